@@ -1,0 +1,52 @@
+# `make demo` and `make test` set everything up by themselves. `make help` lists the rest.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test slow lint format bench reproduce clean
+
+help:  ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+
+# A stamp is written only after its install succeeded, so an interrupted set-up is taken up again.
+$(VENV)/.run: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (a few minutes the first time)"
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(INSTALL) '.[plot]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.run
+	@echo "adding what tests, linters and benchmarks need"
+	@$(INSTALL) '.[dev,bench]'
+	@touch $@
+
+demo: $(VENV)/.run  ## see it work
+	@$(BIN)/circlet demo
+
+test: $(VENV)/.dev  ## the fast tests
+	@$(BIN)/python -m pytest
+
+slow: $(VENV)/.dev  ## the slow tests
+	@$(BIN)/python -m pytest -m slow
+
+lint: $(VENV)/.dev  ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.dev  ## let ruff mend what it can
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+bench: $(VENV)/.dev  ## speed against torchhd (a minute or two; keep the machine idle)
+	@$(BIN)/python benchmarks/algebra.py --out benchmarks/results
+
+reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results
+	@$(BIN)/circlet reproduce capacity --out experiments/results
+	@$(BIN)/circlet reproduce stability --out experiments/results
+
+clean:  ## remove the virtual environment and every cache
+	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

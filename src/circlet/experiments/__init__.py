@@ -1,0 +1,91 @@
+"""The paper's experiments, one module each: `circlet reproduce NAME` runs one.
+
+A module's docstring states the paper's setting, what the paper leaves open and what we chose. It has
+`Settings` (a frozen dataclass; `Settings.quick()` is a version that takes seconds), and four functions that
+meet in a JSON-ready dictionary, so that tables and pictures can be made again from a committed result:
+
+    run(settings, track) -> result        tables(result) -> list[Table]
+    claims(result) -> list[Claim]         draw(result) -> matplotlib Figure
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Protocol
+
+from circlet.errors import ParameterError
+from circlet.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+#: Name of each experiment and what it shows.
+EXPERIMENTS = {
+    "capacity": "How many labels one vector holds: retrieval accuracy over dimension and number of labels.",
+    "stability": "Mean and variance of the similarities to the stored labels.",
+}
+
+Result = dict[str, Any]
+#: Wraps the steps of a run, as `rich.progress.track` does, to show how far it is.
+Track = Callable[[Sequence[int]], Iterable[int]]
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A sentence of the paper, whether our numbers agree, and the numbers."""
+
+    text: str
+    holds: str
+    evidence: str
+
+
+class Experiment(Protocol):
+    """What a module of this package provides."""
+
+    TITLE: str
+    Settings: Any
+
+    def run(self, settings: Any, track: Track = ...) -> Result:
+        """Measure."""
+
+    def tables(self, result: Result) -> list[Table]:
+        """Sum the result up for a person."""
+
+    def claims(self, result: Result) -> list[Claim]:
+        """Judge the paper's claims by the result."""
+
+    def draw(self, result: Result) -> Figure:
+        """Draw the result."""
+
+
+def load(name: str) -> Experiment:
+    """Import an experiment by its name."""
+    if name not in EXPERIMENTS:
+        raise ParameterError(f"no experiment is called {name!r}; there are {', '.join(EXPERIMENTS)}")
+    module: Any = import_module(f"{__name__}.{name}")
+    experiment: Experiment = module
+    return experiment
+
+
+def markdown(experiment: Experiment, result: Result) -> str:
+    """Render a result as a Markdown page: tables, then the paper's claims, each judged."""
+    verdicts = Table(
+        "The paper's claims in these numbers",
+        ("Claim", "Holds?", "What we measured"),
+        [(claim.text, claim.holds, claim.evidence) for claim in experiment.claims(result)],
+    )
+    origin = result["provenance"]
+    machine = origin["machine"]
+    return "\n".join(
+        [
+            f"# {experiment.TITLE}",
+            "",
+            *(table.markdown() for table in experiment.tables(result)),
+            verdicts.markdown(),
+            f"`{origin['command']}`, seed {result['settings']['seed']}, {origin['seconds']} s with "
+            f"{machine['threads']} threads on {machine['processor']}, torch {origin['versions']['torch']}.",
+            "",
+        ]
+    )

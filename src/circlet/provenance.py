@@ -1,0 +1,59 @@
+"""Where a number came from: enough beside every result to run it again and to judge its times."""
+
+from __future__ import annotations
+
+import os
+import platform
+import shlex
+import sys
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from circlet import __version__
+
+
+def provenance(*, packages: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Describe the running command, its software and its machine.
+
+    Parameters
+    ----------
+    packages : tuple of str
+        Distributions beside the usual ones whose versions belong to the result.
+    """
+    program = Path(sys.argv[0])
+    # A console script is known by its name; a script file is kept as it was typed.
+    name = "circlet" if program.stem in ("circlet", "__main__") else f"python {sys.argv[0]}"
+    return {
+        "command": shlex.join([*name.split(), *sys.argv[1:]]),
+        "versions": {
+            "circlet": __version__,
+            "python": platform.python_version(),
+            **{package: _installed(package) for package in ("torch", "numpy", "scipy", *packages)},
+        },
+        "machine": {
+            "system": f"{platform.system()} {platform.machine()}",
+            "processor": _processor(),
+            "cores": os.cpu_count(),
+            "threads": torch.get_num_threads(),
+            "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        },
+    }
+
+
+def _installed(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _processor() -> str:
+    cpuinfo = Path("/proc/cpuinfo")
+    if cpuinfo.exists():
+        for line in cpuinfo.read_text(encoding="utf-8", errors="replace").splitlines():
+            if line.startswith("model name"):
+                return line.split(":", 1)[1].strip()
+    return platform.processor() or "unknown"

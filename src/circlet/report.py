@@ -1,0 +1,83 @@
+"""Tables of results: one object, shown in a terminal, in Markdown or as JSON records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import rich.table
+
+Cell = str | int | float | None
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under named columns. The first column names the row; the others are numbers or short words.
+
+    Parameters
+    ----------
+    title : str
+    columns : sequence of str
+    rows : sequence of sequences of Cell
+        None is shown as a dash. Format numbers as strings where their digits matter.
+    note : str
+        A sentence that belongs under the table.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[Cell]]
+    note: str = ""
+
+    def __post_init__(self) -> None:
+        for row in self.rows:
+            if len(row) != len(self.columns):
+                raise ValueError(f"{self.title}: a row has {len(row)} cells for {len(self.columns)} columns")
+
+    def markdown(self) -> str:
+        """Give the table as GitHub-flavoured Markdown under its title in bold."""
+        lines = [
+            f"**{self.title}**",
+            "",
+            _markdown_row(self.columns),
+            "|" + "|".join(["---"] + ["---:"] * (len(self.columns) - 1)) + "|",
+            *(_markdown_row([_text(cell) for cell in row]) for row in self.rows),
+        ]
+        if self.note:
+            lines += ["", self.note]
+        return "\n".join(lines) + "\n"
+
+    def records(self) -> list[dict[str, Cell]]:
+        """Give one mapping per row, from column to cell."""
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+    def rich(self) -> rich.table.Table:
+        """Give the table as a rich renderable."""
+        import rich.box  # noqa: PLC0415 — only a terminal needs it, and start-up should not pay for it
+        import rich.table  # noqa: PLC0415
+        from rich.markup import escape  # noqa: PLC0415
+
+        table = rich.table.Table(
+            title=escape(self.title),
+            title_justify="left",
+            caption=escape(self.note) or None,
+            caption_justify="left",
+            box=rich.box.SIMPLE_HEAD,
+        )
+        for position, column in enumerate(self.columns):
+            table.add_column(escape(column), justify="right" if position else "left")
+        for row in self.rows:
+            table.add_row(*(escape(_text(cell)) for cell in row))
+        return table
+
+
+def _text(cell: Cell) -> str:
+    if cell is None:
+        return "–"
+    return f"{cell:,}" if isinstance(cell, int) else str(cell)
+
+
+def _markdown_row(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cell.replace("|", "\\|").replace("\n", " ") for cell in cells) + " |"
