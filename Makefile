@@ -14,7 +14,7 @@ help:  ## this list
 $(VENV)/.run: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) '.[plot]'
+	@$(INSTALL) '.[plot,fetch]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

@@ -21,6 +21,10 @@ class DTypeError(CircletError, TypeError):
     """A tensor, or what should be one, has the wrong type."""
 
 
+class DataError(CircletError, ValueError):
+    """Input data is malformed; the message names the file and, where there is one, the line."""
+
+
 class OutputError(CircletError, OSError):
     """A result cannot be written where it was asked for."""
 
@@ -29,6 +33,4 @@ class MissingExtraError(CircletError, ImportError):
     """An optional dependency is needed and not installed."""
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
-        super().__init__(
-            f"{purpose} needs {package}, which is not installed: pip install 'circlet[{extra}]'"
-        )
+        super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'circlet[{extra}]'")

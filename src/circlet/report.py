@@ -55,9 +55,9 @@ class Table:
 
     def rich(self) -> rich.table.Table:
         """Give the table as a rich renderable."""
-        import rich.box  # noqa: PLC0415 — only a terminal needs it, and start-up should not pay for it
-        import rich.table  # noqa: PLC0415
-        from rich.markup import escape  # noqa: PLC0415
+        import rich.box  # only a terminal needs it, and start-up should not pay for it
+        import rich.table
+        from rich.markup import escape
 
         table = rich.table.Table(
             title=escape(self.title),

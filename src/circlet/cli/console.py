@@ -12,6 +12,6 @@ err = Console(stderr=True)
 
 def track(description: str, steps: Sequence[int]) -> Iterable[int]:
     """Go through `steps` under a progress bar with the time left; without one if nobody is watching."""
-    from rich.progress import track as rich_track  # noqa: PLC0415 — start-up should not pay for it
+    from rich.progress import track as rich_track  # start-up should not pay for it
 
     return rich_track(steps, description, console=err, transient=True, disable=not err.is_terminal)

@@ -71,7 +71,7 @@ def _reproduce(
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
     files.prepare_folder(folder)
 
-    from circlet.provenance import provenance  # noqa: PLC0415 — imports torch
+    from circlet.provenance import provenance  # imports torch
 
     experiment = experiments.load(name)
     settings = experiment.Settings.quick(seed) if quick else experiment.Settings(seed=seed)

@@ -76,16 +76,11 @@ def markdown(experiment: Experiment, result: Result) -> str:
         ("Claim", "Holds?", "What we measured"),
         [(claim.text, claim.holds, claim.evidence) for claim in experiment.claims(result)],
     )
-    origin = result["provenance"]
-    machine = origin["machine"]
-    return "\n".join(
-        [
-            f"# {experiment.TITLE}",
-            "",
-            *(table.markdown() for table in experiment.tables(result)),
-            verdicts.markdown(),
-            f"`{origin['command']}`, seed {result['settings']['seed']}, {origin['seconds']} s with "
-            f"{machine['threads']} threads on {machine['processor']}, torch {origin['versions']['torch']}.",
-            "",
-        ]
+    origin, seed = result["provenance"], result["settings"]["seed"]
+    machine, versions = origin["machine"], origin["versions"]
+    footer = (
+        f"`{origin['command']}`, seed {seed}, {origin['seconds']} s with {machine['threads']} threads on "
+        f"{machine['processor']}, torch {versions['torch']}."
     )
+    tables = [*experiment.tables(result), verdicts]
+    return "\n".join([f"# {experiment.TITLE}", "", *(table.markdown() for table in tables), footer, ""])

@@ -1,8 +1,8 @@
 """How reliable is the similarity to a stored label? The paper's section 3.3: its variance and its mean.
 
-The setting is the paper's: d = 400 and k = 1…50 random vectors c and one random **p**; R = ⊕ p ⊗ c; decoded as
-ĉ = R ⊗ p†; the similarities s_j = sim(ĉ, c_j) to the k stored vectors; their variance and mean for HRR,
-HRR with projection and CHRR.
+The setting is the paper's: d = 400; k = 1…50 random vectors c and one random **p**; R = ⊕ p ⊗ c, decoded as
+ĉ = R ⊗ p†; the similarities s_j = sim(ĉ, c_j) to the k stored vectors; their variance and mean for HRR, HRR
+with projection and CHRR.
 
 What the paper leaves open, and what we chose:
 
@@ -86,9 +86,7 @@ def run(settings: Settings, track: Track = iter) -> Result:
     }
 
 
-def _similarities(
-    size: int, settings: Settings, generator: torch.Generator
-) -> dict[tuple[str, str], Tensor]:
+def _similarities(size: int, settings: Settings, generator: torch.Generator) -> dict[tuple[str, str], Tensor]:
     """Similarity of the memory of each k to each vector, of shape (size, max_k, max_k).
 
     The keys are a method and a prefix, empty for the similarity that is drawn and "dot_" for the other.
@@ -120,8 +118,8 @@ def _moments(similarities: Tensor) -> Tensor:
 
 def chrr_theory(max_k: int, dim: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Exact mean and variance of CHRR's similarities for k = 1…max_k (see the module's docstring)."""
-    from scipy.integrate import simpson  # noqa: PLC0415 — slow to import, and only used here
-    from scipy.special import j0, jv  # noqa: PLC0415
+    from scipy.integrate import simpson  # slow to import, and only used here
+    from scipy.special import j0, jv
 
     end, step = 4000.0, 0.02
     t = np.arange(step, end, step)
@@ -200,7 +198,7 @@ def _yes_if_all(holds: npt.NDArray[np.bool_]) -> str:
 
 def draw(result: Result) -> Figure:
     """Draw the paper's two panels, with the theoretical curve of CHRR."""
-    from matplotlib.figure import Figure  # noqa: PLC0415 — an extra
+    from matplotlib.figure import Figure  # an extra
 
     k = np.arange(1, result["settings"]["max_k"] + 1)
     colours = {"hrr": "#999999", "hrr-projected": "#d1701f", "chrr": "#1f5fbf"}
