@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -14,7 +15,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns. The first column names the row; the others are numbers or short words.
+    """Rows under named columns. Columns without a word in their cells are aligned as numbers.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Table:
             f"**{self.title}**",
             "",
             _markdown_row(self.columns),
-            "|" + "|".join(["---"] + ["---:"] * (len(self.columns) - 1)) + "|",
+            "|" + "|".join("---:" if self._is_numeric(i) else "---" for i in range(len(self.columns))) + "|",
             *(_markdown_row([_text(cell) for cell in row]) for row in self.rows),
         ]
         if self.note:
@@ -67,10 +68,14 @@ class Table:
             box=rich.box.SIMPLE_HEAD,
         )
         for position, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="right" if position else "left")
+            table.add_column(escape(column), justify="right" if self._is_numeric(position) else "left")
         for row in self.rows:
             table.add_row(*(escape(_text(cell)) for cell in row))
         return table
+
+    def _is_numeric(self, column: int) -> bool:
+        cells = (_text(row[column]) for row in self.rows)
+        return column > 0 and not any(re.search(r"[^\W\d_]{2}", cell) for cell in cells)
 
 
 def _text(cell: Cell) -> str:

@@ -8,10 +8,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from circlet.errors import DTypeError, ParameterError, ShapeError
+
+#: A size or a seed often comes out of numpy.
+INTEGER = (int, np.integer)
 
 
 def check_vectors(operation: str, **tensors: Tensor) -> None:
@@ -62,20 +66,20 @@ def check_superposition(operation: str, x: Tensor, weights: Tensor | None, dim: 
 
 def random_shape(operation: str, n: int | Sequence[int], dim: int) -> tuple[int, ...]:
     """Return the shape of `n` random vectors; `n` may itself be a shape."""
-    leading = (n,) if isinstance(n, int) else tuple(n)
-    if any(not isinstance(size, int) or size < 0 for size in leading):
+    leading = tuple(n) if isinstance(n, Sequence) else (n,)
+    if any(not isinstance(size, INTEGER) or size < 0 for size in leading):
         raise ParameterError(f"{operation}: `n` must be a whole number >= 0, or a shape of such, got {n!r}")
-    if not isinstance(dim, int) or dim < 1:
+    if not isinstance(dim, INTEGER) or dim < 1:
         raise ParameterError(f"{operation}: `dim` must be a whole number >= 1, got {dim!r}")
-    return (*leading, dim)
+    return (*map(int, leading), int(dim))
 
 
 def random_source(
     operation: str, generator: torch.Generator | int, dtype: torch.dtype
 ) -> tuple[torch.Generator, torch.dtype]:
     """Turn a seed into a generator, and give the dtype to draw in: below 32 bits the grid is too coarse."""
-    if isinstance(generator, int):
-        generator = torch.Generator().manual_seed(generator)
+    if isinstance(generator, INTEGER):
+        generator = torch.Generator().manual_seed(int(generator))
     if not isinstance(generator, torch.Generator):
         raise ParameterError(
             f"{operation}: `generator` must be a torch.Generator or a whole-number seed, got {generator!r}"

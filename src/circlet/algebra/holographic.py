@@ -11,7 +11,7 @@ Below 32 bits torch has no FFT: such input is transformed in float32, and the re
 
 >>> import torch
 >>> from circlet.algebra import holographic
->>> colour, red, shape, square = holographic.project(holographic.random(4, 1000, generator=0))
+>>> colour, red, shape, square = holographic.project(holographic.random(4, 10_000, generator=0))
 >>> scene = holographic.superpose(
 ...     torch.stack([holographic.bind(colour, red), holographic.bind(shape, square)])
 ... )
@@ -166,7 +166,8 @@ def similarity(a: Tensor, b: Tensor, *, cosine: bool = False) -> Tensor:
 
 
 def _spectrum(a: Tensor) -> Tensor:
-    return torch.fft.rfft(a if a.dtype in (torch.float32, torch.float64) else a.float())
+    spectrum: Tensor = torch.fft.rfft(a if a.dtype in (torch.float32, torch.float64) else a.float())
+    return spectrum
 
 
 def _vector(spectrum: Tensor, *operands: Tensor) -> Tensor:
@@ -174,4 +175,5 @@ def _vector(spectrum: Tensor, *operands: Tensor) -> Tensor:
     dtype = operands[0].dtype
     for operand in operands[1:]:
         dtype = torch.promote_types(dtype, operand.dtype)
-    return torch.fft.irfft(spectrum, n=operands[0].shape[-1]).to(dtype)
+    vector: Tensor = torch.fft.irfft(spectrum, n=operands[0].shape[-1])
+    return vector.to(dtype)

@@ -82,12 +82,7 @@ def _reproduce(
     seconds = round(time.perf_counter() - started, 1)
     result = {"experiment": name, "provenance": {**provenance(), "seconds": seconds}, **measured}
 
-    stem = folder / name
-    files.write_json(stem.with_suffix(".json"), result)
-    files.write_text(stem.with_suffix(".md"), experiments.markdown(experiment, result))
-    with files.replacing(stem.with_suffix(".png")) as temporary:
-        # Without the version in the metadata, the same numbers give the same file.
-        experiment.draw(result).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
+    experiments.save(name, result, folder)
 
     tables = experiment.tables(result)
     if as_json:
@@ -97,4 +92,4 @@ def _reproduce(
             out.print(table.rich())
         for claim in experiment.claims(result):
             out.print(f"{claim.text}: [bold]{claim.holds}[/bold] ({claim.evidence})\n", highlight=False)
-    err.print(f"{stem}.json, .md and .png written in {seconds} s", highlight=False)
+    err.print(f"{folder / name}.json, .md and .png written in {seconds} s", highlight=False)

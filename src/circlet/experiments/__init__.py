@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
+from circlet import files
 from circlet.errors import ParameterError
 from circlet.report import Table
 
@@ -67,6 +69,16 @@ def load(name: str) -> Experiment:
     module: Any = import_module(f"{__name__}.{name}")
     experiment: Experiment = module
     return experiment
+
+
+def save(name: str, result: Result, folder: Path) -> None:
+    """Write a result to `folder` as JSON, and the page and the picture made from it."""
+    experiment, stem = load(name), folder / name
+    files.write_json(stem.with_suffix(".json"), result)
+    files.write_text(stem.with_suffix(".md"), markdown(experiment, result))
+    with files.replacing(stem.with_suffix(".png")) as temporary:
+        # Without the version of matplotlib in its metadata, the same numbers give the same file.
+        experiment.draw(result).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
 
 
 def markdown(experiment: Experiment, result: Result) -> str:

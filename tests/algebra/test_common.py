@@ -1,0 +1,179 @@
+"""What both algebras promise alike: shapes, dtypes, devices, gradients, compilation and clear errors."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from circlet.algebra import circular, holographic
+from circlet.errors import CircletError, DTypeError, ParameterError, ShapeError
+
+DTYPES = [torch.float64, torch.float32, torch.bfloat16]
+DEVICES = [
+    "cpu",
+    pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")),
+]
+BINARY = ["bind", "unbind", "similarity"]
+
+
+def test_both_have_the_same_names():
+    shared = {"bind", "inverse", "random", "similarity", "superpose", "unbind"}
+    assert set(circular.__all__) - shared == {"pack", "unpack", "wrap"}
+    assert set(holographic.__all__) - shared == {"project"}
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("device", DEVICES)
+def test_every_operation_keeps_shape_dtype_and_device(algebra, dtype, device):
+    a = algebra.random((2, 3), 8, generator=0, device=device, dtype=dtype)
+    b = algebra.random(3, 8, generator=1, device=device, dtype=dtype)
+    results = {
+        (2, 3, 8): [a, algebra.bind(a, b), algebra.unbind(a, b), algebra.inverse(a)],
+        (2, 8): [algebra.superpose(a), algebra.superpose(a, weights=torch.ones(3).to(a))],
+        (3, 8): [algebra.superpose(a, dim=0)],
+        (2, 3): [algebra.similarity(a, b)],
+    }
+    for shape, tensors in results.items():
+        for tensor in tensors:
+            assert tensor.shape == shape
+            assert tensor.dtype == dtype
+            assert tensor.device.type == device
+            assert type(tensor) is torch.Tensor
+
+
+def test_random_takes_seed_or_generator_and_repeats(algebra):
+    generator = torch.Generator().manual_seed(7)
+    first, second = (algebra.random(4, 5, generator=generator) for _ in range(2))
+    assert torch.equal(first, algebra.random(4, 5, generator=7))
+    assert not torch.equal(first, second)
+
+
+def test_random_does_not_touch_the_global_state(algebra):
+    before = torch.get_rng_state()
+    algebra.random(3, 4, generator=0)
+    assert torch.equal(before, torch.get_rng_state())
+
+
+def test_random_of_nothing_is_empty(algebra):
+    assert algebra.random(0, 4, generator=0).shape == (0, 4)
+
+
+@pytest.mark.parametrize("operation", BINARY)
+def test_leading_shapes_broadcast(algebra, operation):
+    a = algebra.random((4, 1), 6, generator=0, dtype=torch.float64)
+    b = algebra.random((1, 3), 6, generator=1, dtype=torch.float64)
+    whole = getattr(algebra, operation)(a, b)
+    for i in range(4):
+        for j in range(3):
+            assert torch.allclose(whole[i, j], getattr(algebra, operation)(a[i, 0], b[0, j]))
+
+
+def test_weights_equal_repetition(algebra):
+    x = algebra.random(2, 16, generator=0, dtype=torch.float64)
+    repeated = torch.stack([x[0], x[0], x[0], x[1]])
+    weighted = algebra.superpose(x, weights=torch.tensor([3.0, 1.0], dtype=torch.float64))
+    assert torch.allclose(weighted, algebra.superpose(repeated))
+
+
+def test_weights_per_batch_row(algebra):
+    x = algebra.random((2, 3), 16, generator=0, dtype=torch.float64)
+    weights = torch.tensor([[1.0, 0.0, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    expected = torch.stack([x[0, 0], x[1, 2]])
+    assert torch.allclose(algebra.superpose(x, weights), expected)
+
+
+def test_superposition_in_any_order(algebra):
+    x = algebra.random((3, 5), 32, generator=0, dtype=torch.float64)
+    assert torch.allclose(algebra.superpose(x), algebra.superpose(x.flip(-2)))
+
+
+@pytest.mark.parametrize("operation", ["bind", "unbind", "similarity", "inverse", "superpose"])
+def test_gradients(algebra, operation):
+    function = getattr(algebra, operation)
+    n_arguments = 2 if operation in BINARY else 1
+    arguments = [
+        algebra.random(3, 5, generator=seed, dtype=torch.float64).requires_grad_()
+        for seed in range(n_arguments)
+    ]
+    assert torch.autograd.gradcheck(function, arguments)
+
+
+def test_gradient_of_weights(algebra):
+    x = algebra.random(3, 5, generator=0, dtype=torch.float64).requires_grad_()
+    weights = torch.rand(3, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    assert torch.autograd.gradcheck(algebra.superpose, (x, weights))
+
+
+def test_compiles_as_one_graph(algebra):
+    def retrieve(p, c):
+        memory = algebra.superpose(algebra.bind(p, c))
+        return algebra.similarity(algebra.unbind(memory, p), c)
+
+    p = algebra.random(1, 16, generator=0)
+    c = algebra.random(4, 16, generator=1)
+    # aot_eager traces everything and needs no C++ compiler on the machine.
+    compiled = torch.compile(retrieve, fullgraph=True, backend="aot_eager")
+    assert torch.allclose(compiled(p, c), retrieve(p, c), atol=1e-6)
+
+
+class TestErrors:
+    @pytest.mark.parametrize("operation", BINARY)
+    def test_different_dimensions(self, algebra, operation):
+        with pytest.raises(ShapeError, match=rf"\.{operation}: .*same last dimension, got 4 and 5"):
+            getattr(algebra, operation)(torch.zeros(2, 4), torch.zeros(2, 5))
+
+    @pytest.mark.parametrize("operation", BINARY)
+    def test_one_does_not_broadcast_against_a_dimension(self, algebra, operation):
+        with pytest.raises(ShapeError, match="same last dimension, got 4 and 1"):
+            getattr(algebra, operation)(torch.zeros(2, 4), torch.zeros(2, 1))
+
+    @pytest.mark.parametrize("operation", BINARY)
+    def test_leading_shapes_that_do_not_broadcast(self, algebra, operation):
+        with pytest.raises(ShapeError, match=r"must broadcast, got \(2,\) and \(3,\)"):
+            getattr(algebra, operation)(torch.zeros(2, 4), torch.zeros(3, 4))
+
+    @pytest.mark.parametrize("dtype", [torch.int64, torch.bool, torch.complex64])
+    @pytest.mark.parametrize("operation", [*BINARY, "inverse", "superpose"])
+    def test_wrong_dtype(self, algebra, operation, dtype):
+        bad = torch.zeros(3, dtype=dtype)
+        arguments = [bad, bad] if operation in BINARY else [bad]
+        with pytest.raises(DTypeError, match=f"floating-point dtype, got {dtype}"):
+            getattr(algebra, operation)(*arguments)
+
+    def test_not_a_tensor(self, algebra):
+        with pytest.raises(DTypeError, match=r"`b` must be a torch\.Tensor, got list"):
+            algebra.bind(torch.zeros(3), [0.0, 0.0, 0.0])
+
+    @pytest.mark.parametrize("shape", [(), (2, 0)])
+    def test_no_vector(self, algebra, shape):
+        with pytest.raises(ShapeError, match=r"must have shape \(\.\.\., dim\)"):
+            algebra.inverse(torch.zeros(shape))
+
+    @pytest.mark.parametrize("dim", [-1, 1, 2, -3])
+    def test_superposing_over_the_vectors_themselves(self, algebra, dim):
+        with pytest.raises(ShapeError, match=rf"got dim={dim} for shape \(3, 4\)"):
+            algebra.superpose(torch.zeros(3, 4), dim=dim)
+
+    @pytest.mark.parametrize("shape", [(2,), (3, 4), (1, 3)])
+    def test_weights_that_do_not_fit(self, algebra, shape):
+        with pytest.raises(ShapeError, match=r"broadcasts to \(3,\), got"):
+            algebra.superpose(torch.zeros(3, 4), weights=torch.ones(shape))
+
+    @pytest.mark.parametrize(
+        ("arguments", "message"),
+        [
+            ({"n": -1, "dim": 3}, "`n` must be a whole number >= 0"),
+            ({"n": 2.5, "dim": 3}, "`n` must be a whole number >= 0"),
+            ({"n": 1, "dim": 0}, "`dim` must be a whole number >= 1, got 0"),
+            ({"n": 1, "dim": 3, "generator": "0"}, "`generator` must be a torch.Generator or a whole-number"),
+            ({"n": 1, "dim": 3, "dtype": torch.int32}, "`dtype` must be a floating-point dtype"),
+        ],
+    )
+    def test_random(self, algebra, arguments, message):
+        with pytest.raises((ParameterError, DTypeError), match=message):
+            algebra.random(**{"generator": 0, **arguments})
+
+    def test_are_the_built_in_ones_too(self):
+        assert issubclass(ShapeError, ValueError)
+        assert issubclass(DTypeError, TypeError)
+        assert issubclass(ShapeError, CircletError)

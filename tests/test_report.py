@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console
+
+from circlet.report import Table
+
+TABLE = Table("Two [numbers]", ("", "P@1", "labels"), [("a|b", "81.2", 3993), ("c", None, 7)], note="Note.")
+
+
+def test_markdown():
+    assert TABLE.markdown() == (
+        "**Two [numbers]**\n\n"
+        "|  | P@1 | labels |\n|---|---:|---:|\n| a\\|b | 81.2 | 3,993 |\n| c | – | 7 |\n\nNote.\n"
+    )
+
+
+def test_records():
+    assert TABLE.records() == [
+        {"": "a|b", "P@1": "81.2", "labels": 3993},
+        {"": "c", "P@1": None, "labels": 7},
+    ]
+
+
+def test_terminal_shows_brackets_as_they_are():
+    stream = io.StringIO()
+    Console(file=stream, width=60).print(TABLE.rich())
+    assert "Two [numbers]" in stream.getvalue()
+    assert "3,993" in stream.getvalue()
+
+
+def test_a_short_row_is_refused():
+    with pytest.raises(ValueError, match="2 cells for 3 columns"):
+        Table("t", ("a", "b", "c"), [("x", 1)])
