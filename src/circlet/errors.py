@@ -25,6 +25,10 @@ class DataError(CircletError, ValueError):
     """Input data is malformed; the message names the file and, where there is one, the line."""
 
 
+class FetchError(CircletError, OSError):
+    """A download failed, or is not what it should be."""
+
+
 class OutputError(CircletError, OSError):
     """A result cannot be written where it was asked for."""
 

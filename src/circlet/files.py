@@ -63,4 +63,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        # The body may raise its own kinds, such as a download's: only the system's have a number.
+        if error.errno is None:
+            raise
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    import rich.table
+    import rich.console
 
 Cell = str | int | float | None
 
@@ -54,24 +54,24 @@ class Table:
         """Give one mapping per row, from column to cell."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
-    def rich(self) -> rich.table.Table:
-        """Give the table as a rich renderable."""
-        import rich.box  # only a terminal needs it, and start-up should not pay for it
+    def rich(self) -> rich.console.Group:
+        """Give the table for a terminal: its title, the columns and the note."""
+        # Only a terminal needs these, and start-up should not pay for them.
+        import rich.box
+        import rich.console
         import rich.table
         from rich.markup import escape
+        from rich.text import Text
 
-        table = rich.table.Table(
-            title=escape(self.title),
-            title_justify="left",
-            caption=escape(self.note) or None,
-            caption_justify="left",
-            box=rich.box.SIMPLE_HEAD,
-        )
+        table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for position, column in enumerate(self.columns):
-            table.add_column(escape(column), justify="right" if self._is_numeric(position) else "left")
+            justify: Literal["left", "right"] = "right" if self._is_numeric(position) else "left"
+            table.add_column(escape(column), justify=justify, no_wrap=position == 0)
         for row in self.rows:
             table.add_row(*(escape(_text(cell)) for cell in row))
-        return table
+        # rich's own title and caption are folded to the table's width, which is too narrow for a sentence.
+        note = [Text(self.note, style="dim")] if self.note else []
+        return rich.console.Group(Text(self.title, style="bold"), "", table, *note, "")
 
     def _is_numeric(self, column: int) -> bool:
         cells = (_text(row[column]) for row in self.rows)

@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from circlet import __version__
-from circlet.cli import demo, reproduce
+from circlet.cli import datasets, demo, reproduce
 from circlet.cli.console import err
 from circlet.errors import CircletError
 
@@ -27,6 +27,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("demo")(demo.demo)
+app.add_typer(datasets.app)
 app.add_typer(reproduce.app)
 
 

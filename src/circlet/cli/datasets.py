@@ -1,0 +1,127 @@
+"""`circlet datasets …`: what there is, getting it, and what a dataset looks like."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from circlet.cli.console import err, out
+from circlet.report import Cell, Table
+
+if TYPE_CHECKING:
+    from circlet.data.dataset import Dataset
+    from circlet.data.fetch import Progress
+
+app = typer.Typer(
+    name="datasets", help="List, fetch and describe datasets, by name or by path.", no_args_is_help=True
+)
+
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
+
+
+@app.command("list")
+def list_(as_json: AsJson = False) -> None:
+    """Show the datasets that circlet knows by name, with their published sizes.
+
+    Example: circlet datasets list
+    """
+    from circlet.data import catalog
+
+    def how(name: str) -> str:
+        if catalog.is_here(name):
+            return "here"
+        return "fetch" if catalog.ENTRIES[name].sdist else "by hand"
+
+    names = list(catalog.ENTRIES)
+    if as_json:
+        described = [{"name": name, "status": how(name), **asdict(catalog.ENTRIES[name])} for name in names]
+        print(json.dumps(described, indent=1))
+        return
+    rows: list[tuple[Cell, ...]] = []
+    for name in names:
+        known = catalog.ENTRIES[name]
+        sizes = (known.train_points, known.test_points, known.features, known.labels)
+        rows.append((name, *sizes, known.labels_per_point, how(name)))
+    columns = ("name", "train", "test", "features", "labels", "per point", "status")
+    note = f"`circlet datasets fetch NAME` gets one or says how. Kept in {catalog.data_folder()}"
+    out.print(Table("Datasets", columns, rows, note).rich())
+
+
+@app.command()
+def fetch(
+    name: Annotated[str, typer.Argument(help="A name that `circlet datasets list` shows.")],
+) -> None:
+    """Download a dataset by its name, check it, and keep it for later.
+
+    Example: circlet datasets fetch eurlex-4k
+    """
+    from circlet.data import catalog
+
+    with _fetch_bar(name) as progress:
+        folder = catalog.fetch(name, progress)
+    err.print(f"{name} is in {folder}", highlight=False, soft_wrap=True)
+
+
+@app.command()
+def info(
+    data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with data.")],
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
+    label_separator: Annotated[str, typer.Option(help="What separates labels in CSV and TSV.")] = ";",
+    split: Annotated[int, typer.Option(min=0, help="Column of the Repository's split files.")] = 0,
+    as_json: AsJson = False,
+) -> None:
+    """Show what a dataset holds: points, features, labels and how they are spread.
+
+    Example: circlet datasets info pydocs
+    """
+    from circlet.data import load_dataset
+
+    dataset = load_dataset(
+        data,
+        text_column=text_column,
+        label_column=label_column,
+        label_separator=label_separator,
+        split=split,
+    )
+    if as_json:
+        described = {"name": dataset.name, "format": dataset.format, **dataset.statistics().as_dict()}
+        print(json.dumps(described, ensure_ascii=False, indent=1))
+    else:
+        out.print(_statistics_table(dataset).rich())
+
+
+def _statistics_table(dataset: Dataset) -> Table:
+    def shown(value: int | float | None) -> Cell:
+        return f"{value:,.2f}" if isinstance(value, float) else value
+
+    rows = [(key.replace("_", " "), shown(value)) for key, value in dataset.statistics().as_dict().items()]
+    return Table(dataset.name, ("", "found"), rows, note=f"Recognised: {dataset.format}")
+
+
+@contextmanager
+def _fetch_bar(name: str) -> Iterator[Progress]:
+    """One bar: it fills while bytes arrive and pulses while they are read and checked."""
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import Progress as Bars
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    with Bars(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
+        bar = bars.add_task(f"reading {name}", total=None)
+
+        class Download:
+            def update(self, increment: int, /) -> None:
+                bars.update(bar, advance=increment)
+
+        @contextmanager
+        def download(total: int | None) -> Iterator[Download]:
+            bars.update(bar, description=f"downloading {name}", total=total)
+            yield Download()
+            bars.reset(bar, description=f"reading {name}", total=None)
+
+        yield download

@@ -1,0 +1,116 @@
+"""The files of a saved vectoriser: `vectorizer.json` and, for tf-idf, `vectorizer.safetensors`.
+
+Everything that a damaged, foreign or newer file can be wrong about is found here and raised as a DataError.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.errors import DataError
+from circlet.files import prepare_folder, replacing, write_text
+
+FORMAT = 1
+STATE_FILE = "vectorizer.json"
+TENSOR_FILE = "vectorizer.safetensors"
+
+
+def write_state(
+    folder: Path, kind: str, parameters: dict[str, Any], idf: npt.NDArray[np.float64] | None, **content: Any
+) -> None:
+    """Write both files, or only `vectorizer.json` where there is no idf."""
+    from safetensors.numpy import save_file
+
+    prepare_folder(folder)
+    if idf is None:
+        (folder / TENSOR_FILE).unlink(missing_ok=True)  # of a vectoriser saved here before
+    else:
+        with replacing(folder / TENSOR_FILE) as temporary:
+            save_file({"idf": idf}, temporary)
+    state = {"kind": kind, "format": FORMAT, "parameters": parameters, **content}
+    # The state comes last and has a digest of the numbers: half of a save is noticed. It is ASCII only, so
+    # that no reader, editor or line ending changes a term.
+    write_text(folder / STATE_FILE, json.dumps({**state, "sha256": _digest(state, idf)}) + "\n")
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """Read `vectorizer.json`, whatever kind of vectoriser it is of."""
+    try:
+        state = json.loads(path.read_bytes())
+    except OSError as error:
+        raise DataError(f"{path}: cannot read a saved vectoriser: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested without end
+        raise DataError(f"{path}: not a saved vectoriser: {error}") from error
+    if not isinstance(state, dict):
+        raise DataError(f"{path}: a saved vectoriser is a JSON object, found {type(state).__name__}")
+    return state
+
+
+def read_state(path: Path, kind: str, content: set[str]) -> dict[str, Any]:
+    """Read `vectorizer.json` of this kind, in this format, with these keys beside the common ones."""
+    state = read_json(path)
+    if state.get("kind") != kind:
+        raise DataError(f"{path}: `kind` must be {kind!r}, found {state.get('kind')!r}")
+    version = state.get("format")
+    if type(version) is int and version > FORMAT:
+        raise DataError(f"{path}: saved by a newer circlet (format {version}); this one reads up to {FORMAT}")
+    if type(version) is not int or version != FORMAT:
+        raise DataError(f"{path}: `format` must be {FORMAT}, found {version!r}")
+    wanted = {"kind", "format", "parameters", "sha256"} | content
+    if set(state) != wanted:
+        raise DataError(f"{path}: the keys must be {sorted(wanted)}, found {sorted(state)}")
+    return state
+
+
+def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, list[str]]:
+    """Give the terms in the order of `kinds`: lists of different strings, not all of them empty."""
+    if not isinstance(terms, dict) or sorted(terms) != sorted(kinds):
+        found = sorted(terms) if isinstance(terms, dict) else type(terms).__name__
+        raise DataError(f"{path}: `terms` must have a list for each of {kinds}, found {found}")
+    for kind, known in terms.items():
+        if not isinstance(known, list) or not all(isinstance(term, str) for term in known):
+            raise DataError(f"{path}: the terms of {kind!r} must be a list of strings")
+        if len(set(known)) != len(known):
+            raise DataError(f"{path}: the terms of {kind!r} are not all different")
+    if not any(terms.values()):
+        raise DataError(f"{path}: there are no terms")
+    return {kind: terms[kind] for kind in kinds}
+
+
+def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
+    """Read `size` finite numbers from `vectorizer.safetensors`."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="numpy") as file:
+            names = list(file.keys())
+            if names != ["idf"]:
+                raise DataError(f"{path}: must hold one tensor, 'idf', found {names}")
+            tensor = file.get_slice("idf")
+            if tensor.get_dtype() != "F64" or tensor.get_shape() != [size]:
+                found = f"{tensor.get_dtype()} of shape {tuple(tensor.get_shape())}"
+                raise DataError(f"{path}: 'idf' must be F64 of shape ({size},), one per term, found {found}")
+            idf: npt.NDArray[np.float64] = file.get_tensor("idf")
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: cannot read the numbers of a saved vectoriser: {error}") from error
+    if not np.isfinite(idf).all():
+        raise DataError(f"{path}: 'idf' has numbers that are not finite")
+    return idf
+
+
+def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64] | None) -> None:
+    """Make sure that state and numbers are as they were written, and by the same save."""
+    state = dict(state)
+    if state.pop("sha256") != _digest(state, idf):
+        raise DataError(f"{path}: damaged, or not of the same save as {TENSOR_FILE}: the sha256 differs")
+
+
+def _digest(state: dict[str, Any], idf: npt.NDArray[np.float64] | None) -> str:
+    numbers = b"" if idf is None else idf.astype("<f8").tobytes()
+    return hashlib.sha256(json.dumps(state).encode() + numbers).hexdigest()

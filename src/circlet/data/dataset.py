@@ -1,0 +1,271 @@
+"""What a dataset is once it is read: features, labels, names, texts and the numbers that describe it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from circlet.errors import DataError, ParameterError
+
+
+@dataclass(frozen=True, eq=False)
+class Split:
+    """Documents and their labels; `X` or `texts` may be missing, not both.
+
+    Parameters
+    ----------
+    X : csr_matrix or ndarray or None
+        Features, `(n, n_features)`, float32.
+    Y : csr_matrix
+        Label indicator, `(n, n_labels)`, float32 ones.
+    texts : list of str or None
+        The documents as raw text.
+    """
+
+    X: sp.csr_matrix | np.ndarray[Any, Any] | None
+    Y: sp.csr_matrix
+    texts: list[str] | None = None
+
+    @property
+    def n(self) -> int:
+        """Number of documents."""
+        return int(self.Y.shape[0])
+
+    def take(self, rows: Any) -> Split:
+        """The documents at `rows` (an index array, in that order)."""
+        rows = np.asarray(rows, dtype=np.int64)
+        texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
+        return Split(None if self.X is None else self.X[rows], self.Y[rows], texts)
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """The numbers that the Extreme Classification Repository prints for a dataset, and three more.
+
+    `labels_per_point` is the mean over the training rows, `points_per_label` all training assignments divided
+    by all labels, as the Repository counts them. An empty row is one without labels; an unseen label is one
+    that no training row has.
+    """
+
+    train_points: int
+    test_points: int
+    features: int | None
+    labels: int
+    labels_per_point: float
+    points_per_label: float
+    empty_rows_train: int
+    empty_rows_test: int
+    unseen_labels: int
+
+    def as_dict(self) -> dict[str, int | float | None]:
+        """The numbers by name, ready for JSON."""
+        return asdict(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """A dataset in memory; `format` says in words what was recognised on disk.
+
+    Raises `DataError` when the parts do not fit together (see `check_split`).
+    """
+
+    name: str
+    train: Split
+    test: Split | None = None
+    label_names: list[str] | None = None
+    format: str = "in memory"
+    source: Path | None = None
+
+    def __post_init__(self) -> None:
+        where = str(self.source or self.name)
+        check_split(self.train, where=f"{where}, train", label_names=self.label_names)
+        if self.test is None:
+            return
+        check_split(self.test, where=f"{where}, test")
+        if self.test.Y.shape[1] != self.n_labels:
+            raise DataError(
+                f"{where}: found {self.n_labels} labels in train and {self.test.Y.shape[1]} in test; "
+                "wanted the same number"
+            )
+        columns = [None if part.X is None else part.X.shape[1] for part in (self.train, self.test)]
+        if columns[0] != columns[1]:
+            raise DataError(
+                f"{where}: found {columns[0]} features in train and {columns[1]} in test; "
+                "wanted the same number"
+            )
+
+    @property
+    def n_features(self) -> int | None:
+        """Number of features; None for raw text."""
+        return None if self.train.X is None else int(self.train.X.shape[1])
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return int(self.train.Y.shape[1])
+
+    def statistics(self) -> Statistics:
+        """Count what the Repository counts."""
+        train, test = self.train, self.test
+        # Counted by what occurs, not by bincount: a file may claim any number of labels.
+        seen = np.unique(train.Y.indices).size
+        return Statistics(
+            train_points=train.n,
+            test_points=test.n if test else 0,
+            features=self.n_features,
+            labels=self.n_labels,
+            labels_per_point=train.Y.nnz / max(train.n, 1),
+            points_per_label=train.Y.nnz / max(self.n_labels, 1),
+            empty_rows_train=_empty_rows(train.Y),
+            empty_rows_test=_empty_rows(test.Y) if test else 0,
+            unseen_labels=self.n_labels - seen,
+        )
+
+    def validation_split(self, size: float, seed: int = 0) -> tuple[Split, Split]:
+        """Take validation rows out of the training rows; the same seed takes the same rows.
+
+        Parameters
+        ----------
+        size : float or int
+            A fraction between 0 and 1, or a number of rows.
+        seed : int
+            Seed of the permutation (numpy's PCG64).
+
+        Returns
+        -------
+        train, validation : Split
+            Both keep the order of the training rows.
+        """
+        n = self.train.n
+        rows = _validation_rows(size, n)
+        order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
+        return self.train.take(np.sort(order[rows:])), self.train.take(np.sort(order[:rows]))
+
+
+def _validation_rows(size: float, n: int) -> int:
+    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
+    if whole and 1 <= size < n:
+        return int(size)
+    if isinstance(size, (float, np.floating)) and 0 < size < 1 and n > 1:
+        return min(max(round(float(size) * n), 1), n - 1)
+    raise ParameterError(
+        f"size is {size!r}; wanted a fraction between 0 and 1, or a number of rows from 1 to {n - 1}"
+    )
+
+
+def _empty_rows(Y: sp.csr_matrix) -> int:
+    return int((np.diff(Y.indptr) == 0).sum())
+
+
+def check_split(split: Split, *, where: str, label_names: Sequence[str] | None = None) -> None:
+    """Raise `DataError` unless the parts of `split` fit together; `where` opens the message."""
+    X, Y, texts = split.X, split.Y, split.texts
+    if not sp.issparse(Y) or Y.format != "csr":
+        raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a csr_matrix")
+    if X is None and texts is None:
+        raise DataError(f"{where}: found neither features nor texts; wanted one of them")
+    for part, rows in (
+        ("X", None if X is None else X.shape[0]),
+        ("texts", None if texts is None else len(texts)),
+    ):
+        if rows is not None and rows != Y.shape[0]:
+            raise DataError(
+                f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number"
+            )
+    if not np.isin(Y.data, (0, 1)).all() or not Y.has_canonical_format:
+        as_labels(Y, where)  # names the row and the value
+    if X is not None:
+        _check_finite(X, where)
+    if label_names is not None:
+        check_label_names(label_names, Y.shape[1], where)
+
+
+def check_label_names(names: Sequence[str], n_labels: int, where: str) -> None:
+    """Raise `DataError` unless there are `n_labels` names, all different, without tabs and line ends."""
+    if len(names) != n_labels:
+        raise DataError(f"{where}: found {len(names)} label names; wanted one for each of {n_labels} labels")
+    for position, name in enumerate(names, 1):
+        if fault := label_fault(name):
+            raise DataError(f"{where}, label {position}: found {name!r}, {fault}")
+    if len(set(names)) != len(names):
+        seen: set[str] = set()
+        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        raise DataError(f"{where}: found the label name {twice!r} twice; wanted different names")
+
+
+def label_fault(name: str) -> str | None:
+    """What is wrong with a label's name, or None."""
+    if any(character in name for character in "\t\n\r\0"):
+        return "a label name with a tab, line end or zero character; wanted one without"
+    if not name.strip():
+        return "an empty label name; wanted at least one visible character"
+    return None
+
+
+def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:
+    """`X` as float32, dense `(n, n_features)` or CSR with sorted indices and no stored zeros.
+
+    A value that is not finite and a feature that occurs twice in a row raise `DataError`.
+    """
+    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is refused below
+        if not sp.issparse(X):
+            dense = np.ascontiguousarray(X, dtype=np.float32)
+            if dense.ndim != 2:
+                raise DataError(f"{where}: found an array of shape {dense.shape}; wanted two dimensions")
+            _check_finite(dense, where)
+            return dense
+        out = _float32(sp.csr_matrix(X))
+    _check_finite(out, where)
+    return _canonical(out, X, where, "feature")
+
+
+def as_labels(Y: Any, where: str) -> sp.csr_matrix:
+    """`Y` as a CSR indicator of float32 ones; values other than 0 and 1 raise `DataError`."""
+    if not sp.issparse(Y):
+        raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a sparse matrix")
+    out = sp.csr_matrix(Y)
+    wrong = np.flatnonzero((out.data != 0) & (out.data != 1))
+    if wrong.size:
+        row, column = _cell(out, int(wrong[0]))
+        raise DataError(f"{where}: found {out.data[wrong[0]]} at row {row}, label {column}; wanted 0 or 1")
+    return _canonical(_float32(out), Y, where, "label")
+
+
+def _float32(M: sp.csr_matrix) -> sp.csr_matrix:
+    # Not M.astype, which adds up duplicates first, and in the caller's matrix at that.
+    return sp.csr_matrix((M.data.astype(np.float32), M.indices, M.indptr), shape=M.shape)
+
+
+def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr_matrix:
+    if not M.has_sorted_indices or not M.data.all():
+        if M is original or np.may_share_memory(M.indices, getattr(original, "indices", M.indices)):
+            M = M.copy()  # the caller's matrix stays as it is
+        M.eliminate_zeros()
+        M.sort_indices()
+    if not M.has_canonical_format:
+        same = np.flatnonzero(M.indices[1:] == M.indices[:-1])
+        rows = np.searchsorted(M.indptr, same, side="right")
+        inside = rows == np.searchsorted(M.indptr, same + 1, side="right")
+        row, column = _cell(M, int(same[inside][0]))
+        raise DataError(f"{where}: found {what} {column} twice in row {row}; wanted each {what} once a row")
+    return M
+
+
+def _check_finite(X: Any, where: str) -> None:
+    values = X.data if sp.issparse(X) else X
+    if np.isfinite(values).all():
+        return
+    first = np.argwhere(~np.isfinite(values))[0]
+    value = values[tuple(first)]
+    row, column = _cell(X, int(first[0])) if sp.issparse(X) else (first[0] + 1, first[1])
+    raise DataError(f"{where}: found {value} at row {row}, feature {column}; wanted finite numbers")
+
+
+def _cell(M: sp.csr_matrix, position: int) -> tuple[int, int]:
+    """Row, counted from 1, and column of the stored value at `position`."""
+    return int(np.searchsorted(M.indptr, position, side="right")), int(M.indices[position])

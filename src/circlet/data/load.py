@@ -1,0 +1,318 @@
+"""One way in for every format: `load_dataset` recognises what a file or folder holds."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import logging
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from circlet.data import matrices, texts, xmc
+from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
+from circlet.data.lines import bad, iter_text, peek, shown
+from circlet.errors import DataError, ParameterError
+
+logger = logging.getLogger(__name__)
+
+ACCEPTED = (
+    "a dataset's name; a folder with X.trn.npz and Y.trn.npz, with trn_X_Xf.txt and trn_X_Y.txt, with "
+    "train.* and test.* files, or with a data file and its *_trSplit.txt and *_tstSplit.txt; or one file: "
+    "the Extreme Classification Repository's text, svmlight, JSONL, CSV, TSV, fastText or Annif TSV"
+)
+IN_WORDS = {
+    "xmc": "Extreme Classification Repository text",
+    "svmlight": "svmlight multilabel text",
+    "jsonl": "JSONL text",
+    "csv": "CSV text",
+    "tsv": "TSV text",
+    "fasttext": "fastText lines",
+    "annif": "Annif short-text TSV",
+}
+_EXTENSIONS = r"\.(txt|svm|svmlight|libsvm|jsonl|json|csv|tsv|ft|fasttext)(\.gz)?"
+_TRAIN = re.compile(rf"(?:.*[._-])?(?:train|trn){_EXTENSIONS}", re.IGNORECASE)
+_TEST = re.compile(rf"(?:.*[._-])?(?:test|tst){_EXTENSIONS}", re.IGNORECASE)
+_SPLIT_FILE = re.compile(r".*_(tr|tst)Split\.txt(\.gz)?")
+_SVM_ROW = re.compile(
+    rb"(?:[0-9]+(?:,[0-9]+)*)?(?:[ \t]+[0-9]+:\S+)*[ \t\r]*|[0-9]+:\S+(?:[ \t]+[0-9]+:\S+)*[ \t\r]*"
+)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """What a layout's reader returns: the splits before label names and raw texts join them."""
+
+    format: str
+    train: Split
+    test: Split | None
+    names: list[str] | None = None
+
+
+def load_dataset(
+    name_or_path: str | Path,
+    *,
+    text_column: str = "text",
+    label_column: str = "labels",
+    label_separator: str = ";",
+    split: int = 0,
+) -> Dataset:
+    """Read a dataset by its path, or by its name in the catalog.
+
+    The format is recognised from the content, recorded in the result's `format` and logged. A lone file is
+    all training data. Beside matrices, `labels.txt` (a name a line) or `labels.tsv` (identifier, tab, name)
+    names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one a line; each
+    may end in `.gz`.
+
+    Parameters
+    ----------
+    name_or_path : str or Path
+        A file, a folder, or a name that `circlet datasets list` shows.
+    text_column, label_column : str
+        The columns of CSV and TSV files and the keys of JSONL files.
+    label_separator : str
+        What stands between labels in CSV and TSV files.
+    split : int
+        Which column of the Repository's split files to use.
+
+    Raises
+    ------
+    DataError
+        If the data is malformed; the message names the file, the line, what was found and what was wanted.
+    """
+    columns = texts.Columns(text_column, label_column, label_separator)
+    if isinstance(split, bool) or not isinstance(split, int) or split < 0:
+        raise ParameterError(f"split is {split!r}; wanted a whole number from 0")
+    path = Path(name_or_path)
+    name = path.name.removesuffix(".gz")
+    if not path.exists():
+        located = _locate(str(name_or_path))
+        if isinstance(located, Dataset):
+            return located
+        path, name = Path(located), str(name_or_path)
+    elif path.is_file():
+        name = Path(name).stem
+    name = name or path.resolve().name
+    if path.is_dir():
+        found = _with_companions(path, _read_folder(path, columns, split))
+    else:
+        found = _read_files(path, None, columns)
+    dataset = Dataset(name, found.train, found.test, found.names, found.format, path)
+    logger.info("%s: recognised %s", path, dataset.format)
+    return dataset
+
+
+def _locate(name: str) -> Path | Dataset:
+    try:
+        catalog: Any = importlib.import_module("circlet.data.catalog")
+    except ModuleNotFoundError as error:
+        if error.name != "circlet.data.catalog":
+            raise
+        raise DataError(f"found no file, folder or dataset called {name!r}; wanted {ACCEPTED}") from error
+    located: Path | Dataset = catalog.locate(name)
+    return located
+
+
+def recognise(path: Path | str, columns: texts.Columns | None = None) -> str:
+    """The format of one file, from its first lines: a key of `IN_WORDS`."""
+    path, columns = Path(path), columns or texts.Columns()
+    start = peek(path)
+    if not start.strip():
+        raise bad(path, None, "an empty file", "data")
+    if start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
+        raise bad(path, None, "a lone matrix", "the folder with X.trn.npz and Y.trn.npz")
+    if b"\0" in start:
+        raise bad(path, None, "a binary file", ACCEPTED)
+    # The last line may be cut off, unless it is the only one.
+    lines = [line for line in start.split(b"\n", 100)[:100] if line.strip()]
+    complete = lines[:-1] or lines
+    if lines[0].lstrip().startswith(b"{"):
+        return "jsonl"
+    if re.fullmatch(rb"\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*", lines[0]):
+        return "xmc"
+    if any(line.lstrip().startswith(b"__label__") for line in lines):
+        return "fasttext"
+    if all(line.startswith(b"#") or _SVM_ROW.fullmatch(line) for line in complete[:3]):
+        return "svmlight"
+    return _recognise_table(path, start, columns)
+
+
+def _recognise_table(path: Path, start: bytes, columns: texts.Columns) -> str:
+    number, first = next(((at, line) for at, line in iter_text(path) if not line.isspace()), (1, ""))
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    for format_, mark in (("tsv", "\t"), ("csv", ",")):
+        if columns.text in _fields(first, mark):
+            return format_
+    tab = first.rstrip("\r\n").partition("\t")
+    if tab[1] and all(re.fullmatch(r"<\S+>|\S+:\S+", uri) for uri in tab[2].split()):
+        return "annif"
+    guess = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
+    if guess is None and re.match(rb"\s*[0-9,]*\s+[0-9]+:", start):
+        guess = "svmlight"  # its reader will say what is wrong with the row
+    if guess is None and re.search(rb"\s__label__\S", start):
+        guess = "fasttext"  # with its labels after the text
+    if guess is None:
+        raise bad(path, number, shown(first.strip()), f"one of these: {', '.join(IN_WORDS.values())}")
+    return guess
+
+
+def _fields(line: str, mark: str) -> list[str]:
+    try:
+        return next(csv.reader([line[: 1 << 16]], delimiter=mark), [])
+    except csv.Error:  # no header of a table, then
+        return []
+
+
+def _read_files(train: Path, test: Path | None, columns: texts.Columns) -> _Found:
+    """Read one file, or a pair in one format."""
+    format_ = recognise(train, columns)
+    words = IN_WORDS[format_] + ("" if test is None else ", train and test files")
+    if format_ in texts.FORMATS:
+        after = None if test is None else texts.iter_records(test, recognise(test, columns), columns)
+        first, second, names = texts.read_splits(texts.iter_records(train, format_, columns), after)
+        return _Found(words, first, second, names)
+    first = Split(*xmc.read_xmc(train))
+    if test is None:
+        return _Found(words, first, None)
+    if (other := recognise(test, columns)) not in ("xmc", "svmlight"):
+        raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
+    second = Split(*xmc.read_xmc(test))
+    # Without a header a file does not say how many features and labels there are: the larger file knows.
+    n_labels = max(first.Y.shape[1], second.Y.shape[1])
+    n_features = max(_width(first), _width(second))
+    if format_ == "svmlight":
+        first = Split(_widened(first.X, n_features), _widened(first.Y, n_labels))
+    if other == "svmlight":
+        second = Split(_widened(second.X, n_features), _widened(second.Y, n_labels))
+    return _Found(words, first, second)
+
+
+def _width(split: Split) -> int:
+    return 0 if split.X is None else int(split.X.shape[1])
+
+
+def _widened(M: Any, width: int) -> sp.csr_matrix:
+    return sp.csr_matrix((M.data, M.indices, M.indptr), shape=(M.shape[0], width))
+
+
+def _read_folder(folder: Path, columns: texts.Columns, split: int) -> _Found:
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
+    if any(re.fullmatch(r"[XY]\.(trn|tst)\.np[yz]", name) for name in names):
+        return _read_matrices(folder)
+    if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
+        return _read_newer(folder)
+    if any(_SPLIT_FILE.fullmatch(name) for name in names):
+        return _read_with_split_files(folder, names, split)
+    pair = [[name for name in names if pattern.fullmatch(name)] for pattern in (_TRAIN, _TEST)]
+    if not pair[0] and not pair[1]:
+        some = ", ".join(names[:8]) or "nothing"
+        raise bad(folder, None, f"{some} in the folder", ACCEPTED)
+    if not pair[0]:
+        missing = re.sub(r"(?i)(test|tst)(?=\.)", "train", pair[1][0])
+        raise bad(folder, None, f"{pair[1][0]} but no {missing}", f"{missing} as well")
+    for found in pair:
+        if len(found) > 1:
+            raise bad(folder, None, " and ".join(found), "one of them")
+    return _read_files(folder / pair[0][0], folder / pair[1][0] if pair[1] else None, columns)
+
+
+def _read_matrices(folder: Path) -> _Found:
+    train = matrices.read_split(folder, "trn")
+    has_test = matrices.feature_file(folder, "tst") or (folder / "Y.tst.npz").is_file()
+    test = matrices.read_split(folder, "tst") if has_test else None
+    kind = "sparse" if sp.issparse(train.X) else "dense"
+    return _Found(f"npz matrices, {kind} features", train, test)
+
+
+def _read_newer(folder: Path) -> _Found:
+    parts: list[Split | None] = []
+    for part in ("trn", "tst"):
+        x, y = (_plain_or_packed(folder, f"{part}_X_{what}.txt") for what in ("Xf", "Y"))
+        if part == "tst" and x is None and y is None:
+            parts.append(None)
+            continue
+        if x is None or y is None:
+            missing = f"{part}_X_{'Xf' if x is None else 'Y'}.txt"
+            raise bad(folder, None, f"no {missing}, a folder with half of its files", f"{missing} as well")
+        X, Y = xmc.read_sparse_text(x), as_labels(xmc.read_sparse_text(y), str(y))
+        if X.shape[0] != Y.shape[0]:
+            rows = f"{X.shape[0]} rows in {x.name} and {Y.shape[0]} in {y.name}"
+            raise bad(folder, None, rows, "the same number")
+        parts.append(Split(X, Y))
+    assert parts[0] is not None
+    return _Found("Extreme Classification Repository text, newer form (X_Xf and X_Y)", parts[0], parts[1])
+
+
+def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found:
+    files: dict[str, Path] = {}
+    for name in names:
+        if match := _SPLIT_FILE.fullmatch(name):
+            if match[1] in files:
+                raise bad(folder, None, f"{files[match[1]].name} and {name}", "one of them")
+            files[match[1]] = folder / name
+    for part in ("tr", "tst"):
+        if part not in files:
+            other = next(iter(files.values())).name
+            missing = re.sub(r"_(tr|tst)Split", f"_{part}Split", other)
+            raise bad(folder, None, f"{other} but no {missing}", f"{missing} as well")
+    stem = re.sub(r"_trSplit.*", "", files["tr"].name)
+    candidates = (f"{stem}_data.txt", f"{stem}.txt", "data.txt")
+    data = next((path for name in candidates if (path := _plain_or_packed(folder, name))), None)
+    if data is None:
+        raise bad(folder, None, f"{files['tr'].name} but no {candidates[0]}", "the data file as well")
+    whole = Split(*xmc.read_xmc(data))
+    rows = [xmc.read_split_rows(files[part], split, whole.n) for part in ("tr", "tst")]
+    if both := np.intersect1d(rows[0], rows[1]).size:
+        raise bad(
+            files["tst"], None, f"{both} rows of {files['tr'].name} too", "different rows in train and test"
+        )
+    words = f"{IN_WORDS['xmc']}, one file with split files, split {split}"
+    return _Found(words, whole.take(rows[0]), whole.take(rows[1]))
+
+
+def _with_companions(folder: Path, found: _Found) -> _Found:
+    """Add the label names and raw texts that lie beside matrices."""
+    names, parts = found.names, []
+    for split, part in ((found.train, "train"), (found.test, "test")):
+        path = _plain_or_packed(folder, f"{part}_raw_texts.txt")
+        if split is None or split.X is None or path is None:
+            parts.append(split)
+            continue
+        lines = [line.rstrip("\r\n") for _, line in iter_text(path)]
+        if len(lines) != split.n:
+            raise bad(path, None, f"{len(lines)} texts", f"one for each of {split.n} {part} rows")
+        parts.append(replace(split, texts=lines))
+    files = [_plain_or_packed(folder, name) for name in ("labels.tsv", "labels.txt")]
+    if names is None and (path := files[0] or files[1]):
+        names = _read_label_names(path)
+        check_label_names(names, found.train.Y.shape[1], str(path))
+    assert parts[0] is not None
+    return replace(found, train=parts[0], test=parts[1], names=names)
+
+
+def _read_label_names(path: Path) -> list[str]:
+    """Names of the labels in order; a name that several identifiers share is told apart by its identifier."""
+    identifiers, names = [], []
+    for number, line in iter_text(path):
+        identifier, tab, name = line.rstrip("\r\n").partition("\t")
+        name = name if tab else identifier
+        if ".tsv" not in path.suffixes and tab:
+            raise bad(path, number, f"a tab in {shown(line)}", "one label name a line")
+        if fault := label_fault(name):
+            raise bad(path, number, *f"{shown(name)}, {fault}".split("; wanted ", 1))
+        identifiers.append(identifier)
+        names.append(name)
+    count = Counter(names)
+    return [
+        name if count[name] == 1 or name == identifier else f"{name} ({identifier})"
+        for name, identifier in zip(names, identifiers, strict=True)
+    ]
+
+
+def _plain_or_packed(folder: Path, name: str) -> Path | None:
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)

@@ -1,0 +1,350 @@
+"""`pydocs`, the embedded dataset: what Python's own documentation says, tagged by where it stands.
+
+A document is the docstring of one public function, method or class of the standard library, numpy, scipy or
+scikit-learn, as installed here. The sources are read with `ast`; nothing is imported or run. Its labels are
+
+- ``package: scipy`` (``package: python`` for the standard library),
+- ``module: scipy.sparse`` and ``module: scipy.sparse.linalg``: every level, down to the first private one,
+- ``kind: function``, ``kind: method`` or ``kind: class``,
+- ``takes: axis``: one for every parameter, those of `__init__` for a class.
+
+To guess them from a docstring as it stands would be reading, not learning: numpydoc lists the parameters, and
+examples import the module. So the text is the docstring's prose, without its name and signature, without the
+sections that list parameters, attributes or methods, and without examples.
+
+The documents depend on the installed versions, which `pydocs.json` names. For given versions they are always
+the same, in the same order, and so is the split: by a hash of the qualified name, one fifth for testing.
+"""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import importlib.util
+import json
+import logging
+import os
+import platform
+import re
+import sysconfig
+import tokenize
+import warnings
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from importlib.metadata import PackageNotFoundError, version
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from circlet.errors import DataError
+from circlet.files import prepare_folder, write_json, write_text
+
+logger = logging.getLogger(__name__)
+
+FORMAT = 1
+#: The name of the standard library among the packages.
+STDLIB = "python"
+#: Import names of the packages beside the standard library, and the distributions that tell their versions.
+PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
+MIN_WORDS = 5
+MIN_DOCUMENTS = 5
+TEST_SHARE = 0.2
+
+#: Not documentation of the package: tests, builds, others' code that it carries, and programs.
+_SKIPPED = frozenset(
+    {"test", "tests", "conftest", "setup", "distutils", "site-packages", "dist-packages", "__pycache__"}
+    | {"externals", "array_api_compat", "array_api_extra", "cobyqa", "pyprima", "_uarray"}
+    | {"idlelib", "lib2to3", "turtledemo", "pydoc_data"}
+)
+#: Headings of sections that give the labels away; numpydoc underlines them, Google's style adds a colon.
+_GIVEAWAYS = frozenset(
+    {"parameters", "other parameters", "args", "arguments", "keyword arguments"}
+    | {"attributes", "methods", "example", "examples"}
+)
+_UNDERLINE = re.compile(r"\s*(-{3,}|={3,})\s*$")
+_FIELD = re.compile(r"\s*:(param|parameter|arg|argument|key|keyword|type|ivar|cvar|var)\b[^:]*:")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+@dataclass(frozen=True)
+class PyDoc:
+    """One document: its qualified name, its text, its labels (package, modules, kind, parameters in turn)."""
+
+    name: str
+    text: str
+    labels: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PyDocs:
+    """The documents for training and for testing, both sorted by name."""
+
+    train: tuple[PyDoc, ...]
+    test: tuple[PyDoc, ...]
+
+
+def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
+    """Read the documents from source files: some five seconds.
+
+    Parameters
+    ----------
+    roots : mapping from package name to folder, optional
+        Where the sources are; those of this Python and its installed packages if not given. Names found under
+        ``python`` are taken as they are, those of others get the package's name in front.
+    """
+    found: dict[str, PyDoc] = {}
+    for package, root in (installed_roots() if roots is None else roots).items():
+        for path in _source_files(root):
+            for document in _documents(package, root, path):
+                found.setdefault(document.name, document)
+    documents = _frequent_labels(_distinct(found[name] for name in sorted(found)))
+    if not documents:
+        raise DataError(
+            "pydocs: no documented Python source found; is the standard library installed without it?"
+        )
+    return PyDocs(
+        train=tuple(document for document in documents if not _for_testing(document.name)),
+        test=tuple(document for document in documents if _for_testing(document.name)),
+    )
+
+
+def installed_roots() -> dict[str, Path]:
+    """Give the folders of the standard library and of the installed packages, importing none of them."""
+    roots = {STDLIB: Path(sysconfig.get_path("stdlib"))}
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        if spec is None or not spec.submodule_search_locations:
+            logger.warning("pydocs: %s is not installed, its documentation is left out", package)
+        else:
+            roots[package] = Path(spec.submodule_search_locations[0])
+    return roots
+
+
+def cached_pydocs(folder: Path) -> PyDocs:
+    """Read the documents from `folder`, where they are built first if they are missing, damaged or outdated.
+
+    The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `name`, `text` and `labels`, and
+    `pydocs.json`: the versions that they were built from, their counts and their sha256.
+    """
+    versions = _versions()
+    kept = _read_cache(folder, versions)
+    if kept is not None:
+        return kept
+    prepare_folder(folder)
+    documents = build_pydocs()
+    splits = {"train.jsonl": documents.train, "test.jsonl": documents.test}
+    contents = {name: _jsonl(split) for name, split in splits.items()}
+    for name, content in contents.items():
+        write_text(folder / name, content)
+    labels = {label for split in splits.values() for document in split for label in document.labels}
+    counts = {"train": len(documents.train), "test": len(documents.test), "labels": len(labels)}
+    digests = {name: _sha256(content.encode()) for name, content in contents.items()}
+    # Last, so that an interruption leaves digests that do not match.
+    write_json(
+        folder / "pydocs.json", {"format": FORMAT, "versions": versions, "counts": counts, "sha256": digests}
+    )
+    return documents
+
+
+# The cache
+
+
+def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
+    """Give the documents in `folder`, or None where they must be built anew."""
+    try:
+        state = json.loads((folder / "pydocs.json").read_bytes())
+        if state["format"] != FORMAT or state["versions"] != versions:
+            logger.info("pydocs: building anew, %s is from other versions", folder)
+            return None
+        splits = []
+        for name in ("train.jsonl", "test.jsonl"):
+            content = (folder / name).read_bytes()
+            if _sha256(content) != state["sha256"][name]:
+                raise DataError(f"{folder / name}: not the content that pydocs.json names")
+            splits.append(tuple(_document(line) for line in content.decode().split("\n")[:-1]))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+        # Whatever is wrong with a cache, building it anew is the answer.
+        logger.warning("pydocs: building anew, %s is damaged: %s", folder, error)
+        return None
+    return PyDocs(*splits)
+
+
+def _document(line: str) -> PyDoc:
+    record = json.loads(line)
+    return PyDoc(record["name"], record["text"], tuple(record["labels"]))
+
+
+def _jsonl(documents: Iterable[PyDoc]) -> str:
+    records = ({"name": item.name, "text": item.text, "labels": item.labels} for item in documents)
+    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
+
+
+def _sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _versions() -> dict[str, str | None]:
+    found: dict[str, str | None] = {STDLIB: platform.python_version()}
+    for distribution in PACKAGES.values():
+        try:
+            found[distribution] = version(distribution)
+        except PackageNotFoundError:
+            found[distribution] = None
+    return found
+
+
+# Reading one package
+
+
+def _source_files(root: Path) -> Iterator[Path]:
+    for folder, subfolders, files in os.walk(root):
+        # In place, so that os.walk does not enter what is skipped; config-3.11 and its like are no packages.
+        # Sorted, because a.py and a/__init__.py may define the same name and the first one counts.
+        subfolders[:] = sorted(name for name in subfolders if name.isidentifier() and name not in _SKIPPED)
+        for path in sorted(Path(folder, name) for name in files if name.endswith(".py")):
+            if path.stem.isidentifier() and path.stem not in _SKIPPED:
+                yield path
+
+
+def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
+    tree = _parse(path)
+    if tree is None:
+        return
+    parts = list(path.relative_to(root).with_suffix("").parts)
+    if parts[-1] == "__init__":
+        parts.pop()
+    names = parts if package == STDLIB else [package, *parts]
+    where = [f"package: {package}", *(f"module: {module}" for module in _public_levels(package, names))]
+    for name, kind, node in _definitions(tree.body, inside_class=False):
+        text = _unsigned(_prose(ast.get_docstring(node) or ""), node.name)
+        if len(text.split()) >= MIN_WORDS:
+            takes = (f"takes: {parameter}" for parameter in _parameters(node, kind))
+            yield PyDoc(
+                ".".join([*names, name]), text, tuple(dict.fromkeys([*where, f"kind: {kind}", *takes]))
+            )
+
+
+def _parse(path: Path) -> ast.Module | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # others' invalid escapes are theirs to mend
+            with tokenize.open(path) as file:
+                return ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # ValueError: not the encoding it claims, or a null byte; the last two: nested too deep to be parsed.
+        logger.info("pydocs: skipping %s: %s", path, error)
+        return None
+
+
+def _public_levels(package: str, names: list[str]) -> Iterator[str]:
+    """Yield `a.b`, `a.b.c`, … below the package: scipy.stats._stats_py is where scipy.stats is written."""
+    public = []
+    for name in names:
+        if name.startswith("_"):
+            break
+        public.append(name)
+        if public != [package]:
+            yield ".".join(public)
+
+
+def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tuple[str, str, Any]]:
+    """Yield (name, kind, node) of public definitions: under `if` and `try` too, but not inside functions."""
+    for node in body:
+        if isinstance(node, (ast.If, ast.Try, ast.With)):
+            handlers = [handler.body for handler in getattr(node, "handlers", [])]
+            for block in (node.body, *handlers, getattr(node, "orelse", [])):
+                yield from _definitions(block, inside_class=inside_class)
+        elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)) or _private(node.name):
+            continue
+        elif isinstance(node, ast.ClassDef):
+            yield node.name, "class", node
+            for name, kind, inner in _definitions(node.body, inside_class=True):
+                yield f"{node.name}.{name}", kind, inner
+        else:
+            yield node.name, "method" if inside_class else "function", node
+
+
+def _private(name: str) -> bool:
+    return name.startswith("_") and not name.endswith("__")
+
+
+def _parameters(node: Any, kind: str) -> list[str]:
+    """Names that a caller may pass: without `self` or `cls`, with the stars of `*args` and `**kwargs`."""
+    if kind == "class":
+        makers = {child.name: child for child in node.body if isinstance(child, _FUNCTIONS)}
+        node = makers.get("__init__") or makers.get("__new__")
+        if node is None:
+            return []
+    positional = [argument.arg for argument in (*node.args.posonlyargs, *node.args.args)]
+    static = any(getattr(decorator, "id", None) == "staticmethod" for decorator in node.decorator_list)
+    if kind != "function" and not static:
+        positional = positional[1:]
+    names = [*positional, *(argument.arg for argument in node.args.kwonlyargs)]
+    stars = [
+        star + argument.arg
+        for star, argument in (("*", node.args.vararg), ("**", node.args.kwarg))
+        if argument
+    ]
+    return [name for name in names if not name.startswith("_")] + stars
+
+
+def _prose(docstring: str) -> str:
+    """Give the docstring on one line, without what gives its labels away."""
+    lines = (
+        docstring.encode(errors="replace").decode().splitlines()
+    )  # "\udc80" is legal in a source, not in UTF-8
+    kept = []
+    skipping, indent = "", 0  # what is being skipped: a section, an indented block, an example
+    for line, following in zip_longest(lines, lines[1:], fillvalue=""):
+        bare = line.strip()
+        depth = len(line) - len(line.lstrip())
+        heading = bare.rstrip(":").lower()
+        if bare and _UNDERLINE.match(following):
+            skipping = "section" if heading in _GIVEAWAYS else ""
+        elif skipping == "section":
+            continue
+        elif _FIELD.match(line) or (bare.endswith(":") and heading in _GIVEAWAYS):
+            skipping, indent = "block", depth
+        elif bare.startswith(">>>"):
+            skipping = "example"
+        elif (skipping == "block" and bare and depth <= indent) or (skipping == "example" and not bare):
+            skipping = ""
+        if not skipping and not _UNDERLINE.match(line):
+            kept.append(bare)
+    return " ".join(" ".join(kept).split())
+
+
+def _unsigned(text: str, name: str) -> str:
+    """Drop a signature that the text begins with: `insert(index, object) -> None`, as C code has it."""
+    signature = rf"(\w+\.)*{name} ?\(([^()]|\([^()]*\))*\)( ?-> ?\S+)?[ :.-]*"
+    return re.sub(rf"\A({signature})+", "", text)
+
+
+# From all documents to the dataset
+
+
+def _distinct(documents: Iterable[PyDoc]) -> list[PyDoc]:
+    """Keep the first of the documents that have one text."""
+    first: dict[str, PyDoc] = {}
+    for document in documents:
+        first.setdefault(document.text, document)
+    return list(first.values())
+
+
+def _frequent_labels(documents: list[PyDoc]) -> list[PyDoc]:
+    """Drop labels that too few documents have, then documents that have no label."""
+    counts = Counter(label for document in documents for label in document.labels)
+    kept = (
+        replace(document, labels=tuple(label for label in document.labels if counts[label] >= MIN_DOCUMENTS))
+        for document in documents
+    )
+    return [document for document in kept if document.labels]
+
+
+def _for_testing(name: str) -> bool:
+    # blake2b because Python's own hash differs from one process to the next.
+    digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
+    return int.from_bytes(digest, "big") < TEST_SHARE * 2**64

@@ -1,0 +1,340 @@
+"""The Extreme Classification Repository's text formats, and svmlight multilabel files.
+
+One row is `l1,l2 f:v f:v`; the label field may be empty, and the row then starts with a space. A first line
+`n_points n_features n_labels` may be there. A line with nothing on it is a row with neither labels nor
+features, except at the end of the file. The newer form keeps features and labels in two files of rows
+`i:v i:v` under a header `rows columns`. scikit-learn's compiled reader does the parsing, in blocks; this
+module only checks.
+"""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.data.dataset import as_features, as_labels
+from circlet.data.lines import bad, iter_lines, shown, writing
+from circlet.errors import DataError, ParameterError
+
+MAX_INDEX = 2**31 - 1  # what scikit-learn's reader holds an index in
+_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # its labels are Python objects, so they live for one block only
+_ROW = b"0123456789.,:eE+- \t\r\n"
+_INTEGER = re.compile(rb"[0-9]{1,18}")
+_EMPTY_ROW = b"qid:0\n"  # the reader skips blank lines; a query id without features makes a row with nothing
+
+
+def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Read one file of the Repository's text format, or an svmlight multilabel file.
+
+    Without a header the numbers of features and labels are the largest index plus one, and `#` starts a
+    comment.
+
+    Returns
+    -------
+    X, Y : csr_matrix
+        `(n, n_features)` and `(n, n_labels)`, float32.
+    """
+    path = Path(path)
+    table = _Table(path, labelled=True)
+    shape = table.read(header=3)
+    n_features, n_labels = shape[1:] if shape else (_width(table.indices), _width(table.labels))
+    X = table.matrix(n_features)
+    indptr = _indptr(table.label_counts)
+    labels = _join(table.labels, np.int32)
+    Y = sp.csr_matrix((np.ones(len(labels), np.float32), labels, indptr), shape=(X.shape[0], n_labels))
+    return X, Y
+
+
+def read_sparse_text(path: Path | str) -> sp.csr_matrix:
+    """Read one matrix of the newer form: a header `rows columns`, then rows `i:v i:v`."""
+    path = Path(path)
+    table = _Table(path, labelled=False)
+    shape = table.read(header=2)
+    if shape is None:
+        raise bad(path, 1, "no header", "two whole numbers, rows and columns")
+    return table.matrix(shape[1])
+
+
+def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np.int64]:
+    """Row numbers, from 0, in column `split` of a Repository split file (which counts rows from 1)."""
+    path = Path(path)
+    numbers: list[int] = []
+    lines = _split_lines(path, numbers)
+    first = next(lines, None)
+    if first is None:
+        raise bad(path, None, "no row numbers", "a column of row numbers for each split")
+    try:
+        table = np.loadtxt(chain([first], lines), dtype=np.int64, ndmin=2, comments=None)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise _split_fault(path) from error
+    if not 0 <= split < table.shape[1]:
+        raise ParameterError(f"split is {split}; {path} has splits 0 to {table.shape[1] - 1}")
+    rows = table[:, split]
+    wrong = np.flatnonzero((rows < 1) | (rows > n_rows))
+    if wrong.size:
+        raise bad(path, numbers[wrong[0]], f"row number {rows[wrong[0]]}", f"one from 1 to {n_rows}")
+    if np.unique(rows).size != rows.size:
+        raise bad(path, None, f"a row number twice in split {split}", "each row at most once")
+    return np.asarray(rows - 1)
+
+
+def _split_lines(path: Path, numbers: list[int]) -> Iterator[bytes]:
+    """The lines with row numbers on them; where they stand is added to `numbers`."""
+    for number, line in iter_lines(path):
+        if line.translate(None, b"0123456789 \t\r\n"):
+            raise bad(path, number, shown(line.strip()), "row numbers")
+        if not line.isspace():
+            numbers.append(number)
+            yield line
+
+
+def _split_fault(path: Path) -> DataError:
+    numbers: list[int] = []
+    columns = 0
+    for line in _split_lines(path, numbers):
+        fields = line.split()
+        columns = columns or len(fields)
+        if len(fields) != columns:
+            return bad(path, numbers[-1], f"{len(fields)} columns", f"{columns}, as above")
+        if wrong := next((one for one in fields if not _INTEGER.fullmatch(one)), None):
+            return bad(path, numbers[-1], shown(wrong), "row numbers")
+    return bad(path, None, "row numbers that cannot be read", "a column of them for each split")
+
+
+@dataclass
+class _Table:
+    """The rows of one file, gathered block by block."""
+
+    path: Path
+    labelled: bool
+    data: list[npt.NDArray[Any]] = field(default_factory=list)
+    indices: list[npt.NDArray[Any]] = field(default_factory=list)
+    counts: list[npt.NDArray[Any]] = field(default_factory=list)
+    labels: list[npt.NDArray[Any]] = field(default_factory=list)
+    label_counts: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    def read(self, header: int) -> tuple[int, ...] | None:
+        """Read all rows; the header's numbers (as many as `header`), or None if there is no header."""
+        lines = iter_lines(self.path)
+        first = next(lines)
+        shape = _header(self.path, first[1], header)
+        if shape is None:
+            lines = chain([first], lines)
+        rows, numbers, size = [], [], 0
+        for number, row in _rows(self.path, lines, shape):
+            rows.append(row)
+            numbers.append(number)
+            size += len(row)
+            if size > _BLOCK_BYTES or len(rows) == _BLOCK_ROWS:
+                self._add(rows, numbers, shape)
+                rows, numbers, size = [], [], 0
+        if rows:
+            self._add(rows, numbers, shape)
+        n_rows = sum(len(counts) for counts in self.counts)
+        if shape and n_rows != shape[0]:
+            raise bad(self.path, None, f"{n_rows} rows", f"{shape[0]}, as its header says")
+        if not n_rows:
+            raise bad(self.path, None, "no rows", "at least one")
+        return shape
+
+    def matrix(self, width: int) -> sp.csr_matrix:
+        """What the `index:value` part of the rows says, `(n, width)`."""
+        parts = (_join(self.data, np.float32), _join(self.indices, np.int32), _indptr(self.counts))
+        X = sp.csr_matrix(parts, shape=(len(parts[2]) - 1, width))
+        if not X.data.all():
+            X.eliminate_zeros()
+        return X
+
+    def _add(self, rows: list[bytes], numbers: list[int], shape: tuple[int, ...] | None) -> None:
+        for number, row in zip(numbers, rows, strict=True):
+            _check_row(self.path, number, row, self.labelled)
+        X, labels = self._parse(rows, numbers)
+        counts = np.diff(X.indptr)
+        label_counts = np.fromiter(map(len, labels), np.int64, len(labels))
+        flat = np.fromiter(chain.from_iterable(labels), np.float64, int(label_counts.sum()))
+        line_of = np.repeat(numbers, counts)
+        self._refuse(~np.isfinite(X.data), line_of, X.data, "feature value {}", "a finite float32 number")
+        n_features = shape[1] if shape else MAX_INDEX
+        what = "feature" if self.labelled else "column"
+        below = f"a {what} below {n_features}"
+        self._refuse(X.indices >= n_features, line_of, X.indices, f"{what} {{}}", below)
+        line_of = np.repeat(numbers, label_counts)
+        n_labels = shape[2] if shape and self.labelled else MAX_INDEX
+        self._refuse(flat >= n_labels, line_of, flat, "label {:.0f}", f"a label below {n_labels}")
+        twice = np.zeros(len(flat), bool)  # the reader sorts each row's labels
+        twice[1:] = (flat[1:] == flat[:-1]) & (line_of[1:] == line_of[:-1])
+        self._refuse(twice, line_of, flat, "label {:.0f} twice", "each label once a row")
+        self.data.append(X.data)
+        self.indices.append(X.indices.astype(np.int32))
+        self.counts.append(counts)
+        self.labels.append(flat.astype(np.int32))
+        self.label_counts.append(label_counts)
+
+    def _parse(self, rows: list[bytes], numbers: list[int]) -> tuple[Any, list[tuple[float, ...]]]:
+        try:
+            return _compiled(rows)
+        except (ValueError, OverflowError):
+            # Either a row is broken, and this finds it, or its features are only out of order.
+            pairs = zip(numbers, rows, strict=True)
+            rows = [_sorted_row(self.path, number, row) for number, row in pairs]
+        try:
+            return _compiled(rows)
+        except (ValueError, OverflowError) as error:
+            place = f"lines {numbers[0]} to {numbers[-1]}"
+            raise DataError(f"{self.path}, {place}: found rows that cannot be read ({error})") from error
+
+    def _refuse(self, wrong: Any, line_of: Any, values: Any, found: str, wanted: str) -> None:
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise bad(self.path, int(line_of[at]), found.format(values[at]), wanted)
+
+
+def _compiled(rows: list[bytes]) -> tuple[Any, list[tuple[float, ...]]]:
+    from sklearn.datasets import load_svmlight_file
+
+    X, labels = load_svmlight_file(
+        io.BytesIO(b"".join(rows)), dtype=np.float32, multilabel=True, zero_based=True
+    )
+    return X, labels
+
+
+def _header(path: Path, line: bytes, count: int) -> tuple[int, ...] | None:
+    fields = line.split()
+    if len(fields) != count or not all(_INTEGER.fullmatch(one) for one in fields):
+        return None
+    sizes = tuple(int(one) for one in fields)
+    if max(sizes[1:]) > MAX_INDEX:
+        raise bad(path, 1, f"a header that claims {max(sizes[1:])} columns", f"at most {MAX_INDEX}")
+    return sizes
+
+
+def _rows(
+    path: Path, lines: Iterator[tuple[int, bytes]], shape: tuple[int, ...] | None
+) -> Iterator[tuple[int, bytes]]:
+    """The lines that are rows: without comments, and without blank lines at the end."""
+    n_rows = 0
+    blank: list[int] = []
+    for number, line in lines:
+        row = line
+        if shape is None and b"#" in line:
+            row = line.partition(b"#")[0] + b"\n"
+            if row.isspace():
+                continue
+        if row.isspace():
+            # A lone space is an empty label field: without a header, a row even at the end of the file.
+            if shape is None and row.strip(b"\r\n"):
+                yield from ((one, _EMPTY_ROW) for one in (*blank, number))
+                blank = []
+            elif shape is None or n_rows + len(blank) < shape[0]:
+                blank.append(number)
+            continue
+        yield from ((one, _EMPTY_ROW) for one in blank)
+        n_rows += len(blank) + 1
+        blank = []
+        if shape and n_rows > shape[0]:
+            raise bad(path, number, f"row {n_rows}", f"{shape[0]} rows, as the header says")
+        yield number, row if row.endswith(b"\n") else row + b"\n"
+    if shape:
+        yield from ((one, _EMPTY_ROW) for one in blank)
+
+
+def _check_row(path: Path, number: int, row: bytes, labelled: bool) -> None:
+    """Refuse what the compiled reader would take, or take for something else."""
+    if row is _EMPTY_ROW:
+        return
+    if row.translate(None, _ROW):
+        token = next((one for one in row.split() if one.translate(None, _ROW)), row)
+        if re.search(rb":[+-]?(nan|inf)", token, re.IGNORECASE):
+            raise bad(path, number, f"feature value {shown(token)}", "a finite number")
+        raise bad(path, number, shown(token), _wanted(labelled))
+    head = row.split(None, 1)[0]
+    if b":" in head:
+        return
+    if not labelled or row[:1] in b" \t":
+        raise bad(path, number, shown(head), "index:value")
+    if head.translate(None, b"0123456789,"):
+        raise bad(path, number, f"label field {shown(head)}", "whole numbers from 0, separated by commas")
+
+
+def _wanted(labelled: bool) -> str:
+    return "a row such as '3,17 0:0.5 8:1'" if labelled else "a row such as '0:0.5 8:1'"
+
+
+def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
+    """`row` with its features in order; a `DataError` that says what is wrong with it, if something is."""
+    if row is _EMPTY_ROW:
+        return row
+    fields = row.split()
+    head = b"" if b":" in fields[0] else fields.pop(0)
+    if head and not all(_INTEGER.fullmatch(one) for one in head.split(b",")):
+        raise bad(path, number, f"label field {shown(head)}", "whole numbers from 0, separated by commas")
+    features: dict[int, bytes] = {}
+    for one in fields:
+        index, colon, value = one.partition(b":")
+        if not colon:
+            raise bad(path, number, shown(one), "index:value")
+        if not _INTEGER.fullmatch(index) or int(index) >= MAX_INDEX:
+            raise bad(
+                path, number, f"feature index {shown(index)}", f"a whole number from 0 to {MAX_INDEX - 1}"
+            )
+        try:
+            float(value)
+        except ValueError as error:
+            raise bad(path, number, f"feature value {shown(value)}", "a number") from error
+        if int(index) in features:
+            raise bad(path, number, f"feature {int(index)} twice", "each feature once a row")
+        features[int(index)] = value
+    return head + b" " + b" ".join(b"%d:%s" % pair for pair in sorted(features.items())) + b"\n"
+
+
+def _indptr(counts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    return np.concatenate([[0], np.cumsum(_join(counts, np.int64))])
+
+
+def _join(parts: list[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _width(parts: list[npt.NDArray[Any]]) -> int:
+    return max((int(part.max()) + 1 for part in parts if part.size), default=0)
+
+
+def write_xmc(path: Path | str, X: Any, Y: Any, *, header: bool = True) -> None:
+    """Write features and labels in the Repository's text format; compressed if the name ends in `.gz`."""
+    path = Path(path)
+    X, Y = sp.csr_matrix(as_features(X, "X")), as_labels(Y, "Y")
+    if X.shape[0] != Y.shape[0]:
+        raise DataError(f"found {X.shape[0]} rows in X and {Y.shape[0]} in Y; wanted the same number")
+    with writing(path) as out:
+        if header:
+            out.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
+        for row, features in enumerate(_feature_rows(X)):
+            labels = ",".join(map(str, Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()))
+            out.write(f"{labels} {features}\n".encode())
+
+
+def write_sparse_text(path: Path | str, M: Any) -> None:
+    """Write one matrix of the newer form: `rows columns`, then rows `i:v i:v`."""
+    M = sp.csr_matrix(as_features(M, "the matrix"))
+    with writing(Path(path)) as out:
+        out.write(b"%d %d\n" % M.shape)
+        for features in _feature_rows(M):
+            out.write(f"{features}\n".encode())
+
+
+def _feature_rows(M: sp.csr_matrix) -> Iterator[str]:
+    pattern = "%d:%.9g"  # nine digits bring every float32 back exactly
+    for start, stop in zip(M.indptr[:-1].tolist(), M.indptr[1:].tolist(), strict=True):
+        pairs = zip(M.indices[start:stop].tolist(), M.data[start:stop].tolist(), strict=True)
+        yield " ".join([pattern % pair for pair in pairs])

@@ -1,0 +1,202 @@
+"""Damage to valid files of every format: a read that holds together or a `DataError`, soon and in little memory."""
+
+from __future__ import annotations
+
+import gzip
+import time
+import tracemalloc
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from circlet.data import Dataset, Split, load_dataset
+from circlet.data.dataset import check_split
+from circlet.data.matrices import write_matrices
+from circlet.data.texts import Record, write_records
+from circlet.data.xmc import _compiled, write_sparse_text, write_xmc
+from circlet.errors import DataError
+
+SECONDS = 2.0
+# Read-ahead, the block in hand, small objects; then a multiple of the size once unpacked.
+CONSTANT, MULTIPLE = 4 << 20, 40
+
+X = sp.random(12, 9, density=0.4, format="csr", dtype=np.float32, random_state=0)
+Y = (sp.random(12, 7, density=0.3, format="csr", random_state=1) > 0).astype(np.float32)
+RECORDS = [Record(n, f"text number {n}, with “quotes”", tuple("abc"[: n % 4])) for n in range(1, 13)]
+
+
+def _npz(folder, dense=False):
+    split = Split(X.toarray() if dense else X, Y)
+    write_matrices(folder, Dataset("d", split, split))
+
+
+def _newer(folder):
+    write_sparse_text(folder / "trn_X_Xf.txt", X)
+    write_sparse_text(folder / "trn_X_Y.txt", Y)
+
+
+def _split_files(folder):
+    write_xmc(folder / "s_data.txt", X, Y)
+    (folder / "s_trSplit.txt").write_text("".join(f"{n} {13 - n}\n" for n in range(1, 9)))
+    (folder / "s_tstSplit.txt").write_text("".join(f"{n} {13 - n}\n" for n in range(9, 13)))
+
+
+def _companions(folder):
+    write_matrices(folder, Dataset("d", Split(X, Y)))
+    (folder / "labels.tsv").write_text("".join(f"u:{n}\tname {n}\n" for n in range(7)))
+    (folder / "train_raw_texts.txt.gz").write_bytes(gzip.compress(b"text\n" * 12, mtime=0))
+
+
+# What to write, and which of the files it writes to damage.
+LAYOUTS = {
+    "xmc": (lambda folder: write_xmc(folder / "train.txt", X, Y), "train.txt"),
+    "xmc-gz": (lambda folder: write_xmc(folder / "train.txt.gz", X, Y), "train.txt.gz"),
+    "svmlight": (lambda folder: write_xmc(folder / "train.svm", X, Y, header=False), "train.svm"),
+    "split-data": (_split_files, "s_data.txt"),
+    "split-rows": (_split_files, "s_trSplit.txt"),
+    "newer-X": (_newer, "trn_X_Xf.txt"),
+    "newer-Y": (_newer, "trn_X_Y.txt"),
+    "npz-X": (_npz, "X.trn.npz"),
+    "npz-Y": (_npz, "Y.tst.npz"),
+    "npy": (lambda folder: _npz(folder, dense=True), "X.trn.npy"),
+    "labels": (_companions, "labels.tsv"),
+    "raw-texts": (_companions, "train_raw_texts.txt.gz"),
+    "jsonl": (lambda folder: write_records(folder / "train.jsonl", RECORDS, "jsonl"), "train.jsonl"),
+    "jsonl-gz": (lambda folder: write_records(folder / "train.jsonl.gz", RECORDS, "jsonl"), "train.jsonl.gz"),
+    "csv": (lambda folder: write_records(folder / "train.csv", RECORDS, "csv"), "train.csv"),
+    "tsv": (lambda folder: write_records(folder / "train.tsv", RECORDS, "tsv"), "train.tsv"),
+    "fasttext": (lambda folder: write_records(folder / "train.txt", RECORDS, "fasttext"), "train.txt"),
+    "annif": (lambda folder: write_records(folder / "train.tsv", RECORDS, "annif"), "train.tsv"),
+}
+
+PLACE = st.floats(0, 1, exclude_max=True)
+# Bytes that mean something to one of the formats hurt more than random ones.
+TELLING = [
+    b"\n",
+    b"\r",
+    b" ",
+    b"\t",
+    b",",
+    b":",
+    b'"',
+    b"#",
+    b"-",
+    b"9" * 12,
+    b"1e99",
+    b"nan",
+    b"\0",
+    b"\xff",
+    b"{",
+    b"[",
+]
+PIECE = st.one_of(st.sampled_from(TELLING), st.binary(min_size=1, max_size=4))
+DAMAGE = st.one_of(
+    st.tuples(st.just("flip"), PLACE, st.integers(1, 255)),
+    st.tuples(st.just("cut"), PLACE, PLACE),
+    st.tuples(st.just("duplicate"), PLACE, PLACE),
+    st.tuples(st.just("insert"), PLACE, PIECE),
+    st.tuples(st.just("truncate"), PLACE, st.none()),
+)
+
+
+def damaged(data, damage):
+    kind, place, how = damage
+    at = int(place * len(data))
+    if not data:
+        return data
+    if kind == "flip":
+        return data[:at] + bytes([data[at] ^ how]) + data[at + 1 :]
+    if kind == "insert":
+        return data[:at] + how + data[at:]
+    if kind == "truncate":
+        return data[:at]
+    start, stop = sorted((at, int(how * len(data))))
+    return data[:start] + data[stop:] if kind == "cut" else data[:stop] + data[start:]
+
+
+def holds_together(dataset):
+    """Everything a reader promises, checked on the arrays themselves rather than by the readers' own checks."""
+    for split in (dataset.train, dataset.test):
+        if split is None:
+            continue
+        check_split(split, where="damaged", label_names=dataset.label_names)
+        for M in [split.Y] + ([split.X] if sp.issparse(split.X) else []):
+            assert M.dtype == np.float32
+            assert M.indptr[0] == 0
+            assert M.indptr[-1] == len(M.indices) == len(M.data)
+            assert (np.diff(M.indptr) >= 0).all()
+            assert not len(M.indices) or (M.indices.min() >= 0 and M.indices.max() < M.shape[1])
+        assert (split.Y.data == 1).all()
+        assert split.texts is None or all(
+            isinstance(text, str) and text.encode() is not None for text in split.texts
+        )
+    dataset.statistics()
+
+
+def unpacked_size(path, data):
+    if path.suffix != ".gz":
+        return len(data)
+    return len(data) * 20  # a damaged stream cannot be asked; these files pack less than this
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _warm():
+    _compiled([b"0 1:1\n"])  # scikit-learn's import is neither slow reading nor memory of it
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory):
+    """Each layout's folder, written once, with the bytes of the file to damage."""
+    made = {}
+    for name, (write, target) in LAYOUTS.items():
+        folder = tmp_path_factory.mktemp(name)
+        write(folder)
+        made[name] = (folder, folder / target, (folder / target).read_bytes())
+    return made
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_undamaged(pristine, layout):
+    folder, path, data = pristine[layout]
+    path.write_bytes(data)
+    holds_together(load_dataset(folder))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(damages=st.lists(DAMAGE, min_size=1, max_size=3))
+def test_damage(pristine, layout, damages):
+    folder, path, data = pristine[layout]
+    for damage in damages:
+        data = damaged(data, damage)
+    path.write_bytes(data)
+    tracemalloc.start()
+    started = time.perf_counter()
+    try:
+        dataset = load_dataset(folder)
+    except DataError as error:
+        dataset = None
+        assert str(folder) in str(error)
+    seconds = time.perf_counter() - started
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert seconds < SECONDS
+    assert peak < CONSTANT + MULTIPLE * unpacked_size(path, data)
+    if dataset is not None:
+        holds_together(dataset)
+
+
+@pytest.mark.parametrize("line", [b"0\n", b"0 1:1\n", b"\n", b" \n"])
+def test_memory_grows_no_faster_than_the_file(tmp_path, line):
+    """The constant above hides the multiple on small files: these are all multiple."""
+    count = (2 << 20) // len(line)
+    path = tmp_path / "train.txt"
+    path.write_bytes(b"%d 2 2\n" % count + line * count)
+    tracemalloc.start()
+    load_dataset(path)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < CONSTANT + MULTIPLE * path.stat().st_size

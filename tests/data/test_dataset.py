@@ -1,0 +1,160 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circlet.data import Dataset, Split
+from circlet.data.dataset import as_features, as_labels, check_split
+from circlet.errors import DataError, ParameterError
+
+
+def csr(rows):
+    return sp.csr_matrix(np.array(rows, dtype=np.float32))
+
+
+@pytest.fixture
+def dataset():
+    train = Split(
+        csr([[1, 0], [0, 2], [3, 0]]), csr([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]), ["a", "b", "c"]
+    )
+    test = Split(csr([[0, 1]]), csr([[0, 0, 1, 0]]), ["d"])
+    return Dataset("small", train, test, ["p", "q", "r", "s"])
+
+
+def test_statistics_by_hand(dataset):
+    assert dataset.statistics().as_dict() == {
+        "train_points": 3,
+        "test_points": 1,
+        "features": 2,
+        "labels": 4,
+        "labels_per_point": 1.0,
+        "points_per_label": 0.75,
+        "empty_rows_train": 1,
+        "empty_rows_test": 0,
+        "unseen_labels": 2,
+    }
+
+
+def test_statistics_without_test_rows_and_features():
+    numbers = Dataset("t", Split(None, csr([[1], [0]]), ["a", "b"])).statistics()
+    assert (numbers.features, numbers.test_points, numbers.empty_rows_test) == (None, 0, 0)
+
+
+def test_statistics_of_a_claimed_trillion_labels_allocate_nothing():
+    Y = sp.csr_matrix((np.ones(1, np.float32), np.array([5]), np.array([0, 1])), shape=(1, 10**12))
+    assert Dataset("wide", Split(None, Y, ["a"])).statistics().unseen_labels == 10**12 - 1
+
+
+def test_take_keeps_rows_together(dataset):
+    part = dataset.train.take([2, 0])
+    assert part.texts == ["c", "a"]
+    assert part.X.toarray().tolist() == [[3, 0], [1, 0]]
+    assert part.Y.toarray().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0]]
+
+
+@settings(deadline=None, max_examples=40)
+@given(n=st.integers(2, 60), fraction=st.floats(0.01, 0.99), seed=st.integers(0, 2**32))
+def test_validation_split_is_a_partition_in_order(n, fraction, seed):
+    texts = [f"{row:03}" for row in range(n)]
+    dataset = Dataset("n", Split(None, sp.csr_matrix((n, 2), dtype=np.float32), texts))
+    train, validation = dataset.validation_split(fraction, seed)
+    assert sorted(train.texts + validation.texts) == texts
+    assert train.texts == sorted(train.texts)
+    assert validation.texts == sorted(validation.texts)
+    assert validation.n == min(max(round(fraction * n), 1), n - 1)
+    again = dataset.validation_split(validation.n, seed)
+    assert again[1].texts == validation.texts
+
+
+def test_validation_split_is_pinned_to_its_seed():
+    dataset = Dataset(
+        "n", Split(np.arange(10, dtype=np.float32)[:, None], sp.csr_matrix((10, 1), dtype=np.float32))
+    )
+    rows = [dataset.validation_split(3, seed)[1].X.ravel().tolist() for seed in (0, 1)]
+    expected = [
+        sorted(np.random.Generator(np.random.PCG64(seed)).permutation(10)[:3].tolist()) for seed in (0, 1)
+    ]
+    assert rows == expected
+    assert rows[0] != rows[1]
+
+
+@pytest.mark.parametrize("size", [0, 3, -1, 0.0, 1.0, 1.5, True, float("nan"), "1"])
+def test_validation_size_that_makes_no_sense(dataset, size):
+    with pytest.raises(
+        ParameterError, match=r"size is .*wanted a fraction between 0 and 1, or .* from 1 to 2"
+    ):
+        dataset.validation_split(size)
+
+
+@pytest.mark.parametrize(
+    ("split", "message"),
+    [
+        (Split(csr([[1]]), csr([[1], [0]])), "found 1 rows in X and 2 in Y; wanted the same number"),
+        (Split(None, csr([[1], [0]]), ["a"]), "found 1 rows in texts and 2 in Y; wanted the same number"),
+        (Split(None, csr([[1]])), "neither features nor texts"),
+        (Split(csr([[1], [1]]), csr([[1, 0], [0, 2]])), r"found 2.0 at row 2, label 1; wanted 0 or 1"),
+        (Split(csr([[1], [np.nan]]), csr([[1], [1]])), r"found nan at row 2, feature 0; wanted finite"),
+        (
+            Split(np.array([[1, np.inf]], np.float32), csr([[1]])),
+            r"found inf at row 1, feature 1; wanted finite",
+        ),
+        (Split(csr([[1]]), np.ones((1, 1))), "found labels of type ndarray; wanted a csr_matrix"),
+    ],
+)
+def test_check_split_names_what_is_wrong(split, message):
+    with pytest.raises(DataError, match=rf"here: .*{message}"):
+        check_split(split, where="here")
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a"], "found 1 label names; wanted one for each of 2 labels"),
+        (["a", "a"], "found the label name 'a' twice; wanted different names"),
+        (["a", "b\tc"], r"label 2: found 'b\\tc', a label name with a tab, line end"),
+        (["a\nb", "c"], r"label 1: found 'a\\nb', a label name with a tab, line end"),
+        (["a", " "], "label 2: found ' ', an empty label name; wanted at least one"),
+    ],
+)
+def test_label_names_that_cannot_be(names, message):
+    with pytest.raises(DataError, match=message):
+        Dataset("d", Split(csr([[1]]), csr([[1, 0]])), None, names)
+
+
+def test_train_and_test_must_agree():
+    train = Split(csr([[1, 0]]), csr([[1, 0]]))
+    with pytest.raises(DataError, match="found 2 labels in train and 1 in test"):
+        Dataset("d", train, Split(csr([[1, 0]]), csr([[1]])))
+    with pytest.raises(DataError, match="found 2 features in train and 1 in test"):
+        Dataset("d", train, Split(csr([[1]]), csr([[1, 0]])))
+
+
+def test_as_features_leaves_the_callers_matrix_alone():
+    X = sp.csr_matrix((np.array([1, 0, 2], np.float32), np.array([2, 0, 1]), np.array([0, 3])), shape=(1, 3))
+    out = as_features(X, "X")
+    assert out.indices.tolist() == [1, 2]
+    assert out.data.tolist() == [2, 1]
+    assert X.indices.tolist() == [2, 0, 1]
+
+
+def test_duplicates_and_overflow_are_refused():
+    twice = sp.csr_matrix((np.ones(3), np.array([0, 1, 1]), np.array([0, 1, 3])), shape=(2, 2))
+    with pytest.raises(DataError, match="X: found feature 1 twice in row 2"):
+        as_features(twice, "X")
+    with pytest.raises(DataError, match="Y: found label 1 twice in row 2"):
+        as_labels(twice, "Y")
+    with pytest.raises(DataError, match="found inf at row 1, feature 0"):
+        as_features(sp.csr_matrix(np.array([[1e300]])), "X")
+    with pytest.raises(DataError, match=r"found an array of shape \(3,\); wanted two dimensions"):
+        as_features(np.ones(3), "X")
+
+
+def test_import_is_cheap():
+    code = "import circlet.data, sys; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0

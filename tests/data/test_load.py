@@ -1,0 +1,301 @@
+from __future__ import annotations
+
+import gzip
+import logging
+import sys
+import types
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.data import Dataset, Split, load_dataset
+from circlet.data.load import recognise
+from circlet.data.matrices import write_matrices
+from circlet.data.texts import Record, write_records
+from circlet.data.xmc import write_sparse_text, write_xmc
+from circlet.errors import DataError, ParameterError
+
+SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+
+X = sp.csr_matrix(np.array([[1, 0, 0.5], [0, 0, 0], [0, 2, 0]], np.float32))
+Y = sp.csr_matrix(np.array([[1, 0], [0, 1], [0, 0]], np.float32))
+RECORDS = [Record(1, "a text", ("x", "y")), Record(2, "another", ()), Record(3, "ünïcode", ("é",))]
+TEXT_FILES = {"jsonl": "jsonl", "csv": "csv", "tsv": "tsv", "fasttext": "txt", "annif": "tsv"}
+
+
+def is_small(split):
+    return np.array_equal(split.X.toarray(), X.toarray()) and np.array_equal(split.Y.toarray(), Y.toarray())
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize(
+    "names", [("train.txt", "test.txt"), ("eurlex_train.txt", "eurlex_test.txt"), ("a.trn.svm", "a.tst.svm")]
+)
+def test_xmc_pair(tmp_path, names, suffix):
+    for name in names:
+        write_xmc(tmp_path / f"{name}{suffix}", X, Y)
+    dataset = load_dataset(tmp_path)
+    assert dataset.format == "Extreme Classification Repository text, train and test files"
+    assert dataset.name == tmp_path.name
+    assert is_small(dataset.train)
+    assert is_small(dataset.test)
+
+
+def test_svmlight_pair_takes_the_larger_sizes(tmp_path):
+    (tmp_path / "train.svm").write_text("0 1:1\n")
+    (tmp_path / "test.svm").write_text("3 0:1\n")
+    dataset = load_dataset(tmp_path)
+    assert dataset.format == "svmlight multilabel text, train and test files"
+    assert (dataset.n_features, dataset.n_labels) == (2, 4)
+    assert dataset.test.Y.shape == (1, 4)
+
+
+def test_headers_of_a_pair_must_agree(tmp_path):
+    (tmp_path / "train.txt").write_text("1 2 2\n0 1:1\n")
+    (tmp_path / "test.txt").write_text("1 2 3\n0 1:1\n")
+    with pytest.raises(DataError, match="found 2 labels in train and 3 in test; wanted the same number"):
+        load_dataset(tmp_path)
+    (tmp_path / "test.txt").write_text("4 0:1\n")  # no header: what it holds must fit the other's
+    with pytest.raises(DataError, match="found 2 labels in train and 5 in test; wanted the same number"):
+        load_dataset(tmp_path)
+
+
+def test_pair_of_different_kinds(tmp_path):
+    (tmp_path / "train.txt").write_text("1 2 2\n0 1:1\n")
+    (tmp_path / "test.jsonl").write_text('{"text": "a", "labels": []}\n')
+    with pytest.raises(
+        DataError, match=r"test\.jsonl: found JSONL text; wanted Extreme .*, as in train\.txt"
+    ):
+        load_dataset(tmp_path)
+
+
+def test_one_file_with_split_files(tmp_path):
+    write_xmc(tmp_path / "small_data.txt", X, Y)
+    (tmp_path / "small_trSplit.txt").write_text("3 1\n1 2\n")
+    (tmp_path / "small_tstSplit.txt").write_text("2 3\n")
+    dataset = load_dataset(tmp_path, split=1)
+    assert dataset.format == "Extreme Classification Repository text, one file with split files, split 1"
+    assert np.array_equal(dataset.train.X.toarray(), X.toarray()[[0, 1]])
+    assert np.array_equal(load_dataset(tmp_path).train.X.toarray(), X.toarray()[[2, 0]])
+    with pytest.raises(ParameterError, match="split is 2; .* has splits 0 to 1"):
+        load_dataset(tmp_path, split=2)
+    (tmp_path / "small_tstSplit.txt").write_text("3 3\n")
+    with pytest.raises(DataError, match=r"small_tstSplit\.txt: found 1 rows of small_trSplit\.txt too"):
+        load_dataset(tmp_path)
+    (tmp_path / "small_tstSplit.txt").unlink()
+    with pytest.raises(
+        DataError, match=r"found small_trSplit\.txt but no small_tstSplit\.txt; wanted small_tst"
+    ):
+        load_dataset(tmp_path)
+
+
+def test_split_files_without_data(tmp_path):
+    for part in ("tr", "tst"):
+        (tmp_path / f"small_{part}Split.txt").write_text("1\n")
+    with pytest.raises(
+        DataError, match=r"found small_trSplit\.txt but no small_data\.txt; wanted the data file"
+    ):
+        load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+def test_newer_form(tmp_path, suffix):
+    for part in ("trn", "tst"):
+        write_sparse_text(tmp_path / f"{part}_X_Xf.txt{suffix}", X)
+        write_sparse_text(tmp_path / f"{part}_X_Y.txt{suffix}", Y)
+    dataset = load_dataset(tmp_path)
+    assert dataset.format == "Extreme Classification Repository text, newer form (X_Xf and X_Y)"
+    assert is_small(dataset.train)
+    assert is_small(dataset.test)
+    (tmp_path / f"tst_X_Y.txt{suffix}").unlink()
+    with pytest.raises(
+        DataError, match=r"found no tst_X_Y\.txt, a folder with half of its files; wanted tst_X_Y"
+    ):
+        load_dataset(tmp_path)
+
+
+def test_newer_form_faults(tmp_path):
+    write_sparse_text(tmp_path / "trn_X_Xf.txt", X)
+    write_sparse_text(tmp_path / "trn_X_Y.txt", Y[:2])
+    with pytest.raises(DataError, match=r"found 3 rows in trn_X_Xf\.txt and 2 in trn_X_Y\.txt"):
+        load_dataset(tmp_path)
+    write_sparse_text(tmp_path / "trn_X_Y.txt", 2 * Y)
+    with pytest.raises(DataError, match=r"trn_X_Y\.txt: found 2.0 at row 1, label 0; wanted 0 or 1"):
+        load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("kind", TEXT_FILES)
+def test_text_pair(tmp_path, kind, suffix, caplog):
+    for part in ("train", "test"):
+        write_records(tmp_path / f"{part}.{TEXT_FILES[kind]}{suffix}", RECORDS, kind)
+    with caplog.at_level(logging.INFO, logger="circlet"):
+        dataset = load_dataset(tmp_path)
+    assert f"recognised {dataset.format}" in caplog.text
+    assert dataset.format.endswith(", train and test files")
+    assert dataset.label_names == ["x", "y", "é"]
+    assert dataset.train.texts == dataset.test.texts == ["a text", "another", "ünïcode"]
+    assert dataset.train.Y.toarray().tolist() == [[1, 1, 0], [0, 0, 0], [0, 0, 1]]
+    assert dataset.n_features is None
+
+
+@pytest.mark.parametrize("kind", TEXT_FILES)
+def test_content_decides_not_the_name(tmp_path, kind):
+    write_records(tmp_path / "documents.dat", RECORDS, kind)
+    dataset = load_dataset(tmp_path / "documents.dat")
+    assert recognise(tmp_path / "documents.dat") == kind
+    assert (dataset.name, dataset.test) == ("documents", None)
+
+
+def test_lone_matrix_files(tmp_path):
+    write_xmc(tmp_path / "a.txt.gz", X, Y)
+    dataset = load_dataset(str(tmp_path / "a.txt.gz"))
+    assert (dataset.name, dataset.test, dataset.source) == ("a", None, tmp_path / "a.txt.gz")
+    assert is_small(dataset.train)
+    write_xmc(tmp_path / "a.svm", X, Y, header=False)
+    assert load_dataset(tmp_path / "a.svm").format == "svmlight multilabel text"
+
+
+def test_named_columns(tmp_path):
+    (tmp_path / "a.csv").write_text("body,tags\nhello,x|y\n")
+    dataset = load_dataset(tmp_path / "a.csv", text_column="body", label_column="tags", label_separator="|")
+    assert dataset.label_names == ["x", "y"]
+    with pytest.raises(DataError, match=r"a\.csv:1: found the columns 'body, tags'; wanted a column 'text'"):
+        load_dataset(tmp_path / "a.csv")
+
+
+def test_names_and_texts_beside_matrices(tmp_path):
+    write_matrices(tmp_path, Dataset("d", Split(X, Y), Split(X[:1], Y[:1])))
+    (tmp_path / "labels.txt").write_text("first\nsecond é\n", encoding="utf-8")
+    (tmp_path / "train_raw_texts.txt.gz").write_bytes(gzip.compress("ä\nb\n\n".encode()))
+    (tmp_path / "test_raw_texts.txt").write_text("t\n")
+    dataset = load_dataset(tmp_path)
+    assert dataset.label_names == ["first", "second é"]
+    assert dataset.train.texts == ["ä", "b", ""]
+    assert dataset.test.texts == ["t"]
+    (tmp_path / "test_raw_texts.txt").write_text("t\nu\n")
+    with pytest.raises(
+        DataError, match=r"test_raw_texts\.txt: found 2 texts; wanted one for each of 1 test rows"
+    ):
+        load_dataset(tmp_path)
+
+
+def test_label_files(tmp_path):
+    write_matrices(tmp_path, Dataset("d", Split(X, Y)))
+    (tmp_path / "labels.tsv").write_text("u:1\tbank\nu:2\tbank\n")
+    assert load_dataset(tmp_path).label_names == ["bank (u:1)", "bank (u:2)"]
+    (tmp_path / "labels.tsv").write_text("u:1\tbank\n")
+    with pytest.raises(DataError, match=r"labels\.tsv: found 1 label names; wanted one for each of 2 labels"):
+        load_dataset(tmp_path)
+    (tmp_path / "labels.tsv").write_text("u:1\tbank\nu:2\tmoney\tx\n")
+    with pytest.raises(DataError, match=r"labels\.tsv:2: found 'money\\tx', a label name with a tab"):
+        load_dataset(tmp_path)
+    (tmp_path / "labels.tsv").unlink()
+    (tmp_path / "labels.txt").write_text("a\nb\tc\n")
+    with pytest.raises(DataError, match=r"labels\.txt:2: found a tab in .*; wanted one label name a line"):
+        load_dataset(tmp_path)
+    (tmp_path / "labels.txt").write_text("a\na\n")
+    with pytest.raises(DataError, match=r"labels\.txt: found the label name 'a' twice"):
+        load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({}, "found nothing in the folder; wanted a dataset's name; a folder with X.trn.npz"),
+        ({"notes.md": b"x"}, "found notes.md in the folder; wanted"),
+        ({"a_test.txt": b"0 1:1\n"}, r"found a_test\.txt but no a_train\.txt; wanted a_train\.txt as well"),
+        ({"a_train.txt": b"0 1:1\n", "b_train.txt": b""}, r"found a_train\.txt and b_train\.txt; wanted one"),
+        ({"train.txt": b""}, r"train\.txt: found an empty file; wanted data"),
+        ({"train.txt": b"PK\x03\x04"}, r"train\.txt: found a lone matrix; wanted the folder"),
+        ({"train.txt": b"\x7fELF\x00\x01"}, r"train\.txt: found a binary file; wanted"),
+        ({"train.txt": b"hello\n"}, r"train\.txt:1: found 'hello'; wanted one of these: Extreme"),
+        (
+            {"train.txt": b"\xff\xfeh\xe9"},
+            r"train\.txt:1: found byte 0xff at position 1 of the line; wanted UTF-8",
+        ),
+        ({"train.json": b"[1]\n"}, r"train\.json:1: found '\[1\]'; wanted a JSON object"),
+        ({"train.tsv": b"a\tb\n"}, r"train\.tsv:1: found the columns 'a, b'; wanted a column 'text'"),
+        ({"train.txt": b"1 0:1 x:2\n"}, r"train\.txt:1: found 'x:2'; wanted a row such as"),
+    ],
+)
+def test_folders_that_hold_no_dataset(tmp_path, files, message):
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_dataset(tmp_path)
+
+
+@pytest.mark.parametrize("split", [-1, True, 1.0, "0"])
+def test_split_is_a_number(tmp_path, split):
+    with pytest.raises(ParameterError, match="wanted a whole number from 0"):
+        load_dataset(tmp_path, split=split)
+
+
+def test_names_go_to_the_catalog(tmp_path, monkeypatch):
+    write_matrices(tmp_path, Dataset("d", Split(X, Y)))
+    ready = Dataset("ready", Split(X, Y))
+    catalog = types.ModuleType("circlet.data.catalog")
+    catalog.locate = {"on-disk": tmp_path, "built": ready}.__getitem__
+    monkeypatch.setitem(sys.modules, "circlet.data.catalog", catalog)
+    assert load_dataset("on-disk").name == "on-disk"
+    assert load_dataset("built") is ready
+
+
+def test_unknown_name():
+    with pytest.raises(DataError, match="no-such-set"):
+        load_dataset("no-such-set")
+
+
+def test_unknown_name_without_a_catalog(monkeypatch):
+    monkeypatch.setitem(sys.modules, "circlet.data.catalog", None)
+    with pytest.raises(
+        DataError, match=r"called 'no-such-set'; wanted a dataset's name; a folder with X\.trn\.npz"
+    ):
+        load_dataset("no-such-set")
+
+
+# Train rows, test rows, features, labels; then labels per point to two digits, of the training rows and of all.
+PUBLISHED = {
+    "eurlex-4k": (15_539, 3_809, 5_000, 3_993, 5.31, 5.31),
+    "delicious": (12_920, 3_185, 500, 983, 19.05, 19.02),
+    "bibtex": (4_880, 2_515, 1_836, 159, 2.38, 2.40),
+    "wordnet": (73_902, 8_212, 41_612, 16_555, 9.05, 9.04),
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_real_data(name):
+    if not (SHARED / name).is_dir():
+        pytest.skip(f"no {name} in the shared data folder")
+    dataset = load_dataset(SHARED / name)
+    numbers = dataset.statistics()
+    sizes = (numbers.train_points, numbers.test_points, numbers.features, numbers.labels)
+    assert sizes == PUBLISHED[name][:4]
+    assert round(numbers.labels_per_point, 2) == PUBLISHED[name][4]
+    assigned = dataset.train.Y.nnz + dataset.test.Y.nnz
+    assert round(assigned / (dataset.train.n + dataset.test.n), 2) == PUBLISHED[name][5]
+    empty = {"eurlex-4k": (28, 6, 207), "delicious": (10, 4, 0)}.get(name)
+    if empty:
+        assert (numbers.empty_rows_train, numbers.empty_rows_test, numbers.unseen_labels) == empty
+    if name == "wordnet":
+        assert dataset.label_names[0] == "ACE_inhibitor.02673637"
+        assert dataset.train.texts[0].startswith("leapfrog : a game")
+
+
+def test_real_split_files(tmp_path):
+    source = SHARED / "delicious"
+    if not source.is_dir():
+        pytest.skip("no delicious in the shared data folder")
+    whole = load_dataset(source)
+    n = whole.train.n + whole.test.n
+    write_xmc(tmp_path / "delicious_data.txt", sp.identity(n, format="csr"), sp.csr_matrix((n, 1)))
+    for part in ("tr", "tst"):
+        (tmp_path / f"delicious_{part}Split.txt").write_bytes(
+            (source / f"delicious_{part}Split.txt").read_bytes()
+        )
+    dataset = load_dataset(tmp_path, split=9)
+    assert dataset.train.X.indices[:2].tolist() == [2755, 1547]
+    assert (dataset.train.n, dataset.test.n) == (12_920, 3_185)

@@ -1,0 +1,410 @@
+"""The embedded dataset: a small package with labels found by hand, the cache, and the real build."""
+
+from __future__ import annotations
+
+import json
+import logging
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from circlet.data import pydocs
+from circlet.data.pydocs import PyDoc, PyDocs, build_pydocs, cached_pydocs, installed_roots
+from circlet.errors import DataError, OutputError
+
+SOURCES = {
+    "shop/__init__.py": '''
+def open_shop(name, *, lights=True):
+    """Open the shop of this name in the morning.
+
+    Parameters
+    ----------
+    name : str
+        SECRET
+    lights : bool
+
+    Returns
+    -------
+    door : Door
+        The open door.
+
+    Examples
+    --------
+    SECRET prose
+    >>> SECRET
+
+    Notes
+    -----
+    Closed on Sundays.
+    """
+''',
+    "shop/_prices.py": '''
+class Price:
+    """What a thing costs, in some currency.
+
+    Attributes
+    ----------
+    SECRET
+    """
+
+    def __init__(self, amount, currency="EUR", *rates, _hidden=0, **options):
+        """Make a price out of an amount and more."""
+
+    def add(self, other, /):
+        """p.add(other=(SECRET), *more) -> Price
+        add(SECRET) -- Add the other price (if any) to this one.
+        """
+
+    @staticmethod
+    def parse(text):
+        """Read a price as it is printed on labels.
+
+        :param text: SECRET
+            SECRET
+        :returns: the price of it
+
+        >>> SECRET
+        SECRET
+
+        Empty text is an error.
+        """
+
+    @classmethod
+    def zero(cls, currency):
+        """Give the price of things that are free."""
+
+    def _round(self):
+        """Round it, but nobody is to know."""
+
+    class Tag:
+        """A small paper with a price on."""
+
+        def __new__(cls, paper): ...
+
+class _Private:
+    """A class that nobody is to know."""
+
+    def method(self):
+        """A method that nobody is to know."""
+
+def short(x):
+    """Only four words here."""
+
+def undocumented(x): ...
+
+def outer():
+    """Define a function that no one reaches."""
+    def inner():
+        """A function that no one can reach."""
+''',
+    "shop/goods/fruit.py": '''
+"""The docstring of a module is no document."""
+if True:
+    try:
+        async def pick(tree, count):
+            """Pick as many fruits as you can.
+
+            Args:
+                tree: SECRET
+
+                count: SECRET
+            Take a ladder.
+            """
+    except ImportError:
+        def pick(tree):
+            """Another definition of the same name, unused."""
+else:
+    def climb(tree):
+        """Climb up to the top of it."""
+
+def copy_of_climb(ladder):
+    """Climb   up to the top
+    of it."""
+''',
+    "shop/tests/test_shop.py": 'def test():\n    """A test that is not a document at all."""',
+    "shop/externals/other.py": 'def other():\n    """Code of somebody else, carried along in here."""',
+    "shop/setup.py": 'def setup():\n    """How this package used to be installed once."""',
+    "shop/not-a-module.py": 'def script():\n    """A script whose name cannot be imported ever."""',
+    "shop/broken.py": "def broken(:\n",
+    "shop/python2.py": 'print "no longer a language that we can read"\n',
+    "shop/latin1.py": '# -*- coding: latin-1 -*-\ndef cafe():\n    """Order a café and drink it slowly."""\n',
+    "shop/escapes.py": 'def escapes():\n    """A stray \\d escape and \\udc80 in these words."""\n',
+    "lib/box/lid.py": 'def shut(box):\n    """Shut the lid of the box firmly."""\n',
+    "lib/_closet.py": 'def hide(box):\n    """Put it where no one will look."""\n',
+}
+
+
+@pytest.fixture
+def roots(tmp_path: Path) -> dict[str, Path]:
+    for name, source in SOURCES.items():
+        path = tmp_path / "src" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(source.encode("latin-1"))
+    (tmp_path / "src/shop/bad_encoding.py").write_bytes(
+        b'def f():\n    """\xff not the encoding that it claims"""'
+    )
+    (tmp_path / "src/shop/null.py").write_bytes(b'def f():\n    """There is a null byte in here"""\n\0')
+    (tmp_path / "src/shop/deep.py").write_bytes(b"(" * 5000 + b")" * 5000)
+    return {"python": tmp_path / "src/lib", "shop": tmp_path / "src/shop"}
+
+
+@pytest.fixture
+def every_label(monkeypatch):
+    monkeypatch.setattr(pydocs, "MIN_DOCUMENTS", 1)
+
+
+def all_of(documents: PyDocs) -> dict[str, PyDoc]:
+    return {document.name: document for document in (*documents.train, *documents.test)}
+
+
+@pytest.mark.usefixtures("every_label")
+def test_labels_by_hand(roots):
+    labels = {name: document.labels for name, document in all_of(build_pydocs(roots)).items()}
+    price = ("package: shop", "kind: method")  # _prices is private: the price is the shop's
+    assert labels == {
+        "_closet.hide": ("package: python", "kind: function", "takes: box"),
+        "box.lid.shut": (
+            *("package: python", "module: box", "module: box.lid", "kind: function"),
+            "takes: box",
+        ),
+        "shop._prices.Price": (
+            *("package: shop", "kind: class"),
+            *("takes: amount", "takes: currency", "takes: *rates", "takes: **options"),
+        ),
+        "shop._prices.Price.Tag": ("package: shop", "kind: class", "takes: paper"),
+        "shop._prices.Price.__init__": (
+            *price,
+            *("takes: amount", "takes: currency", "takes: *rates", "takes: **options"),
+        ),
+        "shop._prices.Price.add": (*price, "takes: other"),
+        "shop._prices.Price.parse": (*price, "takes: text"),
+        "shop._prices.Price.zero": (*price, "takes: currency"),
+        "shop._prices.outer": ("package: shop", "kind: function"),
+        "shop.escapes.escapes": ("package: shop", "module: shop.escapes", "kind: function"),
+        "shop.goods.fruit.climb": (
+            *("package: shop", "module: shop.goods", "module: shop.goods.fruit", "kind: function"),
+            "takes: tree",
+        ),
+        "shop.goods.fruit.pick": (
+            *("package: shop", "module: shop.goods", "module: shop.goods.fruit", "kind: function"),
+            *("takes: tree", "takes: count"),
+        ),
+        "shop.latin1.cafe": ("package: shop", "module: shop.latin1", "kind: function"),
+        "shop.open_shop": ("package: shop", "kind: function", "takes: name", "takes: lights"),
+    }
+
+
+@pytest.mark.usefixtures("every_label")
+def test_texts_by_hand(roots):
+    texts = {name: document.text for name, document in all_of(build_pydocs(roots)).items()}
+    assert texts["shop.open_shop"] == (
+        "Open the shop of this name in the morning. "
+        "Returns door : Door The open door. Notes Closed on Sundays."
+    )
+    assert texts["shop._prices.Price.parse"] == (
+        "Read a price as it is printed on labels. :returns: the price of it Empty text is an error."
+    )
+    assert texts["shop._prices.Price.add"] == "Add the other price (if any) to this one."
+    assert texts["shop.goods.fruit.pick"] == "Pick as many fruits as you can. Take a ladder."
+    assert texts["shop.latin1.cafe"] == "Order a café and drink it slowly."
+    assert texts["shop.escapes.escapes"] == "A stray \\d escape and ? in these words."
+    assert not any("SECRET" in text for text in texts.values())
+
+
+def test_unreadable_sources_are_skipped_with_a_log_line(roots, caplog):
+    caplog.set_level(logging.INFO, "circlet.data.pydocs")
+    build_pydocs(roots)
+    skipped = sorted(Path(record.args[0]).name for record in caplog.records if "skipping" in record.msg)
+    assert skipped == ["bad_encoding.py", "broken.py", "deep.py", "null.py", "python2.py"]
+
+
+def test_rare_labels_go_and_documents_without_any(roots):
+    found = all_of(build_pydocs(roots))  # with the usual minimum of 5
+    labels = {label for document in found.values() for label in document.labels}
+    assert labels == {"package: shop", "kind: function"}  # there are 4 methods
+    assert found["box.lid.shut"].labels == ("kind: function",)
+    assert found["shop._prices.Price"].labels == ("package: shop",)
+
+
+def test_document_whose_labels_are_all_rare_is_dropped(tmp_path):
+    for name in "abcde":
+        path = tmp_path / "many" / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(f'def {name}():\n    """This is the function called {name} here."""\n')
+    (tmp_path / "one").mkdir()
+    (tmp_path / "one/lone.py").write_text('class Lone:\n    """The only class of its whole package."""\n')
+    found = all_of(build_pydocs({"many": tmp_path / "many", "one": tmp_path / "one"}))
+    assert sorted(found) == [f"many.{name}.{name}" for name in "abcde"]
+
+
+@pytest.mark.usefixtures("every_label")
+def test_first_name_wins(tmp_path):
+    # The same text under two names, and the same name in a module and a package.
+    sources = {"b.py": "x", "a.py": "x", "c.py": "z", "c/__init__.py": "y"}
+    for name, parameter in sources.items():
+        (tmp_path / "c").mkdir(exist_ok=True)
+        text = "The very same words in both." if parameter == "x" else f"These words are only in {parameter}."
+        (tmp_path / name).write_text(f'def same({parameter}):\n    """{text}"""\n')
+    found = all_of(build_pydocs({"p": tmp_path}))
+    assert sorted(found) == ["p.a.same", "p.c.same"]
+    assert "takes: z" in found["p.c.same"].labels
+
+
+def test_no_sources(tmp_path):
+    with pytest.raises(DataError, match="pydocs: no documented Python source found"):
+        build_pydocs({"python": tmp_path / "nowhere"})
+
+
+def test_missing_package_is_left_out(monkeypatch, caplog):
+    monkeypatch.setattr(pydocs, "PACKAGES", {"numpy": "numpy", "no_such_package_here": "no-such-package"})
+    assert sorted(installed_roots()) == ["numpy", "python"]
+    assert "no_such_package_here is not installed" in caplog.text
+    assert pydocs._versions()["no-such-package"] is None
+
+
+# The cache
+
+
+@pytest.fixture
+def builds(roots, monkeypatch) -> list[int]:
+    """Let the cache build from the small package, and count how often it does."""
+    counted: list[int] = []
+
+    def build() -> PyDocs:
+        counted.append(1)
+        return build_pydocs(roots)
+
+    monkeypatch.setattr(pydocs, "build_pydocs", build)
+    return counted
+
+
+def test_cache_is_written_and_used(builds, tmp_path):
+    folder = tmp_path / "a" / "cache"
+    first = cached_pydocs(folder)
+    assert cached_pydocs(folder) == first
+    assert len(builds) == 1
+    assert sorted(path.name for path in folder.iterdir()) == ["pydocs.json", "test.jsonl", "train.jsonl"]
+    records = [json.loads(line) for line in (folder / "train.jsonl").read_text("utf-8").splitlines()]
+    document = first.train[0]
+    assert records[0] == {"name": document.name, "text": document.text, "labels": list(document.labels)}
+    state = json.loads((folder / "pydocs.json").read_text())
+    assert sorted(state["versions"]) == ["numpy", "python", "scikit-learn", "scipy"]
+    assert state["counts"]["train"] == len(first.train) == len(records)
+    assert state["counts"]["test"] == len(first.test)
+
+
+@pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl", "pydocs.json"])
+@pytest.mark.parametrize("how", ["flip", "cut", "empty", "remove"])
+def test_damaged_cache_is_built_anew(builds, tmp_path, caplog, name, how):
+    folder = tmp_path / "cache"
+    first = cached_pydocs(folder)
+    path = folder / name
+    before = path.read_bytes()
+    damaged = {
+        "flip": before.replace(b'"', b"'", 1),
+        "cut": before[: len(before) // 2],
+        "empty": b"",
+    }
+    if how == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(damaged[how])
+    assert cached_pydocs(folder) == first
+    assert len(builds) == 2
+    assert path.read_bytes() == before
+    assert ("is damaged" in caplog.text) == (how != "remove")
+    assert cached_pydocs(folder) == first
+    assert len(builds) == 2
+
+
+@pytest.mark.parametrize("state", [b"[]", b"null", b"{}", b"\xff", b'{"format": 1}', b"[" * 100_000])
+def test_foreign_state_is_built_anew(builds, tmp_path, state):
+    first = cached_pydocs(tmp_path)
+    (tmp_path / "pydocs.json").write_bytes(state)
+    assert cached_pydocs(tmp_path) == first
+    assert len(builds) == 2
+
+
+def test_other_versions_are_built_anew(builds, tmp_path, monkeypatch):
+    cached_pydocs(tmp_path)
+    monkeypatch.setattr(pydocs, "_versions", lambda: {"python": "4.0"})
+    cached_pydocs(tmp_path)
+    assert len(builds) == 2
+    monkeypatch.setattr(pydocs, "FORMAT", 2)
+    cached_pydocs(tmp_path)
+    assert len(builds) == 3
+
+
+def test_cache_that_cannot_be_written(builds, tmp_path):
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(OutputError, match="cannot write"):
+        cached_pydocs(tmp_path / "file")
+    assert builds == []  # noticed before the work
+
+
+# The real one
+
+
+@pytest.fixture(scope="module")
+def real() -> tuple[PyDocs, float]:
+    start = time.perf_counter()
+    return build_pydocs(), time.perf_counter() - start
+
+
+def test_real_size_and_time(real):
+    documents, seconds = real
+    labels = {label for document in all_of(documents).values() for label in document.labels}
+    n_train, n_test = len(documents.train), len(documents.test)
+    assert n_train + n_test >= 8_000
+    assert len(labels) > 1_000
+    assert 0.18 < n_test / (n_train + n_test) < 0.22
+    assert seconds < 30
+
+
+def test_real_documents(real):
+    documents, _ = real
+    for split in (documents.train, documents.test):
+        names = [document.name for document in split]
+        assert names == sorted(set(names))
+    found = all_of(documents)
+    assert len({document.text for document in found.values()}) == len(found)
+    kinds = ("package: ", "module: ", "kind: ", "takes: ")
+    for document in found.values():
+        assert len(document.text.split()) >= 5
+        assert document.text == " ".join(document.text.split())
+        assert all(label.startswith(kinds) and "._" not in label for label in document.labels)
+    assert {*("package: python", "module: textwrap", "kind: function", "takes: width")} <= set(
+        found["textwrap.wrap"].labels
+    )
+
+
+def test_real_build_imports_and_prints_nothing():
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from circlet.data import pydocs\n"
+        "before = set(sys.modules)\n"
+        "roots = pydocs.installed_roots()\n"
+        "pydocs.build_pydocs({'numpy': roots['numpy']})\n"
+        "new = set(sys.modules) - before\n"
+        "heavy = {'scipy', 'sklearn', 'numpy', 'torch'}\n"
+        "assert not heavy & {name.partition('.')[0] for name in new}, new\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_split_does_not_depend_on_the_process():
+    names = ["textwrap.wrap", "json.dumps", "numpy.lib._function_base_impl.diff", "shop.open_shop", "a", "b"]
+    code = f"from circlet.data.pydocs import _for_testing; print([_for_testing(name) for name in {names}])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == str([pydocs._for_testing(name) for name in names])
+
+
+@pytest.mark.usefixtures("every_label")
+def test_two_builds_are_equal(roots):
+    assert build_pydocs(roots) == build_pydocs(dict(reversed(roots.items())))
