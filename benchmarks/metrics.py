@@ -36,9 +36,7 @@ WEIGHTED = ("PSP", "PSnDCG")
 PEER_TIMES = ("napkinxc_csr_s", "napkinxc_lists_s")
 
 
-def synthetic(
-    n: int, n_labels: int, per_row: float, depth: int, seed: int
-) -> tuple[sp.csr_matrix, np.ndarray]:
+def synthetic(n: int, n_labels: int, per_row: float, depth: int, seed: int) -> tuple[sp.csr_matrix, np.ndarray]:
     """Labels (n, n_labels), some rows without any, and ids (n, depth) that find some of them."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(per_row, size=n)
@@ -74,9 +72,7 @@ def compare(name: str, data: dict[str, Any], repeats: int) -> dict[str, Any]:
     times, largest = {}, 0.0
     for form in ("csr", "lists"):
         truth = y if form == "csr" else data["y_lists"]
-        seconds, peer = timed(
-            lambda truth=truth: PEER[name](truth, data["id_lists"], *arguments, k=max(KS)), 1
-        )
+        seconds, peer = timed(lambda truth=truth: PEER[name](truth, data["id_lists"], *arguments, k=max(KS)), 1)
         times[form] = seconds
         largest = max(largest, *(abs(values[f"{name}@{k}"] - peer[k - 1]) for k in KS))
     if largest > 1e-9:
@@ -135,9 +131,7 @@ def table(content: dict[str, Any]) -> Table:
     for name, result in content["each"].items():
         own = median(result["circlet_s"])
         peers = [result[key][0] for key in PEER_TIMES]
-        rows.append(
-            [f"{name}@k", f"{own:.3f}", *(f"{peer:.2f}" for peer in peers), f"{min(peers) / own:.0f}×"]
-        )
+        rows.append([f"{name}@k", f"{own:.3f}", *(f"{peer:.2f}" for peer in peers), f"{min(peers) / own:.0f}×"])
     together = content["all_at_once"]
     sums = [sum(result[key][0] for result in content["each"].values()) for key in PEER_TIMES]
     for label, key in (
@@ -150,9 +144,7 @@ def table(content: dict[str, Any]) -> Table:
     settings = content["settings"]
     title = f"Seconds for {settings['rows']:,} rows × {settings['labels']:,} labels, k up to {max(KS)}"
     columns = ["metric", "circlet", "napkinXC (CSR)", "napkinXC (lists)", "faster by"]
-    return Table(
-        title, columns, rows, note="circlet: the median of its runs. napkinXC: one run, ids as lists."
-    )
+    return Table(title, columns, rows, note="circlet: the median of its runs. napkinXC: one run, ids as lists.")
 
 
 if __name__ == "__main__":

@@ -90,9 +90,7 @@ def test_inverse_propensity_by_hand():
 
 
 def test_f1_by_hand():
-    scores = sp.csr_matrix(
-        [[0.9, 0.4, 0, 0, 0], [0, 0, 0.8, 0.7, 0], [0, 0.6, 0, 0, 0], [0.5, 0, 0, 0.9, 0.1]]
-    )
+    scores = sp.csr_matrix([[0.9, 0.4, 0, 0, 0], [0, 0, 0.8, 0.7, 0], [0, 0.6, 0, 0, 0], [0.5, 0, 0, 0.9, 0.1]])
     # tp: labels 0, 2, 3; fp: 3 and 1; fn: 1 in row 0, and 0, 2, 4 in row 3 (0.5 is not above the threshold).
     assert micro_f1(Y, scores) == pytest.approx(6 / (6 + 2 + 4))
     per_label = [2 / (2 + 1), 0, 2 / (2 + 1), 2 / (2 + 1), 0]
@@ -492,9 +490,7 @@ def test_bad_arguments_are_refused():
     for bad in ({"a": -1}, {"b": 0}, {"a": math.nan}, {"b": math.inf}):
         with pytest.raises(ParameterError, match="`a` must be a number >= 0 and `b` one > 0"):
             inverse_propensity(Y, **bad)
-    with pytest.raises(
-        DataError, match="y_train has 2 rows; inverse propensities are estimated from 3 or more"
-    ):
+    with pytest.raises(DataError, match="y_train has 2 rows; inverse propensities are estimated from 3 or more"):
         inverse_propensity(Y[:2])
     with pytest.raises(ParameterError, match="`threshold` must be a finite number, got nan"):
         micro_f1(Y, Y, threshold=math.nan)

@@ -100,9 +100,7 @@ def stored(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bool
 def _checked_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> Ints:
     n, n_labels = truth.shape
     if array.ndim != 2 or len(array) != n:
-        raise DataError(
-            f"ranked has shape {array.shape}; y_true has {n} rows and wants ({n}, >= {depth}) ids"
-        )
+        raise DataError(f"ranked has shape {array.shape}; y_true has {n} rows and wants ({n}, >= {depth}) ids")
     if array.shape[1] < depth:
         raise ParameterError(
             f"ranked has {array.shape[1]} columns and the largest `k` wants {depth}: "
@@ -121,9 +119,7 @@ def _checked_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> I
     twice = (ordered[:, 1:] == ordered[:, :-1]) & (ordered[:, 1:] >= 0)
     if twice.any():
         row, column = np.argwhere(twice)[0]
-        raise DataError(
-            f"ranked, row {row}: found label id {ordered[row, column]} twice; wanted each id once"
-        )
+        raise DataError(f"ranked, row {row}: found label id {ordered[row, column]} twice; wanted each id once")
     return ids
 
 

@@ -165,9 +165,7 @@ def evaluate(
     if metrics is None:
         metrics = [name for name in _METRICS if inv_propensity is not None or name not in _WEIGHTED]
     if isinstance(metrics, str) or not all(name in _METRICS for name in metrics):
-        raise ParameterError(
-            f"`metrics` must be a list of names among {', '.join(_METRICS)}, got {metrics!r}"
-        )
+        raise ParameterError(f"`metrics` must be a list of names among {', '.join(_METRICS)}, got {metrics!r}")
     if inv_propensity is None and not _WEIGHTED.isdisjoint(metrics):
         raise ParameterError("PSP and PSnDCG need `inv_propensity`: inverse_propensity(y_train)")
     ks = _checked_ks(k)

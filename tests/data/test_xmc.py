@@ -162,9 +162,7 @@ def test_newer_form_faults(tmp_path, content, message):
 
 def test_damaged_and_missing_files(tmp_path):
     packed = gzip.compress(b"1 3 3\n0 1:1\n" * 50)
-    with pytest.raises(
-        DataError, match=r"a\.gz: found a gzip file that ends too early; wanted a complete one"
-    ):
+    with pytest.raises(DataError, match=r"a\.gz: found a gzip file that ends too early; wanted a complete one"):
         xmc.read_xmc(put(tmp_path, packed[:-9], "a.gz"))
     with pytest.raises(DataError, match=r"a\.gz: found a damaged gzip file .*; wanted an intact one"):
         xmc.read_xmc(put(tmp_path, packed[:-8] + bytes(8), "a.gz"))
@@ -193,7 +191,7 @@ def test_split_rows(tmp_path):
     path = put(tmp_path, b"3 1\n1 2\n", "a_trSplit.txt")
     assert xmc.read_split_rows(path, 0, 3).tolist() == [2, 0]
     assert xmc.read_split_rows(path, 1, 3).tolist() == [0, 1]
-    with pytest.raises(ParameterError, match="split is 2; .* has splits 0 to 1"):
+    with pytest.raises(ParameterError, match=r"split is 2; .* has splits 0 to 1"):
         xmc.read_split_rows(path, 2, 3)
 
 
@@ -219,6 +217,6 @@ def test_writer_refuses_what_does_not_fit(tmp_path):
     one, two = sp.csr_matrix(np.ones((1, 1))), sp.csr_matrix(np.ones((2, 1)))
     with pytest.raises(DataError, match="found 1 rows in X and 2 in Y"):
         xmc.write_xmc(tmp_path / "a.txt", one, two)
-    with pytest.raises(DataError, match="Y: found 2.0 at row 1, label 0; wanted 0 or 1"):
+    with pytest.raises(DataError, match=r"Y: found 2\.0 at row 1, label 0; wanted 0 or 1"):
         xmc.write_xmc(tmp_path / "a.txt", one, one * 2)
     assert list(tmp_path.iterdir()) == []

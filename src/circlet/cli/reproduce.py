@@ -25,9 +25,7 @@ app = typer.Typer(
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller version that takes seconds.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON, the Markdown and the picture.")]
 Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
-Repetitions = Annotated[
-    int | None, typer.Option(min=2, help="Repetitions; more of them, smaller error bars.")
-]
+Repetitions = Annotated[int | None, typer.Option(min=2, help="Repetitions; more of them, smaller error bars.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")]
 
 
@@ -63,9 +61,7 @@ def stability(
     _reproduce("stability", quick, out_folder, seed, repetitions, as_json)
 
 
-def _reproduce(
-    name: str, quick: bool, folder: Path, seed: int, repetitions: int | None, as_json: bool
-) -> None:
+def _reproduce(name: str, quick: bool, folder: Path, seed: int, repetitions: int | None, as_json: bool) -> None:
     # Whatever can go wrong at the end is checked before the work starts.
     if find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import platformdirs
-
 from circlet.data.dataset import Statistics
 from circlet.errors import DataError
 
@@ -118,16 +116,17 @@ ENTRIES = {
 def entry(name: str) -> Entry:
     """What the catalog knows of `name`."""
     if name not in ENTRIES:
-        raise DataError(
-            f"no file, folder or dataset is called {name!r}; the catalog has {', '.join(ENTRIES)}"
-        )
+        raise DataError(f"no dataset is called {name!r}; the catalog has {', '.join(ENTRIES)}")
     return ENTRIES[name]
 
 
 def data_folder() -> Path:
     """The folder that datasets are kept in."""
-    chosen = os.environ.get("CIRCLET_DATA")
-    return Path(chosen).expanduser() if chosen else platformdirs.user_cache_path("circlet") / "datasets"
+    if chosen := os.environ.get("CIRCLET_DATA"):
+        return Path(chosen).expanduser()
+    import platformdirs  # only needed where nothing was chosen
+
+    return platformdirs.user_cache_path("circlet") / "datasets"
 
 
 def is_here(name: str) -> bool:
@@ -195,6 +194,4 @@ def verify(name: str, found: Statistics) -> None:
     for quantity in ("train_points", "test_points", "features", "labels"):
         wanted, got = getattr(published, quantity), getattr(found, quantity)
         if wanted is not None and got != wanted:
-            raise DataError(
-                f"{name}: found {got} {quantity.replace('_', ' ')}; the published set has {wanted}"
-            )
+            raise DataError(f"{name}: found {got} {quantity.replace('_', ' ')}; the published set has {wanted}")

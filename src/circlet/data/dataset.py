@@ -47,9 +47,8 @@ class Split:
 class Statistics:
     """The numbers that the Extreme Classification Repository prints for a dataset, and three more.
 
-    `labels_per_point` is the mean over the training rows, `points_per_label` all training assignments divided
-    by all labels, as the Repository counts them. An empty row is one without labels; an unseen label is one
-    that no training row has.
+    `labels_per_point` and `points_per_label` are means over training and test rows together, as the
+    Repository counts them. An empty row is one without labels; an unseen label is one that no training row has.
     """
 
     train_points: int
@@ -95,8 +94,7 @@ class Dataset:
         columns = [None if part.X is None else part.X.shape[1] for part in (self.train, self.test)]
         if columns[0] != columns[1]:
             raise DataError(
-                f"{where}: found {columns[0]} features in train and {columns[1]} in test; "
-                "wanted the same number"
+                f"{where}: found {columns[0]} features in train and {columns[1]} in test; wanted the same number"
             )
 
     @property
@@ -112,6 +110,8 @@ class Dataset:
     def statistics(self) -> Statistics:
         """Count what the Repository counts."""
         train, test = self.train, self.test
+        points = train.n + (test.n if test else 0)
+        assignments = train.Y.nnz + (test.Y.nnz if test else 0)
         # Counted by what occurs, not by bincount: a file may claim any number of labels.
         seen = np.unique(train.Y.indices).size
         return Statistics(
@@ -119,8 +119,8 @@ class Dataset:
             test_points=test.n if test else 0,
             features=self.n_features,
             labels=self.n_labels,
-            labels_per_point=train.Y.nnz / max(train.n, 1),
-            points_per_label=train.Y.nnz / max(self.n_labels, 1),
+            labels_per_point=assignments / max(points, 1),
+            points_per_label=assignments / max(self.n_labels, 1),
             empty_rows_train=_empty_rows(train.Y),
             empty_rows_test=_empty_rows(test.Y) if test else 0,
             unseen_labels=self.n_labels - seen,
@@ -174,9 +174,7 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
         ("texts", None if texts is None else len(texts)),
     ):
         if rows is not None and rows != Y.shape[0]:
-            raise DataError(
-                f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number"
-            )
+            raise DataError(f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
     if not np.isin(Y.data, (0, 1)).all() or not Y.has_canonical_format:
         as_labels(Y, where)  # names the row and the value
     if X is not None:

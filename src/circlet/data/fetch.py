@@ -15,9 +15,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data import matrices, xmc
-from circlet.data.pickled_arrays import read_arrays
 from circlet.data.catalog import Sdist, data_folder
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
+from circlet.data.pickled_arrays import read_arrays
 from circlet.errors import DataError, FetchError, MissingExtraError
 from circlet.files import prepare_folder, replacing
 

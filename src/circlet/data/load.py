@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import logging
 import re
 from collections import Counter
@@ -91,10 +90,7 @@ def load_dataset(
     path = Path(name_or_path)
     name = path.name.removesuffix(".gz")
     if not path.exists():
-        located = _locate(str(name_or_path))
-        if isinstance(located, Dataset):
-            return located
-        path, name = Path(located), str(name_or_path)
+        path, name = _locate(str(name_or_path)), str(name_or_path)
     elif path.is_file():
         name = Path(name).stem
     name = name or path.resolve().name
@@ -107,15 +103,15 @@ def load_dataset(
     return dataset
 
 
-def _locate(name: str) -> Path | Dataset:
-    try:
-        catalog: Any = importlib.import_module("circlet.data.catalog")
-    except ModuleNotFoundError as error:
-        if error.name != "circlet.data.catalog":
-            raise
-        raise DataError(f"found no file, folder or dataset called {name!r}; wanted {ACCEPTED}") from error
-    located: Path | Dataset = catalog.locate(name)
-    return located
+def _locate(name: str) -> Path:
+    from circlet.data import catalog  # it loads datasets with this module
+
+    if name not in catalog.ENTRIES:
+        raise DataError(
+            f"found no file, folder or dataset called {name!r}; wanted {ACCEPTED}. "
+            f"Datasets known by name: {', '.join(catalog.ENTRIES)}"
+        )
+    return catalog.locate(name)
 
 
 def recognise(path: Path | str, columns: texts.Columns | None = None) -> str:
@@ -268,9 +264,7 @@ def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found
     whole = Split(*xmc.read_xmc(data))
     rows = [xmc.read_split_rows(files[part], split, whole.n) for part in ("tr", "tst")]
     if both := np.intersect1d(rows[0], rows[1]).size:
-        raise bad(
-            files["tst"], None, f"{both} rows of {files['tr'].name} too", "different rows in train and test"
-        )
+        raise bad(files["tst"], None, f"{both} rows of {files['tr'].name} too", "different rows in train and test")
     words = f"{IN_WORDS['xmc']}, one file with split files, split {split}"
     return _Found(words, whole.take(rows[0]), whole.take(rows[1]))
 

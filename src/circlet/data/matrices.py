@@ -6,6 +6,7 @@ Nothing a file claims about sizes is believed before the claims have been compar
 
 from __future__ import annotations
 
+import io
 import math
 import struct
 import tokenize
@@ -27,6 +28,7 @@ from circlet.files import prepare_folder, replacing
 
 _FREE = 1 << 26  # bytes any file may unpack to
 _RATIO = 100  # times its size beyond that; real matrices pack some 2 to 10 times
+_HEADER = 1 << 14  # bytes; numpy refuses longer headers itself
 _SPARSE = {"data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"}
 _MAX_COLUMNS = 2**31 - 1
 # What zipfile and numpy.lib.format raise on damaged input.
@@ -122,9 +124,7 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
         raise bad(path, None, f"{found} inside", "a scipy sparse matrix, or one dense array")
     claimed = sum(members[name].file_size for name in wanted)
     if claimed > _FREE + _RATIO * size:
-        raise bad(
-            path, None, f"{size} bytes that claim to unpack to {claimed}", f"at most {_RATIO} times as much"
-        )
+        raise bad(path, None, f"{size} bytes that claim to unpack to {claimed}", f"at most {_RATIO} times as much")
     arrays = {}
     for name in sorted(wanted):
         info = members[name]
@@ -138,14 +138,16 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
 
 def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: str = "biuf") -> Any:
     """Read one array of `size` bytes, header included, whose header agrees with that size."""
-    version = np.lib.format.read_magic(stream)
+    # Version 2 headers claim their own length in 32 bits, and read() would allocate it: hence a prefix.
+    start = io.BytesIO(stream.read(_HEADER))
+    version = np.lib.format.read_magic(start)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-    shape, _, dtype = header(stream)
+    shape, _, dtype = header(start)
     if dtype.kind not in kinds:
         raise bad(path, None, f"{name} of type {dtype}", "numbers")
     length = math.prod(shape) * dtype.itemsize
-    if stream.tell() + length != size:
-        raise bad(path, None, f"{name} with {size - stream.tell()} bytes", f"{length} for shape {shape}")
+    if start.tell() + length != size:
+        raise bad(path, None, f"{name} with {size - start.tell()} bytes", f"{length} for shape {shape}")
     stream.seek(0)
     return np.lib.format.read_array(stream, allow_pickle=False)
 
@@ -166,9 +168,7 @@ def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
     data, indices, indptr = (arrays[f"{part}.npy"] for part in ("data", "indices", "indptr"))
     major, minor = (rows, columns) if name == "csr" else (columns, rows)
     if {data.ndim, indices.ndim, indptr.ndim} != {1} or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):
-        raise bad(
-            path, None, "parts of the wrong type", "one-dimensional arrays, with whole numbers as indices"
-        )
+        raise bad(path, None, "parts of the wrong type", "one-dimensional arrays, with whole numbers as indices")
     if len(indptr) != major + 1 or len(indices) != len(data):
         parts = f"{len(indptr) - 1} {name} pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{major} pointers, and as many indices as values")

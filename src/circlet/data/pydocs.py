@@ -100,9 +100,7 @@ def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
                 found.setdefault(document.name, document)
     documents = _frequent_labels(_distinct(found[name] for name in sorted(found)))
     if not documents:
-        raise DataError(
-            "pydocs: no documented Python source found; is the standard library installed without it?"
-        )
+        raise DataError("pydocs: no documented Python source found; is the standard library installed without it?")
     return PyDocs(
         train=tuple(document for document in documents if not _for_testing(document.name)),
         test=tuple(document for document in documents if _for_testing(document.name)),
@@ -222,9 +220,7 @@ def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
         text = _unsigned(_prose(ast.get_docstring(node) or ""), node.name)
         if len(text.split()) >= MIN_WORDS:
             takes = (f"takes: {parameter}" for parameter in _parameters(node, kind))
-            yield PyDoc(
-                ".".join([*names, name]), text, tuple(dict.fromkeys([*where, f"kind: {kind}", *takes]))
-            )
+            yield PyDoc(".".join([*names, name]), text, tuple(dict.fromkeys([*where, f"kind: {kind}", *takes])))
 
 
 def _parse(path: Path) -> ast.Module | None:
@@ -284,18 +280,14 @@ def _parameters(node: Any, kind: str) -> list[str]:
         positional = positional[1:]
     names = [*positional, *(argument.arg for argument in node.args.kwonlyargs)]
     stars = [
-        star + argument.arg
-        for star, argument in (("*", node.args.vararg), ("**", node.args.kwarg))
-        if argument
+        star + argument.arg for star, argument in (("*", node.args.vararg), ("**", node.args.kwarg)) if argument
     ]
     return [name for name in names if not name.startswith("_")] + stars
 
 
 def _prose(docstring: str) -> str:
     """Give the docstring on one line, without what gives its labels away."""
-    lines = (
-        docstring.encode(errors="replace").decode().splitlines()
-    )  # "\udc80" is legal in a source, not in UTF-8
+    lines = docstring.encode(errors="replace").decode().splitlines()  # "\udc80" is legal in a source, not in UTF-8
     kept = []
     skipping, indent = "", 0  # what is being skipped: a section, an indented block, an example
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):

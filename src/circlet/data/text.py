@@ -41,9 +41,7 @@ from circlet.errors import DataError, DTypeError, ParameterError
 NGrams = tuple[int, int]
 
 #: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
-_IDEOGRAPHS = (
-    "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
-)
+_IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -143,9 +141,7 @@ class TextVectorizer(_Vectorizer):
         )
         whole = _is_whole(min_df) and min_df >= 1
         if not whole and not (isinstance(min_df, float) and 0 < min_df < 1):
-            raise ParameterError(
-                f"`min_df` must be a whole number >= 1 or a fraction below 1, got {min_df!r}"
-            )
+            raise ParameterError(f"`min_df` must be a whole number >= 1 or a fraction below 1, got {min_df!r}")
         if max_features is not None and not (_is_whole(max_features) and max_features >= 1):
             raise ParameterError(f"`max_features` must be a whole number >= 1 or None, got {max_features!r}")
         self.min_df = min_df
@@ -176,9 +172,7 @@ class TextVectorizer(_Vectorizer):
                 # words, but it has characters.
                 fitted[kind] = None
         if not blocks:
-            raise DataError(
-                f"fit: no term of the {len(texts)} texts is in at least min_df={self.min_df} of them"
-            )
+            raise DataError(f"fit: no term of the {len(texts)} texts is in at least min_df={self.min_df} of them")
         self._fitted = fitted
         return _joined(blocks)
 
@@ -230,9 +224,7 @@ class TextVectorizer(_Vectorizer):
     def _tfidf(self, kind: str, **arguments: Any) -> Any:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
-        return TfidfVectorizer(
-            **self._analyzers()[kind], sublinear_tf=self.sublinear_tf, norm=None, **arguments
-        )
+        return TfidfVectorizer(**self._analyzers()[kind], sublinear_tf=self.sublinear_tf, norm=None, **arguments)
 
     def _vectorizers(self) -> dict[str, Any]:
         from sklearn.exceptions import NotFittedError
@@ -243,8 +235,7 @@ class TextVectorizer(_Vectorizer):
 
     def _terms(self) -> dict[str, list[str]]:
         found = {
-            kind: vectorizer.get_feature_names_out().tolist()
-            for kind, vectorizer in self._vectorizers().items()
+            kind: vectorizer.get_feature_names_out().tolist() for kind, vectorizer in self._vectorizers().items()
         }
         return {kind: found.get(kind, []) for kind in self._analyzers()}
 
@@ -284,9 +275,7 @@ class HashingTextVectorizer(_Vectorizer):
             word_ngrams=word_ngrams, char_ngrams=char_ngrams, sublinear_tf=sublinear_tf, lowercase=lowercase
         )
         if not (_is_whole(n_features) and 1 <= n_features < 2**31):
-            raise ParameterError(
-                f"`n_features` must be a whole number from 1 to 2**31 - 1, got {n_features!r}"
-            )
+            raise ParameterError(f"`n_features` must be a whole number from 1 to 2**31 - 1, got {n_features!r}")
         self.n_features = n_features
 
     def parameters(self) -> dict[str, Any]:
@@ -341,8 +330,7 @@ class HashingTextVectorizer(_Vectorizer):
         from sklearn.feature_extraction.text import CountVectorizer
 
         kinds = {
-            kind: CountVectorizer(**arguments).build_analyzer()
-            for kind, arguments in self._analyzers().items()
+            kind: CountVectorizer(**arguments).build_analyzer() for kind, arguments in self._analyzers().items()
         }
         words, chars = kinds.get("word"), kinds.get("char")
 
@@ -413,9 +401,7 @@ def _checked_ngrams(name: str, value: Any) -> NGrams | None:
         return None
     pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_whole(size) for size in value)
     if not pair or not 1 <= value[0] <= value[1]:
-        raise ParameterError(
-            f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}"
-        )
+        raise ParameterError(f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}")
     return int(value[0]), int(value[1])
 
 

@@ -132,16 +132,12 @@ def _jsonl(path: Path, columns: Columns, need_labels: bool) -> Iterator[tuple[in
         labels = [labels] if isinstance(labels, str) else labels
         if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
             kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
-            found = (
-                f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
-            )
+            found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
             raise bad(path, number, found, "a list of strings, or a string")
         yield number, text, labels
 
 
-def _table(
-    path: Path, columns: Columns, need_labels: bool, mark: str
-) -> Iterator[tuple[int, str, list[str]]]:
+def _table(path: Path, columns: Columns, need_labels: bool, mark: str) -> Iterator[tuple[int, str, list[str]]]:
     # Documents can be longer than the module's 128 KiB. The limit is the process's: it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     reader = csv.reader((line for _, line in iter_text(path)), delimiter=mark, strict=True)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import io
 import re
+from array import array
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import chain
@@ -160,8 +161,8 @@ class _Table:
         for number, row in zip(numbers, rows, strict=True):
             _check_row(self.path, number, row, self.labelled)
         X, labels = self._parse(rows, numbers)
-        counts = np.diff(X.indptr)
-        label_counts = np.fromiter(map(len, labels), np.int64, len(labels))
+        counts = np.diff(X.indptr).astype(np.int32)
+        label_counts = np.fromiter(map(len, labels), np.int32, len(labels))
         flat = np.fromiter(chain.from_iterable(labels), np.float64, int(label_counts.sum()))
         line_of = np.repeat(numbers, counts)
         self._refuse(~np.isfinite(X.data), line_of, X.data, "feature value {}", "a finite float32 number")
@@ -203,9 +204,7 @@ class _Table:
 def _compiled(rows: list[bytes]) -> tuple[Any, list[tuple[float, ...]]]:
     from sklearn.datasets import load_svmlight_file
 
-    X, labels = load_svmlight_file(
-        io.BytesIO(b"".join(rows)), dtype=np.float32, multilabel=True, zero_based=True
-    )
+    X, labels = load_svmlight_file(io.BytesIO(b"".join(rows)), dtype=np.float32, multilabel=True, zero_based=True)
     return X, labels
 
 
@@ -224,29 +223,25 @@ def _rows(
 ) -> Iterator[tuple[int, bytes]]:
     """The lines that are rows: without comments, and without blank lines at the end."""
     n_rows = 0
-    blank: list[int] = []
+    blank = array("q")  # without a header: lines that are rows only if another row follows
     for number, line in lines:
         row = line
         if shape is None and b"#" in line:
             row = line.partition(b"#")[0] + b"\n"
             if row.isspace():
                 continue
-        if row.isspace():
-            # A lone space is an empty label field: without a header, a row even at the end of the file.
-            if shape is None and row.strip(b"\r\n"):
-                yield from ((one, _EMPTY_ROW) for one in (*blank, number))
-                blank = []
-            elif shape is None or n_rows + len(blank) < shape[0]:
-                blank.append(number)
+        if row.isspace() and shape is None and not row.strip(b"\r\n"):
+            blank.append(number)
             continue
-        yield from ((one, _EMPTY_ROW) for one in blank)
-        n_rows += len(blank) + 1
-        blank = []
+        if row.isspace() and shape and n_rows == shape[0]:
+            continue  # blank lines at the end
+        n_rows += 1
         if shape and n_rows > shape[0]:
             raise bad(path, number, f"row {n_rows}", f"{shape[0]} rows, as the header says")
-        yield number, row if row.endswith(b"\n") else row + b"\n"
-    if shape:
         yield from ((one, _EMPTY_ROW) for one in blank)
+        del blank[:]
+        # A lone space is an empty label field: without a header, a row even at the end of the file.
+        yield number, _EMPTY_ROW if row.isspace() else row if row.endswith(b"\n") else row + b"\n"
 
 
 def _check_row(path: Path, number: int, row: bytes, labelled: bool) -> None:
@@ -285,9 +280,7 @@ def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
         if not colon:
             raise bad(path, number, shown(one), "index:value")
         if not _INTEGER.fullmatch(index) or int(index) >= MAX_INDEX:
-            raise bad(
-                path, number, f"feature index {shown(index)}", f"a whole number from 0 to {MAX_INDEX - 1}"
-            )
+            raise bad(path, number, f"feature index {shown(index)}", f"a whole number from 0 to {MAX_INDEX - 1}")
         try:
             float(value)
         except ValueError as error:
@@ -299,7 +292,9 @@ def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
 
 
 def _indptr(counts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    return np.concatenate([[0], np.cumsum(_join(counts, np.int64))])
+    out = np.zeros(sum(map(len, counts)) + 1, np.int64)
+    np.cumsum(_join(counts, np.int32), out=out[1:])
+    return out
 
 
 def _join(parts: list[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:

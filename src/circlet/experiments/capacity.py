@@ -187,9 +187,7 @@ def _judge_growth(dims: npt.NDArray[np.int64], gap: npt.NDArray[np.float64]) -> 
     ks = np.linspace(0, gap.shape[1], 6).round().astype(int)[1:]
     average = gap.mean(0)[ks - 1]
     # One row is noisy: a row here is the mean of its neighbours within 16 dimensions.
-    peaks = {
-        dim: int(gap[np.abs(dims - dim) <= 16].mean(0).argmax()) + 1 for dim in TABLE_DIMS if dim in dims
-    }
+    peaks = {dim: int(gap[np.abs(dims - dim) <= 16].mean(0).argmax()) + 1 for dim in TABLE_DIMS if dim in dims}
     grows = bool((np.diff(average) > 0).all())
     everywhere = all(peak == gap.shape[1] for peak in peaks.values())
     return Claim(

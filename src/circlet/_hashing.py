@@ -1,0 +1,67 @@
+"""Random numbers that follow from a seed and a position alone: the same on every device, in any order.
+
+A 32-bit number lives in an int64, where a product of two of them loses nothing that is kept. torch's own
+generators promise neither random access nor the same numbers on CPU and GPU.
+"""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """A permutation of the 32-bit numbers that leaves no pattern (Wellons' lowbias32), in place."""
+    for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
+        x ^= x >> shift
+        x *= factor
+        x &= 0xFFFFFFFF
+    x ^= x >> 16
+    return x
+
+
+def _word(*parts: int) -> int:
+    """One 32-bit number out of several whole ones."""
+    return int(np.random.SeedSequence(parts).generate_state(1)[0])
+
+
+def _hashed(ids: Tensor, seed: int, stream: int) -> Tensor:
+    """A 32-bit hash of 64-bit ids."""
+    low = _mixed((ids & 0xFFFFFFFF) ^ _word(seed, stream, 0))
+    return _mixed(low ^ ((ids >> 32) & 0xFFFFFFFF) ^ _word(seed, stream, 1))
+
+
+def uniform(seed: int, ids: Tensor, n: int) -> Tensor:
+    """Numbers in [0, 1), `(m, n)` in float32: entry (i, j) is a hash of seed, ids[i] and j alone."""
+    columns = _hashed(torch.arange(n, device=ids.device), seed, stream=3)
+    # Two hashes of the label, used one after the other: 64 bits, so that no two labels share a code.
+    bits = _mixed(columns[None, :] ^ _hashed(ids, seed, stream=4)[:, None])
+    bits = _mixed(bits ^ _hashed(ids, seed, stream=5)[:, None])
+    # The upper 24 bits: all that a float32 holds, so nothing rounds up to 1.
+    return (bits >> 8).to(torch.float32) * 2.0**-24
+
+
+def permuted(x: Tensor, size: int, seed: int, *, stream: int) -> Tensor:
+    """A pseudo-random permutation of 0…size−1 at the points x, without a table.
+
+    A Feistel network permutes a square power of two that covers the range; what falls outside is permuted again
+    until it is inside, which keeps it a permutation.
+    """
+    half = max(1, math.ceil(math.log2(max(size, 2)) / 2))
+    mask = (1 << half) - 1
+    result = _feistel(x.clone(), half, mask, seed, stream)
+    outside = result >= size
+    while outside.any():
+        result[outside] = _feistel(result[outside], half, mask, seed, stream)
+        outside = result >= size
+    return result
+
+
+def _feistel(x: Tensor, half: int, mask: int, seed: int, stream: int) -> Tensor:
+    left, right = x >> half, x & mask
+    for turn in range(6):
+        left, right = right, left ^ (_mixed(right ^ _word(seed, stream, 2 + turn)) & mask)
+    return (left << half) | right

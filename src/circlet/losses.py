@@ -1,0 +1,119 @@
+"""What is minimised, one small class each.
+
+A loss takes the head's output and the batch's labels. Where all labels compete (`bce`, `softmax`), it turns
+similarities, which lie in −1…1, into logits with a learned scale and, for `bce`, a learned bias per label.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, fields
+
+import torch
+from torch import Tensor, nn
+
+from circlet.codebook import Codebook
+from circlet.errors import ParameterError
+
+__all__ = ["LOSSES", "LabelSets", "Loss", "make_loss"]
+
+
+@dataclass(frozen=True)
+class LabelSets:
+    """The labels of a batch of documents, ragged: those of document i start at ``starts[i]``.
+
+    `documents` names for each label the document it belongs to.
+    """
+
+    ids: Tensor
+    starts: Tensor
+    documents: Tensor
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def to(self, device: torch.device) -> LabelSets:
+        """The same labels on a device."""
+        return LabelSets(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+
+
+class Loss(nn.Module):
+    """Takes the head's output `(batch, width)`; `codebook` is None where the output is scores already (`fc`)."""
+
+    def __init__(self, codebook: Codebook | None, n_labels: int) -> None:
+        super().__init__()
+        self.codebook, self.n_labels = codebook, n_labels
+
+    def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
+        """Mean loss of the batch's documents."""
+        raise NotImplementedError
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Scores of all labels by which they are ranked, `(batch, n_labels)`."""
+        return output if self.codebook is None else self.codebook.scores(output)
+
+
+class CosineLoss(Loss):
+    """The paper's equation 4: Σ over a document's labels of 1 − similarity.
+
+    By linearity it is |Y| − ⟨output, Σ codes⟩ / scale: one superposition per document, and nothing that depends on
+    how many labels there are.
+    """
+
+    def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
+        assert self.codebook is not None
+        target = self.codebook.superpose(labels.ids, labels.starts)
+        # Packed phasors have norm √d, real vectors norm 1.
+        scale = self.codebook.dim if self.codebook.width == 2 * self.codebook.dim else 1
+        return (len(labels.ids) - (output * target).sum() / scale) / max(len(labels), 1)
+
+
+class BinaryLoss(Loss):
+    """Binary cross-entropy of every label, summed over labels."""
+
+    def __init__(self, codebook: Codebook | None, n_labels: int) -> None:
+        super().__init__(codebook, n_labels)
+        if codebook is not None:
+            # Similarities of unrelated codes have deviation 1/√(2d): at first this is a logit of about 1.
+            self.log_scale = nn.Parameter(torch.tensor(math.log(math.sqrt(2 * codebook.dim))))
+            self.bias = nn.Parameter(torch.zeros(n_labels))
+
+    def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
+        logits = self.logits(output)
+        # −log σ(x) of a positive is softplus(x) − x, so targets need no (batch, labels) matrix.
+        positive = logits[labels.documents, labels.ids]
+        return (torch.nn.functional.softplus(logits).sum() - positive.sum()) / max(len(labels), 1)
+
+    def logits(self, output: Tensor) -> Tensor:
+        scores = super().logits(output)
+        return scores if self.codebook is None else torch.addcmul(self.bias, scores, self.log_scale.exp())
+
+
+class SoftmaxLoss(Loss):
+    """Cross-entropy against the uniform distribution over a document's labels."""
+
+    def __init__(self, codebook: Codebook | None, n_labels: int) -> None:
+        super().__init__(codebook, n_labels)
+        if codebook is not None:
+            self.log_scale = nn.Parameter(torch.tensor(math.log(math.sqrt(2 * codebook.dim))))
+
+    def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
+        logs = self.logits(output).log_softmax(dim=1)
+        counts = torch.bincount(labels.documents, minlength=len(labels)).clamp(min=1)
+        return -(logs[labels.documents, labels.ids] / counts[labels.documents]).sum() / max(len(labels), 1)
+
+    def logits(self, output: Tensor) -> Tensor:
+        scores = super().logits(output)
+        return scores if self.codebook is None else scores * self.log_scale.exp()
+
+
+LOSSES: dict[str, type[Loss]] = {"cosine": CosineLoss, "bce": BinaryLoss, "softmax": SoftmaxLoss}
+
+
+def make_loss(name: str, codebook: Codebook | None, n_labels: int) -> Loss:
+    """Make a loss by its name."""
+    if name not in LOSSES:
+        raise ParameterError(f"`loss` must be one of {', '.join(LOSSES)}, got {name!r}")
+    if codebook is None and name == "cosine":
+        raise ParameterError("loss cosine compares codes, and head fc has none: choose bce or softmax for fc")
+    return LOSSES[name](codebook, n_labels)

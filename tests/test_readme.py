@@ -1,0 +1,46 @@
+"""The README keeps its promises: its Python runs, its links lead somewhere, its numbers are committed."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from circlet import experiments
+
+ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
+pytestmark = pytest.mark.skipif(not README.exists(), reason="not a source checkout")
+
+
+def blocks(language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
+
+
+@pytest.mark.parametrize("code", blocks("python"))
+def test_python_runs(code, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md"])
+def test_links_lead_somewhere(page):
+    path = ROOT / page
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
+        assert target.startswith("http") or (path.parent / target).exists(), target
+
+
+def test_numbers_are_the_committed_ones():
+    text = README.read_text(encoding="utf-8")
+    result = json.loads((ROOT / "experiments/results/capacity.json").read_text(encoding="utf-8"))
+    capacity = experiments.load("capacity")
+    (table,) = capacity.tables(result)
+    shown = {row.replace("*", "") for row in text.splitlines()}
+    for name, *cells in table.rows:
+        readme_name = name.replace(" (w/Proj)", " with projection")
+        assert "| " + " | ".join([readme_name, *cells]) + " |" in shown
+    for number in ("99.1 %", "10.2 points"):
+        assert number in text
+        assert number in capacity.claims(result)[0].evidence
