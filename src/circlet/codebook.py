@@ -27,7 +27,7 @@ from circlet.errors import DTypeError, ParameterError, ShapeError
 __all__ = ["Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCodebook"]
 
 #: Numbers generated at once: a block of codes stays in the cache.
-BLOCK = 1 << 21
+BLOCK = 1 << 18
 
 
 class Codebook(ABC):
@@ -43,12 +43,9 @@ class Codebook(ABC):
     """
 
     def __init__(self, n_labels: int, dim: int, seed: int = 0) -> None:
-        for name, value, least in (("n_labels", n_labels, 1), ("dim", dim, 1), ("seed", seed, 0)):
-            if not isinstance(value, (int, np.integer)) or value < least:
-                raise ParameterError(
-                    f"{type(self).__name__}: `{name}` must be a whole number >= {least}, got {value!r}"
-                )
-        self.n_labels, self.dim, self.seed = int(n_labels), int(dim), int(seed)
+        self.n_labels = self._whole("n_labels", n_labels, least=1)
+        self.dim = self._whole("dim", dim, least=1)
+        self.seed = self._whole("seed", seed, least=0)
 
     @property
     @abstractmethod
@@ -104,6 +101,7 @@ class Codebook(ABC):
 
     def grow(self, n_labels: int) -> None:
         """Make room for more labels; the codes of the old ones stay as they are."""
+        n_labels = self._whole("n_labels", n_labels, least=1)
         if n_labels < self.n_labels:
             raise ParameterError(
                 f"{type(self).__name__}: a codebook of {self.n_labels} labels can't shrink to {n_labels}"
@@ -117,13 +115,27 @@ class Codebook(ABC):
     def __repr__(self) -> str:
         return f"{type(self).__name__}({', '.join(f'{k}={v!r}' for k, v in self.state().items())})"
 
+    def _whole(self, name: str, value: int, *, least: int) -> int:
+        if not isinstance(value, (int, np.integer)) or value < least:
+            raise ParameterError(
+                f"{type(self).__name__}: `{name}` must be a whole number >= {least}, got {value!r}"
+            )
+        return int(value)
+
     def _checked(self, ids: Tensor) -> Tensor:
         if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             found = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
             raise DTypeError(f"{type(self).__name__}: label ids must be a tensor of whole numbers, got {found}")
         if ids.dim() != 1:
             raise ShapeError(f"{type(self).__name__}: label ids must have shape (m,), got {tuple(ids.shape)}")
-        return ids.long()
+        ids = ids.long()
+        foreign = (ids < 0) | (ids >= self.n_labels)
+        if foreign.any():
+            raise ParameterError(
+                f"{type(self).__name__}: label ids must be between 0 and {self.n_labels - 1}, "
+                f"got {ids[foreign][0].item()}; `grow` makes room for more labels"
+            )
+        return ids
 
     def _checked_prediction(self, predicted: Tensor) -> None:
         if predicted.dim() != 2 or predicted.shape[1] != self.width:
@@ -303,7 +315,7 @@ class SpectralCodebook(Codebook):
         return {**super().state(), "length": self.length}
 
     def grow(self, n_labels: int) -> None:
-        if n_labels > self.length:
+        if self._whole("n_labels", n_labels, least=1) > self.length:
             raise ParameterError(
                 f"SpectralCodebook: {n_labels} labels do not fit into its {self.length} slots; "
                 "train anew, or choose a larger `length` from the start"
@@ -324,6 +336,9 @@ class SpectralCodebook(Codebook):
         self._checked_prediction(predicted)
         # cos(θ − φ) = Re(e^{−iθ} e^{iφ}), and irfft adds each coefficient's conjugate: hence the half.
         single = predicted.float() if predicted.dtype in (torch.float16, torch.bfloat16) else predicted
+        if not len(predicted):
+            # The FFT refuses an empty batch.
+            return single[:, :1].expand(-1, self.n_labels)
         cos, sin = (single / (2 * self.dim)).chunk(2, dim=1)
         frequencies, slots = self._on(predicted.device)
         spectrum = torch.zeros(

@@ -91,8 +91,8 @@ class SparseLinear(nn.Module):
 
     def __init__(self, n_features: int, width: int, *, generator: torch.Generator) -> None:
         super().__init__()
-        # Rows of documents have norm 1 and many entries: weights of this size give hidden units of size 1.
-        self.weight = nn.Parameter(torch.randn(n_features, width, generator=generator))
+        # Small: Adam moves every weight by about the learning rate a step, and few steps touch a rare feature.
+        self.weight = nn.Parameter(torch.randn(n_features, width, generator=generator).mul_(0.01))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, batch: SparseRows) -> Tensor:

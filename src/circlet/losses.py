@@ -48,6 +48,16 @@ class Loss(nn.Module):
         """Mean loss of the batch's documents."""
         raise NotImplementedError
 
+    def grow(self, n_labels: int) -> None:
+        """Take more labels in."""
+        if self.codebook is None:
+            raise ParameterError("head fc has one output per label and can't take new labels: choose another head")
+        self.codebook.grow(n_labels)
+        self.n_labels = n_labels
+
+    def start_from(self, counts: Tensor, n: int) -> None:
+        """Begin with what label frequencies alone say: `counts` of each label in n documents."""
+
     def logits(self, output: Tensor) -> Tensor:
         """Scores of all labels by which they are ranked, `(batch, n_labels)`."""
         return output if self.codebook is None else self.codebook.scores(output)
@@ -76,7 +86,23 @@ class BinaryLoss(Loss):
         if codebook is not None:
             # Similarities of unrelated codes have deviation 1/√(2d): at first this is a logit of about 1.
             self.log_scale = nn.Parameter(torch.tensor(math.log(math.sqrt(2 * codebook.dim))))
-            self.bias = nn.Parameter(torch.zeros(n_labels))
+            # One for each slot of a spectral codebook, so that labels to come have theirs.
+            self.bias = nn.Parameter(torch.zeros(getattr(codebook, "length", n_labels)))
+
+    def grow(self, n_labels: int) -> None:
+        if self.codebook is not None and n_labels > len(self.bias):
+            raise ParameterError(
+                f"loss bce has a bias for {len(self.bias)} labels and can't take {n_labels}: "
+                "train anew, or choose loss cosine or softmax"
+            )
+        super().grow(n_labels)
+
+    def start_from(self, counts: Tensor, n: int) -> None:
+        # Thousands of labels are false for each one that is true: learning that from zero takes epochs.
+        if self.codebook is not None:
+            with torch.no_grad():
+                self.bias.fill_(math.log(0.5 / (n + 0.5)))
+                self.bias[: len(counts)] = ((counts + 0.5) / (n - counts + 0.5)).log()
 
     def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
         logits = self.logits(output)
@@ -86,7 +112,9 @@ class BinaryLoss(Loss):
 
     def logits(self, output: Tensor) -> Tensor:
         scores = super().logits(output)
-        return scores if self.codebook is None else torch.addcmul(self.bias, scores, self.log_scale.exp())
+        if self.codebook is None:
+            return scores
+        return torch.addcmul(self.bias[: self.n_labels], scores, self.log_scale.exp())
 
 
 class SoftmaxLoss(Loss):

@@ -1,0 +1,96 @@
+"""Checkpoints of a training run: one safetensors file, replaced whole."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from circlet.errors import DataError, OutputError
+from circlet.files import replacing
+
+if TYPE_CHECKING:
+    from circlet.training import _Run
+
+NAME = "checkpoint.safetensors"
+
+
+def save(run: _Run, folder: Path) -> None:
+    """Write where the run is."""
+    tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in run.network.state_dict().items()}
+    tensors |= {f"best.{key}": value for key, value in run.best.items()}
+    for index, state in run.optimizer.state_dict()["state"].items():
+        tensors |= {f"optimizer.{index}.{key}": torch.as_tensor(value) for key, value in state.items()}
+    tensors["noise"] = run.network.noise.get_state()
+    about = {
+        "fingerprint": _fingerprint(run),
+        "epoch": run.epoch,
+        "step": run.step,
+        "total_loss": run.total_loss,
+        "history": run.history,
+        "best_value": run.best_value if run.best else None,
+    }
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    with replacing(folder / NAME) as temporary:
+        try:
+            save_file(contiguous, temporary, metadata={"run": json.dumps(about)})
+        except SafetensorError as error:  # how it reports a full disk
+            raise OutputError(f"cannot write {folder / NAME}: {error}") from error
+
+
+def restore(run: _Run, folder: Path) -> bool:
+    """Bring a fresh run to where the checkpoint is; False if there is none."""
+    path = folder / NAME
+    if not path.exists():
+        return False
+    try:
+        with safe_open(path, framework="pt") as stored:
+            about = json.loads((stored.metadata() or {}).get("run", "null"))
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 — no mapping
+    except (SafetensorError, OSError, ValueError) as error:
+        raise DataError(f"{path}: found no intact checkpoint ({error}); remove it to start anew") from error
+    if about is None or about.get("fingerprint") != _fingerprint(run):
+        raise DataError(
+            f"{path}: found a checkpoint of another run; wanted one of the same data and settings. "
+            "Train without resuming, or with the settings it was started with"
+        )
+    run.epoch, run.step, run.total_loss = about["epoch"], about["step"], about["total_loss"]
+    run.history = about["history"]
+    run.network.load_state_dict(_part(tensors, "network."))
+    if about["best_value"] is not None:
+        run.best, run.best_value = _part(tensors, "best."), about["best_value"]
+    optimizer: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in _part(tensors, "optimizer.").items():
+        index, _, key = name.partition(".")
+        optimizer.setdefault(int(index), {})[key] = tensor
+    run.optimizer.load_state_dict({**run.optimizer.state_dict(), "state": optimizer})
+    run.network.seed_noise(0)  # puts the generator on the right device
+    run.network.noise.set_state(tensors["noise"])
+    return True
+
+
+def remove(folder: Path) -> None:
+    """Remove the checkpoint, once the model is saved."""
+    (folder / NAME).unlink(missing_ok=True)
+
+
+def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
+
+
+def _fingerprint(run: _Run) -> str:
+    """Of everything that the weights follow from."""
+    X, Y = run.batches.X, run.batches.Y
+    digest = hashlib.sha256()
+    parts: list[Any] = [run.network.settings, run.settings, X.shape, Y.shape, run.validation is not None]
+    digest.update(repr(parts).encode())
+    for matrix in (X, Y):
+        for array in (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,):
+            digest.update(memoryview(array).cast("B") if array.size else b"")
+    return digest.hexdigest()

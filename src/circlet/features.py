@@ -1,0 +1,98 @@
+"""What is done to feature rows before the network sees them: part of the model, so nobody has to remember it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.errors import DataError, ParameterError
+
+__all__ = ["SCALINGS", "Features"]
+
+SCALINGS = {
+    "none": "rows as they are",
+    "l2": "rows divided by their norm",
+    "sqrt": "square roots of the values, then as l2: damps words that are repeated",
+    "tfidf": "values times the logarithm of how rare their feature is, then as l2",
+    "standard": "each feature shifted and scaled to mean 0 and deviation 1 (dense features only)",
+}
+
+
+class Features:
+    """Brings rows to the scale that a network learns well from.
+
+    Parameters
+    ----------
+    scaling : str
+        One of `SCALINGS`, or "auto": l2 for sparse rows, standard for dense ones.
+    """
+
+    def __init__(self, scaling: str = "auto") -> None:
+        if scaling != "auto" and scaling not in SCALINGS:
+            raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {scaling!r}")
+        self.scaling = scaling
+        #: What fitting learned, by name; saved with the model.
+        self.arrays: dict[str, npt.NDArray[np.float32]] = {}
+
+    def fit(self, X: Any) -> Features:
+        """Learn what the scaling needs to know of the training rows."""
+        if self.scaling == "auto":
+            self.scaling = "l2" if sp.issparse(X) else "standard"
+        if self.scaling == "standard":
+            if sp.issparse(X):
+                raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
+            deviation = X.std(axis=0, dtype=np.float64)
+            self.arrays["mean"] = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+            self.arrays["scale"] = (1 / np.where(deviation > 0, deviation, 1)).astype(np.float32)
+        elif self.scaling == "tfidf":
+            present = np.asarray((X != 0).sum(axis=0)).ravel()
+            self.arrays["idf"] = (np.log((1 + X.shape[0]) / (1 + present)) + 1).astype(np.float32)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Scaled rows in float32, CSR or dense as they came; the caller's are left alone."""
+        sparse = sp.issparse(X)
+        rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
+        if self.scaling == "standard":
+            return (rows - self.arrays["mean"]) * self.arrays["scale"]
+        if self.scaling == "tfidf":
+            rows = rows.multiply(self.arrays["idf"]).tocsr() if sparse else rows * self.arrays["idf"]
+        elif self.scaling == "sqrt":
+            rows = _root(rows)
+        return rows if self.scaling == "none" else _unit_rows(rows)
+
+    @classmethod
+    def restore(cls, scaling: str, arrays: dict[str, Any], n_features: int) -> Features:
+        """Take up what was saved."""
+        if scaling not in SCALINGS:
+            raise DataError(f"found the scaling {scaling!r}; wanted one of {', '.join(SCALINGS)}")
+        features = cls(scaling)
+        wanted = {"standard": {"mean", "scale"}, "tfidf": {"idf"}}.get(scaling, set())
+        if set(arrays) != wanted or any(array.shape != (n_features,) for array in arrays.values()):
+            raise DataError(
+                f"found the arrays {sorted(arrays)} for the scaling {scaling}; wanted {sorted(wanted)} "
+                f"of {n_features} numbers each"
+            )
+        features.arrays = dict(arrays)
+        return features
+
+
+def _root(rows: Any) -> Any:
+    if sp.issparse(rows):
+        rows.data = np.sign(rows.data) * np.sqrt(np.abs(rows.data))
+        return rows
+    return np.sign(rows) * np.sqrt(np.abs(rows))
+
+
+def _unit_rows(rows: Any) -> Any:
+    """Rows divided by their norm; a row of zeros stays one."""
+    if sp.issparse(rows):
+        norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)).ravel()
+        scale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
+        rows.data *= np.repeat(scale, np.diff(rows.indptr))
+        return rows
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1)

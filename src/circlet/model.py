@@ -1,0 +1,344 @@
+"""A trained tagger: everything between a document and its ranked labels, in one object and one folder.
+
+A folder holds `config.json`, `weights.safetensors`, `history.json`, `labels.txt` if labels have names, and the
+text vectoriser's state if documents are texts. No pickle. `config.json` is written last and names the digest of
+the weights, so that a folder is either whole or refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from circlet import __version__, checkpoint, files
+from circlet.data.dataset import Split
+from circlet.data.text import HashingTextVectorizer, TextVectorizer, load_vectorizer
+from circlet.errors import CircletError, DataError, OutputError, ParameterError
+from circlet.features import Features
+from circlet.network import Network, NetworkSettings
+from circlet.training import Reporter, TrainingSettings, predict_top_k, train
+
+__all__ = ["FORMAT", "Model", "fit"]
+
+#: Version of the folder's layout; a newer one is refused.
+FORMAT = 1
+Vectorizer = TextVectorizer | HashingTextVectorizer
+
+
+class Model:
+    """A network and what surrounds it.
+
+    Parameters
+    ----------
+    network : Network
+    features : Features
+        Fitted; what is done to rows before the network sees them.
+    n_features : int
+    sparse : bool
+    label_names : list of str or None
+    vectorizer : optional
+        Turns texts into rows; None if documents are rows already.
+    calibration : (slope, intercept)
+        A label's probability is σ(slope · score + intercept).
+    history : list of dict
+        A record per epoch.
+    training : dict
+        How it was trained.
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        features: Features,
+        *,
+        n_features: int,
+        sparse: bool,
+        label_names: list[str] | None = None,
+        vectorizer: Vectorizer | None = None,
+        calibration: tuple[float, float] = (1.0, 0.0),
+        history: list[dict[str, Any]] | None = None,
+        training: dict[str, Any] | None = None,
+    ) -> None:
+        self.network, self.features = network, features
+        self.n_features, self.sparse = n_features, sparse
+        self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
+        self.history, self.training = history or [], training or {}
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return self.network.loss.n_labels
+
+    @property
+    def device(self) -> torch.device:
+        """Where the network is."""
+        return next(self.network.parameters()).device
+
+    def rows(self, documents: Any) -> Any:
+        """Scaled feature rows of texts, a sparse matrix or an array."""
+        if self.vectorizer is not None:
+            if not _is_texts(documents):
+                raise DataError("this model was trained on texts; wanted a list of texts, got feature rows")
+            documents = self.vectorizer.transform(documents)
+        elif _is_texts(documents):
+            raise DataError("this model was trained on feature rows; wanted rows, got texts")
+        if documents.ndim != 2 or documents.shape[1] != self.n_features:
+            raise DataError(
+                f"found rows of shape {tuple(documents.shape)}; this model wants {self.n_features} features"
+            )
+        if sp.issparse(documents) != self.sparse:
+            documents = sp.csr_matrix(documents) if self.sparse else documents.toarray()
+        return self.features.transform(documents)
+
+    def top_k(self, documents: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first."""
+        ids, scores = predict_top_k(self.network, self.rows(documents), k, self.device)
+        return ids, scores
+
+    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Calibrated probabilities of scores."""
+        slope, intercept = self.calibration
+        return (1 / (1 + np.exp(-(slope * np.asarray(scores, dtype=np.float64) + intercept)))).astype(np.float32)
+
+    def save(self, folder: Path | str) -> None:
+        """Write the model to a folder."""
+        folder = Path(folder)
+        files.prepare_folder(folder)
+        state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
+        state |= {f"features.{name}": torch.from_numpy(array) for name, array in self.features.arrays.items()}
+        weights = folder / "weights.safetensors"
+        with files.replacing(weights) as temporary:
+            try:
+                save_file(state, temporary)
+            except SafetensorError as error:  # how it reports a full disk
+                raise OutputError(f"cannot write {weights}: {error}") from error
+            digest = _sha256(temporary)
+        files.write_json(folder / "history.json", self.history)
+        if self.label_names is not None:
+            files.write_text(folder / "labels.txt", "".join(f"{name}\n" for name in self.label_names))
+        if self.vectorizer is not None:
+            self.vectorizer.save(folder)
+        config = {
+            "format": FORMAT,
+            "circlet": __version__,
+            "network": self.network.settings.as_dict(),
+            "n_features": self.n_features,
+            "n_labels": self.n_labels,
+            "sparse": self.sparse,
+            "codebook": None if self.network.codebook is None else self.network.codebook.state(),
+            "scaling": self.features.scaling,
+            "calibration": list(self.calibration),
+            "named_labels": self.label_names is not None,
+            "texts": self.vectorizer is not None,
+            "weights_sha256": digest,
+            "training": self.training,
+        }
+        files.write_json(folder / "config.json", config)
+        checkpoint.remove(folder)
+
+    @classmethod
+    def load(cls, folder: Path | str, device: torch.device | None = None) -> Model:
+        """Read a model from a folder; whatever is wrong with it is a `DataError`."""
+        folder = Path(folder)
+        config = _read_config(folder)
+        try:
+            return cls._restore(folder, config, device or torch.device("cpu"))
+        except (KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{folder / 'config.json'}: found a damaged configuration ({error!r})") from error
+        except CircletError as error:
+            raise DataError(f"{folder}: {error}") from error
+
+    @classmethod
+    def _restore(cls, folder: Path, config: dict[str, Any], device: torch.device) -> Model:
+        settings = NetworkSettings(**config["network"])
+        network = Network(
+            settings,
+            config["n_features"],
+            config["n_labels"],
+            sparse=config["sparse"],
+            codebook=config["codebook"],
+        )
+        tensors = _read_weights(folder / "weights.safetensors", config["weights_sha256"])
+        arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith("features.")}
+        _check_shapes(folder, network.state_dict(), tensors)
+        network.load_state_dict(tensors)
+        slope, intercept = config["calibration"]
+        return cls(
+            network.to(device),
+            Features.restore(
+                config["scaling"],
+                {name.removeprefix("features."): tensor.numpy() for name, tensor in arrays.items()},
+                config["n_features"],
+            ),
+            n_features=config["n_features"],
+            sparse=config["sparse"],
+            label_names=_read_labels(folder, config["n_labels"]) if config["named_labels"] else None,
+            vectorizer=load_vectorizer(folder) if config["texts"] else None,
+            calibration=(float(slope), float(intercept)),
+            history=_read_json(folder / "history.json"),
+            training=config["training"],
+        )
+
+
+def fit(
+    train_split: Split,
+    *,
+    network: NetworkSettings,
+    training: TrainingSettings,
+    label_names: list[str] | None = None,
+    scaling: str = "auto",
+    vectorizer: Vectorizer | None = None,
+    validation: Split | None = None,
+    encoder: nn.Module | None = None,
+    device: torch.device | None = None,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+) -> Model:
+    """Train a model on documents and their labels.
+
+    Parameters
+    ----------
+    train_split : Split
+        Rows, or texts, which then need a `vectorizer` (fitted here).
+    network, training : settings
+    label_names : list of str, optional
+    scaling : str
+        See `circlet.features.SCALINGS`; texts come scaled out of their vectoriser.
+    validation : Split, optional
+        Rows to choose the best epoch by and to calibrate probabilities on.
+    encoder : nn.Module, optional
+        In place of the library's own; see `Network`.
+    device, reporter, folder, resume
+        See `circlet.training.train`.
+    """
+    X: Any = train_split.X
+    if X is None:
+        if vectorizer is None or train_split.texts is None:
+            raise ParameterError("documents without features need texts and a vectorizer")
+        X, scaling = vectorizer.fit_transform(train_split.texts), "none"
+    else:
+        vectorizer = None
+    n_features, sparse = int(X.shape[1]), bool(sp.issparse(X))
+    features = Features(scaling).fit(X)
+    made = Network(network, n_features, int(train_split.Y.shape[1]), sparse=sparse, encoder=encoder)
+    model = Model(
+        made,
+        features,
+        n_features=n_features,
+        sparse=sparse,
+        label_names=label_names,
+        vectorizer=vectorizer,
+        training={**asdict(training), "documents": train_split.n},
+    )
+    judged = None
+    if validation is not None and validation.n:
+        judged = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
+    model.history = train(
+        made,
+        features.transform(X),
+        train_split.Y,
+        training,
+        validation=judged,
+        device=device,
+        reporter=reporter,
+        folder=folder,
+        resume=resume,
+    )
+    if judged is not None:
+        model.calibration = calibrate(made, *judged, model.device)
+    return model
+
+
+def calibrate(
+    network: Network, X: Any, Y: sp.csr_matrix, device: torch.device, *, depth: int = 50
+) -> tuple[float, float]:
+    """Platt's scaling: the logistic curve from score to how often such a score was right.
+
+    Fitted on the `depth` best labels of each validation row: those are what anybody asks the probability of.
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    ids, scores = predict_top_k(network, X, depth, device)
+    rows = np.arange(len(ids))[:, None]
+    right = np.asarray(Y[np.broadcast_to(rows, ids.shape).ravel(), ids.ravel()]).ravel() > 0
+    if right.all() or not right.any():
+        return 1.0, 0.0
+    curve = LogisticRegression(C=1e6).fit(scores.reshape(-1, 1), right)
+    slope, intercept = float(curve.coef_[0, 0]), float(curve.intercept_[0])
+    # A curve that falls would turn the ranking around: there was nothing to learn.
+    return (slope, intercept) if slope > 0 else (1.0, 0.0)
+
+
+def _is_texts(documents: Any) -> bool:
+    return isinstance(documents, Sequence) and not isinstance(documents, np.ndarray)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise DataError(f"{folder} is not a circlet model: found no config.json in it")
+    config = _read_json(path)
+    if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
+        raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
+    if config["format"] != FORMAT:
+        raise DataError(
+            f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
+            f"this is circlet {__version__}, which reads format {FORMAT}"
+        )
+    return config
+
+
+def _read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no readable JSON ({error})") from error
+
+
+def _read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
+    try:
+        if _sha256(path) != digest:
+            raise DataError(f"{path}: found other weights than config.json describes; the model is damaged")
+        tensors: dict[str, torch.Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: found no readable weights ({error})") from error
+    return tensors
+
+
+def _check_shapes(folder: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    for name in sorted({*wanted, *found}):
+        shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
+        if shapes[0] != shapes[1]:
+            raise DataError(f"weights.safetensors: found {name} of shape {shapes[0]}; wanted {shapes[1]}")
+
+
+def _read_labels(folder: Path, n_labels: int) -> list[str]:
+    path = folder / "labels.txt"
+    try:
+        names = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no readable label names ({error})") from error
+    if len(names) != n_labels:
+        raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
+    return names
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,183 @@
+"""The network as a whole: encoder, head and loss, made from settings."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from circlet.codebook import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.encoders import Encoder
+from circlet.errors import ParameterError
+from circlet.heads import HEADS, make_head
+from circlet.losses import LOSSES, make_loss
+
+__all__ = ["CODEBOOKS", "Network", "NetworkSettings"]
+
+CODEBOOKS: dict[str, type[Codebook]] = {
+    "spectral": SpectralCodebook,
+    "independent": IndependentCodebook,
+    "holographic": HolographicCodebook,
+}
+#: Tables of codes up to this many numbers are kept where every step scores all labels.
+TABLE_LIMIT = 1 << 27
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a network is, before it has seen data.
+
+    Parameters
+    ----------
+    head : str
+        One of `circlet.heads.HEADS`.
+    dim : int
+        Dimension of the labels' codes; `fc` has none.
+    hidden : tuple of int
+        Widths of the hidden layers.
+    codebook : str
+        "spectral" or "independent" for circular heads; `hrr` has its own. "auto" chooses spectral.
+    loss : str
+        One of `circlet.losses.LOSSES`.
+    dropout : float
+        Share of hidden units dropped in training.
+    seed : int
+        Initial weights, codes, dropout and the order of the rows follow from it.
+    """
+
+    head: str = "chrr"
+    dim: int = 800
+    hidden: tuple[int, ...] = (768,)
+    codebook: str = "auto"
+    loss: str = "bce"
+    dropout: float = 0.5
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "hidden", tuple(self.hidden))
+        checks = [
+            ("head", self.head in HEADS, f"one of {', '.join(HEADS)}"),
+            ("loss", self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
+            ("codebook", self.codebook in ("auto", *CODEBOOKS), f"auto or one of {', '.join(CODEBOOKS)}"),
+            ("dim", _whole(self.dim, 1), "a whole number >= 1"),
+            ("seed", _whole(self.seed, 0), "a whole number >= 0"),
+            (
+                "hidden",
+                len(self.hidden) > 0 and all(_whole(width, 1) for width in self.hidden),
+                "one or more whole numbers >= 1",
+            ),
+            ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
+        ]
+        for name, holds, wanted in checks:
+            if not holds:
+                raise ParameterError(f"`{name}` must be {wanted}, got {getattr(self, name)!r}")
+        codes = HEADS[self.head].codes
+        fitting: dict[str | None, tuple[str, ...]] = {
+            "circular": ("auto", "spectral", "independent"),
+            "real": ("auto", "holographic"),
+            None: ("auto",),
+        }
+        choice = fitting.get(codes, ("auto",))
+        if self.codebook not in choice:
+            raise ParameterError(
+                f"codebook {self.codebook} does not fit head {self.head}: choose {' or '.join(choice)}"
+            )
+
+    def make_codebook(self, n_labels: int, state: dict[str, Any] | None = None) -> Codebook | None:
+        """The codebook for so many labels, or the one with this state; None for `fc`."""
+        codes = HEADS[self.head].codes
+        if codes is None:
+            return None
+        name = self.codebook
+        if name == "auto":
+            name = "spectral" if codes == "circular" else "holographic"
+        book = CODEBOOKS[name](**state or {"n_labels": n_labels, "dim": self.dim, "seed": self.seed})
+        if self.loss != "cosine" and not isinstance(book, SpectralCodebook):
+            book.cache = n_labels * book.width <= TABLE_LIMIT  # type: ignore[attr-defined]
+        return book
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "hidden": list(self.hidden)}
+
+
+class Network(nn.Module):
+    """Documents to the scores of all labels.
+
+    Parameters
+    ----------
+    settings : NetworkSettings
+    n_features, n_labels : int
+    sparse : bool
+        Whether batches are `SparseRows` or dense tensors.
+    encoder : nn.Module, optional
+        Maps a batch to `(batch, settings.hidden[-1])`, in place of the library's own.
+    codebook : dict, optional
+        The state of a codebook that has grown, to be taken up.
+    """
+
+    def __init__(
+        self,
+        settings: NetworkSettings,
+        n_features: int,
+        n_labels: int,
+        *,
+        sparse: bool,
+        encoder: nn.Module | None = None,
+        codebook: dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__()
+        self.settings = settings
+        initial = torch.Generator().manual_seed(settings.seed)
+        self.noise = torch.Generator()
+        self.encoder = encoder or Encoder(
+            n_features,
+            settings.hidden,
+            sparse=sparse,
+            dropout=settings.dropout,
+            generator=initial,
+            noise=self.noise,
+        )
+        self.codebook = settings.make_codebook(n_labels, codebook)
+        dim = n_labels if self.codebook is None else settings.dim
+        self.head = make_head(settings.head, settings.hidden[-1], dim, generator=initial)
+        self.loss = make_loss(settings.loss, self.codebook, n_labels)
+
+    def forward(self, batch: Any) -> Tensor:
+        """The head's output for a batch of documents."""
+        output: Tensor = self.head(self.encoder(batch))
+        return output
+
+    def logits(self, batch: Any) -> Tensor:
+        """Scores of all labels, `(batch, n_labels)`."""
+        return self.loss.logits(self(batch))
+
+    def grow(self, n_labels: int) -> None:
+        """Take more labels in; no weight changes its shape, and the scores of the old labels stay as they are."""
+        self.loss.grow(n_labels)
+
+    def seed_noise(self, *parts: int) -> None:
+        """Let dropout's randomness follow from these numbers, on the device the network is on."""
+        from circlet.encoders import Dropout
+
+        device = next(self.parameters()).device
+        if self.noise.device != device:
+            self.noise = torch.Generator(device)
+            for module in self.modules():
+                if isinstance(module, Dropout):
+                    module.generator = self.noise
+        self.noise.manual_seed(int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0]) >> 1)
+
+    def parameter_counts(self) -> dict[str, int]:
+        """Numbers of parameters: of the encoder, the head, the loss, and all."""
+        counts = {
+            part: sum(p.numel() for p in getattr(self, part).parameters()) for part in ("encoder", "head", "loss")
+        }
+        return {**counts, "total": sum(counts.values())}
+
+
+def _whole(value: Any, least: int) -> bool:
+    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)

@@ -1,0 +1,386 @@
+"""The loop: batches, optimiser, schedule, validation, checkpoints.
+
+Everything random follows from the seed and the position in the run: the order of the rows from (seed, epoch),
+input dropout from (seed, epoch, step), hidden dropout from a generator whose state a checkpoint keeps. So a run
+that was killed and resumed ends with the same weights, bit for bit on a CPU, as one that was not.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import signal
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from circlet import checkpoint
+from circlet.decode import top_k
+from circlet.encoders import SparseRows
+from circlet.errors import CircletError, ParameterError
+from circlet.losses import LabelSets
+from circlet.metrics import evaluate
+from circlet.network import Network
+
+__all__ = ["InterruptedRunError", "Reporter", "TrainingSettings", "predict_top_k", "resolve_device", "train"]
+
+logger = logging.getLogger(__name__)
+
+OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
+JUDGES = ("P", "R", "nDCG", "coverage")
+SCHEDULES = ("one-cycle", "constant", "step")
+
+
+@dataclass(frozen=True)
+class TrainingSettings:
+    """How a network is trained.
+
+    Parameters
+    ----------
+    epochs, batch_size : int
+    optimizer : str
+        adamw, adam, adadelta or sgd (with momentum 0.9).
+    lr : float
+        The highest learning rate.
+    schedule : str
+        one-cycle: up for 30 % of the steps, then down to nothing; constant; step: times 0.7 after every epoch.
+    weight_decay : float
+    input_dropout : float
+        Share of a document's features dropped in training.
+    metric : str
+        What validation rows are judged by: P@1, nDCG@5, ...
+    patience : int or None
+        Stop after so many epochs without a better metric. None: never; the best epoch's weights are kept anyway.
+    """
+
+    epochs: int = 30
+    batch_size: int = 256
+    optimizer: str = "adamw"
+    lr: float = 2e-3
+    schedule: str = "one-cycle"
+    weight_decay: float = 0.0
+    input_dropout: float = 0.0
+    metric: str = "P@1"
+    patience: int | None = None
+
+    def __post_init__(self) -> None:
+        name, _, at = self.metric.partition("@")
+        checks = [
+            ("epochs", self.epochs >= 1, "at least 1"),
+            ("batch_size", self.batch_size >= 1, "at least 1"),
+            ("optimizer", self.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}"),
+            ("lr", self.lr > 0, "above 0"),
+            ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
+            ("weight_decay", self.weight_decay >= 0, "at least 0"),
+            ("input_dropout", 0 <= self.input_dropout < 1, "at least 0 and below 1"),
+            (
+                "metric",
+                name in ("P", "R", "nDCG", "coverage") and at.isdigit() and int(at) >= 1,
+                "like P@1 or nDCG@5",
+            ),
+            ("patience", self.patience is None or self.patience >= 1, "None or at least 1"),
+        ]
+        for parameter, holds, wanted in checks:
+            if not holds:
+                raise ParameterError(f"`{parameter}` must be {wanted}, got {getattr(self, parameter)!r}")
+
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """Learning rate of a step, counted from 0 over the whole run."""
+        if self.schedule == "constant":
+            return self.lr
+        if self.schedule == "step":
+            return self.lr * 0.7 ** (step // steps_per_epoch)
+        total = self.epochs * steps_per_epoch
+        up = max(1, round(0.3 * total))
+        if step < up:
+            return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * step / up)) / 2)
+        return self.lr * (1e-5 + (1 + math.cos(math.pi * (step - up) / max(1, total - up))) / 2)
+
+
+class Reporter:
+    """Told how training goes; the command line draws bars from it."""
+
+    def epoch(self, number: int, n_steps: int) -> None:
+        """An epoch begins, or goes on after a resumption."""
+
+    def step(self, loss: float, documents: int) -> None:
+        """A batch of so many documents has been learned from."""
+
+    def record(self, record: dict[str, Any]) -> None:
+        """An epoch has ended, with these numbers."""
+        logger.info("%s", record)
+
+
+class InterruptedRunError(CircletError, KeyboardInterrupt):
+    """Training was interrupted, and a checkpoint was written if there is a folder for it."""
+
+
+class DivergedError(CircletError, ArithmeticError):
+    """The loss is no number any more."""
+
+
+def resolve_device(name: str) -> torch.device:
+    """The device for a name; auto is a GPU where there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ParameterError(f"`device` {name!r} is not here: {str(error).splitlines()[0]}") from error
+    return device
+
+
+def train(
+    network: Network,
+    X: Any,
+    Y: sp.csr_matrix,
+    settings: TrainingSettings,
+    *,
+    validation: tuple[Any, sp.csr_matrix] | None = None,
+    device: torch.device | None = None,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+) -> list[dict[str, Any]]:
+    """Train a network in place.
+
+    Parameters
+    ----------
+    network : Network
+    X : csr_matrix or ndarray of shape (n, n_features)
+        Scaled features.
+    Y : csr_matrix of shape (n, n_labels)
+    settings : TrainingSettings
+    validation : (X, Y), optional
+        Rows to judge epochs by: the weights of the best one are kept.
+    device : torch.device, optional
+    reporter : Reporter, optional
+    folder : Path, optional
+        Where checkpoints are kept, one after every epoch; removed by who saves the model.
+    resume : bool
+        Go on from the checkpoint in `folder`, if there is one.
+
+    Returns
+    -------
+    list of dict
+        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric.
+    """
+    return _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder).go(resume)
+
+
+class _Run:
+    """One training run and where it is."""
+
+    def __init__(
+        self,
+        network: Network,
+        X: Any,
+        Y: sp.csr_matrix,
+        settings: TrainingSettings,
+        validation: tuple[Any, sp.csr_matrix] | None,
+        device: torch.device,
+        reporter: Reporter | None,
+        folder: Path | None,
+    ) -> None:
+        self.network, self.settings, self.validation = network.to(device), settings, validation
+        self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
+        self.batches = _Batches(X, Y, settings, network.settings.seed)
+        network.loss.start_from(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])), Y.shape[0])
+        self.optimizer = _make_optimizer(network, settings)
+        self.epoch, self.step, self.total_loss = 0, 0, 0.0
+        self.history: list[dict[str, Any]] = []
+        self.best: dict[str, Tensor] = {}
+        self.best_value = -math.inf
+
+    def go(self, resume: bool) -> list[dict[str, Any]]:
+        if resume and self.folder is not None:
+            checkpoint.restore(self, self.folder)
+        with _interruptions() as interrupted:
+            while self.epoch < self.settings.epochs and not self._out_of_patience():
+                self._run_epoch(interrupted)
+        if self.best:
+            self.network.load_state_dict(self.best)
+        return self.history
+
+    def _run_epoch(self, interrupted: threading.Event) -> None:
+        seed, n_steps = self.network.settings.seed, len(self.batches)
+        if self.step == 0:
+            self.total_loss = 0.0
+            self.network.seed_noise(seed, self.epoch)
+        self.reporter.epoch(self.epoch, n_steps - self.step)
+        started, first = time.perf_counter(), self.step
+        self.network.train()
+        for rows, labels in self.batches.epoch(self.epoch, first):
+            self.total_loss += self._learn(rows, labels)
+            self.step += 1
+            if interrupted.is_set():
+                self._stop()
+        seconds = time.perf_counter() - started
+        record = {
+            "epoch": self.epoch + 1,
+            "loss": self.total_loss / n_steps,
+            "lr": self.settings.rate(self.epoch * n_steps + n_steps - 1, n_steps),
+            "seconds": round(seconds, 3),
+            "documents_per_second": round((n_steps - first) * self.settings.batch_size / max(seconds, 1e-9)),
+        }
+        if self.validation is not None:
+            record[self.settings.metric] = self._judge(*self.validation)
+        self.history.append(record)
+        self.epoch, self.step = self.epoch + 1, 0
+        self.reporter.record(record)
+        if self.folder is not None:
+            checkpoint.save(self, self.folder)
+
+    def _learn(self, rows: Any, labels: LabelSets) -> float:
+        n_steps = len(self.batches)
+        rate = self.settings.rate(self.epoch * n_steps + self.step, n_steps)
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+        self.optimizer.zero_grad(set_to_none=True)
+        reduced = self.device.type == "cuda"
+        with torch.autocast("cuda", dtype=torch.bfloat16) if reduced else nullcontext():
+            output = self.network(rows.to(self.device))
+        loss = self.network.loss(output.float(), labels.to(self.device))
+        value = float(loss.detach())
+        if not math.isfinite(value):
+            raise DivergedError(
+                f"the loss became {value} in epoch {self.epoch + 1}, step {self.step + 1}: lower the "
+                f"learning rate (lr is {self.settings.lr}), or scale the features (scaling l2)"
+            )
+        loss.backward()
+        self.optimizer.step()
+        self.reporter.step(value, len(labels))
+        return value
+
+    def _judge(self, X: Any, Y: sp.csr_matrix) -> float:
+        name, _, at = self.settings.metric.partition("@")
+        ids, _ = predict_top_k(self.network, X, int(at), self.device)
+        value = evaluate(Y, ids, k=int(at), metrics=(name,))[self.settings.metric]
+        if value > self.best_value:
+            self.best_value = value
+            self.best = {key: tensor.clone() for key, tensor in self.network.state_dict().items()}
+        return value
+
+    def _out_of_patience(self) -> bool:
+        if self.settings.patience is None or self.validation is None or not self.history:
+            return False
+        values = [record[self.settings.metric] for record in self.history]
+        return len(values) - 1 - int(np.argmax(values)) >= self.settings.patience
+
+    def _stop(self) -> None:
+        if self.folder is None:
+            raise InterruptedRunError("interrupted")
+        if self.step < len(self.batches):
+            checkpoint.save(self, self.folder)
+        raise InterruptedRunError(
+            f"interrupted in epoch {self.epoch + 1}; {self.folder} holds a checkpoint to resume"
+        )
+
+
+class _Batches:
+    """Rows and labels in batches, prepared by a thread while the step before runs."""
+
+    def __init__(self, X: Any, Y: sp.csr_matrix, settings: TrainingSettings, seed: int) -> None:
+        self.X, self.Y, self.seed = X, Y, seed
+        self.size, self.dropout = settings.batch_size, settings.input_dropout
+        if X.shape[0] == 0:
+            raise ParameterError("there are no documents to train on")
+
+    def __len__(self) -> int:
+        return math.ceil(int(self.X.shape[0]) / self.size)
+
+    def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
+        order = np.random.default_rng([self.seed, epoch]).permutation(self.X.shape[0])
+        parts = [order[start : start + self.size] for start in range(0, len(order), self.size)]
+        with ThreadPoolExecutor(1) as thread:
+            steps = range(first, len(parts))
+            ahead = [thread.submit(self._prepare, parts[step], epoch, step) for step in steps[:2]]
+            for step in steps:
+                ready = ahead.pop(0).result()
+                if step + 2 < len(parts):
+                    ahead.append(thread.submit(self._prepare, parts[step + 2], epoch, step + 2))
+                yield ready
+
+    def _prepare(self, rows: Any, epoch: int, step: int) -> tuple[Any, LabelSets]:
+        X = self.X[rows]
+        if self.dropout:
+            random = np.random.default_rng([self.seed, epoch, step])
+            values = X.data if sp.issparse(X) else X
+            values *= (random.random(values.shape, dtype=np.float32) >= self.dropout) / np.float32(
+                1 - self.dropout
+            )
+        return as_batch(X), label_sets(self.Y[rows])
+
+
+def as_batch(X: Any) -> Any:
+    """Scaled rows as the network takes them."""
+    return SparseRows.of(X) if sp.issparse(X) else torch.from_numpy(np.ascontiguousarray(X))
+
+
+def label_sets(Y: sp.csr_matrix) -> LabelSets:
+    """The labels of a batch."""
+    documents = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    arrays = (Y.indices, Y.indptr[:-1], documents)
+    return LabelSets(*(torch.from_numpy(np.ascontiguousarray(array)).long() for array in arrays))
+
+
+def predict_top_k(
+    network: Network, X: Any, k: int, device: torch.device, *, batch_size: int = 1024
+) -> tuple[Any, Any]:
+    """Ids and scores of the k best labels of every row, as arrays `(n, k)`."""
+    network.eval()
+    n_labels = network.loss.n_labels
+    found: list[tuple[Tensor, Tensor]] = []
+    with torch.inference_mode():
+        for start in range(0, X.shape[0], batch_size):
+            outputs = network(as_batch(X[start : start + batch_size]).to(device))
+            found.append(top_k(network.loss.logits, outputs.float(), n_labels, k))
+    if not found:
+        empty = (0, min(k, n_labels))
+        return np.zeros(empty, dtype=np.int64), np.zeros(empty, dtype=np.float32)
+    ids, scores = zip(*found, strict=True)
+    return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
+
+
+def _make_optimizer(network: Network, settings: TrainingSettings) -> torch.optim.Optimizer:
+    parameters, decay = list(network.parameters()), settings.weight_decay
+    match settings.optimizer:
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=decay, fused=True)
+        case "adam":
+            return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=decay, fused=True)
+        case "adadelta":
+            return torch.optim.Adadelta(parameters, lr=settings.lr, weight_decay=decay)
+        case _:
+            return torch.optim.SGD(parameters, lr=settings.lr, momentum=0.9, weight_decay=decay)
+
+
+@contextmanager
+def _interruptions() -> Iterator[threading.Event]:
+    """Let Ctrl-C wait for the end of a step; a second one does not wait."""
+    interrupted = threading.Event()
+    if threading.current_thread() is not threading.main_thread():
+        yield interrupted
+        return
+
+    def note(*_: Any) -> None:
+        if interrupted.is_set():
+            raise KeyboardInterrupt
+        interrupted.set()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, before)
