@@ -102,7 +102,7 @@ class BinaryLoss(Loss):
         if self.codebook is not None:
             with torch.no_grad():
                 self.bias.fill_(math.log(0.5 / (n + 0.5)))
-                self.bias[: len(counts)] = ((counts + 0.5) / (n - counts + 0.5)).log()
+                self.bias[: len(counts)] = log_odds(counts, n)
 
     def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
         logits = self.logits(output)
@@ -136,6 +136,11 @@ class SoftmaxLoss(Loss):
 
 
 LOSSES: dict[str, type[Loss]] = {"cosine": CosineLoss, "bce": BinaryLoss, "softmax": SoftmaxLoss}
+
+
+def log_odds(counts: Tensor, n: int) -> Tensor:
+    """Logits of labels that so many of n documents have."""
+    return ((counts + 0.5) / (n - counts + 0.5)).log()
 
 
 def make_loss(name: str, codebook: Codebook | None, n_labels: int) -> Loss:

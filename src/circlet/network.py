@@ -13,7 +13,7 @@ from circlet.codebook import Codebook, HolographicCodebook, IndependentCodebook,
 from circlet.encoders import Encoder
 from circlet.errors import ParameterError
 from circlet.heads import HEADS, make_head
-from circlet.losses import LOSSES, make_loss
+from circlet.losses import LOSSES, log_odds, make_loss
 
 __all__ = ["CODEBOOKS", "Network", "NetworkSettings"]
 
@@ -154,6 +154,14 @@ class Network(nn.Module):
     def logits(self, batch: Any) -> Tensor:
         """Scores of all labels, `(batch, n_labels)`."""
         return self.loss.logits(self(batch))
+
+    def start_from(self, counts: Tensor, n: int) -> None:
+        """Begin with what label frequencies alone say: `counts` of each label in n documents."""
+        if self.codebook is not None or self.settings.loss != "bce":
+            self.loss.start_from(counts, n)
+        else:  # the head itself has a bias per label
+            with torch.no_grad():
+                self.head.output.bias.copy_(log_odds(counts, n))
 
     def grow(self, n_labels: int) -> None:
         """Take more labels in; no weight changes its shape, and the scores of the old labels stay as they are."""

@@ -196,7 +196,7 @@ class _Run:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
         self.batches = _Batches(X, Y, settings, network.settings.seed)
-        network.loss.start_from(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])), Y.shape[0])
+        network.start_from(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])), Y.shape[0])
         self.optimizer = _make_optimizer(network, settings)
         self.epoch, self.step, self.total_loss = 0, 0, 0.0
         self.history: list[dict[str, Any]] = []

@@ -1,0 +1,96 @@
+"""`circlet info`: what a model is."""
+
+from __future__ import annotations
+
+import json
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from circlet import files
+from circlet.cli.console import err, out
+from circlet.errors import DataError, MissingExtraError
+from circlet.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+def info(
+    model: Annotated[Path, typer.Argument(help="A folder that `circlet train` wrote.")],
+    plot: Annotated[Path | None, typer.Option(help="Draw the training history into this PNG file.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Show what a model is, how large each part is and what it was trained on.
+
+    Example: circlet info my-model --plot history.png
+    """
+    if plot is not None and find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the history")
+    from circlet.model import Model
+
+    loaded = Model.load(model)
+    sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}
+    described = {
+        "model": str(model),
+        "network": loaded.network.settings.as_dict(),
+        "codebook": repr(loaded.network.codebook),
+        "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
+        "scaling": loaded.features.scaling,
+        "n_features": loaded.n_features,
+        "n_labels": loaded.n_labels,
+        "parameters": loaded.network.parameter_counts(),
+        "bytes": {**sizes, "total": sum(sizes.values())},
+        "training": loaded.training,
+        "epochs": len(loaded.history),
+    }
+    if plot is not None:
+        if not loaded.history:
+            raise DataError(f"{model / 'history.json'}: found no epochs to draw")
+        files.prepare_folder(plot.parent)
+        with files.replacing(plot) as temporary:
+            draw_history(loaded.history).savefig(temporary, dpi=110, format="png")
+        err.print(f"{plot} drawn", highlight=False)
+    if as_json:
+        print(json.dumps(described, ensure_ascii=False, indent=1))
+    else:
+        out.print(_table(described).rich())
+
+
+def _table(described: dict[str, Any]) -> Table:
+    network, training = described["network"], described["training"]
+    rows: list[tuple[str, str]] = [
+        ("head", f"{network['head']}, loss {network['loss']}"),
+        ("codes", described["codebook"]),
+        ("hidden layers", ", ".join(map(str, network["hidden"]))),
+        ("documents", f"{described['documents_are']}, {described['n_features']:,} features"),
+        ("labels", f"{described['n_labels']:,}"),
+        *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
+        *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
+        ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
+        ("epochs", f"{described['epochs']}"),
+    ]
+    return Table(described["model"], ("", "what"), rows)
+
+
+def draw_history(history: list[dict[str, Any]]) -> Figure:
+    """Loss and validation metric over epochs."""
+    from matplotlib.figure import Figure
+
+    epochs = [record["epoch"] for record in history]
+    told = ("epoch", "loss", "lr", "seconds", "documents_per_second")
+    metrics = [name for name in history[0] if name not in told]
+    figure = Figure(figsize=(8, 3.6), layout="constrained")
+    axis = figure.subplots()
+    axis.plot(epochs, [record["loss"] for record in history], color="#1f5fbf", label="training loss")
+    axis.set_xlabel("epoch")
+    axis.set_ylabel("training loss", color="#1f5fbf")
+    axis.spines[["top", "right"]].set_visible(False)
+    for name in metrics:
+        other = axis.twinx()
+        other.plot(epochs, [100 * record[name] for record in history], color="#d1701f")
+        other.set_ylabel(f"{name} on validation rows, %", color="#d1701f")
+        other.spines["top"].set_visible(False)
+    return figure

@@ -1,0 +1,123 @@
+"""`circlet predict`: documents in, ranked labels out, however many there are."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from circlet import files
+from circlet.errors import DataError, ParameterError
+
+if TYPE_CHECKING:
+    from circlet.model import Model
+
+#: Documents taken at a time: memory does not depend on how many there are.
+CHUNK = 1024
+
+
+def predict(
+    model: Annotated[Path, typer.Argument(help="A folder that `circlet train` wrote.")],
+    data: Annotated[str, typer.Argument(metavar="INPUT", help="Data of any format, or - for a text per line.")],
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
+    output: Annotated[Path | None, typer.Option(help="File to write.  [default: stdout]")] = None,
+    threshold: Annotated[float, typer.Option(help="Leave out labels less probable than this.")] = 0.0,
+    form: Annotated[str, typer.Option("--format", help="jsonl or tsv.")] = "jsonl",
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+) -> None:
+    """Suggest labels for documents, with probabilities.
+
+    Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
+    """
+    if form not in ("jsonl", "tsv"):
+        raise ParameterError(f"--format must be jsonl or tsv, got {form!r}")
+    from circlet.model import Model
+    from circlet.training import resolve_device
+
+    loaded = Model.load(model, resolve_device(device))
+    documents = _chunks(loaded, data, text_column)
+    with _opened(output) as stream:
+        for chunk in documents:
+            for line in _lines(loaded, chunk, k, threshold, form):
+                stream.write(line)
+            stream.flush()
+
+
+def _chunks(model: Model, data: str, text_column: str) -> Iterator[Any]:
+    """The documents, some at a time: lists of texts or slices of a matrix."""
+    if model.vectorizer is None:
+        if data == "-":
+            raise DataError("this model was trained on feature rows, and - reads texts: give a file or folder")
+        rows = _rows(data)
+        yield from (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
+        return
+    texts = _stdin() if data == "-" else _texts(data, text_column)
+    size = 1 if data == "-" and sys.stdin.isatty() else CHUNK
+    while chunk := list(islice(texts, size)):
+        yield chunk
+
+
+def _stdin() -> Iterator[str]:
+    for number, line in enumerate(sys.stdin.buffer, start=1):
+        try:
+            yield line.decode("utf-8").rstrip("\r\n")
+        except UnicodeDecodeError as error:
+            raise DataError(f"stdin:{number}: found bytes that are not UTF-8 ({error.reason})") from error
+
+
+def _texts(data: str, text_column: str) -> Iterator[str]:
+    from circlet.data import load_dataset
+    from circlet.data.load import recognise
+    from circlet.data.texts import FORMATS, Columns, iter_records
+
+    path, columns = Path(data), Columns(text=text_column)
+    if path.is_file() and (kind := recognise(path, columns)) in FORMATS:
+        return (record.text for record in iter_records(path, kind, columns, need_labels=False))
+    dataset = load_dataset(data, text_column=text_column)
+    texts = (dataset.test or dataset.train).texts
+    if texts is None:
+        raise DataError(f"{data}: found {dataset.format}; this model was trained on texts and wants texts")
+    return iter(texts)
+
+
+def _rows(data: str) -> Any:
+    from circlet.data import load_dataset
+
+    dataset = load_dataset(data)
+    rows = (dataset.test or dataset.train).X
+    if rows is None:
+        raise DataError(f"{data}: found {dataset.format}; this model was trained on feature rows and wants rows")
+    return rows
+
+
+def _lines(model: Model, chunk: Any, k: int, threshold: float, form: str) -> Iterable[str]:
+    ids, scores = model.top_k(chunk, k)
+    names = model.label_names
+    for row, chances in zip(ids.tolist(), model.probabilities(scores).tolist(), strict=True):
+        kept = [
+            (label if names is None else names[label], round(chance, 4))
+            for label, chance in zip(row, chances, strict=True)
+            if chance >= threshold
+        ]
+        if form == "tsv":
+            yield "\t".join(f"{label}\t{chance}" for label, chance in kept) + "\n"
+        else:
+            labels, probabilities = [label for label, _ in kept], [chance for _, chance in kept]
+            yield json.dumps({"labels": labels, "scores": probabilities}, ensure_ascii=False) + "\n"
+
+
+@contextmanager
+def _opened(output: Path | None) -> Iterator[IO[str]]:
+    if output is None:
+        yield sys.stdout
+        return
+    files.prepare_folder(output.parent)
+    with files.replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
+        yield stream

@@ -1,0 +1,62 @@
+"""How training looks: a live bar for who watches, a line per epoch for a log."""
+
+from __future__ import annotations
+
+from types import TracebackType
+from typing import Any
+
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from circlet.cli.console import err
+from circlet.training import Reporter
+
+
+class TrainingBar(Reporter):
+    """Used as a context manager around training."""
+
+    def __init__(self, epochs: int, name: str = "", *, quiet: bool = False) -> None:
+        self.epochs, self.name, self.quiet = epochs, f"{name} " if name else "", quiet
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[numbers]}"),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self.bar = self.bars.add_task("", total=None, numbers="")
+        self.n_steps = self.documents = 0
+
+    def __enter__(self) -> TrainingBar:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def epoch(self, number: int, n_steps: int) -> None:
+        if self.n_steps == 0:  # the first after a start or a resumption: all that is left is now known
+            self.n_steps = n_steps
+            self.bars.update(self.bar, total=n_steps + (self.epochs - number - 1) * n_steps)
+        self.bars.update(self.bar, description=f"{self.name}epoch {number + 1}/{self.epochs}")
+
+    def step(self, loss: float, documents: int) -> None:
+        self.documents += documents
+        elapsed = self.bars.tasks[0].elapsed or 0
+        speed = f"{self.documents / elapsed:,.0f} documents/s" if elapsed else ""
+        self.bars.update(self.bar, advance=1, numbers=f"loss {loss:.4g}  {speed}")
+
+    def record(self, record: dict[str, Any]) -> None:
+        if self.quiet:
+            return
+        told = ("epoch", "loss", "lr", "seconds", "documents_per_second")
+        judged = "".join(f"  {name} {100 * value:.2f}" for name, value in record.items() if name not in told)
+        err.print(
+            f"{self.name}epoch {record['epoch']:>3}/{self.epochs}  loss {record['loss']:.4g}{judged}  "
+            f"{record['documents_per_second']:,} documents/s",
+            highlight=False,
+        )
