@@ -327,9 +327,10 @@ class SpectralCodebook(Codebook):
         return permuted(self._checked(ids), self.length, self.seed, stream=2)
 
     def codes(self, ids: Tensor) -> Tensor:
-        slots = self.slots(ids)
+        ids = self._checked(ids)
+        frequencies, slots = self._on(ids.device)
         # Reduced modulo M in integers first: the angle of a large product would have no digits left.
-        turns = (slots[:, None] * self.frequencies.to(slots.device)) % self.length
+        turns = (slots[ids][:, None] * frequencies) % self.length
         return circular.pack(turns * (2 * math.pi / self.length))
 
     def scores(self, predicted: Tensor) -> Tensor:

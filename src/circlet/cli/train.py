@@ -49,7 +49,7 @@ def train(
     weight_decay: Annotated[float | None, typer.Option(help="[default: 0]")] = None,
     scaling: Scaling = None,
     validation: Validation = None,
-    metric: Annotated[str | None, typer.Option(help="What epochs are judged by.  [default: P@1]")] = None,
+    metric: Annotated[str | None, typer.Option(help="What epochs are judged by.  [default: nDCG@5]")] = None,
     patience: Patience = None,
     char_ngrams: Annotated[
         str | None, typer.Option(help="Character n-grams of texts beside words, as 3,5.  [default: none]")
@@ -94,6 +94,7 @@ def train(
             f"{summary['bytes'] / 1e6:.1f} MB\n"
             f"use it: circlet predict {model} INPUT, or circlet evaluate {model} DATA",
             highlight=False,
+            soft_wrap=True,
         )
 
 
@@ -123,7 +124,10 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
         train_split, validation = dataset.validation_split(share, seed=run["seed"])
     files.prepare_folder(folder)
     files.write_json(folder / RUN_FILE, run)
-    err.print(f"{dataset.name}: {dataset.format}; {train_split.n:,} documents, {dataset.n_labels:,} labels")
+    err.print(
+        f"{dataset.name}: {dataset.format}; {train_split.n:,} documents, {dataset.n_labels:,} labels",
+        soft_wrap=True,
+    )
     try:
         with TrainingBar(training.epochs) as bar:
             fitted = fit(
@@ -140,7 +144,11 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
                 resume=(folder / checkpoint.NAME).exists(),
             )
     except InterruptedRunError as error:
-        err.print(f"{error}\nto go on: circlet train {run['data']} --model {folder} --resume", highlight=False)
+        err.print(
+            f"{error}\nto go on: circlet train {run['data']} --model {folder} --resume",
+            highlight=False,
+            soft_wrap=True,
+        )
         raise typer.Exit(130) from error
     fitted.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     fitted.save(folder)
