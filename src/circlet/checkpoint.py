@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
+import tempfile
+import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
@@ -28,20 +32,34 @@ def save(run: _Run, folder: Path) -> None:
     for index, state in run.optimizer.state_dict()["state"].items():
         tensors |= {f"optimizer.{index}.{key}": torch.as_tensor(value) for key, value in state.items()}
     tensors["noise"] = run.network.noise.get_state()
+    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     about = {
         "fingerprint": _fingerprint(run),
+        "checksum": _checksum(contiguous),
         "epoch": run.epoch,
         "step": run.step,
         "total_loss": run.total_loss,
         "history": run.history,
         "best_value": run.best_value if run.best else None,
     }
-    contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    with replacing(folder / NAME) as temporary:
-        try:
-            save_file(contiguous, temporary, metadata={"run": json.dumps(about)})
-        except SafetensorError as error:  # how it reports a full disk
-            raise OutputError(f"cannot write {folder / NAME}: {error}") from error
+    write_tensors(folder / NAME, contiguous, {"run": json.dumps(about)})
+
+
+def write_tensors(path: Path, tensors: dict[str, Tensor], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file, whole or not at all."""
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        # safetensors writes a temporary file of its own, for its owner's eyes only, and a process that is killed
+        # leaves it behind: in a folder of ours `remove` finds it.
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as scratch:
+            written = Path(scratch) / path.name
+            try:
+                save_file(tensors, written, metadata=metadata)
+            except SafetensorError as error:  # how it reports a full disk
+                raise OutputError(f"cannot write {path}: {error}") from error
+            written.chmod(mode)
+            written.replace(temporary)
 
 
 def restore(run: _Run, folder: Path) -> bool:
@@ -53,9 +71,11 @@ def restore(run: _Run, folder: Path) -> bool:
         with safe_open(path, framework="pt") as stored:
             about = json.loads((stored.metadata() or {}).get("run", "null"))
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 — no mapping
+        if not isinstance(about, dict) or about.get("checksum") != _checksum(tensors):
+            raise ValueError("its contents are not what was written")
     except (SafetensorError, OSError, ValueError) as error:
         raise DataError(f"{path}: found no intact checkpoint ({error}); remove it to start anew") from error
-    if about is None or about.get("fingerprint") != _fingerprint(run):
+    if about["fingerprint"] != _fingerprint(run):
         raise DataError(
             f"{path}: found a checkpoint of another run; wanted one of the same data and settings. "
             "Train without resuming, or with the settings it was started with"
@@ -76,21 +96,37 @@ def restore(run: _Run, folder: Path) -> bool:
 
 
 def remove(folder: Path) -> None:
-    """Remove the checkpoint, once the model is saved."""
+    """Remove the checkpoint, once the model is saved, and what killed runs left of theirs."""
     (folder / NAME).unlink(missing_ok=True)
+    for leftover in folder.glob(".*.safetensors.*.part"):
+        if leftover.is_dir():
+            shutil.rmtree(leftover)
+        else:
+            leftover.unlink(missing_ok=True)
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
     return {name.removeprefix(prefix): tensor for name, tensor in tensors.items() if name.startswith(prefix)}
 
 
+def _checksum(tensors: dict[str, Tensor]) -> int:
+    """Safetensors checks its header only."""
+    value = 0
+    for name in sorted(tensors):
+        numbers: Any = tensors[name].reshape(-1).view(torch.uint8).numpy()
+        value = zlib.crc32(numbers, zlib.crc32(name.encode(), value))
+    return value
+
+
 def _fingerprint(run: _Run) -> str:
     """Of everything that the weights follow from."""
-    X, Y = run.batches.X, run.batches.Y
     digest = hashlib.sha256()
-    parts: list[Any] = [run.network.settings, run.settings, X.shape, Y.shape, run.validation is not None]
+    shapes = [(name, tuple(tensor.shape)) for name, tensor in run.network.state_dict().items()]
+    parts: list[Any] = [run.network.settings, run.settings, shapes, run.validation is not None]
     digest.update(repr(parts).encode())
-    for matrix in (X, Y):
+    for matrix in (run.batches.X, run.batches.Y, *(run.validation or ())):
+        digest.update(repr(matrix.shape).encode())
         for array in (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,):
-            digest.update(memoryview(array).cast("B") if array.size else b"")
+            numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            digest.update(numbers)
     return digest.hexdigest()

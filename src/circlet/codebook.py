@@ -28,6 +28,8 @@ __all__ = ["Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCo
 
 #: Numbers generated at once: a block of codes stays in the cache.
 BLOCK = 1 << 18
+#: Most labels whose slots are kept for looking up codes: 16 MB.
+SLOT_TABLE = 1 << 21
 
 
 class Codebook(ABC):
@@ -328,10 +330,11 @@ class SpectralCodebook(Codebook):
 
     def codes(self, ids: Tensor) -> Tensor:
         ids = self._checked(ids)
-        frequencies, slots = self._on(ids.device)
-        # Reduced modulo M in integers first: the angle of a large product would have no digits left.
-        turns = (slots[ids][:, None] * frequencies) % self.length
-        return circular.pack(turns * (2 * math.pi / self.length))
+        # Slots are looked up where a table of them is small, in the middle of training, say.
+        slots = self._on(ids.device)[1][ids] if self.n_labels <= SLOT_TABLE else self.slots(ids)
+        # Whole turns are taken off in float64, where even 10⁷ slots leave nine digits of the angle.
+        turns = (slots.double()[:, None] * (self.frequencies.to(ids.device).double() / self.length)).frac()
+        return circular.pack(turns.float().mul_(2 * math.pi))
 
     def scores(self, predicted: Tensor) -> Tensor:
         self._checked_prediction(predicted)

@@ -33,10 +33,22 @@ def top_k(logits: Callable[[Tensor], Tensor], outputs: Tensor, n_labels: int, k:
     k = min(k, n_labels)
     # An FFT and its gather take about three times the scores themselves.
     rows = max(1, MEMORY // (12 * max(n_labels, 1)))
-    parts = [_ordered(*logits(part).topk(k)) for part in torch.split(outputs, rows)]
+    parts = [_best(logits(part), k) for part in torch.split(outputs, rows)]
     if not parts:
         return torch.zeros(0, k, dtype=torch.int64), torch.zeros(0, k)
     return torch.cat([ids for ids, _ in parts]), torch.cat([scores for _, scores in parts])
+
+
+def _best(scores: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    # Where scores are equal at the last place torch takes any of them; one place more shows which rows have that.
+    values, found = scores.topk(min(k + 1, scores.shape[1]))
+    ids, best = _ordered(values[:, :k], found[:, :k])
+    if 0 < k < values.shape[1]:
+        tied = (values[:, k - 1] == values[:, k]).nonzero()[:, 0]
+        if len(tied):
+            best_tied, ids_tied = scores[tied].sort(dim=1, descending=True, stable=True)
+            ids[tied], best[tied] = ids_tied[:, :k], best_tied[:, :k]
+    return ids, best
 
 
 def _ordered(scores: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:

@@ -56,6 +56,8 @@ class Features:
         """Scaled rows in float32, CSR or dense as they came; the caller's are left alone."""
         sparse = sp.issparse(X)
         rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
+        if sparse:
+            rows.sum_duplicates()
         if self.scaling == "standard":
             return (rows - self.arrays["mean"]) * self.arrays["scale"]
         if self.scaling == "tfidf":
@@ -89,10 +91,13 @@ def _root(rows: Any) -> Any:
 
 def _unit_rows(rows: Any) -> Any:
     """Rows divided by their norm; a row of zeros stays one."""
+    # In doubles: squares of float32 numbers may be too large or too small for float32.
     if sp.issparse(rows):
-        norms = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1), dtype=np.float64)).ravel()
-        scale = (1 / np.where(norms > 0, norms, 1)).astype(np.float32)
-        rows.data *= np.repeat(scale, np.diff(rows.indptr))
+        squares = rows.astype(np.float64)
+        squares.data **= 2
+        norms = np.sqrt(np.asarray(squares.sum(axis=1))).ravel()
+        scale = 1 / np.where(norms > 0, norms, 1)
+        rows.data = (rows.data * np.repeat(scale, np.diff(rows.indptr))).astype(np.float32)
         return rows
-    norms = np.linalg.norm(rows, axis=1, keepdims=True)
-    return rows / np.where(norms > 0, norms, 1)
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)

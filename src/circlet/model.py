@@ -7,8 +7,6 @@ the weights, so that a folder is either whole or refused.
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -18,22 +16,32 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from scipy.special import expit
 from torch import nn
 
 from circlet import __version__, checkpoint, files
-from circlet.data.dataset import Split
+from circlet._model_folder import (
+    FORMAT,
+    check_codebook,
+    check_features,
+    check_shapes,
+    read_config,
+    read_history,
+    read_labels,
+    read_weights,
+    sha256,
+)
+from circlet.data.dataset import Split, check_label_names
 from circlet.data.text import HashingTextVectorizer, TextVectorizer, load_vectorizer
-from circlet.errors import CircletError, DataError, OutputError, ParameterError
+from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import Features
 from circlet.network import Network, NetworkSettings
 from circlet.training import Reporter, TrainingSettings, predict_top_k, train
 
 __all__ = ["FORMAT", "Model", "fit"]
 
-#: Version of the folder's layout; a newer one is refused.
-FORMAT = 1
+#: Training rows that probabilities are calibrated on where there are no validation rows.
+ENOUGH_TO_CALIBRATE = 2000
 Vectorizer = TextVectorizer | HashingTextVectorizer
 
 
@@ -110,7 +118,7 @@ class Model:
     def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Calibrated probabilities of scores."""
         slope, intercept = self.calibration
-        return (1 / (1 + np.exp(-(slope * np.asarray(scores, dtype=np.float64) + intercept)))).astype(np.float32)
+        return np.asarray(expit(slope * np.asarray(scores, dtype=np.float64) + intercept), dtype=np.float32)
 
     def save(self, folder: Path | str) -> None:
         """Write the model to a folder."""
@@ -119,12 +127,7 @@ class Model:
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         state |= {f"features.{name}": torch.from_numpy(array) for name, array in self.features.arrays.items()}
         weights = folder / "weights.safetensors"
-        with files.replacing(weights) as temporary:
-            try:
-                save_file(state, temporary)
-            except SafetensorError as error:  # how it reports a full disk
-                raise OutputError(f"cannot write {weights}: {error}") from error
-            digest = _sha256(temporary)
+        checkpoint.write_tensors(weights, state)
         files.write_json(folder / "history.json", self.history)
         if self.label_names is not None:
             files.write_text(folder / "labels.txt", "".join(f"{name}\n" for name in self.label_names))
@@ -142,37 +145,50 @@ class Model:
             "calibration": list(self.calibration),
             "named_labels": self.label_names is not None,
             "texts": self.vectorizer is not None,
-            "weights_sha256": digest,
+            "weights_sha256": sha256(weights),
             "training": self.training,
         }
         files.write_json(folder / "config.json", config)
         checkpoint.remove(folder)
 
     @classmethod
-    def load(cls, folder: Path | str, device: torch.device | None = None) -> Model:
-        """Read a model from a folder; whatever is wrong with it is a `DataError`."""
+    def load(
+        cls, folder: Path | str, device: torch.device | None = None, encoder: nn.Module | None = None
+    ) -> Model:
+        """Read a model from a folder; whatever is wrong with it is a `DataError`.
+
+        A model trained with an encoder of its own needs one of the same shape to load the weights into.
+        """
         folder = Path(folder)
-        config = _read_config(folder)
+        config = read_config(folder)
         try:
-            return cls._restore(folder, config, device or torch.device("cpu"))
-        except (KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{folder / 'config.json'}: found a damaged configuration ({error!r})") from error
+            return cls._restore(folder, config, device or torch.device("cpu"), encoder)
         except CircletError as error:
-            raise DataError(f"{folder}: {error}") from error
+            known = str(error).startswith(str(folder))
+            raise DataError(str(error) if known else f"{folder / 'config.json'}: {error}") from error
+        except (TypeError, RuntimeError) as error:  # keys that settings do not have; sizes beyond all memory
+            reason = str(error).splitlines()[0]
+            raise DataError(f"{folder / 'config.json'}: found a damaged configuration ({reason})") from error
 
     @classmethod
-    def _restore(cls, folder: Path, config: dict[str, Any], device: torch.device) -> Model:
+    def _restore(
+        cls, folder: Path, config: dict[str, Any], device: torch.device, encoder: nn.Module | None
+    ) -> Model:
         settings = NetworkSettings(**config["network"])
+        check_codebook(settings, config)
+        weights = folder / "weights.safetensors"
+        tensors = read_weights(weights, config["weights_sha256"])
+        check_features(weights, tensors, config["n_features"])
         network = Network(
             settings,
             config["n_features"],
             config["n_labels"],
             sparse=config["sparse"],
+            encoder=encoder,
             codebook=config["codebook"],
         )
-        tensors = _read_weights(folder / "weights.safetensors", config["weights_sha256"])
         arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith("features.")}
-        _check_shapes(folder, network.state_dict(), tensors)
+        check_shapes(weights, network.state_dict(), tensors)
         network.load_state_dict(tensors)
         slope, intercept = config["calibration"]
         return cls(
@@ -184,10 +200,10 @@ class Model:
             ),
             n_features=config["n_features"],
             sparse=config["sparse"],
-            label_names=_read_labels(folder, config["n_labels"]) if config["named_labels"] else None,
+            label_names=read_labels(folder, config["n_labels"]) if config["named_labels"] else None,
             vectorizer=load_vectorizer(folder) if config["texts"] else None,
             calibration=(float(slope), float(intercept)),
-            history=_read_json(folder / "history.json"),
+            history=read_history(folder / "history.json"),
             training=config["training"],
         )
 
@@ -224,6 +240,10 @@ def fit(
     device, reporter, folder, resume
         See `circlet.training.train`.
     """
+    if not train_split.n:
+        raise ParameterError("there are no documents to train on")
+    if label_names is not None:
+        check_label_names(label_names, int(train_split.Y.shape[1]), "label_names")
     X: Any = train_split.X
     if X is None:
         if vectorizer is None or train_split.texts is None:
@@ -246,9 +266,10 @@ def fit(
     judged = None
     if validation is not None and validation.n:
         judged = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
+    rows = features.transform(X)
     model.history = train(
         made,
-        features.transform(X),
+        rows,
         train_split.Y,
         training,
         validation=judged,
@@ -257,6 +278,9 @@ def fit(
         folder=folder,
         resume=resume,
     )
+    if judged is None and network.loss != "bce":
+        # Cosines and softmax's scores are no log-odds. Training rows flatter, but less than no curve at all errs.
+        judged = rows[:ENOUGH_TO_CALIBRATE], train_split.Y[:ENOUGH_TO_CALIBRATE]
     if judged is not None:
         model.calibration = calibrate(made, *judged, model.device)
     return model
@@ -284,61 +308,3 @@ def calibrate(
 
 def _is_texts(documents: Any) -> bool:
     return isinstance(documents, Sequence) and not isinstance(documents, np.ndarray)
-
-
-def _read_config(folder: Path) -> dict[str, Any]:
-    path = folder / "config.json"
-    if not path.is_file():
-        raise DataError(f"{folder} is not a circlet model: found no config.json in it")
-    config = _read_json(path)
-    if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
-        raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
-    if config["format"] != FORMAT:
-        raise DataError(
-            f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
-            f"this is circlet {__version__}, which reads format {FORMAT}"
-        )
-    return config
-
-
-def _read_json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: found no readable JSON ({error})") from error
-
-
-def _read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
-    try:
-        if _sha256(path) != digest:
-            raise DataError(f"{path}: found other weights than config.json describes; the model is damaged")
-        tensors: dict[str, torch.Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: found no readable weights ({error})") from error
-    return tensors
-
-
-def _check_shapes(folder: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
-    for name in sorted({*wanted, *found}):
-        shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
-        if shapes[0] != shapes[1]:
-            raise DataError(f"weights.safetensors: found {name} of shape {shapes[0]}; wanted {shapes[1]}")
-
-
-def _read_labels(folder: Path, n_labels: int) -> list[str]:
-    path = folder / "labels.txt"
-    try:
-        names = path.read_text(encoding="utf-8").split("\n")[:-1]
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: found no readable label names ({error})") from error
-    if len(names) != n_labels:
-        raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
-    return names
-
-
-def _sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -57,24 +58,30 @@ class NetworkSettings:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "hidden", tuple(self.hidden))
+        layers = self.hidden if isinstance(self.hidden, (tuple, list, np.ndarray)) else ()
         checks = [
-            ("head", self.head in HEADS, f"one of {', '.join(HEADS)}"),
-            ("loss", self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
+            ("head", isinstance(self.head, str) and self.head in HEADS, f"one of {', '.join(HEADS)}"),
+            ("loss", isinstance(self.loss, str) and self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
             ("codebook", self.codebook in ("auto", *CODEBOOKS), f"auto or one of {', '.join(CODEBOOKS)}"),
             ("dim", _whole(self.dim, 1), "a whole number >= 1"),
             ("seed", _whole(self.seed, 0), "a whole number >= 0"),
             (
                 "hidden",
-                len(self.hidden) > 0 and all(_whole(width, 1) for width in self.hidden),
+                len(layers) > 0 and all(_whole(width, 1) for width in layers),
                 "one or more whole numbers >= 1",
             ),
-            ("dropout", 0 <= self.dropout < 1, "at least 0 and below 1"),
+            ("dropout", _real(self.dropout) and 0 <= self.dropout < 1, "at least 0 and below 1"),
         ]
         for name, holds, wanted in checks:
             if not holds:
                 raise ParameterError(f"`{name}` must be {wanted}, got {getattr(self, name)!r}")
+        # numpy's numbers, from somebody's grid, would not go into JSON.
+        plain = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
+        for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed)}.items():
+            object.__setattr__(self, name, value)
         codes = HEADS[self.head].codes
+        if codes is None and self.loss == "cosine":
+            raise ParameterError("loss cosine compares codes, and head fc has none: choose bce or softmax for fc")
         fitting: dict[str | None, tuple[str, ...]] = {
             "circular": ("auto", "spectral", "independent"),
             "real": ("auto", "holographic"),
@@ -131,16 +138,18 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.settings = settings
-        initial = torch.Generator().manual_seed(settings.seed)
+        initial = torch.Generator().manual_seed(settings.seed % (1 << 63))
         self.noise = torch.Generator()
-        self.encoder = encoder or Encoder(
-            n_features,
-            settings.hidden,
-            sparse=sparse,
-            dropout=settings.dropout,
-            generator=initial,
-            noise=self.noise,
-        )
+        if encoder is None:
+            encoder = Encoder(
+                n_features,
+                settings.hidden,
+                sparse=sparse,
+                dropout=settings.dropout,
+                generator=initial,
+                noise=self.noise,
+            )
+        self.encoder = encoder
         self.codebook = settings.make_codebook(n_labels, codebook)
         dim = n_labels if self.codebook is None else settings.dim
         self.head = make_head(settings.head, settings.hidden[-1], dim, generator=initial)
@@ -185,6 +194,10 @@ class Network(nn.Module):
             part: sum(p.numel() for p in getattr(self, part).parameters()) for part in ("encoder", "head", "loss")
         }
         return {**counts, "total": sum(counts.values())}
+
+
+def _real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
 
 
 def _whole(value: Any, least: int) -> bool:

@@ -28,9 +28,10 @@ from circlet import checkpoint
 from circlet.decode import top_k
 from circlet.encoders import SparseRows
 from circlet.errors import CircletError, ParameterError
+from circlet.files import prepare_folder
 from circlet.losses import LabelSets
 from circlet.metrics import evaluate
-from circlet.network import Network
+from circlet.network import Network, _real, _whole
 
 __all__ = ["InterruptedRunError", "Reporter", "TrainingSettings", "predict_top_k", "resolve_device", "train"]
 
@@ -70,29 +71,35 @@ class TrainingSettings:
     schedule: str = "one-cycle"
     weight_decay: float = 0.0
     input_dropout: float = 0.0
-    metric: str = "P@1"
+    metric: str = "nDCG@5"
     patience: int | None = None
 
     def __post_init__(self) -> None:
-        name, _, at = self.metric.partition("@")
+        name, _, at = str(self.metric).partition("@")
         checks = [
-            ("epochs", self.epochs >= 1, "at least 1"),
-            ("batch_size", self.batch_size >= 1, "at least 1"),
+            ("epochs", _whole(self.epochs, 1), "a whole number, at least 1"),
+            ("batch_size", _whole(self.batch_size, 1), "a whole number, at least 1"),
             ("optimizer", self.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}"),
-            ("lr", self.lr > 0, "above 0"),
+            ("lr", _real(self.lr) and 0 < self.lr < math.inf, "a number above 0"),
             ("schedule", self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
-            ("weight_decay", self.weight_decay >= 0, "at least 0"),
-            ("input_dropout", 0 <= self.input_dropout < 1, "at least 0 and below 1"),
+            ("weight_decay", _real(self.weight_decay) and self.weight_decay >= 0, "at least 0"),
             (
-                "metric",
-                name in ("P", "R", "nDCG", "coverage") and at.isdigit() and int(at) >= 1,
-                "like P@1 or nDCG@5",
+                "input_dropout",
+                _real(self.input_dropout) and 0 <= self.input_dropout < 1,
+                "at least 0 and below 1",
             ),
-            ("patience", self.patience is None or self.patience >= 1, "None or at least 1"),
+            ("metric", name in JUDGES and at.isdecimal() and int(at) >= 1, "like P@1 or nDCG@5"),
+            ("patience", self.patience is None or _whole(self.patience, 1), "None or at least 1"),
         ]
         for parameter, holds, wanted in checks:
             if not holds:
                 raise ParameterError(f"`{parameter}` must be {wanted}, got {getattr(self, parameter)!r}")
+        # numpy's numbers, from somebody's grid, would not go into JSON.
+        for parameter in ("epochs", "batch_size", "patience"):
+            value = getattr(self, parameter)
+            object.__setattr__(self, parameter, None if value is None else int(value))
+        for parameter in ("lr", "weight_decay", "input_dropout"):
+            object.__setattr__(self, parameter, float(getattr(self, parameter)))
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """Learning rate of a step, counted from 0 over the whole run."""
@@ -152,6 +159,7 @@ def train(
     reporter: Reporter | None = None,
     folder: Path | None = None,
     resume: bool = False,
+    fresh: bool = True,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -170,13 +178,19 @@ def train(
         Where checkpoints are kept, one after every epoch; removed by who saves the model.
     resume : bool
         Go on from the checkpoint in `folder`, if there is one.
+    fresh : bool
+        Whether the network is new, and begins with what the labels' frequencies say. False: it has learned
+        before, from other rows.
 
     Returns
     -------
     list of dict
         A record of every epoch: loss, seconds, documents per second, learning rate, validation metric.
     """
-    return _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder).go(resume)
+    run = _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder)
+    if fresh:
+        network.start_from(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])), Y.shape[0])
+    return run.go(resume)
 
 
 class _Run:
@@ -196,7 +210,6 @@ class _Run:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
         self.batches = _Batches(X, Y, settings, network.settings.seed)
-        network.start_from(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])), Y.shape[0])
         self.optimizer = _make_optimizer(network, settings)
         self.epoch, self.step, self.total_loss = 0, 0, 0.0
         self.history: list[dict[str, Any]] = []
@@ -204,8 +217,10 @@ class _Run:
         self.best_value = -math.inf
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
-        if resume and self.folder is not None:
-            checkpoint.restore(self, self.folder)
+        if self.folder is not None:
+            prepare_folder(self.folder)
+            if resume:
+                checkpoint.restore(self, self.folder)
         with _interruptions() as interrupted:
             while self.epoch < self.settings.epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
@@ -224,15 +239,18 @@ class _Run:
         for rows, labels in self.batches.epoch(self.epoch, first):
             self.total_loss += self._learn(rows, labels)
             self.step += 1
-            if interrupted.is_set():
+            if interrupted.is_set() and self.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
+        if not all(torch.isfinite(parameter).all() for parameter in self.network.parameters()):
+            raise self._diverged("weights are no numbers any more after the last step")
+        documents = self.batches.X.shape[0] - first * self.settings.batch_size
         record = {
             "epoch": self.epoch + 1,
             "loss": self.total_loss / n_steps,
             "lr": self.settings.rate(self.epoch * n_steps + n_steps - 1, n_steps),
             "seconds": round(seconds, 3),
-            "documents_per_second": round((n_steps - first) * self.settings.batch_size / max(seconds, 1e-9)),
+            "documents_per_second": round(documents / max(seconds, 1e-9)),
         }
         if self.validation is not None:
             record[self.settings.metric] = self._judge(*self.validation)
@@ -241,6 +259,14 @@ class _Run:
         self.reporter.record(record)
         if self.folder is not None:
             checkpoint.save(self, self.folder)
+        if interrupted.is_set():
+            self._stop()
+
+    def _diverged(self, what: str) -> DivergedError:
+        return DivergedError(
+            f"the {what} of epoch {self.epoch + 1}: lower the learning rate (lr is {self.settings.lr}), "
+            "or scale the features (scaling l2)"
+        )
 
     def _learn(self, rows: Any, labels: LabelSets) -> float:
         n_steps = len(self.batches)
@@ -254,10 +280,7 @@ class _Run:
         loss = self.network.loss(output.float(), labels.to(self.device))
         value = float(loss.detach())
         if not math.isfinite(value):
-            raise DivergedError(
-                f"the loss became {value} in epoch {self.epoch + 1}, step {self.step + 1}: lower the "
-                f"learning rate (lr is {self.settings.lr}), or scale the features (scaling l2)"
-            )
+            raise self._diverged(f"loss became {value} in step {self.step + 1}")
         loss.backward()
         self.optimizer.step()
         self.reporter.step(value, len(labels))
@@ -267,7 +290,7 @@ class _Run:
         name, _, at = self.settings.metric.partition("@")
         ids, _ = predict_top_k(self.network, X, int(at), self.device)
         value = evaluate(Y, ids, k=int(at), metrics=(name,))[self.settings.metric]
-        if value > self.best_value:
+        if value >= self.best_value:  # of equals the later, which has learned more
             self.best_value = value
             self.best = {key: tensor.clone() for key, tensor in self.network.state_dict().items()}
         return value
@@ -281,11 +304,10 @@ class _Run:
     def _stop(self) -> None:
         if self.folder is None:
             raise InterruptedRunError("interrupted")
-        if self.step < len(self.batches):
+        if self.step:
             checkpoint.save(self, self.folder)
-        raise InterruptedRunError(
-            f"interrupted in epoch {self.epoch + 1}; {self.folder} holds a checkpoint to resume"
-        )
+        where = f"in epoch {self.epoch + 1}" if self.step else f"after epoch {self.epoch}"
+        raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
 
 
 class _Batches:
@@ -325,7 +347,8 @@ class _Batches:
 
 def as_batch(X: Any) -> Any:
     """Scaled rows as the network takes them."""
-    return SparseRows.of(X) if sp.issparse(X) else torch.from_numpy(np.ascontiguousarray(X))
+    # Writable, or torch warns.
+    return SparseRows.of(X) if sp.issparse(X) else torch.from_numpy(np.require(X, requirements=["C", "W"]))
 
 
 def label_sets(Y: sp.csr_matrix) -> LabelSets:
@@ -342,7 +365,8 @@ def predict_top_k(
     network.eval()
     n_labels = network.loss.n_labels
     found: list[tuple[Tensor, Tensor]] = []
-    with torch.inference_mode():
+    # Not inference_mode: codes that are made and kept here may serve training later.
+    with torch.no_grad():
         for start in range(0, X.shape[0], batch_size):
             outputs = network(as_batch(X[start : start + batch_size]).to(device))
             found.append(top_k(network.loss.logits, outputs.float(), n_labels, k))

@@ -21,7 +21,7 @@ def circlet(*arguments: str, **environment: str) -> subprocess.CompletedProcess[
         capture_output=True,
         text=True,
         encoding="utf-8",
-        timeout=120,
+        timeout=300,
         check=False,
         env={**os.environ, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", **environment},
     )
@@ -57,10 +57,17 @@ def test_json_on_stdout_is_json(tmp_path):
     assert tables["Mean of the similarities"][0]["k = 1"] == "1.000"
 
 
-def test_demo():
-    finished = circlet("demo")
+@pytest.mark.slow
+def test_demo(tmp_path):
+    finished = circlet("demo", CIRCLET_DATA=str(tmp_path), COLUMNS="120")
     assert finished.returncode == 0, finished.stderr
-    assert "circular (CHRR)" in finished.stdout
+    rows = {
+        line.split()[0]: line.split()[1:] for line in finished.stdout.splitlines() if "/" in line and line.strip()
+    }
+    for head in ("fc", "hrr", "chrr"):
+        precision = [float(value) for value in rows[head][0].split("/")]
+        assert precision[0] > 85
+    assert "scipy.sparse.linalg" in finished.stdout
 
 
 def test_help_names_every_command():

@@ -19,7 +19,7 @@ from circlet.data.texts import Record, write_records
 from circlet.data.xmc import _compiled, write_sparse_text, write_xmc
 from circlet.errors import DataError
 
-SECONDS = 2.0
+SECONDS = 20  # a hang, not a busy machine
 # Read-ahead, the block in hand, small objects; then a multiple of the size once unpacked.
 CONSTANT, MULTIPLE = 4 << 20, 40
 

@@ -1,0 +1,64 @@
+"""Documents as an estimator is given them: as a list of texts, or as checked feature rows."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from circlet.errors import DataError
+
+__all__ = ["as_many", "as_rows", "as_texts", "count"]
+
+
+def as_many(X: Any) -> Any:
+    """`X`, or if it is one document, a text or a row of shape (n_features,), that one as many."""
+    if isinstance(X, str):
+        return [X]
+    if isinstance(X, (list, tuple)):
+        return np.reshape(X, (1, -1)) if X and isinstance(X[0], Real) else X
+    if getattr(X, "ndim", 2) == 1 and getattr(getattr(X, "dtype", None), "kind", "O") in "biuf":
+        return X.reshape(1, -1) if sp.issparse(X) else np.asarray(X).reshape(1, -1)
+    return X
+
+
+def as_texts(X: Any) -> list[str] | None:
+    """`X` as a list, if there is a text in it; whether all are texts is for the vectoriser to check."""
+    if isinstance(X, str):
+        raise DataError("found one text; wanted a list of texts")
+    if not isinstance(X, (list, tuple)):
+        if getattr(X, "ndim", 0) != 1 or getattr(getattr(X, "dtype", None), "kind", "") not in ("O", "U", "T"):
+            return None
+        X = X.tolist()
+    return list(X) if any(isinstance(document, str) for document in X) else None
+
+
+def as_rows(estimator: Any, X: Any, *, first: bool) -> Any:
+    """Finite float32 rows, CSR or dense, of as many features as the estimator was fitted on, or is `first`."""
+    try:
+        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+            rows = _validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=first)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    if not sp.issparse(rows):
+        return rows if rows.flags.writeable else rows.copy()  # torch shares memory with writeable arrays only
+    rows = sp.csr_matrix(rows)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # the caller's stays as it is
+        rows.sum_duplicates()
+    return rows
+
+
+def count(documents: Any) -> int:
+    """How many documents there are."""
+    return len(documents) if isinstance(documents, list) else int(documents.shape[0])
+
+
+def _validate_data(estimator: Any, X: Any, **options: Any) -> Any:
+    try:
+        from sklearn.utils.validation import validate_data
+    except ImportError:  # scikit-learn before 1.6
+        return estimator._validate_data(X, **options)
+    return validate_data(estimator, X, **options)

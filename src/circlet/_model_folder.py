@@ -1,0 +1,139 @@
+"""Reading a model's folder: every file checked, whatever is wrong a `DataError` that names the file."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file
+
+from circlet import __version__
+from circlet.errors import DataError
+from circlet.heads import HEADS
+from circlet.network import NetworkSettings
+
+#: Version of the folder's layout; a newer one is refused.
+FORMAT = 1
+
+
+def read_config(folder: Path) -> dict[str, Any]:
+    path = folder / "config.json"
+    if not path.is_file():
+        raise DataError(f"{folder} is not a circlet model: found no config.json in it")
+    config = read_json(path)
+    if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
+        raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
+    if config["format"] != FORMAT:
+        raise DataError(
+            f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
+            f"this is circlet {__version__}, which reads format {FORMAT}"
+        )
+    for name, (holds, wanted) in _WANTED.items():
+        if name not in config or not holds(config[name]):
+            found = repr(config[name])[:80] if name in config else "nothing"
+            raise DataError(f"{path}: found {found} as `{name}`; wanted {wanted}")
+    return config
+
+
+def _count(value: Any) -> bool:
+    return type(value) is int and value >= 1
+
+
+def _pair(value: Any) -> bool:
+    return isinstance(value, list) and [type(part) in (int, float) for part in value] == [True, True]
+
+
+def _is(*kinds: type | None) -> Callable[[Any], bool]:
+    return lambda value: (None if value is None else type(value)) in kinds
+
+
+#: What config.json must hold besides its format: a check and its words.
+_WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
+    "network": (_is(dict), "settings by name"),
+    "n_features": (_count, "a whole number >= 1"),
+    "n_labels": (_count, "a whole number >= 1"),
+    "sparse": (_is(bool), "true or false"),
+    "codebook": (_is(dict, None), "a codebook's state or null"),
+    "scaling": (_is(str), "a name"),
+    "calibration": (_pair, "two numbers"),
+    "named_labels": (_is(bool), "true or false"),
+    "texts": (_is(bool), "true or false"),
+    "weights_sha256": (_is(str), "a digest"),
+    "training": (_is(dict), "settings by name"),
+}
+
+
+def check_codebook(settings: NetworkSettings, config: dict[str, Any]) -> None:
+    """Labels and dimension are named twice; they must agree."""
+    wanted = {"n_labels": config["n_labels"], "dim": settings.dim}
+    state = config["codebook"]
+    found = state and {name: state.get(name) for name in wanted}
+    if found != (wanted if HEADS[settings.head].codes else None):
+        raise DataError(f"found the codebook {state} for {wanted} and head {settings.head}; wanted one that fits")
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    history = read_json(path)
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
+    return history
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    # The system's messages would name the path once more.
+    return str(getattr(error, "strerror", None) or error)
+
+
+def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
+    try:
+        if sha256(path) != digest:
+            raise DataError(f"{path}: found other weights than config.json describes; the model is damaged")
+        tensors: dict[str, torch.Tensor] = load_file(path)
+    except (OSError, SafetensorError) as error:
+        raise DataError(f"{path}: found no readable weights ({_reason(error)})") from error
+    return tensors
+
+
+def check_features(path: Path, tensors: dict[str, torch.Tensor], n_features: int) -> None:
+    """Before a network is made: one for a wrong number of features may be too large for any memory."""
+    first = tensors.get("encoder.layers.0.weight")
+    if first is not None and n_features not in first.shape:
+        raise DataError(f"{path}: found a first layer of shape {tuple(first.shape)}; wanted {n_features} features")
+
+
+def check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
+    for name in sorted({*wanted, *found}):
+        shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
+        if shapes[0] != shapes[1]:
+            raise DataError(f"{path}: found {name} of shape {shapes[0]}; wanted {shapes[1]}")
+
+
+def read_labels(folder: Path, n_labels: int) -> list[str]:
+    path = folder / "labels.txt"
+    try:
+        names = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: found no readable label names ({_reason(error)})") from error
+    if len(names) != n_labels:
+        raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
+    return names
+
+
+def sha256(path: Path) -> str:
+    with path.open("rb") as stream:
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()

@@ -1,0 +1,204 @@
+"""Targets in the forms people have them in, as the label indicator that networks learn from.
+
+| kind | what `y` is | `classes` |
+|---|---|---|
+| indicator | a sparse or dense matrix of zeros and ones, `(n, n_labels)` | the column numbers |
+| named | a list of label lists, of str or of int | the labels, sorted; those that come later at the end |
+| single | one class for each row, 1-d | the classes, likewise |
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.data.dataset import as_labels, check_label_names
+from circlet.errors import DataError
+
+__all__ = ["KINDS", "Targets"]
+
+KINDS = ("indicator", "named", "single")
+_ROWS = (list, tuple, set, frozenset, np.ndarray)
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """Which labels there are, and the kind of target they came as.
+
+    Parameters
+    ----------
+    kind : str
+        One of `KINDS`.
+    classes : ndarray of shape (n_labels,)
+    """
+
+    kind: str
+    classes: npt.NDArray[Any]
+
+    @property
+    def single(self) -> bool:
+        """Whether a row has exactly one label."""
+        return self.kind == "single"
+
+    def names(self) -> list[str] | None:
+        """The labels as text; None if they are mere columns."""
+        return None if self.kind == "indicator" else [str(label) for label in self.classes.tolist()]
+
+    @classmethod
+    def of(cls, y: Any, classes: Any = None) -> Targets:
+        """The targets that `y` has, and the labels `classes` that it may yet have."""
+        kind, labels = _read(y)
+        if kind == "indicator":
+            return cls(kind, np.arange(labels.shape[1]))
+        return cls(kind, np.empty(0, dtype=object))._with(labels, classes)
+
+    def extended(self, y: Any, classes: Any = None) -> Targets:
+        """These targets with what is new in `y` and `classes` at the end; the old ones keep their places."""
+        kind, labels = self._read_alike(y)
+        if kind == "indicator":
+            return Targets(kind, np.arange(labels.shape[1]))
+        return self._with(labels, classes)
+
+    def encode(self, y: Any) -> sp.csr_matrix:
+        """The indicator of `y`, `(n, n_labels)`; labels that are not among the classes are left out."""
+        kind, labels = self._read_alike(y)
+        if kind == "indicator":
+            return labels[:, : len(self.classes)]
+        place = {label: position for position, label in enumerate(self.classes.tolist())}
+        if kind == "single":
+            present, position = np.unique(labels, return_inverse=True)
+            flat = [place.get(label, -1) for label in present.tolist()]
+            ids, lengths = np.array(flat, dtype=np.int64)[position.ravel()], np.ones(len(labels), dtype=np.int64)
+        else:
+            flat, lengths = labels
+            ids = np.fromiter((place.get(label, -1) for label in flat), dtype=np.int64, count=len(flat))
+        rows = np.repeat(np.arange(len(lengths)), lengths)
+        known = ids >= 0
+        shape = (len(lengths), len(self.classes))
+        Y = sp.csr_matrix((np.ones(known.sum(), dtype=np.float32), (rows[known], ids[known])), shape=shape)
+        Y.data[:] = 1  # a label that was named twice in a row has been added up
+        Y.sort_indices()
+        return Y
+
+    def _read_alike(self, y: Any) -> tuple[str, Any]:
+        kind, labels = _read(y, self.kind)
+        if kind != self.kind:
+            raise DataError(
+                f"found targets of the kind {kind}; this classifier was fitted on the kind {self.kind}"
+            )
+        if kind == "indicator" and labels.shape[1] < len(self.classes):
+            raise DataError(
+                f"found an indicator of {labels.shape[1]} labels; this classifier knows {len(self.classes)}, "
+                "and wanted at least as many columns"
+            )
+        return kind, labels
+
+    def _with(self, labels: Any, classes: Any) -> Targets:
+        found = np.unique(labels) if self.single else _sorted_names(labels[0])
+        if classes is not None:
+            further = _read(classes)[1] if self.single else _sorted_names(classes)
+            found = np.unique(np.concatenate([found, np.asarray(further, dtype=found.dtype.type)]))
+        if len(self.classes):
+            old = set(self.classes.tolist())
+            new = [label for label in found.tolist() if label not in old]
+            if new and _is_text(new[0]) != _is_text(self.classes[0]):
+                raise DataError(f"found the label {new[0]!r}; wanted labels like {self.classes.tolist()[0]!r}")
+            found = np.concatenate([self.classes, np.array(new, dtype=found.dtype)]) if new else self.classes
+        if not len(found):
+            raise DataError("found no label in any row; wanted at least one")
+        extended = Targets(self.kind, found)
+        check_label_names(extended.names() or [], len(found), "y")
+        return extended
+
+
+def _is_text(label: Any) -> bool:
+    return isinstance(label, str)
+
+
+def _sorted_names(flat: Any) -> npt.NDArray[Any]:
+    """Distinct labels in order, of str (as objects: one long name must not widen all) or of int."""
+    labels = _distinct(flat)
+    texts = sum(isinstance(label, str) for label in labels)
+    if texts == len(labels):
+        return np.array(sorted(map(str, labels)), dtype=object)
+    for label in labels:
+        whole = isinstance(label, (int, np.integer)) and not isinstance(label, bool)
+        if texts or not whole:
+            found = next(label for label in labels if not isinstance(label, str)) if texts else label
+            wanted = "labels that are all text" if texts else "labels that are all text or all whole numbers"
+            raise DataError(f"found the label {found!r} of type {type(found).__name__}; wanted {wanted}")
+    return np.array(sorted(map(int, labels)), dtype=np.int64)
+
+
+def _distinct(flat: Any) -> set[Any]:
+    try:
+        return set(flat.tolist() if isinstance(flat, np.ndarray) else flat)
+    except TypeError as error:
+        raise DataError(
+            f"y: found a label that is a collection ({error}); wanted text or whole numbers"
+        ) from error
+
+
+def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
+    """The kind of `y`, and with it: a CSR indicator, (labels of all rows, labels per row), or a 1-d array.
+
+    Lists that may be of two kinds are of the kind that came `before`.
+    """
+    if sp.issparse(y):
+        return "indicator", as_labels(y, "y")
+    if (rows := _label_rows(y)) is not None:
+        lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
+        flat = list(chain.from_iterable(rows))
+        if before == "named" or not _is_indicator(lengths, flat):
+            return "named", (flat, lengths)
+        y = np.array(flat, dtype=np.float32).reshape(len(rows), -1)
+    array = np.asarray(y)
+    if array.ndim != 2 or array.shape[1] == 1:
+        return "single", _classes_of_rows(y)
+    try:
+        numbers = array.astype(np.float32)
+    except (TypeError, ValueError) as error:
+        raise DataError(f"y: found a matrix that is not of numbers ({error}); wanted zeros and ones") from error
+    return "indicator", as_labels(sp.csr_matrix(numbers), "y")
+
+
+def _label_rows(y: Any) -> list[Any] | None:
+    """The label lists, if `y` is some: in a list, or in a 1-d array or series of objects."""
+    if not isinstance(y, (list, tuple)):
+        if getattr(y, "ndim", 0) != 1 or getattr(getattr(y, "dtype", None), "kind", "") != "O":
+            return None
+        y = y.tolist()
+    if not y or not any(isinstance(row, _ROWS) for row in y):
+        return None
+    for position, row in enumerate(y):
+        if not isinstance(row, _ROWS):
+            raise DataError(f"y, row {position + 1}: found {row!r}; wanted a list of labels, as in other rows")
+    return list(y)
+
+
+def _is_indicator(lengths: npt.NDArray[np.int64], flat: list[Any]) -> bool:
+    """Whether lists are rows of zeros and ones, and not of labels: no set of labels has one of them twice.
+
+    Of two columns, only lists that are all {0, 1} could be either.
+    """
+    return (
+        len(lengths) > 0 and lengths[0] > 1 and bool((lengths == lengths[0]).all()) and _distinct(flat) <= {0, 1}
+    )
+
+
+def _classes_of_rows(y: Any) -> npt.NDArray[Any]:
+    from sklearn.utils.multiclass import check_classification_targets
+    from sklearn.utils.validation import check_array, column_or_1d
+
+    try:
+        checked = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None, input_name="y")
+        check_classification_targets(checked)
+    except ValueError as error:
+        raise DataError(str(error)) from error
+    labels: npt.NDArray[Any] = np.asarray(checked)
+    return labels.astype(object) if labels.dtype.kind == "T" else labels
