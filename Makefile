@@ -18,8 +18,13 @@ $(VENV)/.run: pyproject.toml constraints.txt
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
-	@echo "adding what tests, linters and benchmarks need"
-	@$(INSTALL) '.[dev,bench]'
+	@echo "adding what tests and linters need"
+	@$(INSTALL) '.[dev]'
+	@touch $@
+
+$(VENV)/.bench: $(VENV)/.dev
+	@echo "adding the peers that benchmarks compare with"
+	@$(INSTALL) '.[bench]'
 	@touch $@
 
 demo: $(VENV)/.run  ## see it work
@@ -40,8 +45,9 @@ format: $(VENV)/.dev  ## let ruff mend what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-bench: $(VENV)/.dev  ## speed against torchhd (a minute or two; keep the machine idle)
-	@$(BIN)/python benchmarks/algebra.py --out benchmarks/results
+bench: $(VENV)/.bench  ## speed and memory against others (ten minutes; keep the machine idle)
+	@$(BIN)/circlet datasets fetch eurlex-4k
+	@for part in algebra metrics training predicting calibration; do $(BIN)/python benchmarks/$$part.py; done
 
 reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results
 	@$(BIN)/circlet reproduce capacity --out experiments/results

@@ -44,3 +44,19 @@ def test_numbers_are_the_committed_ones():
     for number in ("99.1 %", "10.2 points"):
         assert number in text
         assert number in capacity.claims(result)[0].evidence
+
+
+def test_ratios_of_the_benchmarks_are_the_committed_ones():
+    section = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split("## Training")[0]
+    tasks = json.loads((ROOT / "benchmarks/results/algebra.json").read_text(encoding="utf-8"))["tasks"]
+    measured = {f"{a / b:.1f}×" for sides in tasks.values() for a in sides.values() for b in sides.values()}
+    shown = set(re.findall(r"\d+\.\d×", section))
+    assert len(shown) > 10
+    assert shown <= measured
+
+
+def test_accuracies_are_the_committed_ones():
+    sides = json.loads((ROOT / "benchmarks/results/predicting.json").read_text(encoding="utf-8"))["sides"]
+    page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    for side in sides.values():
+        assert "/".join(f"{100 * side[f'P@{k}']:.1f}" for k in (1, 3, 5)) in page

@@ -1,0 +1,90 @@
+"""Does a probability of 0.8 come true in 80 of 100 cases? Reliability on test rows, for each loss.
+
+    python benchmarks/calibration.py --out benchmarks/results
+
+Trains on `pydocs`. The probabilities of the 20 best labels of every test document are put into ten bins; a bin's
+mean probability should be the share of its labels that are right.
+"""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from circlet import files
+from circlet.data import load_dataset
+from circlet.data.text import TextVectorizer
+from circlet.model import fit
+from circlet.network import NetworkSettings
+from circlet.provenance import provenance
+from circlet.training import TrainingSettings
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    options = parser.parse_args()
+    files.prepare_folder(options.out)
+    dataset = load_dataset("pydocs")
+    result = {
+        "benchmark": "calibration",
+        "provenance": {**provenance(packages=("scikit-learn",)), "seed": 0},
+        "losses": {loss: reliability(dataset, loss) for loss in ("bce", "cosine", "softmax")},
+    }
+    files.write_json(options.out / "calibration.json", result)
+    with files.replacing(options.out / "calibration.png") as temporary:
+        draw(result).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
+    for loss, found in result["losses"].items():
+        print(f"{loss}: expected calibration error {100 * found['error']:.1f} %")
+
+
+def reliability(dataset: Any, loss: str) -> dict[str, Any]:
+    train, validation = dataset.validation_split(0.05)
+    model = fit(
+        train,
+        network=NetworkSettings(loss=loss, hidden=(512,), dim=400),
+        training=TrainingSettings(epochs=15),
+        label_names=dataset.label_names,
+        vectorizer=TextVectorizer(min_df=2),
+        validation=validation,
+    )
+    ids, scores = model.top_k(dataset.test.texts, 20)
+    chances = model.probabilities(scores).ravel()
+    rows = np.repeat(np.arange(len(ids)), ids.shape[1])
+    right = np.asarray(dataset.test.Y[rows, ids.ravel()]).ravel() > 0
+    bins = np.minimum((chances * 10).astype(int), 9)
+    counts = np.bincount(bins, minlength=10)
+    said = np.bincount(bins, weights=chances, minlength=10) / np.maximum(counts, 1)
+    true = np.bincount(bins, weights=right, minlength=10) / np.maximum(counts, 1)
+    return {
+        "mean_probability": said.round(4).tolist(),
+        "share_right": true.round(4).tolist(),
+        "count": counts.tolist(),
+        "error": round(float((counts * np.abs(said - true)).sum() / counts.sum()), 4),
+    }
+
+
+def draw(result: dict[str, Any]) -> Any:
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(5, 4.6), layout="constrained")
+    axis = figure.subplots()
+    axis.plot([0, 1], [0, 1], color="black", lw=1, ls=":", label="perfect")
+    for (loss, found), colour in zip(result["losses"].items(), ("#1f5fbf", "#d1701f", "#999999"), strict=True):
+        kept = np.array(found["count"]) >= 20
+        points = np.array(found["mean_probability"])[kept], np.array(found["share_right"])[kept]
+        axis.plot(
+            *points, marker="o", color=colour, label=f"{loss} (off by {100 * found['error']:.1f} % on average)"
+        )
+    axis.set_xlabel("probability said")
+    axis.set_ylabel("share that was right")
+    axis.legend(frameon=False)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+if __name__ == "__main__":
+    main()
