@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 from circlet import training
+from circlet.batches import Batches, as_batch, label_sets
 from circlet.encoders import SparseRows
 from circlet.errors import CircletError, ParameterError
 from circlet.heads import HEADS
@@ -24,9 +25,6 @@ from circlet.training import (
     InterruptedRunError,
     Reporter,
     TrainingSettings,
-    _Batches,
-    as_batch,
-    label_sets,
     predict_top_k,
     resolve_device,
     train,
@@ -194,7 +192,7 @@ class TestBatches:
         """Row i has the feature i and the label i."""
         return sp.identity(n, dtype=np.float32, format="csr"), sp.identity(n, dtype=np.float32, format="csr")
 
-    def rows(self, batches: _Batches, epoch: int, first: int = 0) -> list[list[int]]:
+    def rows(self, batches: Batches, epoch: int, first: int = 0) -> list[list[int]]:
         found = []
         for rows, labels in batches.epoch(epoch, first):
             assert torch.equal(rows.columns, labels.ids)
@@ -203,28 +201,28 @@ class TestBatches:
 
     @pytest.mark.parametrize(("n", "size"), [(1, 4), (4, 4), (10, 4), (10, 1), (10, 100)])
     def test_every_row_once_an_epoch(self, n, size):
-        batches = _Batches(*self.identity(n), settings(batch_size=size), seed=0)
+        batches = Batches(*self.identity(n), settings(batch_size=size), seed=0)
         found = self.rows(batches, 0)
         assert len(found) == len(batches) == math.ceil(n / size)
         assert all(len(part) == size for part in found[:-1])
         assert sorted(row for part in found for row in part) == list(range(n))
 
     def test_the_order_follows_from_seed_and_epoch(self):
-        make = lambda seed: _Batches(*self.identity(50), settings(batch_size=8), seed=seed)  # noqa: E731
+        make = lambda seed: Batches(*self.identity(50), settings(batch_size=8), seed=seed)  # noqa: E731
         assert self.rows(make(0), 1) == self.rows(make(0), 1)
         assert self.rows(make(0), 1) != self.rows(make(0), 2)
         assert self.rows(make(0), 1) != self.rows(make(1), 1)
 
     @pytest.mark.parametrize("first", [1, 4, 6, 7])
     def test_an_epoch_can_be_entered_at_any_step(self, first):
-        batches = _Batches(*self.identity(50), settings(batch_size=8), seed=0)
+        batches = Batches(*self.identity(50), settings(batch_size=8), seed=0)
         assert self.rows(batches, 3, first) == self.rows(batches, 3)[first:]
 
     @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
     def test_input_dropout(self, sparse):
         features = np.ones((300, 100), dtype=np.float32)
         given = sp.csr_matrix(features) if sparse else features
-        batches = _Batches(given, self.identity(300)[1], settings(batch_size=300, input_dropout=0.25), seed=0)
+        batches = Batches(given, self.identity(300)[1], settings(batch_size=300, input_dropout=0.25), seed=0)
         rows, _ = next(batches.epoch(0, 0))
         values = rows.values if sparse else rows
         assert float((values == 0).float().mean()) == pytest.approx(0.25, abs=0.01)

@@ -22,13 +22,14 @@ from sklearn.utils.validation import check_is_fitted
 from circlet import _estimator_folder
 from circlet._documents import as_many, as_rows, as_texts, count
 from circlet._targets import Targets
+from circlet.batches import as_batch
 from circlet.data.dataset import Dataset, Split
 from circlet.data.text import TextVectorizer
 from circlet.decode import MEMORY
 from circlet.errors import DataError, ParameterError
 from circlet.model import fit as fit_model
 from circlet.network import NetworkSettings
-from circlet.training import Reporter, TrainingSettings, as_batch, resolve_device, train
+from circlet.training import Reporter, TrainingSettings, resolve_device, train
 
 __all__ = ["CircletClassifier"]
 

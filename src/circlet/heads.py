@@ -16,6 +16,7 @@ baseline with one output per label, which has no codes.
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
@@ -30,7 +31,7 @@ __all__ = ["HEADS", "Head", "make_head"]
 TINY = 1e-12
 
 
-class Head(nn.Module):
+class Head(nn.Module, ABC):
     """Maps `(batch, h)` to `(batch, width)`.
 
     Parameters
@@ -45,15 +46,15 @@ class Head(nn.Module):
 
     #: Which codes it predicts: "circular", "real", or None for `fc`.
     codes: str | None = "circular"
+    outputs_per_dim = 1
 
     def __init__(self, inputs: int, dim: int, *, generator: torch.Generator) -> None:
         super().__init__()
         self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator)
 
-    outputs_per_dim = 1
-
+    @abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
-        raise NotImplementedError
+        """Map hidden vectors to codes."""
 
     def weight_parameters(self) -> int:
         """Number of weights without biases, which is what the paper counts."""

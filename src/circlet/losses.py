@@ -7,6 +7,7 @@ similarities, which lie in −1…1, into logits with a learned scale and, for `
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
 
 import torch
@@ -37,16 +38,16 @@ class LabelSets:
         return LabelSets(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
 
 
-class Loss(nn.Module):
+class Loss(nn.Module, ABC):
     """Takes the head's output `(batch, width)`; `codebook` is None where the output is scores already (`fc`)."""
 
     def __init__(self, codebook: Codebook | None, n_labels: int) -> None:
         super().__init__()
         self.codebook, self.n_labels = codebook, n_labels
 
+    @abstractmethod
     def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
         """Mean loss of the batch's documents."""
-        raise NotImplementedError
 
     def grow(self, n_labels: int) -> None:
         """Take more labels in."""
