@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -23,6 +26,28 @@ def blocks(language: str) -> list[str]:
 def test_python_runs(code, monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     exec(compile(code, "README.md", "exec"), {})
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the README's commands are for a POSIX shell")
+@pytest.mark.parametrize("script", [block for block in blocks("console") if "circlet train" in block])
+def test_quick_start_runs(script, tmp_path):
+    """Word for word but for the download: a small dataset of that name lies ready."""
+    texts = [("a red fox", ["animal", "red"]), ("the fast car", ["vehicle"]), ("a brown bear", ["animal"])] * 20
+    lines = "".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in texts)
+    for name in ("mine.jsonl", "held-out.jsonl", "data/eurlex-4k/train.jsonl", "data/eurlex-4k/test.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    commands = "\n".join(line for line in script.splitlines() if "datasets fetch" not in line)
+    environment = {
+        **os.environ,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        "CIRCLET_DATA": str(tmp_path / "data"),
+    }
+    finished = subprocess.run(
+        ["sh", "-ec", commands], cwd=tmp_path, env=environment, capture_output=True, text=True, check=False
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "P " in finished.stdout  # each ends with an evaluation
 
 
 @pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md"])

