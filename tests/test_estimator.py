@@ -316,7 +316,7 @@ def test_same_seed_same_weights():
 def test_validation_rows_are_held_out():
     X, Y = indicator()
     held = learner(validation=0.2).fit(X, Y)
-    assert all("P@1" in record for record in held.history_)
+    assert all("nDCG@5" in record for record in held.history_)
     assert held.model_.training["documents"] == 48
     for few in (learner(validation=0.2).fit(X[:19], Y[:19]), learner(validation=0.001).fit(X, Y)):
         assert "P@1" not in few.history_[0]
@@ -687,3 +687,33 @@ def test_public_names_are_found_without_loading_torch():
     assert all(getattr(circlet, name) for name in circlet.__all__)
     with pytest.raises(AttributeError, match="module 'circlet' has no attribute 'nothing'"):
         circlet.nothing  # noqa: B018
+
+
+def test_predict_gives_the_top_k_if_asked_to():
+    texts = ["red fox", "fast car", "brown bear", "old lorry"] * 8
+    labels = [["animal", "red"], ["vehicle"], ["animal"], ["vehicle", "old"]] * 8
+    clf = CircletClassifier(dim=32, hidden=(16,), epochs=3, validation=0.0, device="cpu", top_k=2).fit(
+        texts, labels
+    )
+    marked = clf.predict(texts[:5])
+    assert marked.shape == (5, 4)
+    assert (marked.sum(axis=1) == 2).all()
+    best, _ = clf.suggest(texts[:5], k=2)
+    assert [set(clf.classes_[row.indices]) for row in marked] == [set(names) for names in best.tolist()]
+    clf.top_k = 0
+    with pytest.raises(ParameterError, match="`top_k` must be None or a whole number >= 1, got 0"):
+        clf.predict(texts)
+
+
+def test_training_over_a_saved_folder_leaves_nothing_of_it(tmp_path):
+    texts, labels = ["red fox", "fast car"] * 8, [["animal"], ["vehicle"]] * 8
+    small = {"dim": 16, "hidden": (8,), "epochs": 1, "validation": 0.0, "device": "cpu"}
+    CircletClassifier(**small).fit(texts, labels).save(tmp_path)
+    rows, indicator = np.eye(4, dtype=np.float32).repeat(4, axis=0), np.eye(2)[[0, 1] * 8]
+    CircletClassifier(**small).fit(rows, indicator).model_.save(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == [
+        "config.json",
+        "history.json",
+        "weights.safetensors",
+    ]
+    assert CircletClassifier.load(tmp_path).predict_proba(rows).shape == (16, 2)

@@ -85,6 +85,8 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Stop after so many epochs without a better metric.
     threshold : float
         `predict` gives the labels that are at least this probable.
+    top_k : int or None
+        `predict` gives so many labels, the most probable, whatever the threshold.
     encoder : torch.nn.Module or None
         Maps a batch to `(batch, hidden[-1])`, in place of the hidden layers; a copy of it is trained.
     device : str
@@ -142,9 +144,10 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         min_df: int | float = 1,
         max_features: int | None = None,
         validation: float = 0.05,
-        metric: str = "P@1",
+        metric: str = "nDCG@5",
         patience: int | None = None,
         threshold: float = 0.5,
+        top_k: int | None = None,
         encoder: torch.nn.Module | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | None = 0,
@@ -156,6 +159,7 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
+        self.top_k = top_k
         self.encoder, self.device, self.random_state, self.verbose = encoder, device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
@@ -266,8 +270,9 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         Returns
         -------
         csr_matrix of shape (n, n_labels), float32
-            Ones where the probability is at least `threshold`; columns are in the order of `classes_`. With one
-            class a row: an ndarray of shape (n,) of the most probable classes.
+            Ones where the probability is at least `threshold` or, if `top_k` is given, at the so many most
+            probable labels; columns are in the order of `classes_`. With one class a row: an ndarray of shape
+            (n,) of the most probable classes.
         """
         check_is_fitted(self)
         cut = self._cut()
@@ -275,6 +280,13 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         if self._targets.single:
             best = [block.argmax(axis=1) for block in self._score_blocks(documents)]
             return self.classes_[np.concatenate(best)]
+        if self.top_k is not None:
+            ids, _ = self.model_.top_k(documents, self.top_k)
+            ends = np.arange(len(ids) + 1) * ids.shape[1]
+            ones, shape = np.ones(ids.size, dtype=np.float32), (len(ids), len(self.classes_))
+            marked = sp.csr_matrix((ones, ids.ravel(), ends), shape=shape)
+            marked.sort_indices()
+            return marked
         found = [sp.csr_matrix(block >= cut, dtype=np.float32) for block in self._score_blocks(documents)]
         return sp.vstack(found, format="csr", dtype=np.float32)
 
@@ -452,6 +464,8 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def _cut(self) -> float:
         """The score that `threshold` is the probability of."""
         share = self.threshold
+        if self.top_k is not None and (not isinstance(self.top_k, (int, np.integer)) or self.top_k < 1):
+            raise ParameterError(f"`top_k` must be None or a whole number >= 1, got {self.top_k!r}")
         if not _is_number(share) or not 0 <= share <= 1:
             raise ParameterError(f"`threshold` must be between 0 and 1, got {share!r}")
         slope, intercept = self.model_.calibration if hasattr(self, "model_") else (1.0, 0.0)

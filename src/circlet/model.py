@@ -31,6 +31,7 @@ from circlet._model_folder import (
     read_weights,
     sha256,
 )
+from circlet.data._vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.data.dataset import Split, check_label_names
 from circlet.data.text import HashingTextVectorizer, TextVectorizer, load_vectorizer
 from circlet.errors import CircletError, DataError, ParameterError
@@ -150,6 +151,12 @@ class Model:
         }
         files.write_json(folder / "config.json", config)
         checkpoint.remove(folder)
+        # What a model that was here before had, and this one does not.
+        stale = ["estimator.json"]
+        stale += ["labels.txt"] if self.label_names is None else []
+        stale += [STATE_FILE, TENSOR_FILE] if self.vectorizer is None else []
+        for name in stale:
+            (folder / name).unlink(missing_ok=True)
 
     @classmethod
     def load(
