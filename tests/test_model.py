@@ -3,7 +3,7 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from circlet import _model_folder, checkpoint
+from circlet import _model_folder, checkpoint, files
 from circlet import model as model_module
 from circlet.data.dataset import Split
 from circlet.data.text import HashingTextVectorizer, TextVectorizer
@@ -30,12 +30,7 @@ NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
 WORDS = ["one", "two", "three", "four", "five", "six", "seven"]
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def split(kind: str, seed: int = 0) -> Split:
@@ -400,7 +395,7 @@ class TestDamage:
         else:
             tensors["head.output.bias"] = torch.ones(3)
         save_file(tensors, path)
-        change_config(folder, weights_sha256=_model_folder.sha256(path))
+        change_config(folder, weights_sha256=files.sha256(path))
         assert "of shape" in self.refused(folder, "weights.safetensors: found head.")
 
     def test_arrays_of_another_scaling(self, tmp_path):

@@ -3,7 +3,6 @@ from __future__ import annotations
 import logging
 import math
 import signal
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -34,12 +33,7 @@ CPU = torch.device("cpu")
 N_LABELS = 12
 
 
-@pytest.fixture(autouse=True, scope="module")
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
+pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def problem(n: int = 160, *, seed: int = 0) -> tuple[sp.csr_matrix, sp.csr_matrix]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -12,7 +11,7 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from circlet import __version__
+from circlet import __version__, files
 from circlet.errors import DataError
 from circlet.heads import HEADS
 from circlet.network import NetworkSettings
@@ -98,7 +97,7 @@ def _reason(error: Exception) -> str:
 
 def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
     try:
-        if sha256(path) != digest:
+        if files.sha256(path) != digest:
             raise DataError(f"{path}: found other weights than config.json describes; the model is damaged")
         tensors: dict[str, torch.Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
@@ -129,11 +128,3 @@ def read_labels(folder: Path, n_labels: int) -> list[str]:
     if len(names) != n_labels:
         raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
     return names
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as stream:
-        digest = hashlib.sha256()
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()

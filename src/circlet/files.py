@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import tempfile
@@ -45,6 +46,15 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as JSON, whole or not at all; each innermost list stays on one line."""
     write_text(path, _pretty(content) + "\n")
+
+
+def sha256(path: Path) -> str:
+    """The digest of a file's content."""
+    digest = hashlib.sha256()
+    with path.open("rb") as stream:
+        while block := stream.read(1 << 20):
+            digest.update(block)
+    return digest.hexdigest()
 
 
 def _pretty(value: Any, indent: str = "") -> str:

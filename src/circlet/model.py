@@ -29,7 +29,6 @@ from circlet._model_folder import (
     read_history,
     read_labels,
     read_weights,
-    sha256,
 )
 from circlet.data._vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.data.dataset import Split, check_label_names
@@ -146,7 +145,7 @@ class Model:
             "calibration": list(self.calibration),
             "named_labels": self.label_names is not None,
             "texts": self.vectorizer is not None,
-            "weights_sha256": sha256(weights),
+            "weights_sha256": files.sha256(weights),
             "training": self.training,
         }
         files.write_json(folder / "config.json", config)

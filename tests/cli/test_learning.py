@@ -175,6 +175,8 @@ class TestMistakes:
             (["--preset", "fast"], ["`preset`", "paper"]),
             (["--resume"], ["no interrupted run"]),
             (["--codebook", "holographic"], ["does not fit head chrr"]),
+            (["--validation", "-0.5"], ["`validation`", "-0.5"]),
+            (["--head", "chrr-half", "--hidden", "7"], ["chrr-half", "7"]),
         ],
     )
     def test_training(self, arguments, words, data, tmp_path):

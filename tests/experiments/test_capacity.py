@@ -48,11 +48,17 @@ def test_equals_the_papers_procedure_step_by_step(method, dim):
     assert capacity._hits(method, dim, SMALL).tolist() == naive_hits(method, dim, SMALL)
 
 
-def test_concept_is_never_one_of_the_labels():
-    everything = Settings(dims=(256,), max_k=9, n_vectors=10, repetitions=4)
-    # With k = N − 1 labels stored, the only wrong answer is the concept vector itself.
-    hits = capacity._hits("chrr", 256, everything)
-    assert (hits[:, -1] >= 8).all()
+def test_concept_is_never_one_of_the_labels(monkeypatch):
+    seen = {}
+
+    def record(dim, n, order, generator):
+        seen["order"] = order
+        return torch.zeros(len(order), 9, n)
+
+    monkeypatch.setitem(capacity.SCORERS, "chrr", record)
+    capacity._hits("chrr", 4, Settings(dims=(4,), max_k=9, n_vectors=10, repetitions=50))
+    # Its first is the concept, the others the labels: ten of ten, each once.
+    assert (seen["order"].sort(dim=1).values == torch.arange(10)).all()
 
 
 def test_a_large_vector_holds_everything_and_a_tiny_one_guesses():

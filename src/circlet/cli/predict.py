@@ -27,7 +27,7 @@ def predict(
     data: Annotated[str, typer.Argument(metavar="INPUT", help="Data of any format, or - for a text per line.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
     output: Annotated[Path | None, typer.Option(help="File to write.  [default: stdout]")] = None,
-    threshold: Annotated[float, typer.Option(help="Leave out labels less probable than this.")] = 0.0,
+    threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels less probable.")] = 0.0,
     form: Annotated[str, typer.Option("--format", help="jsonl or tsv.")] = "jsonl",
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",

@@ -10,7 +10,7 @@ import typer
 
 from circlet import files
 from circlet.cli.console import err
-from circlet.errors import DataError, ParameterError
+from circlet.errors import CircletError, DataError, ParameterError
 
 #: The options of a run, kept beside its checkpoint so that resuming needs none of them.
 RUN_FILE = "run.json"
@@ -117,11 +117,14 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
     if "char_ngrams" in words:
         words["char_ngrams"] = tuple(words["char_ngrams"])
     vectorizer = TextVectorizer(**words)
-    dataset = load_dataset(run["data"], **run["read"])
     share = settings.get("validation", 0.05)
+    if not 0 <= share < 1:
+        raise ParameterError(f"`validation` must be at least 0 and below 1, got {share!r}")
+    dataset = load_dataset(run["data"], **run["read"])
     train_split, validation = dataset.train, None
     if share and round(dataset.train.n * share) >= 1:
         train_split, validation = dataset.validation_split(share, seed=run["seed"])
+    before = folder.exists()
     files.prepare_folder(folder)
     files.write_json(folder / RUN_FILE, run)
     err.print(
@@ -150,6 +153,12 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
             soft_wrap=True,
         )
         raise typer.Exit(130) from error
+    except CircletError:
+        if not (folder / checkpoint.NAME).exists():  # a mistake, not a run that can be taken up
+            (folder / RUN_FILE).unlink(missing_ok=True)
+            if not before and not any(folder.iterdir()):
+                folder.rmdir()
+        raise
     fitted.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     fitted.save(folder)
     (folder / RUN_FILE).unlink(missing_ok=True)

