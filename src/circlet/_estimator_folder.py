@@ -26,9 +26,9 @@ _KEYS = {"format", "circlet", "weights_sha256", "parameters", "encoder", "target
 _WORDS = ("word_ngrams", "char_ngrams", "min_df", "max_features")
 
 
-def save(classifier: CircletClassifier, folder: Path) -> None:
+def save(classifier: CircletClassifier, folder: Path, store: str = "float32") -> None:
     """Write a fitted classifier."""
-    classifier.model_.save(folder)
+    classifier.model_.save(folder, store)
     targets, classes = classifier._targets, None
     if targets.kind != "indicator":
         dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"

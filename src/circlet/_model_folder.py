@@ -1,8 +1,10 @@
-"""Reading a model's folder: every file checked, whatever is wrong a `DataError` that names the file."""
+"""Reading a model's folder, every file checked, whatever is wrong a `DataError` that names it; smaller copies."""
 
 from __future__ import annotations
 
 import json
+import os
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,14 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from circlet import __version__, files
-from circlet.errors import DataError
+from circlet import __version__, checkpoint, files, storage
+from circlet.errors import DataError, OutputError, ParameterError
 from circlet.heads import HEADS
 from circlet.network import NetworkSettings
 
 #: Version of the folder's layout; a newer one is refused.
 FORMAT = 1
+WEIGHTS = "weights.safetensors"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -32,6 +35,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
             f"this is circlet {__version__}, which reads format {FORMAT}"
         )
+    config.setdefault("store", "float32")  # not said before there was a choice
     for name, (holds, wanted) in _WANTED.items():
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
@@ -63,6 +67,10 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "named_labels": (_is(bool), "true or false"),
     "texts": (_is(bool), "true or false"),
     "weights_sha256": (_is(str), "a digest"),
+    "store": (
+        lambda value: isinstance(value, str) and value in storage.STORES,
+        f"one of {', '.join(storage.STORES)}",
+    ),
     "training": (_is(dict), "settings by name"),
 }
 
@@ -95,14 +103,15 @@ def _reason(error: Exception) -> str:
     return str(getattr(error, "strerror", None) or error)
 
 
-def read_weights(path: Path, digest: str) -> dict[str, torch.Tensor]:
+def read_weights(path: Path, digest: str, store: str) -> dict[str, torch.Tensor]:
+    """The tensors of a file, in float32 however they are stored."""
     try:
         if files.sha256(path) != digest:
             raise DataError(f"{path}: found other weights than config.json describes; the model is damaged")
         tensors: dict[str, torch.Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: found no readable weights ({_reason(error)})") from error
-    return tensors
+    return storage.unpacked(path, tensors, store)
 
 
 def check_features(path: Path, tensors: dict[str, torch.Tensor], n_features: int) -> None:
@@ -117,6 +126,9 @@ def check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, t
         shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
         if shapes[0] != shapes[1]:
             raise DataError(f"{path}: found {name} of shape {shapes[0]}; wanted {shapes[1]}")
+        types = [str(part[name].dtype).removeprefix("torch.") for part in (found, wanted)]
+        if types[0] != types[1]:
+            raise DataError(f"{path}: found {name} in {types[0]}; wanted {types[1]}")
 
 
 def read_labels(folder: Path, n_labels: int) -> list[str]:
@@ -128,3 +140,53 @@ def read_labels(folder: Path, n_labels: int) -> list[str]:
     if len(names) != n_labels:
         raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
     return names
+
+
+def compress(folder: Path, output: Path, store: str) -> None:
+    """Copy a model with its weights stored as `store` says; `output` appears whole or not at all.
+
+    Works on files, not on a network: a model with an encoder of its own needs none here.
+    """
+    storage.check_store(store)
+    config = read_config(folder)
+    if output.exists():
+        raise ParameterError(f"{output} exists already: choose another folder, or remove it")
+    files.prepare_folder(output.parent)
+    scratch = output.with_name(f".{output.name}.{os.getpid()}.part")
+    shutil.rmtree(scratch, ignore_errors=True)  # of a process that had the same number, and was killed
+    try:
+        scratch.mkdir()
+        _copy_rest(folder, scratch)
+        _write_smaller(folder, scratch, config, store)
+        scratch.rename(output)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot copy {folder} to {output}: {_reason(error)}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: str) -> None:
+    weights, estimator = folder / WEIGHTS, folder / "estimator.json"
+    tensors = read_weights(weights, config["weights_sha256"], config["store"])
+    try:
+        tensors = storage.packed(tensors, store)
+    except DataError as error:
+        raise DataError(f"{weights}: {error}") from error
+    checkpoint.write_tensors(output / WEIGHTS, tensors)
+    digest = files.sha256(output / WEIGHTS)
+    if estimator.is_file():
+        state = read_json(estimator)
+        if not isinstance(state, dict) or state.get("weights_sha256") != config["weights_sha256"]:
+            raise DataError(f"{estimator}: found the description of other weights than config.json's")
+        files.write_json(output / estimator.name, {**state, "weights_sha256": digest})
+    files.write_json(output / "config.json", {**config, "store": store, "weights_sha256": digest})
+
+
+def _copy_rest(folder: Path, output: Path) -> None:
+    """Whatever lies in the folder but what is written anew, and the traces of a run that is under way."""
+    written = {WEIGHTS, "config.json", "estimator.json", checkpoint.NAME, "run.json"}
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in written and not path.name.startswith("."):
+            shutil.copyfile(path, output / path.name)

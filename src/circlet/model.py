@@ -19,9 +19,10 @@ import torch
 from scipy.special import expit
 from torch import nn
 
-from circlet import __version__, checkpoint, files
+from circlet import __version__, checkpoint, files, storage
 from circlet._model_folder import (
     FORMAT,
+    WEIGHTS,
     check_codebook,
     check_features,
     check_shapes,
@@ -120,13 +121,14 @@ class Model:
         slope, intercept = self.calibration
         return np.asarray(expit(slope * np.asarray(scores, dtype=np.float64) + intercept), dtype=np.float32)
 
-    def save(self, folder: Path | str) -> None:
-        """Write the model to a folder."""
+    def save(self, folder: Path | str, store: str = "float32") -> None:
+        """Write the model to a folder, its weights stored as `circlet.storage.STORES` says."""
         folder = Path(folder)
-        files.prepare_folder(folder)
         state = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.state_dict().items()}
         state |= {f"features.{name}": torch.from_numpy(array) for name, array in self.features.arrays.items()}
-        weights = folder / "weights.safetensors"
+        state = storage.packed(state, store)
+        files.prepare_folder(folder)
+        weights = folder / WEIGHTS
         checkpoint.write_tensors(weights, state)
         files.write_json(folder / "history.json", self.history)
         if self.label_names is not None:
@@ -146,6 +148,7 @@ class Model:
             "named_labels": self.label_names is not None,
             "texts": self.vectorizer is not None,
             "weights_sha256": files.sha256(weights),
+            "store": store,
             "training": self.training,
         }
         files.write_json(folder / "config.json", config)
@@ -182,8 +185,8 @@ class Model:
     ) -> Model:
         settings = NetworkSettings(**config["network"])
         check_codebook(settings, config)
-        weights = folder / "weights.safetensors"
-        tensors = read_weights(weights, config["weights_sha256"])
+        weights = folder / WEIGHTS
+        tensors = read_weights(weights, config["weights_sha256"], config["store"])
         check_features(weights, tensors, config["n_features"])
         network = Network(
             settings,

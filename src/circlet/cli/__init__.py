@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from circlet import __version__
-from circlet.cli import datasets, demo, evaluate, info, predict, reproduce, train
+from circlet.cli import compress, datasets, demo, embed, evaluate, info, predict, reproduce, train
 from circlet.cli.console import err
 from circlet.errors import CircletError
 
@@ -26,7 +26,15 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo.demo, train.train, predict.predict, evaluate.evaluate, info.info):
+for command in (
+    demo.demo,
+    train.train,
+    predict.predict,
+    evaluate.evaluate,
+    info.info,
+    compress.compress,
+    embed.embed,
+):
     app.command()(command)
 app.add_typer(datasets.app)
 app.add_typer(reproduce.app)

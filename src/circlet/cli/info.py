@@ -29,6 +29,7 @@ def info(
     """
     if plot is not None and find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the history")
+    from circlet._model_folder import read_config
     from circlet.model import Model
 
     loaded = Model.load(model)
@@ -42,6 +43,7 @@ def info(
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
         "parameters": loaded.network.parameter_counts(),
+        "store": read_config(model)["store"],
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
         "epochs": len(loaded.history),
@@ -68,6 +70,7 @@ def _table(described: dict[str, Any]) -> Table:
         ("documents", f"{described['documents_are']}, {described['n_features']:,} features"),
         ("labels", f"{described['n_labels']:,}"),
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
+        ("weights stored as", described["store"]),
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
         ("epochs", f"{described['epochs']}"),

@@ -1,0 +1,63 @@
+"""`circlet embed`: raw texts in, dense feature files out."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from circlet.cli.console import err, track
+
+
+def embed(
+    data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with texts.")],
+    model_path: Annotated[Path, typer.Option(help="Folder of a sentence-transformers model.")],
+    out_folder: Annotated[Path, typer.Option("--out", help="Folder for X.trn.npy, X.tst.npy and embed.json.")],
+    name: Annotated[str | None, typer.Option(help="The model's name in embed.json, if not its folder's.")] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 64,
+    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
+    label_separator: Annotated[str, typer.Option(help="What separates labels in CSV and TSV.")] = ";",
+    split: Annotated[int, typer.Option(min=0, help="Column of the Repository's split files.")] = 0,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    as_json: Annotated[bool, typer.Option("--json", help="Print what embed.json holds.")] = False,
+) -> None:
+    """Turn a dataset's raw texts into dense features with a pre-trained model; nothing is downloaded.
+
+    If it is interrupted, the same command goes on with the part that is not finished.
+
+    Example: circlet embed my-texts --model-path all-MiniLM-L6-v2 --out features
+    """
+    # Before anything imports the hub's client, which reads them then and never again.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    from circlet.data import load_dataset
+    from circlet.data.embed import check_model_folder, embed_dataset
+    from circlet.training import resolve_device
+
+    check_model_folder(model_path)
+    place = str(resolve_device(device))
+    dataset = load_dataset(
+        data,
+        text_column=text_column,
+        label_column=label_column,
+        label_separator=label_separator,
+        split=split,
+    )
+    err.print(f"{dataset.name}: {dataset.format}", highlight=False, soft_wrap=True)
+    record = embed_dataset(
+        dataset, model_path, out_folder, name=name, batch_size=batch_size, device=place, progress=track
+    )
+    if as_json:
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+        return
+    for part, entry in record["parts"].items():
+        err.print(
+            f"{out_folder / f'X.{part}.npy'}: {entry['rows']:,} texts, {entry['dims']} features, "
+            f"{entry['texts_per_second']:,} texts/s",
+            highlight=False,
+            soft_wrap=True,
+        )

@@ -1,0 +1,204 @@
+"""Made-up datasets of any size, for growth curves: power-law labels that can be learned from words.
+
+Every number is a hash of the seed and of what it is for (a row and a draw, a label and a word), so rows do not
+depend on which other rows are made, and no table of labels or of words exists.
+
+A label has `WORDS_OF_A_LABEL` words of its own. A row draws labels by a power law; of its words, some are its
+labels' own and the others noise, by the same law. Labels and words are numbered by how often they are drawn.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.data.dataset import Dataset, Split
+from circlet.errors import ParameterError
+
+__all__ = ["make_multilabel", "make_rows"]
+
+WORDS_OF_A_LABEL = 6
+#: Share of a row's words that are its labels' own.
+SIGNAL = 0.5
+#: Draws made at a time: enough for numpy, little enough for the cache.
+CHUNK = 1 << 18
+#: Where test rows are counted from, so that they stay the same however many training rows there are.
+TEST = 1 << 48
+_LARGEST = 2**31 - 1  # scipy's smaller indices
+
+Hashes = npt.NDArray[np.uint64]
+
+
+def make_multilabel(
+    n: int,
+    n_features: int,
+    n_labels: int,
+    *,
+    seed: int,
+    n_test: int = 0,
+    labels_per_row: int = 5,
+    words_per_row: int = 40,
+    exponent: float = 1.0,
+) -> Dataset:
+    """Make a dataset.
+
+    Parameters
+    ----------
+    n : int
+        Training rows. Fewer of them are the first ones of more.
+    n_features, n_labels : int
+    seed : int
+    n_test : int
+        Test rows; the same for any n.
+    labels_per_row : int
+        Labels drawn for a row, on average: from 1 to twice as many less 1. One that is drawn twice counts once.
+    words_per_row : int
+        Words drawn for a row; X has how often each was.
+    exponent : float
+        The r-th label is drawn about r ** -exponent as often as the first; 0 draws all alike.
+
+    Returns
+    -------
+    Dataset
+
+    Examples
+    --------
+    >>> made = make_multilabel(1000, 5000, 300, seed=0, n_test=100)
+    >>> made.train.X.shape, made.test.Y.shape
+    ((1000, 5000), (100, 300))
+    """
+    _check_whole({"n": (n, 1, TEST), "n_test": (n_test, 0, TEST)})
+    options: dict[str, Any] = {"labels_per_row": labels_per_row, "words_per_row": words_per_row}
+    options |= {"seed": seed, "exponent": exponent}
+    train = make_rows(0, n, n_features, n_labels, **options)
+    test = make_rows(TEST, TEST + n_test, n_features, n_labels, **options) if n_test else None
+    return Dataset(f"synthetic-{n_labels}", train, test, format="made up")
+
+
+def make_rows(
+    start: int,
+    stop: int,
+    n_features: int,
+    n_labels: int,
+    *,
+    seed: int,
+    labels_per_row: int = 5,
+    words_per_row: int = 40,
+    exponent: float = 1.0,
+) -> Split:
+    """The rows from `start` to `stop` of the endless dataset that `make_multilabel` takes its rows from."""
+    _check_whole(
+        {
+            "start": (start, 0, 2 * TEST),
+            "stop": (stop, start, 2 * TEST),
+            "n_features": (n_features, 1, _LARGEST),
+            "n_labels": (n_labels, 1, _LARGEST),
+            "seed": (seed, 0, math.inf),
+            "labels_per_row": (labels_per_row, 1, 1 << 16),
+            "words_per_row": (words_per_row, 1, 1 << 20),
+        }
+    )
+    _check_exponent(exponent)
+    step = max(1, CHUNK // (2 * labels_per_row + words_per_row))
+    parts = []
+    for begin in range(start, stop, step) or (start,):
+        rows = np.arange(begin, min(begin + step, stop), dtype=np.uint64)
+        labels, counts = _labels(rows, n_labels, seed, labels_per_row, float(exponent))
+        words = _words(rows, labels, counts, n_features, seed, words_per_row, float(exponent))
+        kept = np.arange(labels.shape[1]) < counts[:, None]
+        Y = _matrix(np.repeat(np.arange(len(rows)), counts), labels[kept], (len(rows), n_labels))
+        Y.data[:] = 1
+        X = _matrix(np.repeat(np.arange(len(rows)), words_per_row), words.ravel(), (len(rows), n_features))
+        parts.append((X, Y))
+    X, Y = (sp.vstack(matrices, format="csr") for matrices in zip(*parts, strict=True))
+    return Split(X, Y)
+
+
+def _labels(
+    rows: Hashes, n_labels: int, seed: int, labels_per_row: int, exponent: float
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Drawn labels `(rows, most)`, and how many of them count, `(rows,)`."""
+    most = 2 * labels_per_row - 1
+    counts = 1 + (_hashed(_key(seed, 0), rows) % np.uint64(most)).astype(np.int64)
+    drawn = _hashed(_hashed(_key(seed, 1), rows)[:, None], np.arange(most, dtype=np.uint64))
+    return _zipf(drawn, n_labels, exponent), counts
+
+
+def _words(
+    rows: Hashes,
+    labels: npt.NDArray[np.int64],
+    counts: npt.NDArray[np.int64],
+    n_features: int,
+    seed: int,
+    words_per_row: int,
+    exponent: float,
+) -> npt.NDArray[np.int64]:
+    """Drawn words, `(rows, words_per_row)`."""
+    draws = np.arange(words_per_row, dtype=np.uint64)
+    kind, drawn = (_hashed(_hashed(_key(seed, stream), rows)[:, None], draws) for stream in (2, 3))
+    words = _zipf(drawn, n_features, exponent)
+    row, column = np.nonzero(_uniform(kind) < SIGNAL)
+    # The draw that noise did not use chooses the label and which of its words.
+    which, left = np.divmod(drawn[row, column], np.uint64(WORDS_OF_A_LABEL))
+    label = labels[row, (which % counts[row].astype(np.uint64)).astype(np.int64)]
+    own = _hashed(_hashed(_key(seed, 4), label.astype(np.uint64)), left)
+    words[row, column] = (own % np.uint64(n_features)).astype(np.int64)
+    return words
+
+
+def _zipf(hashes: Hashes, size: int, exponent: float) -> npt.NDArray[np.int64]:
+    """Numbers 0…size−1, r with the share that the density x ** -exponent has between r + 1 and r + 2.
+
+    The distribution function has an inverse, so there is no table of `size` numbers as for Zipf's own law, which
+    this differs from in the first few ranks only.
+    """
+    u, log_end = _uniform(hashes), math.log(size + 1)
+    rest = 1 - exponent
+    # expm1 and log1p: exact near exponent 1, where the inverse becomes (size + 1) ** u.
+    logs = u * log_end if rest == 0 else np.log1p(u * math.expm1(rest * log_end)) / rest
+    return np.minimum(np.exp(logs).astype(np.int64), size) - 1
+
+
+def _matrix(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_matrix:
+    """How often each (row, column) occurs, in float32."""
+    made = sp.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
+    made.sum_duplicates()
+    return made
+
+
+def _key(seed: int, stream: int) -> Hashes:
+    return np.random.SeedSequence((seed, stream)).generate_state(1, np.uint64).astype(np.uint64)
+
+
+def _hashed(key: Hashes, numbers: Hashes) -> Hashes:
+    """64-bit hashes of key and numbers: SplitMix64's mixing (Stafford's variant 13) of their combination."""
+    x: Hashes = key + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # odd: loses nothing
+    x ^= x >> np.uint64(30)
+    x *= np.uint64(0xBF58476D1CE4E5B9)
+    x ^= x >> np.uint64(27)
+    x *= np.uint64(0x94D049BB133111EB)
+    x ^= x >> np.uint64(31)
+    return x
+
+
+def _uniform(hashes: Hashes) -> npt.NDArray[np.float64]:
+    numbers: npt.NDArray[np.float64] = (hashes >> np.uint64(11)) * 2.0**-53
+    return numbers
+
+
+def _check_whole(arguments: dict[str, tuple[Any, float, float]]) -> None:
+    for name, (value, least, most) in arguments.items():
+        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+        if not whole or not least <= value <= most:
+            limit = f"from {least} to {most}" if most < math.inf else f">= {least}"
+            raise ParameterError(f"`{name}` must be a whole number {limit}, got {value!r}")
+
+
+def _check_exponent(value: Any) -> None:
+    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
+    if not number or not 0 <= value <= 10:
+        raise ParameterError(f"`exponent` must be a number from 0 to 10, got {value!r}")

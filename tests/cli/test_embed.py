@@ -1,0 +1,94 @@
+"""`circlet embed` as a person runs it, with a sentence_transformers of our own on the path."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from circlet.cli import app
+from circlet.errors import CircletError
+
+LIBRARY = """
+import os
+import numpy as np
+
+class SentenceTransformer:
+    max_seq_length = 8
+    def __init__(self, path, device, local_files_only):
+        assert local_files_only and device == "cpu" and os.environ["HF_HUB_OFFLINE"] == "1"
+    def encode(self, texts, **_):
+        return np.array([[3 * len(text), 4 * len(text)] for text in texts], dtype=np.float32)
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("embed")
+    (folder / "site").mkdir()
+    (folder / "site" / "sentence_transformers.py").write_text(LIBRARY, encoding="utf-8")
+    (folder / "model").mkdir()
+    (folder / "model" / "modules.json").write_text('[{"type": "sentence_transformers.models.Transformer"}]')
+    (folder / "model" / "model.safetensors").write_bytes(b"weights")
+    (folder / "data").mkdir()
+    for part, texts in (("train", ["one", "three"]), ("test", ["two"])):
+        lines = "".join(json.dumps({"text": text, "labels": ["number"]}) + "\n" for text in texts)
+        (folder / "data" / f"{part}.jsonl").write_text(lines, encoding="utf-8")
+    return folder
+
+
+def circlet(place: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "circlet", "embed", *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        encoding="utf-8",
+        timeout=120,
+        check=False,
+        env={**os.environ, "PYTHONPATH": str(place / "site"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
+    )
+
+
+def test_texts_become_feature_files(place, tmp_path):
+    out = tmp_path / "new" / "features"
+    arguments = (place / "data", "--model-path", place / "model", "--out", out, "--device", "cpu")
+    finished = circlet(place, *arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == ""
+    assert "X.trn.npy: 2 texts, 2 features" in finished.stderr
+    assert "X.tst.npy: 1 texts" in finished.stderr
+    np.testing.assert_allclose(np.load(out / "X.trn.npy"), [[0.6, 0.8]] * 2, atol=1e-6)
+    np.testing.assert_allclose(np.load(out / "X.tst.npy"), [[0.6, 0.8]], atol=1e-6)
+    # Again: nothing to do, and the record as it was.
+    finished = circlet(place, *arguments, "--json")
+    record = json.loads(finished.stdout)
+    assert record == json.loads((out / "embed.json").read_text(encoding="utf-8"))
+    assert "--json" not in record["provenance"]["command"]
+    assert record["model"]["name"] == "model"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"--model-path": "someone/some-model"}, r"some-model: found no such folder; .*nothing is downloaded"),
+        ({"--device": "nonsense"}, "`device` 'nonsense' is not here"),
+        ({"data": "nowhere"}, "found no file, folder or dataset called 'nowhere'"),
+        ({"data": "rows.txt"}, r"rows\.txt: found svmlight multilabel text, without texts of its train rows"),
+    ],
+)
+def test_mistakes(change, message, place, tmp_path, monkeypatch):
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.setenv(name, "0")  # the command sets them for its process, which here is ours
+    (tmp_path / "rows.txt").write_text("0 1:0.5\n1 2:1\n")
+    monkeypatch.chdir(tmp_path)
+    options = {"--model-path": place / "model", "--device": "cpu", "--out": "out", **change}
+    data = options.pop("data", place / "data")
+    with pytest.raises(CircletError, match=message):
+        app(["embed", str(data), *(str(word) for pair in options.items() for word in pair)], standalone_mode=False)
+    assert os.environ["HF_HUB_OFFLINE"] == "1"
+    assert not (tmp_path / "out").exists()
