@@ -21,7 +21,7 @@ from torch import nn
 from circlet import checkpoint, training
 from circlet.errors import DataError, OutputError
 from circlet.network import Network, NetworkSettings
-from circlet.training import InterruptedRunError, Reporter, TrainingSettings, train
+from circlet.training import InterruptedRunError, Reporter, Taken, TrainingSettings, train
 
 try:
     import resource
@@ -74,7 +74,7 @@ class CtrlC(Reporter):
     def __init__(self, at: int) -> None:
         self.at, self.steps = at, 0
 
-    def step(self, loss: float, documents: int) -> None:
+    def step(self, taken: Taken) -> None:
         self.steps += 1
         if self.steps == self.at:
             signal.raise_signal(signal.SIGINT)
@@ -369,7 +369,7 @@ from circlet.network import NetworkSettings
 from circlet.training import Reporter, TrainingSettings
 
 class Report(Reporter):
-    def step(self, loss, documents):
+    def step(self, taken):
         print("step", flush=True)
 
 def run(folder, reporter=None):

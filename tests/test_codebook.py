@@ -531,7 +531,7 @@ class TestSpectral:
         after = book.scores(predicted)
         torch.testing.assert_close(after[:, :100], before)
         torch.testing.assert_close(after, similarities(book, predicted))
-        with pytest.raises(ParameterError, match=r"121 labels do not fit into its 120 slots; .* larger `length`"):
+        with pytest.raises(ParameterError, match=r"121 labels do not fit into its 120 slots; .* more `slots`"):
             book.grow(121)
         assert book.n_labels == 120
 
@@ -740,3 +740,35 @@ class TestPermuted:
             differences = (slots[step:] - slots[:-step]) % 1080
             # 1 − 1/e of all differences occur in random permutations.
             assert 0.55 < len(differences.unique()) / len(differences) < 0.72
+
+
+class TestPhases:
+    @pytest.mark.parametrize("phases", [2, 4, 8])
+    def test_angles_are_equidistant_and_all_occur(self, phases):
+        codes = IndependentCodebook(60, 30, seed=3, phases=phases).codes(torch.arange(60))
+        turns = circular.unpack(codes) / (2 * math.pi) * phases
+        nearest = turns.round() - turns.round().min()
+        torch.testing.assert_close(turns - turns.min(), nearest, atol=1e-5, rtol=0)
+        assert torch.bincount(nearest.long().flatten() % phases).min() > 1800 / phases * 0.8
+
+    def test_is_part_of_the_state(self):
+        book = IndependentCodebook(20, 6, phases=4)
+        assert book.state()["phases"] == 4
+        ids = torch.arange(20)
+        assert torch.equal(IndependentCodebook(**book.state()).codes(ids), book.codes(ids))
+        assert "phases" not in IndependentCodebook(20, 6).state()
+
+    def test_one_phase_is_none(self):
+        with pytest.raises(ParameterError, match="`phases` must be a whole number >= 2, got 1"):
+            IndependentCodebook(20, 6, phases=1)
+
+
+@pytest.mark.parametrize("book", [IndependentCodebook, HolographicCodebook, SpectralCodebook])
+def test_superposing_from_a_table_is_superposing(book):
+    ids, offsets = torch.tensor([3, 0, 3, 7, 7]), torch.tensor([0, 2, 2])
+    weights = torch.tensor([1.0, 2.0, 0.0, 1.0, 1.0])
+    plain, cached = book(9, 6), book(9, 6, cache=True)
+    torch.testing.assert_close(cached.superpose(ids, offsets, weights), plain.superpose(ids, offsets, weights))
+    torch.testing.assert_close(
+        cached.superpose(ids, offsets, weights, check=False), plain.superpose(ids, offsets, weights)
+    )

@@ -71,7 +71,7 @@ class TestByHand:
             features.transform(sp.csr_matrix([[1.0, 1.0, 1.0]])).toarray(), unit(IDF[None]), rtol=1e-6
         )
 
-    @pytest.mark.parametrize(("kind", "chosen"), [("csr", "l2"), ("dense", "standard")])
+    @pytest.mark.parametrize(("kind", "chosen"), [("csr", "sqrt"), ("dense", "standard")])
     def test_auto_chooses_by_kind(self, kind, chosen):
         assert Features().fit(MAKE[kind](ROWS)).scaling == chosen
 

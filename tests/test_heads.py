@@ -10,7 +10,7 @@ from circlet.errors import ParameterError
 from circlet.heads import HEADS, make_head
 
 CIRCULAR = ["chrr", "chrr-half", "chrr-sin", "chrr-tanh"]
-WIDTH = {**dict.fromkeys(CIRCULAR, 10), "hrr": 5, "fc": 5}  # of a head with dim 5
+WIDTH = {**dict.fromkeys([*CIRCULAR, "chrr-amplitude"], 10), "hrr": 5, "fc": 5}  # of a head with dim 5
 
 # EURLex-4K as the paper trains it: features, hidden width, labels, dimension.
 F, H, L, D = 5000, 768, 3993, 800
@@ -41,6 +41,16 @@ class TestEveryHead:
     def test_circular_heads_put_every_pair_on_the_unit_circle(self, name):
         out = make_head(name, 8, 5, generator=seeded())(hidden())
         torch.testing.assert_close(modulus(out), torch.ones(7, 5))
+
+    def test_amplitudes_have_the_norm_of_phasors_together(self):
+        out = make_head("chrr-amplitude", 8, 5, generator=seeded())(hidden())
+        torch.testing.assert_close(out.norm(dim=1), torch.full((7,), 5**0.5))
+        assert modulus(out).std() > 0.1
+
+    def test_amplitudes_are_chrr_up_to_each_pairs_length(self):
+        made = [make_head(name, 8, 5, generator=seeded())(hidden()) for name in ("chrr", "chrr-amplitude")]
+        phasors, pairs = made
+        torch.testing.assert_close(pairs / modulus(pairs).repeat(1, 2), phasors)
 
     def test_hrr_puts_out_vectors_of_norm_1(self):
         out = make_head("hrr", 8, 5, generator=seeded())(hidden())
@@ -194,5 +204,7 @@ def test_half_of_an_odd_layer_is_refused():
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(ParameterError, match=r"`head` must be one of chrr, chrr-half, chrr-sin, .*fc, got 'CHRR'"):
+    with pytest.raises(
+        ParameterError, match=r"`head` must be one of chrr, chrr-amplitude, chrr-half, chrr-sin, .*fc, got 'CHRR'"
+    ):
         make_head("CHRR", 8, 5, generator=seeded())

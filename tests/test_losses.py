@@ -163,8 +163,8 @@ class TestCosine:
 
         monkeypatch.setattr(type(codes), "scores", refuse)
         asked = []
-        generate = type(codes).codes
-        monkeypatch.setattr(type(codes), "codes", lambda self, ids: asked.append(ids) or generate(self, ids))
+        generate = type(codes)._generate
+        monkeypatch.setattr(type(codes), "_generate", lambda self, ids: asked.append(ids) or generate(self, ids))
         assert torch.equal(loss(output_for(codes, len(SETS)), label_sets(SETS)), expected)
         assert torch.cat(asked).tolist() == [0, 2, 3, 5, 8]
 

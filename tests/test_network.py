@@ -36,10 +36,11 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("parameter", "value", "wanted"),
         [
-            ("head", "CHRR", "one of chrr, chrr-half, chrr-sin, chrr-tanh, hrr, fc"),
+            ("head", "CHRR", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc"),
             ("head", ["chrr"], "one of chrr"),
             ("loss", "mse", "one of cosine, bce, softmax"),
-            ("codebook", "random", "auto or one of spectral, independent, holographic"),
+            ("codebook", "random", "auto or one of spectral, independent, four-phase, two-phase, holographic"),
+            ("slots", 0, "None or a whole number >= 1"),
             ("codebook", None, "auto or one of spectral"),
             ("dim", 0, "a whole number >= 1"),
             ("dim", 2.0, "a whole number >= 1"),
@@ -69,8 +70,8 @@ class TestSettings:
     @pytest.mark.parametrize(
         ("head", "codebook", "choice"),
         [
-            ("chrr", "holographic", "auto or spectral or independent"),
-            ("chrr-tanh", "holographic", "auto or spectral or independent"),
+            ("chrr", "holographic", "auto or spectral or independent or four-phase or two-phase"),
+            ("chrr-tanh", "holographic", "auto or spectral or independent or four-phase or two-phase"),
             ("hrr", "spectral", "auto or holographic"),
             ("hrr", "independent", "auto or holographic"),
             ("fc", "spectral", "auto"),

@@ -23,6 +23,7 @@ from circlet.training import (
     DivergedError,
     InterruptedRunError,
     Reporter,
+    Taken,
     TrainingSettings,
     predict_top_k,
     resolve_device,
@@ -83,8 +84,8 @@ class Recorder(Reporter):
     def epoch(self, number: int, n_steps: int) -> None:
         self.epochs.append((number, n_steps))
 
-    def step(self, loss: float, documents: int) -> None:
-        self.steps.append((loss, documents))
+    def step(self, taken: Taken) -> None:
+        self.steps.append((taken.loss, taken.documents))
 
     def record(self, record: dict[str, Any]) -> None:
         self.records.append(record)
@@ -172,7 +173,7 @@ class TestSchedules:
         seen = []
 
         class Watch(Reporter):
-            def step(self, loss: float, documents: int) -> None:
+            def step(self, taken: Taken) -> None:
                 seen.append(run.optimizer.param_groups[0]["lr"])
 
         run = training._Run(network, X, Y, chosen, None, CPU, Watch(), None)
@@ -428,7 +429,7 @@ class TestValidation:
 
 class TestDivergence:
     ADVICE = (
-        r"the loss became (nan|inf) in step \d of epoch 1: lower the learning rate \(lr is .*scale the features"
+        r"the loss became (nan|inf) by step \d of epoch 1: lower the learning rate \(lr is .*scale the features"
     )
 
     def test_infinite_features(self):
@@ -496,7 +497,7 @@ class TestInterruption:
         def __init__(self, times: int = 1) -> None:
             self.times, self.steps = times, 0
 
-        def step(self, loss: float, documents: int) -> None:
+        def step(self, taken: Taken) -> None:
             self.steps += 1
             for _ in range(self.times if self.steps == 2 else 0):
                 signal.raise_signal(signal.SIGINT)

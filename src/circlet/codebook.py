@@ -42,12 +42,16 @@ class Codebook(ABC):
         Dimension of the vector symbols: angles, or components of real vectors.
     seed : int
         The codes follow from it.
+    cache : bool
+        Keep the table of all codes, n_labels × width numbers, once codes are needed.
     """
 
-    def __init__(self, n_labels: int, dim: int, seed: int = 0) -> None:
+    def __init__(self, n_labels: int, dim: int, seed: int = 0, *, cache: bool = False) -> None:
         self.n_labels = self._whole("n_labels", n_labels, least=1)
         self.dim = self._whole("dim", dim, least=1)
         self.seed = self._whole("seed", seed, least=0)
+        self.cache = cache
+        self._table: Tensor | None = None
 
     @property
     @abstractmethod
@@ -55,8 +59,13 @@ class Codebook(ABC):
         """Numbers per code."""
 
     @abstractmethod
+    def _generate(self, ids: Tensor) -> Tensor:
+        """Codes of labels, `(m, width)`, from the seed alone."""
+
     def codes(self, ids: Tensor) -> Tensor:
         """Codes of these labels, `(m, width)`."""
+        ids = self._checked(ids)
+        return self._cached(ids.device)[ids] if self.cache else self._generated(ids)
 
     @abstractmethod
     def scores(self, predicted: Tensor) -> Tensor:
@@ -72,7 +81,9 @@ class Codebook(ABC):
         Tensor of shape (batch, n_labels)
         """
 
-    def superpose(self, ids: Tensor, offsets: Tensor, weights: Tensor | None = None) -> Tensor:
+    def superpose(
+        self, ids: Tensor, offsets: Tensor, weights: Tensor | None = None, *, check: bool = True
+    ) -> Tensor:
         """Unnormalised sums of the codes of ragged label sets.
 
         Parameters
@@ -82,17 +93,21 @@ class Codebook(ABC):
         offsets : Tensor of shape (n,)
             Where each set starts in `ids`. An empty set has the sum 0.
         weights : Tensor of shape (total,), optional
+        check : bool
+            False for ids that are known to be labels: on a GPU, looking at them makes the host wait.
 
         Returns
         -------
         Tensor of shape (n, width)
         """
-        ids = self._checked(ids)
-        # Each label's code is generated once, however many sets have it.
-        labels, position = torch.unique(ids, return_inverse=True)
-        if not len(labels):
+        ids = self._checked(ids) if check else ids
+        if not len(ids):
             return torch.zeros(len(offsets), self.width, device=ids.device)
-        codes = self.codes(labels)
+        if self.cache:
+            codes, position = self._cached(ids.device), ids
+        else:  # each label's code is generated once, however many sets have it
+            labels, position = torch.unique(ids, return_inverse=True)
+            codes = self._generated(labels)
         return torch.nn.functional.embedding_bag(
             position,
             codes,
@@ -124,6 +139,20 @@ class Codebook(ABC):
             )
         return int(value)
 
+    def _generated(self, ids: Tensor) -> Tensor:
+        if not len(ids):
+            return torch.zeros(0, self.width, device=ids.device)
+        return torch.cat([self._generate(block) for block in torch.split(ids, self._labels_per_block)])
+
+    def _cached(self, device: torch.device) -> Tensor:
+        if self._table is None or len(self._table) < self.n_labels or self._table.device != device:
+            self._table = self._generated(torch.arange(self.n_labels, device=device))
+        return self._table
+
+    @property
+    def _labels_per_block(self) -> int:
+        return max(1, BLOCK // self.width)
+
     def _checked(self, ids: Tensor) -> Tensor:
         if not isinstance(ids, Tensor) or ids.is_floating_point() or ids.is_complex() or ids.dtype == torch.bool:
             found = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
@@ -148,51 +177,24 @@ class Codebook(ABC):
 
 
 class _BlockCodebook(Codebook):
-    """Codes without structure: generated in blocks, scored by matrix products."""
+    """Codes without structure: scored by matrix products, block by block."""
 
-    def __init__(self, n_labels: int, dim: int, seed: int = 0, *, cache: bool = False) -> None:
-        super().__init__(n_labels, dim, seed)
-        self.cache = cache
-        self._table: Tensor | None = None
-
-    @abstractmethod
-    def _generate(self, ids: Tensor) -> Tensor:
-        """Codes of labels, `(m, width)`, from the seed alone."""
-
-    def codes(self, ids: Tensor) -> Tensor:
-        ids = self._checked(ids)
-        if self.cache:
-            return self._cached(ids.device)[ids]
-        if not len(ids):
-            return torch.zeros(0, self.width, device=ids.device)
-        return torch.cat([self._generate(block) for block in torch.split(ids, self._labels_per_block)])
+    #: Turns an inner product of codes into a similarity.
+    scale = 1.0
 
     def scores(self, predicted: Tensor) -> Tensor:
         self._checked_prediction(predicted)
-        return torch.cat([predicted @ codes.to(predicted.dtype).mT for codes in self._blocks(predicted)], dim=1)
+        scaled = predicted * self.scale
+        return torch.cat([scaled @ codes.to(scaled.dtype).mT for codes in self._blocks(predicted.device)], dim=1)
 
-    def _blocks(self, like: Tensor) -> Iterator[Tensor]:
-        """The codes of all labels, scaled so that an inner product is a similarity, block by block."""
+    def _blocks(self, device: torch.device) -> Iterator[Tensor]:
+        """The codes of all labels, block by block."""
         if self.cache:
-            yield self._cached(like.device) * self._scale
+            yield self._cached(device)
             return
         for start in range(0, self.n_labels, self._labels_per_block):
             end = min(start + self._labels_per_block, self.n_labels)
-            yield self._generate(torch.arange(start, end, device=like.device)) * self._scale
-
-    @property
-    def _scale(self) -> float:
-        return 1.0
-
-    @property
-    def _labels_per_block(self) -> int:
-        return max(1, BLOCK // self.width)
-
-    def _cached(self, device: torch.device) -> Tensor:
-        if self._table is None or len(self._table) < self.n_labels or self._table.device != device:
-            ids = torch.arange(self.n_labels, device=device)
-            self._table = torch.cat([self._generate(block) for block in torch.split(ids, self._labels_per_block)])
-        return self._table
+            yield self._generate(torch.arange(start, end, device=device))
 
 
 class IndependentCodebook(_BlockCodebook):
@@ -203,22 +205,31 @@ class IndependentCodebook(_BlockCodebook):
 
     Parameters
     ----------
-    n_labels, dim, seed
+    n_labels, dim, seed, cache
         See `Codebook`.
-    cache : bool
-        Keep the table of all codes, n_labels × 2 dim numbers, once it is needed.
+    phases : int, optional
+        Draw from so many equidistant angles only, instead of the whole circle: an angle is then a few bits.
     """
+
+    def __init__(
+        self, n_labels: int, dim: int, seed: int = 0, *, phases: int | None = None, cache: bool = False
+    ) -> None:
+        super().__init__(n_labels, dim, seed, cache=cache)
+        self.phases = None if phases is None else self._whole("phases", phases, least=2)
+        self.scale = 1 / self.dim
 
     @property
     def width(self) -> int:
         return 2 * self.dim
 
-    @property
-    def _scale(self) -> float:
-        return 1 / self.dim
+    def state(self) -> dict[str, Any]:
+        return super().state() | ({} if self.phases is None else {"phases": self.phases})
 
     def _generate(self, ids: Tensor) -> Tensor:
-        return circular.pack(uniform(self.seed, ids, self.dim).mul_(2 * math.pi).sub_(math.pi))
+        turns = uniform(self.seed, ids, self.dim)
+        if self.phases is not None:
+            turns = turns.mul_(self.phases).floor_().div_(self.phases)
+        return circular.pack(turns.mul_(2 * math.pi).sub_(math.pi))
 
     def concept(self) -> Tensor:
         """The angles of the concept vector **p**, `(dim,)`."""
@@ -230,13 +241,11 @@ class HolographicCodebook(_BlockCodebook):
 
     Parameters
     ----------
-    n_labels, dim, seed
+    n_labels, dim, seed, cache
         See `Codebook`.
     projected : bool
         Put every Fourier coefficient on the unit circle. Without it codes are scaled to norm 1 when scored, so
         that a score is a cosine.
-    cache : bool
-        Keep the table of all codes once it is needed.
     """
 
     def __init__(
@@ -261,8 +270,8 @@ class HolographicCodebook(_BlockCodebook):
         vectors = normal / math.sqrt(self.dim)
         return holographic.project(vectors) if self.projected else vectors
 
-    def _blocks(self, like: Tensor) -> Iterator[Tensor]:
-        for codes in super()._blocks(like):
+    def _blocks(self, device: torch.device) -> Iterator[Tensor]:
+        for codes in super()._blocks(device):
             yield codes if self.projected else torch.nn.functional.normalize(codes, dim=-1)
 
     def concept(self) -> Tensor:
@@ -282,15 +291,17 @@ class SpectralCodebook(Codebook):
 
     Parameters
     ----------
-    n_labels, dim, seed
+    n_labels, dim, seed, cache
         See `Codebook`.
     length : int, optional
         M, an even number of at least `n_labels` and 2 (dim + 1). Default: the next fast FFT length that leaves
         a twentieth of room for labels to come. The closer M is to 2 dim, the nearer codes are to orthogonal.
     """
 
-    def __init__(self, n_labels: int, dim: int, seed: int = 0, *, length: int | None = None) -> None:
-        super().__init__(n_labels, dim, seed)
+    def __init__(
+        self, n_labels: int, dim: int, seed: int = 0, *, length: int | None = None, cache: bool = False
+    ) -> None:
+        super().__init__(n_labels, dim, seed, cache=cache)
         # With fewer slots there would not be enough frequencies strictly between 0 and M/2.
         least = max(self.n_labels, 2 * (self.dim + 1))
         if length is None:
@@ -320,7 +331,7 @@ class SpectralCodebook(Codebook):
         if self._whole("n_labels", n_labels, least=1) > self.length:
             raise ParameterError(
                 f"SpectralCodebook: {n_labels} labels do not fit into its {self.length} slots; "
-                "train anew, or choose a larger `length` from the start"
+                "train anew, with more `slots` from the start"
             )
         super().grow(n_labels)
 
@@ -328,8 +339,7 @@ class SpectralCodebook(Codebook):
         """The slots of labels, `(m,)`."""
         return permuted(self._checked(ids), self.length, self.seed, stream=2)
 
-    def codes(self, ids: Tensor) -> Tensor:
-        ids = self._checked(ids)
+    def _generate(self, ids: Tensor) -> Tensor:
         # Slots are looked up where a table of them is small, in the middle of training, say.
         slots = self._on(ids.device)[1][ids] if self.n_labels <= SLOT_TABLE else self.slots(ids)
         # Whole turns are taken off in float64, where even 10⁷ slots leave nine digits of the angle.

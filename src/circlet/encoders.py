@@ -87,7 +87,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class SparseLinear(nn.Module):
-    """A linear layer over `SparseRows`; its weight has a row per feature."""
+    """A linear layer over `SparseRows`, or over rows written out; its weight has a row per feature."""
 
     def __init__(self, n_features: int, width: int, *, generator: torch.Generator) -> None:
         super().__init__()
@@ -95,8 +95,10 @@ class SparseLinear(nn.Module):
         self.weight = nn.Parameter(torch.randn(n_features, width, generator=generator).mul_(0.01))
         self.bias = nn.Parameter(torch.zeros(width))
 
-    def forward(self, batch: SparseRows) -> Tensor:
+    def forward(self, batch: SparseRows | Tensor) -> Tensor:
         """Map a batch of documents to `(batch, width)`."""
+        if isinstance(batch, Tensor):
+            return torch.addmm(self.bias, batch, self.weight)
         product: Tensor = _SparseProduct.apply(self.weight, batch)  # type: ignore[no-untyped-call]
         return product + self.bias
 

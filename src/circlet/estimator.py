@@ -49,14 +49,16 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
     Parameters
     ----------
-    head : {"chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
+    head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
         How the vector is predicted; see `circlet.heads`. "fc" is the usual layer with an output per label.
     dim : int
         Dimension of the labels' codes.
     hidden : tuple of int
         Widths of the hidden layers.
-    codebook : {"auto", "spectral", "independent", "holographic"}
+    codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
         Where labels have their codes from; "auto" is spectral, or holographic for `hrr`.
+    slots : int or None
+        Labels that a spectral codebook has room for; None leaves a twentieth for labels to come.
     loss : {"bce", "cosine", "softmax"}
         See `circlet.losses`; "cosine" is the paper's.
     dropout, input_dropout : float
@@ -68,7 +70,7 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     schedule : {"one-cycle", "constant", "step"}
     weight_decay : float
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
-        What is done to feature rows; "auto" is l2 for sparse rows and standard for dense ones. Texts are always
+        What is done to feature rows; "auto" is sqrt for sparse rows and standard for dense ones. Texts are always
         weighted by tf-idf.
     word_ngrams, char_ngrams : (int, int) or None
         Shortest and longest runs of words, and of characters, that are features of texts.
@@ -125,12 +127,13 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     def __init__(
         self,
         *,
-        head: str = "chrr",
+        head: str = "chrr-amplitude",
         dim: int = 800,
-        hidden: tuple[int, ...] = (768,),
+        hidden: tuple[int, ...] = (1024,),
         codebook: str = "auto",
+        slots: int | None = None,
         loss: str = "bce",
-        dropout: float = 0.5,
+        dropout: float = 0.7,
         epochs: int = 30,
         batch_size: int = 256,
         optimizer: str = "adamw",
@@ -153,7 +156,7 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         random_state: int | np.random.RandomState | None = 0,
         verbose: bool = False,
     ) -> None:
-        self.head, self.dim, self.hidden, self.codebook = head, dim, hidden, codebook
+        self.head, self.dim, self.hidden, self.codebook, self.slots = head, dim, hidden, codebook, slots
         self.loss, self.dropout, self.epochs, self.batch_size = loss, dropout, epochs, batch_size
         self.optimizer, self.lr, self.schedule, self.weight_decay = optimizer, lr, schedule, weight_decay
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
@@ -303,10 +306,13 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         right = np.asarray(Y[np.arange(len(best)), best]).ravel()
         return float(np.average(right, weights=sample_weight))
 
-    def save(self, folder: Path | str) -> None:
-        """Write the classifier to a folder, as JSON and safetensors; `circlet predict` reads it too."""
+    def save(self, folder: Path | str, store: str = "float32") -> None:
+        """Write the classifier to a folder, as JSON and safetensors; `circlet predict` reads it too.
+
+        `store` is float32, bf16 or int8: what weights are rounded to.
+        """
         check_is_fitted(self)
-        _estimator_folder.save(self, Path(folder))
+        _estimator_folder.save(self, Path(folder), store)
 
     @classmethod
     def load(
@@ -397,7 +403,7 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             seed = check_random_state(seed).randint(2**31 - 1)
         if seed < 0:
             raise ParameterError(f"`random_state` must be at least 0, got {seed}")
-        names = ("head", "dim", "hidden", "codebook", "loss", "dropout")
+        names = ("head", "dim", "hidden", "codebook", "slots", "loss", "dropout")
         return NetworkSettings(**{name: getattr(self, name) for name in names}, seed=int(seed))
 
     def _training(self) -> TrainingSettings:

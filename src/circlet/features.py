@@ -27,7 +27,7 @@ class Features:
     Parameters
     ----------
     scaling : str
-        One of `SCALINGS`, or "auto": l2 for sparse rows, standard for dense ones.
+        One of `SCALINGS`, or "auto": sqrt for sparse rows, standard for dense ones.
     """
 
     def __init__(self, scaling: str = "auto") -> None:
@@ -40,7 +40,7 @@ class Features:
     def fit(self, X: Any) -> Features:
         """Learn what the scaling needs to know of the training rows."""
         if self.scaling == "auto":
-            self.scaling = "l2" if sp.issparse(X) else "standard"
+            self.scaling = "sqrt" if sp.issparse(X) else "standard"
         if self.scaling == "standard":
             if sp.issparse(X):
                 raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")

@@ -6,6 +6,7 @@ baseline with one output per label, which has no codes.
 | name | outputs | what they are |
 |---|---|---|
 | `chrr` | 2 d | pairs, each divided by its norm: a phasor. atan2 is for those who want angles |
+| `chrr-amplitude` | 2 d | pairs, divided by their joint norm: each keeps a length, which says how sure it is |
 | `chrr-half` | 2 d, of half the inputs each | the same with h × d weights, as many as `hrr` |
 | `chrr-sin` | d | π sin(x) as angles |
 | `chrr-tanh` | d | π tanh(x) as angles |
@@ -70,6 +71,16 @@ class CircularHead(Head):
         return _phasors(*self.output(hidden).chunk(2, dim=-1))
 
 
+class AmplitudeHead(Head):
+    """`chrr-amplitude`: as long as d phasors together, but not each as long as the others."""
+
+    outputs_per_dim = 2
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        pairs = self.output(hidden).float()
+        return torch.nn.functional.normalize(pairs, dim=-1) * math.sqrt(pairs.shape[-1] / 2)
+
+
 class HalfCircularHead(Head):
     """`chrr-half`: the first half of the hidden units gives the cosines, the second the sines."""
 
@@ -119,6 +130,7 @@ class FullHead(Head):
 
 HEADS: dict[str, type[Head]] = {
     "chrr": CircularHead,
+    "chrr-amplitude": AmplitudeHead,
     "chrr-half": HalfCircularHead,
     "chrr-sin": SineHead,
     "chrr-tanh": TanhHead,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, fields
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -23,19 +24,32 @@ __all__ = ["LOSSES", "LabelSets", "Loss", "make_loss"]
 class LabelSets:
     """The labels of a batch of documents, ragged: those of document i start at ``starts[i]``.
 
-    `documents` names for each label the document it belongs to.
+    `documents` names for each label the document it belongs to. `weights` are 0 for labels that only fill a set
+    up to the size of the others, and 1 for the rest; None if there is nothing of that kind.
     """
 
     ids: Tensor
     starts: Tensor
     documents: Tensor
+    weights: Tensor | None = None
 
     def __len__(self) -> int:
         return len(self.starts)
 
+    def sum(self, values: Tensor) -> Tensor:
+        """Sum of a value for each label."""
+        return values.sum() if self.weights is None else values @ self.weights
+
+    def counts(self) -> Tensor:
+        """Labels of each document, `(n,)`."""
+        ones = torch.ones_like(self.ids, dtype=torch.float32) if self.weights is None else self.weights
+        return ones.new_zeros(len(self)).index_add_(0, self.documents, ones)
+
     def to(self, device: torch.device) -> LabelSets:
         """The same labels on a device."""
-        return LabelSets(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+        parts = (getattr(self, field.name) for field in fields(self))
+        moved: list[Any] = [None if part is None else part.to(device, non_blocking=True) for part in parts]
+        return LabelSets(*moved)
 
 
 class Loss(nn.Module, ABC):
@@ -73,10 +87,11 @@ class CosineLoss(Loss):
 
     def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
         assert self.codebook is not None
-        target = self.codebook.superpose(labels.ids, labels.starts)
+        target = self.codebook.superpose(labels.ids, labels.starts, labels.weights, check=False)
         # Packed phasors have norm √d, real vectors norm 1.
         scale = self.codebook.dim if self.codebook.width == 2 * self.codebook.dim else 1
-        return (len(labels.ids) - (output * target).sum() / scale) / max(len(labels), 1)
+        n_positives = len(labels.ids) if labels.weights is None else labels.weights.sum()
+        return (n_positives - (output * target).sum() / scale) / max(len(labels), 1)
 
 
 class BinaryLoss(Loss):
@@ -109,7 +124,7 @@ class BinaryLoss(Loss):
         logits = self.logits(output)
         # −log σ(x) of a positive is softplus(x) − x, so targets need no (batch, labels) matrix.
         positive = logits[labels.documents, labels.ids]
-        return (torch.nn.functional.softplus(logits).sum() - positive.sum()) / max(len(labels), 1)
+        return (torch.nn.functional.softplus(logits).sum() - labels.sum(positive)) / max(len(labels), 1)
 
     def logits(self, output: Tensor) -> Tensor:
         scores = super().logits(output)
@@ -128,8 +143,8 @@ class SoftmaxLoss(Loss):
 
     def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
         logs = self.logits(output).log_softmax(dim=1)
-        counts = torch.bincount(labels.documents, minlength=len(labels)).clamp(min=1)
-        return -(logs[labels.documents, labels.ids] / counts[labels.documents]).sum() / max(len(labels), 1)
+        counts = labels.counts().clamp(min=1)
+        return -labels.sum(logs[labels.documents, labels.ids] / counts[labels.documents]) / max(len(labels), 1)
 
     def logits(self, output: Tensor) -> Tensor:
         scores = super().logits(output)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -18,9 +20,11 @@ from circlet.losses import LOSSES, log_odds, make_loss
 
 __all__ = ["CODEBOOKS", "Network", "NetworkSettings"]
 
-CODEBOOKS: dict[str, type[Codebook]] = {
+CODEBOOKS: dict[str, Callable[..., Codebook]] = {
     "spectral": SpectralCodebook,
     "independent": IndependentCodebook,
+    "four-phase": partial(IndependentCodebook, phases=4),
+    "two-phase": partial(IndependentCodebook, phases=2),
     "holographic": HolographicCodebook,
 }
 #: Tables of codes up to this many numbers are kept where every step scores all labels.
@@ -40,7 +44,10 @@ class NetworkSettings:
     hidden : tuple of int
         Widths of the hidden layers.
     codebook : str
-        "spectral" or "independent" for circular heads; `hrr` has its own. "auto" chooses spectral.
+        "spectral", "independent", or independent of few angles, "four-phase" or "two-phase", for circular heads;
+        `hrr` has its own. "auto" chooses spectral.
+    slots : int or None
+        Length M of a spectral codebook: labels to come need room. None leaves a twentieth.
     loss : str
         One of `circlet.losses.LOSSES`.
     dropout : float
@@ -49,12 +56,13 @@ class NetworkSettings:
         Initial weights, codes, dropout and the order of the rows follow from it.
     """
 
-    head: str = "chrr"
+    head: str = "chrr-amplitude"
     dim: int = 800
-    hidden: tuple[int, ...] = (768,)
+    hidden: tuple[int, ...] = (1024,)
     codebook: str = "auto"
+    slots: int | None = None
     loss: str = "bce"
-    dropout: float = 0.5
+    dropout: float = 0.7
     seed: int = 0
 
     def __post_init__(self) -> None:
@@ -63,6 +71,7 @@ class NetworkSettings:
             ("head", isinstance(self.head, str) and self.head in HEADS, f"one of {', '.join(HEADS)}"),
             ("loss", isinstance(self.loss, str) and self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
             ("codebook", self.codebook in ("auto", *CODEBOOKS), f"auto or one of {', '.join(CODEBOOKS)}"),
+            ("slots", self.slots is None or _whole(self.slots, 1), "None or a whole number >= 1"),
             ("dim", _whole(self.dim, 1), "a whole number >= 1"),
             ("seed", _whole(self.seed, 0), "a whole number >= 0"),
             (
@@ -79,11 +88,13 @@ class NetworkSettings:
         plain = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
         for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed)}.items():
             object.__setattr__(self, name, value)
+        if self.slots is not None:
+            object.__setattr__(self, "slots", int(self.slots))
         codes = HEADS[self.head].codes
         if codes is None and self.loss == "cosine":
             raise ParameterError("loss cosine compares codes, and head fc has none: choose bce or softmax for fc")
         fitting: dict[str | None, tuple[str, ...]] = {
-            "circular": ("auto", "spectral", "independent"),
+            "circular": ("auto", "spectral", "independent", "four-phase", "two-phase"),
             "real": ("auto", "holographic"),
             None: ("auto",),
         }
@@ -92,6 +103,8 @@ class NetworkSettings:
             raise ParameterError(
                 f"codebook {self.codebook} does not fit head {self.head}: choose {' or '.join(choice)}"
             )
+        if self.slots is not None and (codes != "circular" or self.codebook not in ("auto", "spectral")):
+            raise ParameterError("`slots` are a spectral codebook's: choose codebook spectral and a circular head")
 
     def make_codebook(self, n_labels: int, state: dict[str, Any] | None = None) -> Codebook | None:
         """The codebook for so many labels, or the one with this state; None for `fc`."""
@@ -101,9 +114,12 @@ class NetworkSettings:
         name = self.codebook
         if name == "auto":
             name = "spectral" if codes == "circular" else "holographic"
-        book = CODEBOOKS[name](**state or {"n_labels": n_labels, "dim": self.dim, "seed": self.seed})
+        given: dict[str, Any] = {"n_labels": n_labels, "dim": self.dim, "seed": self.seed}
+        if self.slots is not None:
+            given["length"] = self.slots
+        book = CODEBOOKS[name](**state or given)
         if self.loss != "cosine" and not isinstance(book, SpectralCodebook):
-            book.cache = n_labels * book.width <= TABLE_LIMIT  # type: ignore[attr-defined]
+            book.cache = n_labels * book.width <= TABLE_LIMIT
         return book
 
     def as_dict(self) -> dict[str, Any]:

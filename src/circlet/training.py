@@ -13,7 +13,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +28,19 @@ from circlet.batches import Batches, as_batch
 from circlet.decode import top_k
 from circlet.errors import CircletError, ParameterError
 from circlet.files import prepare_folder
-from circlet.losses import LabelSets
 from circlet.metrics import evaluate
-from circlet.network import Network, _real, _whole
+from circlet.network import TABLE_LIMIT, Network, _real, _whole
+from circlet.steps import Taken, make_steps
 
-__all__ = ["InterruptedRunError", "Reporter", "TrainingSettings", "predict_top_k", "resolve_device", "train"]
+__all__ = [
+    "InterruptedRunError",
+    "Reporter",
+    "Taken",
+    "TrainingSettings",
+    "predict_top_k",
+    "resolve_device",
+    "train",
+]
 
 logger = logging.getLogger(__name__)
 
@@ -119,8 +127,8 @@ class Reporter:
     def epoch(self, number: int, n_steps: int) -> None:
         """An epoch begins, or goes on after a resumption."""
 
-    def step(self, loss: float, documents: int) -> None:
-        """A batch of so many documents has been learned from."""
+    def step(self, taken: Taken) -> None:
+        """A batch or a few have been learned from."""
 
     def record(self, record: dict[str, Any]) -> None:
         """An epoch has ended, with these numbers."""
@@ -209,7 +217,11 @@ class _Run:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
         self.batches = Batches(X, Y, settings, network.settings.seed)
-        self.optimizer = _make_optimizer(network, settings)
+        self.optimizer = _make_optimizer(network, settings, device)
+        book = network.codebook
+        if device.type == "cuda" and book is not None:
+            # There is room for a table there, and a look-up is a fraction of generating codes.
+            book.cache = book.n_labels * book.width <= TABLE_LIMIT
         self.epoch, self.step, self.total_loss = 0, 0, 0.0
         self.history: list[dict[str, Any]] = []
         self.best: dict[str, Tensor] = {}
@@ -220,6 +232,7 @@ class _Run:
             prepare_folder(self.folder)
             if resume:
                 checkpoint.restore(self, self.folder)
+        self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         with _interruptions() as interrupted:
             while self.epoch < self.settings.epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
@@ -234,10 +247,14 @@ class _Run:
             self.network.seed_noise(seed, self.epoch)
         self.reporter.epoch(self.epoch, n_steps - self.step)
         started, first = time.perf_counter(), self.step
+        rates = [self.settings.rate(self.epoch * n_steps + step, n_steps) for step in range(n_steps)]
         self.network.train()
-        for rows, labels in self.batches.epoch(self.epoch, first):
-            self.total_loss += self._learn(rows, labels)
-            self.step += 1
+        for taken in self.steps.epoch(self.epoch, rates, first):
+            if not math.isfinite(taken.loss):
+                raise self._diverged(f"loss became {taken.loss} by step {self.step + taken.steps}")
+            self.total_loss += taken.loss
+            self.step += taken.steps
+            self.reporter.step(taken)
             if interrupted.is_set() and self.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
@@ -247,7 +264,7 @@ class _Run:
         record = {
             "epoch": self.epoch + 1,
             "loss": self.total_loss / n_steps,
-            "lr": self.settings.rate(self.epoch * n_steps + n_steps - 1, n_steps),
+            "lr": rates[-1],
             "seconds": round(seconds, 3),
             "documents_per_second": round(documents / max(seconds, 1e-9)),
         }
@@ -266,24 +283,6 @@ class _Run:
             f"the {what} of epoch {self.epoch + 1}: lower the learning rate (lr is {self.settings.lr}), "
             "or scale the features (scaling l2)"
         )
-
-    def _learn(self, rows: Any, labels: LabelSets) -> float:
-        n_steps = len(self.batches)
-        rate = self.settings.rate(self.epoch * n_steps + self.step, n_steps)
-        for group in self.optimizer.param_groups:
-            group["lr"] = rate
-        self.optimizer.zero_grad(set_to_none=True)
-        reduced = self.device.type == "cuda"
-        with torch.autocast("cuda", dtype=torch.bfloat16) if reduced else nullcontext():
-            output = self.network(rows.to(self.device))
-        loss = self.network.loss(output.float(), labels.to(self.device))
-        value = float(loss.detach())
-        if not math.isfinite(value):
-            raise self._diverged(f"loss became {value} in step {self.step + 1}")
-        loss.backward()
-        self.optimizer.step()
-        self.reporter.step(value, len(labels))
-        return value
 
     def _judge(self, X: Any, Y: sp.csr_matrix) -> float:
         name, _, at = self.settings.metric.partition("@")
@@ -328,17 +327,20 @@ def predict_top_k(
     return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
 
 
-def _make_optimizer(network: Network, settings: TrainingSettings) -> torch.optim.Optimizer:
+def _make_optimizer(network: Network, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
     parameters, decay = list(network.parameters()), settings.weight_decay
+    on_gpu = device.type == "cuda"
+    # A recorded step reads the rate from the device.
+    rate: Any = torch.tensor(settings.lr, device=device) if on_gpu else settings.lr
     match settings.optimizer:
         case "adamw":
-            return torch.optim.AdamW(parameters, lr=settings.lr, weight_decay=decay, fused=True)
+            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
         case "adam":
-            return torch.optim.Adam(parameters, lr=settings.lr, weight_decay=decay, fused=True)
+            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
         case "adadelta":
-            return torch.optim.Adadelta(parameters, lr=settings.lr, weight_decay=decay)
+            return torch.optim.Adadelta(parameters, lr=rate, weight_decay=decay, capturable=on_gpu)
         case _:
-            return torch.optim.SGD(parameters, lr=settings.lr, momentum=0.9, weight_decay=decay)
+            return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay, fused=on_gpu)
 
 
 @contextmanager

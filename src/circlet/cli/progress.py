@@ -8,7 +8,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from circlet.cli.console import err
-from circlet.training import Reporter
+from circlet.training import Reporter, Taken
 
 
 class TrainingBar(Reporter):
@@ -44,11 +44,11 @@ class TrainingBar(Reporter):
             self.bars.update(self.bar, total=n_steps + (self.epochs - number - 1) * n_steps)
         self.bars.update(self.bar, description=f"{self.name}epoch {number + 1}/{self.epochs}")
 
-    def step(self, loss: float, documents: int) -> None:
-        self.documents += documents
+    def step(self, taken: Taken) -> None:
+        self.documents += taken.documents
         elapsed = self.bars.tasks[0].elapsed or 0
         speed = f"{self.documents / elapsed:,.0f} documents/s" if elapsed else ""
-        self.bars.update(self.bar, advance=1, numbers=f"loss {loss:.4g}  {speed}")
+        self.bars.update(self.bar, advance=taken.steps, numbers=f"loss {taken.loss / taken.steps:.4g}  {speed}")
 
     def record(self, record: dict[str, Any]) -> None:
         if self.quiet:

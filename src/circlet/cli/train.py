@@ -15,10 +15,15 @@ from circlet.errors import CircletError, DataError, ParameterError
 #: The options of a run, kept beside its checkpoint so that resuming needs none of them.
 RUN_FILE = "run.json"
 
-Head = Annotated[str | None, typer.Option(help="chrr, chrr-half, chrr-sin, chrr-tanh, hrr, fc.  [default: chrr]")]
-Codebook = Annotated[str | None, typer.Option(help="spectral or independent, for circular heads.")]
+Head = Annotated[
+    str | None,
+    typer.Option(help="chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc.  [default: chrr-amplitude]"),
+]
+Codebook = Annotated[
+    str | None, typer.Option(help="spectral, independent, four-phase or two-phase.  [default: spectral]")
+]
 Loss = Annotated[str | None, typer.Option(help="bce, cosine (the paper's) or softmax.  [default: bce]")]
-Hidden = Annotated[str | None, typer.Option(help="Widths of hidden layers, as 768 or 768,768.  [default: 768]")]
+Hidden = Annotated[str | None, typer.Option(help="Widths of hidden layers, as 768 or 768,768.  [default: 1024]")]
 Scaling = Annotated[
     str | None, typer.Option(help="What is done to feature rows: auto, l2, sqrt, tfidf, standard, none.")
 ]
@@ -33,13 +38,16 @@ Patience = Annotated[int | None, typer.Option(help="Stop after so many epochs wi
 def train(
     data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with data.")],
     model: Annotated[Path, typer.Option(help="Folder for the model.")],
-    preset: Annotated[str, typer.Option(help="default, or paper for the paper's protocol.")] = "default",
+    preset: Annotated[
+        str, typer.Option(help="default, accurate (slower), or paper for the paper's protocol.")
+    ] = "default",
     head: Head = None,
     dim: Annotated[int | None, typer.Option(help="Dimension of the labels' codes.  [default: 800]")] = None,
     hidden: Hidden = None,
     codebook: Codebook = None,
+    slots: Annotated[int | None, typer.Option(help="Labels that a spectral codebook has room for.")] = None,
     loss: Loss = None,
-    dropout: Annotated[float | None, typer.Option(help="Of hidden units.  [default: 0.5]")] = None,
+    dropout: Annotated[float | None, typer.Option(help="Of hidden units.  [default: 0.7]")] = None,
     input_dropout: Annotated[float | None, typer.Option(help="Of features.  [default: 0]")] = None,
     epochs: Annotated[int | None, typer.Option(help="Times through the data.  [default: 30]")] = None,
     batch_size: Annotated[int | None, typer.Option(help="Documents per step.  [default: 256]")] = None,
@@ -56,6 +64,9 @@ def train(
     ] = None,
     min_df: Annotated[int | None, typer.Option(help="Texts a word must be in to count.  [default: 1]")] = None,
     max_features: Annotated[int | None, typer.Option(help="Most words to keep.")] = None,
+    store: Annotated[
+        str | None, typer.Option(help="How weights are stored: float32, bf16 or int8.  [default: float32]")
+    ] = None,
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
     label_separator: Annotated[str, typer.Option(help="What separates labels in CSV and TSV.")] = ";",
@@ -72,11 +83,13 @@ def train(
     Example: circlet train eurlex-4k --model eurlex-model
     """
     given = {
-        "head": head, "dim": dim, "hidden": _widths("hidden", hidden), "codebook": codebook, "loss": loss,
+        "head": head, "dim": dim, "hidden": _widths("hidden", hidden), "codebook": codebook, "slots": slots,
+        "loss": loss,
         "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
         "optimizer": optimizer, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
         "validation": validation, "metric": metric, "patience": patience, "min_df": min_df,
         "char_ngrams": _widths("char_ngrams", char_ngrams), "max_features": max_features,
+        "store": store,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}
@@ -107,12 +120,15 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
     from circlet.model import fit
     from circlet.network import NetworkSettings
     from circlet.presets import resolve
+    from circlet.storage import check_store
     from circlet.training import InterruptedRunError, TrainingSettings, resolve_device
 
     settings = resolve(run["preset"], run["given"])
     network = NetworkSettings(seed=run["seed"], **_those_of(NetworkSettings, settings))
     training = TrainingSettings(**_those_of(TrainingSettings, settings))
     place = resolve_device(device)
+    store = settings.get("store", "float32")
+    check_store(store)
     words = {key: settings[key] for key in ("char_ngrams", "min_df", "max_features") if key in settings}
     if "char_ngrams" in words:
         words["char_ngrams"] = tuple(words["char_ngrams"])
@@ -160,7 +176,7 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
                 folder.rmdir()
         raise
     fitted.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
-    fitted.save(folder)
+    fitted.save(folder, store)
     (folder / RUN_FILE).unlink(missing_ok=True)
     return {
         "model": str(folder),
@@ -169,6 +185,7 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
         "n_features": fitted.n_features,
         "n_labels": fitted.n_labels,
         "parameters": fitted.network.parameter_counts(),
+        "store": store,
         "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
         "history": fitted.history,
     }
