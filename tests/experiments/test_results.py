@@ -2,42 +2,95 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 
 import pytest
 
 from circlet import experiments
+from circlet.experiments.cells import collect, path_of, read
 
 RESULTS = Path(__file__).parents[2] / "experiments" / "results"
-pytestmark = pytest.mark.skipif(
+SIMULATIONS = [n for n in experiments.EXPERIMENTS if experiments.is_simulation(experiments.load(n))]
+STUDIES = [n for n in experiments.EXPERIMENTS if experiments.is_study(experiments.load(n))]
+committed = pytest.mark.skipif(
     not RESULTS.exists(), reason="not a source checkout: experiments/results is missing"
 )
 
 
-def committed() -> list[Path]:
-    return sorted(RESULTS.glob("*.json"))
+def planned(name: str):
+    """A study's module, its full settings, and its cells."""
+    study = experiments.load(name)
+    return study, study.Settings(), study.cells(study.Settings())
 
 
-def test_every_experiment_has_a_result():
-    assert {path.stem for path in committed()} == set(experiments.EXPERIMENTS)
+@pytest.mark.parametrize("name", experiments.EXPERIMENTS)
+def test_module_is_well_formed(name):
+    experiment = experiments.load(name)
+    assert experiment.TITLE
+    assert "What the paper leaves open" in experiment.__doc__
+    assert dataclasses.is_dataclass(experiment.Settings())
+    assert experiment.Settings.quick() != experiment.Settings()
+    for function in ("tables", "claims", "draw"):
+        assert getattr(experiment, function).__doc__
+    assert experiments.is_study(experiment) != experiments.is_simulation(experiment)
 
 
-@pytest.mark.parametrize("path", committed(), ids=lambda path: path.stem)
-def test_result_is_complete(path):
+@pytest.mark.parametrize("name", STUDIES)
+def test_quick_cells_never_take_the_place_of_full_ones(name):
+    study, settings, cells = planned(name)
+    quick = {cell.name for cell in study.cells(study.Settings.quick())}
+    assert not quick & {cell.name for cell in cells}
+    assert all(cell.startswith("quick-") for cell in quick)
+    assert settings.seeds >= 3
+
+
+@committed
+def test_every_json_belongs_to_a_simulation():
+    assert {path.stem for path in RESULTS.glob("*.json")} == set(SIMULATIONS)
+
+
+@committed
+@pytest.mark.parametrize("name", SIMULATIONS)
+def test_simulation_is_complete(name):
+    path = RESULTS / f"{name}.json"
     result = json.loads(path.read_text(encoding="utf-8"))
-    experiment = experiments.load(path.stem)
-    assert result["experiment"] == path.stem
-    assert result["provenance"]["command"].startswith(f"circlet reproduce {path.stem}")
+    assert result["experiment"] == name
+    assert result["provenance"]["command"].startswith(f"circlet reproduce {name}")
     assert result["provenance"]["versions"]["torch"]
     # A full run, not a quick one: the settings are the module's defaults.
-    defaults = json.loads(json.dumps(vars(experiment.Settings())))
+    defaults = json.loads(json.dumps(vars(experiments.load(name).Settings())))
     assert result["settings"] == defaults
     assert path.with_suffix(".png").exists()
 
 
-@pytest.mark.parametrize("path", committed(), ids=lambda path: path.stem)
-def test_page_is_rendered_from_the_json_alone(path):
-    result = json.loads(path.read_text(encoding="utf-8"))
-    page = experiments.markdown(experiments.load(path.stem), result)
-    assert path.with_suffix(".md").read_text(encoding="utf-8") == page
+@committed
+@pytest.mark.parametrize("name", SIMULATIONS)
+def test_simulation_is_rendered_from_the_json_alone(name):
+    result = json.loads((RESULTS / f"{name}.json").read_text(encoding="utf-8"))
+    page = experiments.markdown(experiments.load(name), result)
+    assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == page
+
+
+@committed
+def test_every_cell_belongs_to_a_study():
+    known = {path_of(cell, RESULTS): cell for name in STUDIES for cell in planned(name)[2]}
+    for path in (RESULTS / "cells").rglob("*.json"):
+        assert path in known, f"{path} is no cell of any experiment"
+        stored = read(known[path], RESULTS)
+        assert stored is not None, f"{path} was measured with other settings than its experiment's"
+        assert stored["cell"] == known[path].name
+        assert stored["provenance"]["command"].startswith("circlet reproduce ")
+        assert stored["provenance"]["versions"]["torch"]
+
+
+@committed
+@pytest.mark.parametrize("name", STUDIES)
+def test_study_is_rendered_from_its_cells_alone(name):
+    study, settings, cells = planned(name)
+    result = collect(name, settings, cells, RESULTS)
+    if not result["cells"]:
+        pytest.skip(f"{name} has no measured cell yet")
+    assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == experiments.markdown(study, result)
+    assert (RESULTS / f"{name}.png").exists()

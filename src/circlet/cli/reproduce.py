@@ -8,13 +8,13 @@ from dataclasses import replace
 from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
 from circlet import experiments, files
 from circlet.cli.console import err, out, track
-from circlet.errors import MissingExtraError
+from circlet.errors import CircletError, MissingExtraError, ParameterError
 
 app = typer.Typer(
     name="reproduce",
@@ -26,6 +26,13 @@ Quick = Annotated[bool, typer.Option("--quick", help="A smaller version that tak
 Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON, the Markdown and the picture.")]
 Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
 Repetitions = Annotated[int | None, typer.Option(min=2, help="Repetitions; more of them, smaller error bars.")]
+Data = Annotated[
+    Path | None,
+    typer.Option("--data", help="Folder with a subfolder for each dataset; looked into before circlet's own."),
+]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
+Jobs = Annotated[int, typer.Option(min=1, help="Processes that measure at the same time.")]
+Seeds = Annotated[int | None, typer.Option(min=1, help="Runs of each model.  [default: 3, or 2 with --quick]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")]
 
 
@@ -61,15 +68,80 @@ def stability(
     _reproduce("stability", quick, out_folder, seed, repetitions, as_json)
 
 
+@app.command()
+def table(
+    quick: Quick = False,
+    out_folder: Out = Path("results"),
+    data: Data = None,
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    seeds: Seeds = None,
+    as_json: AsJson = False,
+) -> None:
+    """FC, HRR, CHRR and our recipes on real datasets, beside the published numbers.
+
+    Every run has a JSON below OUT/cells, and those that are there are not run again. A full run takes hours on a
+    CPU.
+
+    Example: circlet reproduce table --quick --out results
+    """
+    _study("table", quick, out_folder, data, device, jobs, seeds, as_json)
+
+
+def _study(
+    name: str,
+    quick: bool,
+    folder: Path,
+    data: Path | None,
+    device: str,
+    jobs: int,
+    seeds: int | None,
+    as_json: bool,
+) -> None:
+    _check(folder)
+    if data is not None and not data.is_dir():
+        raise ParameterError(f"--data: wanted a folder with datasets, found none at {data}")
+
+    from circlet.cli.cell_bars import CellBars
+    from circlet.experiments.cells import Workplace, collect, run_cells
+    from circlet.training import resolve_device
+
+    resolve_device(device)  # complains now rather than in every cell
+    experiment = experiments.load(name)
+    assert experiments.is_study(experiment)
+    settings = experiment.Settings.quick() if quick else experiment.Settings()
+    if seeds is not None:
+        settings = replace(settings, seeds=seeds)
+    cells, started = experiment.cells(settings), time.perf_counter()
+    try:
+        with CellBars() as bars:
+            failed = run_cells(cells, folder, Workplace(data, device), jobs=jobs, watcher=bars)
+    except KeyboardInterrupt as error:
+        result = collect(name, settings, cells, folder)
+        err.print(
+            f"interrupted: {len(result['cells'])} of {len(cells)} cells are measured; "
+            "the same command goes on with the others",
+            highlight=False,
+        )
+        raise typer.Exit(130) from error
+    result = collect(name, settings, cells, folder)
+    # A quick page must not take the place of a full one.
+    stem = folder / (f"quick-{name}" if quick else name)
+    experiments.render(name, result, stem)
+    _show(experiment, result, as_json)
+    seconds = time.perf_counter() - started
+    err.print(f"{stem}.md and .png written in {seconds:.1f} s", highlight=False, soft_wrap=True)
+    if failed:
+        raise CircletError(f"{len(failed)} cells failed; the same command tries them again")
+
+
 def _reproduce(name: str, quick: bool, folder: Path, seed: int, repetitions: int | None, as_json: bool) -> None:
-    # Whatever can go wrong at the end is checked before the work starts.
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
-    files.prepare_folder(folder)
+    _check(folder)
 
     from circlet.provenance import provenance  # imports torch
 
     experiment = experiments.load(name)
+    assert experiments.is_simulation(experiment)
     settings = experiment.Settings.quick(seed) if quick else experiment.Settings(seed=seed)
     if repetitions is not None:
         settings = replace(settings, repetitions=repetitions)
@@ -79,13 +151,23 @@ def _reproduce(name: str, quick: bool, folder: Path, seed: int, repetitions: int
     result = {"experiment": name, "provenance": {**provenance(), "seconds": seconds}, **measured}
 
     experiments.save(name, result, folder)
+    _show(experiment, result, as_json)
+    err.print(f"{folder / name}.json, .md and .png written in {seconds} s", highlight=False)
 
+
+def _check(folder: Path) -> None:
+    # Whatever can go wrong at the end is checked before the work starts.
+    if find_spec("matplotlib") is None:
+        raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
+    files.prepare_folder(folder)
+
+
+def _show(experiment: experiments.Experiment, result: dict[str, Any], as_json: bool) -> None:
     tables = experiment.tables(result)
     if as_json:
         print(json.dumps({table.title: table.records() for table in tables}, ensure_ascii=False, indent=1))
-    else:
-        for table in tables:
-            out.print(table.rich())
-        for claim in experiment.claims(result):
-            out.print(f"{claim.text}: [bold]{claim.holds}[/bold] ({claim.evidence})\n", highlight=False)
-    err.print(f"{folder / name}.json, .md and .png written in {seconds} s", highlight=False)
+        return
+    for table in tables:
+        out.print(table.rich())
+    for claim in experiment.claims(result):
+        out.print(f"{claim.text}: [bold]{claim.holds}[/bold] ({claim.evidence})\n", highlight=False)

@@ -1,11 +1,14 @@
 """The paper's experiments, one module each: `circlet reproduce NAME` runs one.
 
-A module's docstring states the paper's setting, what the paper leaves open and what we chose. It has
-`Settings` (a frozen dataclass; `Settings.quick()` is a version that takes seconds), and four functions that
-meet in a JSON-ready dictionary, so that tables and pictures can be made again from a committed result:
+A module's docstring states the paper's setting, what the paper leaves open and what we chose. It has `TITLE`,
+`Settings` (a frozen dataclass; `Settings.quick()` is a smaller version), and functions that meet in a JSON-ready
+dictionary, so that tables and pictures can be made again from a committed result:
 
-    run(settings, track) -> result        tables(result) -> list[Table]
-    claims(result) -> list[Claim]         draw(result) -> matplotlib Figure
+    tables(result) -> list[Table]    claims(result) -> list[Claim]    draw(result) -> matplotlib Figure
+
+There are two kinds. A simulation has `run(settings, track) -> result`, kept as one JSON. A study, on real data,
+has `cells(settings)`: its cells are measured one by one, each with a JSON of its own, and its result is what is
+stored of them (see `circlet.experiments.cells` and, for cells that train, `circlet.experiments.learning`).
 """
 
 from __future__ import annotations
@@ -14,7 +17,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from circlet import files
 from circlet.errors import ParameterError
@@ -23,10 +26,13 @@ from circlet.report import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
+    from circlet.experiments.cells import Cell
+
 #: Name of each experiment and what it shows.
 EXPERIMENTS = {
     "capacity": "How many labels one vector holds: retrieval accuracy over dimension and number of labels.",
     "stability": "Mean and variance of the similarities to the stored labels.",
+    "table": "The paper's main table: FC, HRR, CHRR and our recipes on real datasets, beside published numbers.",
 }
 
 Result = dict[str, Any]
@@ -44,13 +50,10 @@ class Claim:
 
 
 class Experiment(Protocol):
-    """What a module of this package provides."""
+    """What every module of this package provides."""
 
     TITLE: str
     Settings: Any
-
-    def run(self, settings: Any, track: Track = ...) -> Result:
-        """Measure."""
 
     def tables(self, result: Result) -> list[Table]:
         """Sum the result up for a person."""
@@ -60,6 +63,30 @@ class Experiment(Protocol):
 
     def draw(self, result: Result) -> Figure:
         """Draw the result."""
+
+
+class Simulation(Experiment, Protocol):
+    """An experiment that needs no data."""
+
+    def run(self, settings: Any, track: Track = ...) -> Result:
+        """Measure."""
+
+
+class Study(Experiment, Protocol):
+    """An experiment on real data."""
+
+    def cells(self, settings: Any) -> Sequence[Cell]:
+        """What is to be measured, those of one dataset next to each other."""
+
+
+def is_study(experiment: Experiment) -> TypeGuard[Study]:
+    """Whether an experiment is measured cell by cell."""
+    return hasattr(experiment, "cells")
+
+
+def is_simulation(experiment: Experiment) -> TypeGuard[Simulation]:
+    """Whether an experiment is measured in one go."""
+    return hasattr(experiment, "run")
 
 
 def load(name: str) -> Experiment:
@@ -72,9 +99,14 @@ def load(name: str) -> Experiment:
 
 
 def save(name: str, result: Result, folder: Path) -> None:
-    """Write a result to `folder` as JSON, and the page and the picture made from it."""
-    experiment, stem = load(name), folder / name
-    files.write_json(stem.with_suffix(".json"), result)
+    """Write a simulation's result to `folder` as JSON, and the page and the picture made from it."""
+    files.write_json(folder / f"{name}.json", result)
+    render(name, result, folder / name)
+
+
+def render(name: str, result: Result, stem: Path) -> None:
+    """Write the page and the picture of a result, as `stem` with .md and .png."""
+    experiment = load(name)
     files.write_text(stem.with_suffix(".md"), markdown(experiment, result))
     with files.replacing(stem.with_suffix(".png")) as temporary:
         # Without the version of matplotlib in its metadata, the same numbers give the same file.
@@ -88,11 +120,21 @@ def markdown(experiment: Experiment, result: Result) -> str:
         ("Claim", "Holds?", "What we measured"),
         [(claim.text, claim.holds, claim.evidence) for claim in experiment.claims(result)],
     )
+    tables = [*experiment.tables(result), *([verdicts] if verdicts.rows else [])]
+    footer = _study_footer(result) if is_study(experiment) else _footer(result)
+    return "\n".join([f"# {experiment.TITLE}", "", *(table.markdown() for table in tables), footer, ""])
+
+
+def _study_footer(result: Result) -> str:
+    from circlet.experiments.cells import footer  # slow to import, and only used here
+
+    return footer(result)
+
+
+def _footer(result: Result) -> str:
     origin, seed = result["provenance"], result["settings"]["seed"]
     machine, versions = origin["machine"], origin["versions"]
-    footer = (
+    return (
         f"`{origin['command']}`, seed {seed}, {origin['seconds']} s with {machine['threads']} threads on "
         f"{machine['processor']}, torch {versions['torch']}."
     )
-    tables = [*experiment.tables(result), verdicts]
-    return "\n".join([f"# {experiment.TITLE}", "", *(table.markdown() for table in tables), footer, ""])

@@ -1,0 +1,295 @@
+"""Cells: the measurements that an experiment on real data is made of, each with a JSON of its own.
+
+A cell's JSON lies below ``OUT/cells``. `run_cells` measures what has none yet, so that an interrupted run goes
+on where it was; `collect` reads them back, and pages and pictures are made from nothing else. Experiments may
+share cells: what one has measured, another finds.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import time
+from collections import Counter
+from collections.abc import Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import asdict, dataclass
+from functools import lru_cache
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from circlet import files
+from circlet.data import catalog
+from circlet.errors import CircletError, DataError, ParameterError
+
+if TYPE_CHECKING:
+    from circlet.data import Dataset
+    from circlet.training import Reporter
+
+logger = logging.getLogger(__name__)
+
+Result = dict[str, Any]
+FOLDER = "cells"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """Where cells are measured.
+
+    Parameters
+    ----------
+    data : Path or None
+        A folder with a subfolder for each dataset, looked into before the catalog's own.
+    device : str
+        As `circlet.training.resolve_device` takes it.
+    """
+
+    data: Path | None = None
+    device: str = "auto"
+
+    def places(self, dataset: str) -> list[Path]:
+        """Where a dataset is looked for."""
+        return [folder / dataset for folder in (self.data, catalog.data_folder()) if folder is not None]
+
+    def folder(self, dataset: str) -> Path | None:
+        """The dataset's folder; None if it is not here."""
+        return next((place for place in self.places(dataset) if place.is_dir()), None)
+
+    def missing(self, dataset: str) -> str | None:
+        """Where a dataset that is not here was looked for and how to get it; None if it is here."""
+        if self.folder(dataset) is not None:
+            return None
+        looked = " or ".join(str(place) for place in self.places(dataset))
+        known = catalog.ENTRIES.get(dataset)
+        if known is None:
+            how = "put its X.trn.npz, Y.trn.npz, X.tst.npz and Y.tst.npz there"
+        else:
+            how = f"circlet datasets fetch {dataset}" if known.sdist else catalog.where_to_get(dataset)
+        return f"{dataset}: found no folder {looked}; {how}"
+
+    def load(self, dataset: str) -> Dataset:
+        """Read a dataset; the one read last is kept."""
+        folder = self.folder(dataset)
+        if folder is None:
+            raise DataError(str(self.missing(dataset)))
+        return _load(folder)
+
+
+@lru_cache(maxsize=1)
+def _load(folder: Path) -> Dataset:
+    from circlet.data import load_dataset
+
+    return load_dataset(folder)
+
+
+class Cell(Protocol):
+    """One measurement."""
+
+    @property
+    def name(self) -> str:
+        """Path of its JSON below the folder of cells, without the suffix."""
+
+    @property
+    def epochs(self) -> int:
+        """Epochs that it trains, for who watches; 0 if it trains nothing."""
+
+    def about(self) -> Result:
+        """Everything that its numbers follow from, ready for JSON."""
+
+    def missing(self, workplace: Workplace) -> str | None:
+        """What it needs and the workplace lacks, as a line for a person; None if it can be measured."""
+
+    def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
+        """Its numbers, ready for JSON."""
+
+
+class Watcher:
+    """Told how a run of cells goes; the command line shows it."""
+
+    def start(self, done: int, total: int) -> None:
+        """So many of all cells had a JSON already, or can't be measured here."""
+
+    def begin(self, cell: Cell) -> AbstractContextManager[Reporter | None]:
+        """A cell begins; what is returned is told of its epochs. Not called where several run at once."""
+        return nullcontext()
+
+    def end(self, cell: Cell) -> None:
+        """A cell has ended, well or not."""
+
+    def note(self, line: str) -> None:
+        """Something that a person should know."""
+        logger.warning("%s", line)
+
+
+def path_of(cell: Cell, folder: Path) -> Path:
+    """Where a cell's JSON is."""
+    return folder / FOLDER / f"{cell.name}.json"
+
+
+def read(cell: Cell, folder: Path) -> Result | None:
+    """A cell's stored numbers; None if there are none, or none that belong to its present settings."""
+    path = path_of(cell, folder)
+    try:
+        stored = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        logger.warning("%s: found no readable JSON (%s); the cell counts as not measured", path, error)
+        return None
+    if not isinstance(stored, dict) or stored.get("about") != _as_stored(cell.about()):
+        logger.info("%s: found other settings than those wanted; the cell counts as not measured", path)
+        return None
+    return stored
+
+
+def collect(experiment: str, settings: Any, cells: Sequence[Cell], folder: Path) -> Result:
+    """The result of an experiment: what is stored of its cells, in their order."""
+    stored = (read(cell, folder) for cell in cells)
+    return {
+        "experiment": experiment,
+        "settings": asdict(settings),
+        "cells": [content for content in stored if content is not None],
+    }
+
+
+def run_cells(
+    cells: Sequence[Cell],
+    folder: Path,
+    workplace: Workplace,
+    *,
+    jobs: int = 1,
+    watcher: Watcher | None = None,
+) -> list[str]:
+    """Measure the cells that have no JSON in `folder` yet.
+
+    Parameters
+    ----------
+    cells : sequence of Cell
+        Those of one dataset next to each other, so that it is read once.
+    folder : Path
+    workplace : Workplace
+        What it lacks is told to the watcher, and the other cells are measured.
+    jobs : int
+        Processes at a time.
+    watcher : Watcher, optional
+
+    Returns
+    -------
+    list of str
+        Names of the cells that failed; the watcher has been told why.
+
+    Raises
+    ------
+    DataError
+        If there is nothing to measure and nothing measured.
+    """
+    watcher = watcher or Watcher()
+    if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
+        raise ParameterError(f"cells need names of their own; found {twice[0]!r} twice")
+    pending = [cell for cell in cells if read(cell, folder) is None]
+    lacking = {cell.name: cell.missing(workplace) for cell in pending}
+    for line in dict.fromkeys(line for line in lacking.values() if line):
+        watcher.note(line)
+    ready = [cell for cell in pending if lacking[cell.name] is None]
+    if pending and not ready and len(pending) == len(cells):
+        raise DataError("found none of the datasets; wanted at least one, in a folder named with --data")
+    watcher.start(len(cells) - len(ready), len(cells))
+    if jobs > 1 and len(ready) > 1:
+        return _run_at_once(ready, folder, workplace, min(jobs, len(ready)), watcher)
+    failed = []
+    for cell in ready:
+        try:
+            with watcher.begin(cell) as reporter:
+                _measure(cell, folder, workplace, reporter)
+        except CircletError as error:
+            failed.append(_failure(cell, error, watcher))
+        watcher.end(cell)
+    return failed
+
+
+def _run_at_once(
+    cells: Sequence[Cell], folder: Path, workplace: Workplace, jobs: int, watcher: Watcher
+) -> list[str]:
+    # Not fork, which a process that has used a GPU or threads does not survive.
+    pool = ProcessPoolExecutor(
+        jobs,
+        mp_context=get_context("spawn"),
+        initializer=_share_cores,
+        initargs=(max(1, (os.cpu_count() or 1) // jobs),),
+    )
+    failed = []
+    try:
+        running: dict[Future[None], Cell] = {
+            pool.submit(_measure, cell, folder, workplace, None): cell for cell in cells
+        }
+        for future in as_completed(running):
+            cell = running[future]
+            try:
+                future.result()
+            except BrokenProcessPool as error:
+                raise CircletError("a process was killed, for lack of memory perhaps: use fewer --jobs") from error
+            except CircletError as error:
+                failed.append(_failure(cell, error, watcher))
+            watcher.end(cell)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    return failed
+
+
+def _share_cores(threads: int) -> None:
+    import torch
+
+    torch.set_num_threads(threads)
+    # Ctrl-C reaches every process: one that trains sees to it by itself, an idle one has nothing to say.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _measure(cell: Cell, folder: Path, workplace: Workplace, reporter: Reporter | None) -> None:
+    from circlet.provenance import provenance  # imports torch
+
+    path, started = path_of(cell, folder), time.perf_counter()
+    files.prepare_folder(path.parent)
+    measured = cell.measure(workplace, reporter)
+    seconds = round(time.perf_counter() - started, 2)
+    content = {"cell": cell.name, "about": cell.about(), **measured, "seconds": seconds}
+    files.write_json(path, {**content, "provenance": provenance()})
+
+
+def _failure(cell: Cell, error: CircletError, watcher: Watcher) -> str:
+    if isinstance(error, KeyboardInterrupt):  # training's own: it stops between two steps
+        raise error
+    watcher.note(f"{cell.name}: {error}")
+    return cell.name
+
+
+def _as_stored(content: Result) -> Any:
+    return json.loads(json.dumps(content))
+
+
+def footer(result: Result) -> str:
+    """Where the numbers of a result are from: commands, seeds, machines, versions and time."""
+    cells = result["cells"]
+    if not cells:
+        return "Nothing has been measured yet."
+    origins = [cell["provenance"] for cell in cells]
+    seeds = sorted({cell["about"]["seed"] for cell in cells})
+    commands = sorted({f"`{origin['command']}`" for origin in origins})
+    machines = sorted({_machine(cell) for cell in cells})
+    versions = sorted({f"torch {origin['versions']['torch']}" for origin in origins})
+    seconds = sum(cell["seconds"] for cell in cells)
+    return (
+        f"{', '.join(commands)}; {len(cells)} cells, seeds {', '.join(map(str, seeds))}, {seconds:,.0f} s in all "
+        f"on {' and '.join(machines)}, {', '.join(versions)}."
+    )
+
+
+def _machine(cell: Result) -> str:
+    machine = cell["provenance"]["machine"]
+    if str(cell.get("device", "cpu")).startswith("cuda"):
+        return str(machine["gpu"])
+    return f"{machine['processor']} ({machine['threads']} threads)"

@@ -1,0 +1,104 @@
+"""`circlet reproduce` of experiments on real data: small datasets, quick settings."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.cli import app
+from circlet.errors import CircletError, DataError, ParameterError
+from circlet.training import InterruptedRunError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch, tmp_path):
+    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path / "nothing"))
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("data")
+    random = np.random.default_rng(0)
+    for name in ("delicious", "eurlex-4k"):
+        (folder / name).mkdir()
+        for part, n in (("trn", 60), ("tst", 20)):
+            Y = (random.random((n, 30)) < 0.1).astype(np.float32)
+            X = Y @ random.random((30, 40)).astype(np.float32)
+            sp.save_npz(folder / name / f"X.{part}.npz", sp.csr_matrix(X))
+            sp.save_npz(folder / name / f"Y.{part}.npz", sp.csr_matrix(Y))
+    for part, rows in (("tr", range(1, 61)), ("tst", range(61, 81))):
+        (folder / "delicious" / f"delicious_{part}Split.txt").write_text("".join(f"{row} {row}\n" for row in rows))
+    return folder
+
+
+def table(*arguments: str) -> int | None:
+    return app(["reproduce", "table", "--device", "cpu", *arguments], standalone_mode=False)
+
+
+def test_table_quick(data, tmp_path, capsys):
+    options = ["--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path)]
+    table(*options)
+    printed = capsys.readouterr()
+    assert "EURLex-4K: precision" in printed.out
+    lines = printed.err.splitlines()
+    assert [line.split(":")[0] for line in lines[:4]] == [
+        "wiki10-31k",
+        "delicious-200k",
+        "wordnet",
+        "yso-finna-en",
+    ]
+    assert len(lines) == 5
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "quick-table.md", "quick-table.png"]
+    cells = sorted((tmp_path / "cells").rglob("*.json"))
+    assert len(cells) == 7 + 2 + 7
+    assert {path.parent.name for path in cells} == {"quick-delicious", "quick-eurlex-4k"}
+
+    # On a complete folder nothing is measured, and the same page and picture come out.
+    before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
+    times = {path: path.stat().st_mtime_ns for path in cells}
+    (tmp_path / "quick-table.md").unlink()
+    table(*options, "--json")
+    tables = json.loads(capsys.readouterr().out)
+    assert tables["Delicious: precision, %"][0]["P@1"] == "69.6"
+    assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
+    assert {path: path.stat().st_mtime_ns for path in cells} == times
+
+
+def test_no_dataset_at_all(tmp_path, capsys):
+    (tmp_path / "data").mkdir()
+    with pytest.raises(DataError, match="none of the datasets"):
+        table("--quick", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"))
+    assert "circlet datasets fetch eurlex-4k" in capsys.readouterr().err
+
+
+def test_mistakes(tmp_path):
+    with pytest.raises(ParameterError, match="--data: wanted a folder"):
+        table("--data", str(tmp_path / "no"), "--out", str(tmp_path))
+    with pytest.raises(ParameterError, match="'abacus' is not here"):
+        app(["reproduce", "table", "--device", "abacus", "--out", str(tmp_path)], standalone_mode=False)
+
+
+def test_failures_are_told_and_the_page_is_written(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "circlet.experiments.learning.TrainingCell.measure", lambda *_: (_ for _ in ()).throw(DataError("no luck"))
+    )
+    with pytest.raises(CircletError, match="16 cells failed; the same command"):
+        table("--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path))
+    assert "quick-delicious/paper-fc-h512-seed0: no luck" in capsys.readouterr().err
+    assert "Nothing has been measured yet." in (tmp_path / "quick-table.md").read_text(encoding="utf-8")
+
+
+def test_an_interruption_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(
+        "circlet.experiments.learning.TrainingCell.measure",
+        lambda *_: (_ for _ in ()).throw(InterruptedRunError("interrupted")),
+    )
+    assert table("--quick", "--data", str(data), "--out", str(tmp_path)) == 130
+    assert "0 of" in (printed := capsys.readouterr().err)
+    assert "the same command goes on" in printed
