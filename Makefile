@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint format bench reproduce clean
+.PHONY: help demo test slow lint format bench bench-peers reproduce clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -48,6 +48,10 @@ format: $(VENV)/.dev  ## let ruff mend what it can
 bench: $(VENV)/.bench  ## speed and memory against others (ten minutes; keep the machine idle)
 	@$(BIN)/circlet datasets fetch eurlex-4k
 	@for part in algebra metrics training predicting calibration; do $(BIN)/python benchmarks/$$part.py; done
+
+# `make bench-peers DATA=folder` also looks for datasets there; wordnet is nowhere else.
+bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (forty minutes; keep the machine idle)
+	@$(BIN)/python benchmarks/peers.py --work $(VENV)/peers $(if $(DATA),--data $(DATA))
 
 reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results
 	@$(BIN)/circlet reproduce capacity --out experiments/results

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
@@ -25,7 +25,7 @@ from circlet._targets import Targets
 from circlet.batches import as_batch
 from circlet.data.dataset import Dataset, Split
 from circlet.data.text import TextVectorizer
-from circlet.decode import MEMORY
+from circlet.decode import MEMORY, check_options
 from circlet.errors import DataError, ParameterError
 from circlet.model import fit as fit_model
 from circlet.network import NetworkSettings
@@ -214,31 +214,57 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
         return self
 
-    def suggest(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+    def suggest(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        allowed: Collection[Any] | None = None,
+        threshold: float | None = None,
+        memory: int | None = None,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
         """The k most probable labels of each document, best first.
 
         Parameters
         ----------
         X : as for `fit`, or one document: a str, or an array of shape (n_features,)
         k : int
+        allowed : collection of labels, optional
+            Suggest none but these.
+        threshold : float, optional
+            Leave out labels that are less probable.
+        memory : int, optional
+            Bytes that scores may take at a time; see `circlet.decode.top_k`.
 
         Returns
         -------
         labels : ndarray of shape (n, min(k, n_labels))
-            Names where labels have names, else column numbers; n is 1 for one document.
+            Names where labels have names, else column numbers; n is 1 for one document. With `allowed` or
+            `threshold` its dtype is object, with None where they leave no label.
         scores : ndarray of shape (n, min(k, n_labels))
-            Calibrated probabilities.
+            Calibrated probabilities; 0 where there is no label.
         """
         check_is_fitted(self)
         if not isinstance(k, (int, np.integer)) or isinstance(k, bool) or k < 1:
             raise ParameterError(f"`k` must be a whole number >= 1, got {k!r}")
+        if threshold is not None and (not _is_number(threshold) or not 0 <= threshold <= 1):
+            raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
+        mask = None if allowed is None else self._allowed(allowed)
         documents = self._documents(as_many(X))
-        if not self._targets.single:
-            ids, scores = self.model_.top_k(documents, int(k))
-            return self.classes_[ids], self.model_.probabilities(scores)
-        found = [_best(self._shares(block), int(k)) for block in self._score_blocks(documents)]
-        ids, shares = (np.concatenate(part) for part in zip(*found, strict=True))
-        return self.classes_[ids], shares
+        if self._targets.single:
+            check_options(len(self.classes_), memory, None, None)
+            found = [_best(self._shares(block), int(k), mask) for block in self._score_blocks(documents)]
+            ids, shares = np.concatenate([ids for ids, _ in found]), np.concatenate([best for _, best in found])
+        else:
+            ids, scores = self.model_.top_k(documents, int(k), memory=memory, allowed=mask)
+            shares = self.model_.probabilities(scores)
+        labels = self.classes_[ids]
+        if mask is None and threshold is None:
+            return labels, shares
+        none = (ids < 0) | (shares < (threshold or 0))
+        labels = labels.astype(object)
+        labels[none], shares[none] = None, 0
+        return labels, shares
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
         """Scores of all labels.
@@ -467,6 +493,16 @@ class CircletClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         shares: npt.NDArray[np.float32] = softmax(slope * scores.astype(np.float64), axis=1).astype(np.float32)
         return shares
 
+    def _allowed(self, labels: Collection[Any]) -> npt.NDArray[np.bool_]:
+        """Which classes are among these labels, `(n_labels,)`."""
+        if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
+            raise ParameterError(f"`allowed` must be a collection of labels, got {labels!r}")
+        given, classes = set(labels), self.classes_.tolist()
+        unknown = given.difference(classes)
+        if unknown:
+            raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(classes)} labels")
+        return np.fromiter((label in given for label in classes), dtype=np.bool_, count=len(classes))
+
     def _cut(self) -> float:
         """The score that `threshold` is the probability of."""
         share = self.threshold
@@ -499,6 +535,11 @@ def _check_rows(documents: Any, Y: sp.csr_matrix) -> None:
         raise DataError(f"found {count(documents)} rows in X and {Y.shape[0]} in y; wanted the same number")
 
 
-def _best(shares: npt.NDArray[np.float32], k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+def _best(
+    shares: npt.NDArray[np.float32], k: int, allowed: npt.NDArray[np.bool_] | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    if allowed is not None:
+        shares = np.where(allowed, shares, np.float32(-1))
     ids = np.argsort(-shares, axis=1, kind="stable")[:, :k]
-    return ids, np.take_along_axis(shares, ids, axis=1)
+    best = np.take_along_axis(shares, ids, axis=1)
+    return np.where(best < 0, -1, ids), best

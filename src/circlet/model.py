@@ -111,9 +111,37 @@ class Model:
             documents = sp.csr_matrix(documents) if self.sparse else documents.toarray()
         return self.features.transform(documents)
 
-    def top_k(self, documents: Any, k: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first."""
-        ids, scores = predict_top_k(self.network, self.rows(documents), k, self.device)
+    def top_k(
+        self,
+        documents: Any,
+        k: int,
+        *,
+        memory: int | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+        threshold: float | None = None,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first.
+
+        Parameters
+        ----------
+        documents : list of str, or rows
+        k : int
+        memory : int, optional
+            Bytes that scores may take at a time; see `circlet.decode.top_k`.
+        allowed : bool ndarray of shape (n_labels,), optional
+            Labels that are False are never suggested.
+        threshold : float, optional
+            Labels with a lower score are left out: their id is −1 and their score −∞.
+        """
+        ids, scores = predict_top_k(
+            self.network,
+            self.rows(documents),
+            k,
+            self.device,
+            memory=memory,
+            allowed=allowed,
+            threshold=threshold,
+        )
         return ids, scores
 
     def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:

@@ -18,6 +18,7 @@ from circlet.batches import Batches, DeviceRows
 from circlet.encoders import Dropout, Encoder
 from circlet.losses import LabelSets
 from circlet.network import TABLE_LIMIT, Network
+from circlet.optimizers import set_rate
 
 __all__ = ["PlainSteps", "RecordedSteps", "Taken", "make_steps"]
 
@@ -46,8 +47,7 @@ class PlainSteps:
     def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[Taken]:
         """Take the steps of an epoch from `first` on, with a learning rate for each."""
         for rate, (rows, labels) in zip(rates[first:], self.batches.epoch(epoch, first), strict=True):
-            for group in self.optimizer.param_groups:
-                group["lr"] = rate
+            set_rate(self.optimizer, rate)
             loss = learn(self.network, self.optimizer, rows.to(self.device), labels.to(self.device))
             yield Taken(1, float(loss), len(labels))
 

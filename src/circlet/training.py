@@ -25,11 +25,12 @@ from torch import Tensor
 
 from circlet import checkpoint
 from circlet.batches import Batches, as_batch
-from circlet.decode import top_k
+from circlet.decode import check_options, top_k
 from circlet.errors import CircletError, ParameterError
 from circlet.files import prepare_folder
 from circlet.metrics import evaluate
 from circlet.network import TABLE_LIMIT, Network, _real, _whole
+from circlet.optimizers import OPTIMIZERS, make_optimizer
 from circlet.steps import Taken, make_steps
 
 __all__ = [
@@ -44,7 +45,6 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
 JUDGES = ("P", "R", "nDCG", "coverage")
 SCHEDULES = ("one-cycle", "constant", "step")
 
@@ -217,7 +217,7 @@ class _Run:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
         self.batches = Batches(X, Y, settings, network.settings.seed)
-        self.optimizer = _make_optimizer(network, settings, device)
+        self.optimizer = make_optimizer(network, settings, device)
         book = network.codebook
         if device.type == "cuda" and book is not None:
             # There is room for a table there, and a look-up is a fraction of generating codes.
@@ -309,38 +309,45 @@ class _Run:
 
 
 def predict_top_k(
-    network: Network, X: Any, k: int, device: torch.device, *, batch_size: int = 1024
+    network: Network,
+    X: Any,
+    k: int,
+    device: torch.device,
+    *,
+    batch_size: int = 1024,
+    memory: int | None = None,
+    allowed: Any = None,
+    threshold: float | None = None,
 ) -> tuple[Any, Any]:
-    """Ids and scores of the k best labels of every row, as arrays `(n, k)`."""
+    """Ids and scores of the k best labels of every row, as arrays `(n, k)`.
+
+    `memory`, `allowed` (an array) and `threshold` are those of `circlet.decode.top_k`.
+    """
     network.eval()
     n_labels = network.loss.n_labels
+    mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(device)
+    check_options(n_labels, memory, mask, threshold)
     found: list[tuple[Tensor, Tensor]] = []
     # Not inference_mode: codes that are made and kept here may serve training later.
     with torch.no_grad():
         for start in range(0, X.shape[0], batch_size):
             outputs = network(as_batch(X[start : start + batch_size]).to(device))
-            found.append(top_k(network.loss.logits, outputs.float(), n_labels, k))
+            found.append(
+                top_k(
+                    network.loss,
+                    outputs.float(),
+                    n_labels,
+                    k,
+                    memory=memory,
+                    allowed=mask,
+                    threshold=threshold,
+                )
+            )
     if not found:
         empty = (0, min(k, n_labels))
         return np.zeros(empty, dtype=np.int64), np.zeros(empty, dtype=np.float32)
     ids, scores = zip(*found, strict=True)
     return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
-
-
-def _make_optimizer(network: Network, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
-    parameters, decay = list(network.parameters()), settings.weight_decay
-    on_gpu = device.type == "cuda"
-    # A recorded step reads the rate from the device.
-    rate: Any = torch.tensor(settings.lr, device=device) if on_gpu else settings.lr
-    match settings.optimizer:
-        case "adamw":
-            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
-        case "adam":
-            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True, capturable=on_gpu)
-        case "adadelta":
-            return torch.optim.Adadelta(parameters, lr=rate, weight_decay=decay, capturable=on_gpu)
-        case _:
-            return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay, fused=on_gpu)
 
 
 @contextmanager

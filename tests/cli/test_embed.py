@@ -62,8 +62,8 @@ def test_texts_become_feature_files(place, tmp_path):
     assert finished.stdout == ""
     assert "X.trn.npy: 2 texts, 2 features" in finished.stderr
     assert "X.tst.npy: 1 texts" in finished.stderr
-    np.testing.assert_allclose(np.load(out / "X.trn.npy"), [[0.6, 0.8]] * 2, atol=1e-6)
-    np.testing.assert_allclose(np.load(out / "X.tst.npy"), [[0.6, 0.8]], atol=1e-6)
+    np.testing.assert_allclose(np.load(out / "X.trn.npy"), [[0.6, 0.8]] * 2, atol=5e-4)
+    np.testing.assert_allclose(np.load(out / "X.tst.npy"), [[0.6, 0.8]], atol=5e-4)
     # Again: nothing to do, and the record as it was.
     finished = circlet(place, *arguments, "--json")
     record = json.loads(finished.stdout)

@@ -193,8 +193,8 @@ def test_a_dataset_becomes_files_that_the_reader_reads(library, tmp_path):
     model, folder = model_folder(tmp_path / "letters"), tmp_path / "out"
     record = embed_dataset(dataset(["aab", "b"], ["bb"]), model, folder, batch_size=1)
     assert sorted(path.name for path in folder.iterdir()) == ["X.trn.npy", "X.tst.npy", RECORD]
-    np.testing.assert_allclose(matrices.read_features(folder / "X.trn.npy"), expected(["aab", "b"]), atol=1e-6)
-    np.testing.assert_allclose(matrices.read_features(folder / "X.tst.npy"), expected(["bb"]), atol=1e-6)
+    np.testing.assert_allclose(matrices.read_features(folder / "X.trn.npy"), expected(["aab", "b"]), atol=5e-4)
+    np.testing.assert_allclose(matrices.read_features(folder / "X.tst.npy"), expected(["bb"]), atol=5e-4)
     assert json.loads((folder / RECORD).read_text(encoding="utf-8")) == record
     assert record["model"]["name"] == "letters"
     assert record["model"]["max_seq_length"] == 256
@@ -255,7 +255,7 @@ def test_features_of_something_else_are_made_anew(change, library, tmp_path):
     assert seen == again[change]
     assert list(record["parts"]) == (["trn"] if change == "no test" else ["trn", "tst"])
     assert (folder / "X.tst.npy").exists() == (change != "no test")
-    np.testing.assert_allclose(np.load(folder / "X.trn.npy"), expected(new.train.texts), atol=1e-6)
+    np.testing.assert_allclose(np.load(folder / "X.trn.npy"), expected(new.train.texts), atol=5e-4)
 
 
 def test_no_stale_part_survives_a_run_that_breaks(library, tmp_path):
@@ -323,4 +323,4 @@ def test_the_real_library(tmp_path, monkeypatch):
     assert record["model"]["max_seq_length"] is None  # this kind of model has no limit
     assert any(name.endswith(".safetensors") for name in record["model"]["files"])
     rows = np.load(tmp_path / "out" / "X.trn.npy")
-    np.testing.assert_allclose(rows, [[0.6, 0.8], np.array([3, 6]) / 45**0.5, [0, 1]], atol=1e-5)
+    np.testing.assert_allclose(rows, [[0.6, 0.8], np.array([3, 6]) / 45**0.5, [0, 1]], atol=5e-4)

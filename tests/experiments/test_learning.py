@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -91,8 +92,8 @@ class TestRows:
         assert TrainingCell("delicious", "paper", rows=999).load(place).train.n == 40
 
     def test_mistakes(self, place, tmp_path):
-        with pytest.raises(ParameterError, match=r"`features` must be one of bow.*'sound'"):
-            TrainingCell("delicious", "paper", features="sound").load(place)
+        with pytest.raises(ParameterError, match=r"`mode` must be one of dense.*'sound'"):
+            TrainingCell("delicious", "paper", features="sound").load(replace(place, features=tmp_path))
         folder = tmp_path / "delicious"
         folder.mkdir()
         for name in ("X", "Y"):
@@ -154,7 +155,7 @@ class TestRecipe:
         assert cells[0].settings()["dim"] == 400
         assert recipe.cells("wordnet", Settings())[0].epochs == 20
         large = recipe.cells("yso-finna-en", Settings())[0].settings()
-        assert (large["epochs"], large["batch_size"]) == (5, 512)
+        assert (large["epochs"], large["batch_size"]) == (10, 256)
 
     def test_quick_is_narrow_and_short(self):
         (first, _) = Recipe("FC", "paper", {"head": "fc"}).cells("delicious", Settings.quick())

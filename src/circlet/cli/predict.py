@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -30,6 +31,9 @@ def predict(
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels less probable.")] = 0.0,
     form: Annotated[str, typer.Option("--format", help="jsonl or tsv.")] = "jsonl",
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    memory: Annotated[
+        str | None, typer.Option(help="Most that scores may take at a time: 256MB, 2G, …  [default: automatic]")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
 ) -> None:
     """Suggest labels for documents, with probabilities.
@@ -38,6 +42,7 @@ def predict(
     """
     if form not in ("jsonl", "tsv"):
         raise ParameterError(f"--format must be jsonl or tsv, got {form!r}")
+    budget = None if memory is None else parse_bytes(memory)
     from circlet.model import Model
     from circlet.training import resolve_device
 
@@ -45,9 +50,18 @@ def predict(
     documents = _chunks(loaded, data, text_column)
     with _opened(output) as stream:
         for chunk in documents:
-            for line in _lines(loaded, chunk, k, threshold, form):
+            for line in _lines(loaded, chunk, k, threshold, form, budget):
                 stream.write(line)
             stream.flush()
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes of an amount as people write it: 4096, 512K, 256MB, 1.5GiB; a K is 1024 in each."""
+    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, flags=re.IGNORECASE | re.ASCII)
+    amount = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
+    if amount < 1:
+        raise ParameterError(f"--memory must be an amount like 512K, 256MB, 2G or a number of bytes, got {text!r}")
+    return amount
 
 
 def _chunks(model: Model, data: str, text_column: str) -> Iterator[Any]:
@@ -97,8 +111,8 @@ def _rows(data: str) -> Any:
     return rows
 
 
-def _lines(model: Model, chunk: Any, k: int, threshold: float, form: str) -> Iterable[str]:
-    ids, scores = model.top_k(chunk, k)
+def _lines(model: Model, chunk: Any, k: int, threshold: float, form: str, memory: int | None) -> Iterable[str]:
+    ids, scores = model.top_k(chunk, k, memory=memory)
     names = model.label_names
     for row, chances in zip(ids.tolist(), model.probabilities(scores).tolist(), strict=True):
         kept = [

@@ -30,6 +30,10 @@ Data = Annotated[
     Path | None,
     typer.Option("--data", help="Folder with a subfolder for each dataset; looked into before circlet's own."),
 ]
+Features = Annotated[
+    Path | None,
+    typer.Option("--features", help="Folder with NAME/X.trn.npy and NAME/X.tst.npy for each dataset NAME."),
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
 Jobs = Annotated[int, typer.Option(min=1, help="Processes that measure at the same time.")]
 Seeds = Annotated[int | None, typer.Option(min=1, help="Runs of each model.  [default: 3, or 2 with --quick]")]
@@ -88,6 +92,81 @@ def table(
     _study("table", quick, out_folder, data, device, jobs, seeds, as_json)
 
 
+@app.command()
+def dimension(
+    quick: Quick = False,
+    out_folder: Out = Path("results"),
+    data: Data = None,
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    seeds: Seeds = None,
+    as_json: AsJson = False,
+) -> None:
+    """P@k and PSP@k over the dimension of the codes, for HRR and CHRR: the paper's figure.
+
+    It shares runs with `table`: what one has measured, the other finds.
+
+    Example: circlet reproduce dimension --quick --out results
+    """
+    _study("dimension", quick, out_folder, data, device, jobs, seeds, as_json)
+
+
+@app.command()
+def ablation(
+    quick: Quick = False,
+    out_folder: Out = Path("results"),
+    data: Data = None,
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    seeds: Seeds = None,
+    as_json: AsJson = False,
+) -> None:
+    """CHRR, CHRR-Half, CHRR-sin and CHRR-tanh: how a network should put out angles.
+
+    It shares runs with `table`: what one has measured, the other finds.
+
+    Example: circlet reproduce ablation --quick --out results
+    """
+    _study("ablation", quick, out_folder, data, device, jobs, seeds, as_json)
+
+
+@app.command()
+def codebooks(
+    quick: Quick = False,
+    out_folder: Out = Path("results"),
+    data: Data = None,
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    seeds: Seeds = None,
+    as_json: AsJson = False,
+) -> None:
+    """Which codes labels should have: spectral, independent, of four or two phases.
+
+    How well they tag, how many labels they hold, what scoring costs. Times are only worth something with --jobs 1.
+
+    Example: circlet reproduce codebooks --quick --out results
+    """
+    _study("codebooks", quick, out_folder, data, device, jobs, seeds, as_json)
+
+
+@app.command()
+def features(
+    features_folder: Features = None,
+    quick: Quick = False,
+    out_folder: Out = Path("results"),
+    data: Data = None,
+    device: Device = "auto",
+    jobs: Jobs = 1,
+    seeds: Seeds = None,
+    as_json: AsJson = False,
+) -> None:
+    """Bags of words against dense, pre-trained features, and both together.
+
+    Example: circlet reproduce features --features my/embeddings --out results
+    """
+    _study("features", quick, out_folder, data, device, jobs, seeds, as_json, features_folder)
+
+
 def _study(
     name: str,
     quick: bool,
@@ -97,10 +176,14 @@ def _study(
     jobs: int,
     seeds: int | None,
     as_json: bool,
+    features: Path | None = None,
 ) -> None:
     _check(folder)
-    if data is not None and not data.is_dir():
-        raise ParameterError(f"--data: wanted a folder with datasets, found none at {data}")
+    for option, given in (("--data", data), ("--features", features)):
+        if given is not None and not given.is_dir():
+            raise ParameterError(
+                f"{option}: wanted a folder with a subfolder for each dataset, found none at {given}"
+            )
 
     from circlet.cli.cell_bars import CellBars
     from circlet.experiments.cells import Workplace, collect, run_cells
@@ -115,7 +198,7 @@ def _study(
     cells, started = experiment.cells(settings), time.perf_counter()
     try:
         with CellBars() as bars:
-            failed = run_cells(cells, folder, Workplace(data, device), jobs=jobs, watcher=bars)
+            failed = run_cells(cells, folder, Workplace(data, device, features), jobs=jobs, watcher=bars)
     except KeyboardInterrupt as error:
         result = collect(name, settings, cells, folder)
         err.print(

@@ -246,7 +246,8 @@ def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> 
     rows = work()
     seconds = time.perf_counter() - started
     with replacing(path) as temporary, temporary.open("wb") as out:
-        np.save(out, rows, allow_pickle=False)
+        # Rounded by a two-thousandth, which no ranking notices, for half the disk.
+        np.save(out, rows.astype(np.float16), allow_pickle=False)
     speed = round(rows.shape[0] / max(seconds, 1e-9), 1)
     logger.info("%s: %d texts, %.1f a second", path, rows.shape[0], speed)
     return {

@@ -33,6 +33,10 @@ EXPERIMENTS = {
     "capacity": "How many labels one vector holds: retrieval accuracy over dimension and number of labels.",
     "stability": "Mean and variance of the similarities to the stored labels.",
     "table": "The paper's main table: FC, HRR, CHRR and our recipes on real datasets, beside published numbers.",
+    "dimension": "P@k and PSP@k over the dimension of the labels' codes, for HRR and CHRR.",
+    "ablation": "How a network should put out angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
+    "codebooks": "Spectral, independent and few-phase codes: accuracy, capacity, time and bytes (ours).",
+    "features": "Bags of words against dense, pre-trained features, and both together.",
 }
 
 Result = dict[str, Any]

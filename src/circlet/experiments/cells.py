@@ -47,10 +47,13 @@ class Workplace:
         A folder with a subfolder for each dataset, looked into before the catalog's own.
     device : str
         As `circlet.training.resolve_device` takes it.
+    features : Path or None
+        A folder with a subfolder of dense features for each dataset that has some.
     """
 
     data: Path | None = None
     device: str = "auto"
+    features: Path | None = None
 
     def places(self, dataset: str) -> list[Path]:
         """Where a dataset is looked for."""
@@ -224,8 +227,9 @@ def _run_at_once(
     )
     failed = []
     try:
+        # Experiments name small datasets first; with the large ones first, no process ends long after the others.
         running: dict[Future[None], Cell] = {
-            pool.submit(_measure, cell, folder, workplace, None): cell for cell in cells
+            pool.submit(_measure, cell, folder, workplace, None): cell for cell in reversed(cells)
         }
         for future in as_completed(running):
             cell = running[future]

@@ -5,14 +5,15 @@ their numbers in a result again. P@k and PSP@k are percentages over the test row
 all training rows with the constants that the Repository uses for the dataset.
 
 The paper trains for 100 epochs with batches of 64. The two sets that stand in for the paper's larger ones get
-less, every model alike: wordnet 20 epochs, yso-finna-en 5 epochs with batches of 512 (`LESS`).
+less, every model alike: wordnet 20 epochs with batches of 256, yso-finna-en 10 (`LESS`).
 """
 
 from __future__ import annotations
 
+import json
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -21,9 +22,13 @@ import numpy as np
 
 from circlet.data import catalog
 from circlet.data.dataset import Dataset, Split
+from circlet.data.dense import with_features
+from circlet.data.embed import RECORD
+from circlet.data.matrices import feature_file
 from circlet.data.xmc import read_split_rows
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError
 from circlet.experiments.cells import Result, Workplace
+from circlet.files import sha256
 from circlet.presets import resolve
 
 if TYPE_CHECKING:
@@ -32,8 +37,8 @@ if TYPE_CHECKING:
 DEPTHS = (1, 3, 5, 10, 20)
 #: What the larger sets' runs are cut down to.
 LESS: dict[str, dict[str, int]] = {
-    "wordnet": {"epochs": 20},
-    "yso-finna-en": {"epochs": 5, "batch_size": 512},
+    "wordnet": {"epochs": 20, "batch_size": 256},
+    "yso-finna-en": {"epochs": 10, "batch_size": 256},
 }
 #: Settings that are recorded even where a preset leaves them to the library: a change of the library's defaults
 #: then outdates what was measured with the old ones, and a setting added later outdates nothing.
@@ -41,8 +46,6 @@ RECORDED = (
     "head", "dim", "hidden", "codebook", "loss", "dropout", "epochs", "batch_size", "optimizer", "lr", "schedule",
     "weight_decay", "input_dropout", "metric", "patience",
 )  # fmt: skip
-#: Where a model's features come from: a function from a dataset to the one that is trained on.
-FEATURES: dict[str, Callable[[Dataset, Workplace], Dataset]] = {"bow": lambda dataset, _: dataset}
 TITLES = {"wordnet": "WordNet", "yso-finna-en": "YSO Finna"}
 #: Overrides that a cell's name tells in its own way, or that follow from its dataset.
 _TOLD = {"head", "dim", "hidden", "epochs", "batch_size"}
@@ -109,7 +112,7 @@ class TrainingCell:
     split : int or None
         One of the Repository's random splits, from 1; None is the dataset's own.
     features : str
-        A key of `FEATURES`.
+        "bow", the dataset's own, or one of `circlet.data.dense.MODES`.
     """
 
     dataset: str
@@ -155,8 +158,16 @@ class TrainingCell:
         }
 
     def missing(self, workplace: Workplace) -> str | None:
-        if (line := workplace.missing(self.dataset)) or self.split is None:
+        if line := workplace.missing(self.dataset):
             return line
+        if self.features != "bow" and not (workplace.features and (workplace.features / self.dataset).is_dir()):
+            where = f"no folder {workplace.features / self.dataset}" if workplace.features else "no --features"
+            return (
+                f"{self.dataset}: found {where} with X.trn.npy and X.tst.npy; circlet embed makes dense features "
+                "from raw texts"
+            )
+        if self.split is None:
+            return None
         folder = workplace.folder(self.dataset)
         assert folder is not None
         files = _split_files(folder, self.dataset)
@@ -172,9 +183,9 @@ class TrainingCell:
         dataset = workplace.load(self.dataset)
         if dataset.test is None:
             raise DataError(f"{dataset.source}: found no test rows; an experiment wants a dataset with some")
-        if self.features not in FEATURES:
-            raise ParameterError(f"`features` must be one of {', '.join(FEATURES)}, got {self.features!r}")
-        dataset = FEATURES[self.features](dataset, workplace)
+        if self.features != "bow":
+            assert workplace.features is not None
+            dataset = with_features(dataset, workplace.features / self.dataset, self.features)
         if self.split is not None:
             dataset = _resplit(dataset, self.dataset, self.split)
         if self.rows is not None:
@@ -182,6 +193,15 @@ class TrainingCell:
             test = _thinned(dataset.test, max(1, self.rows // 2))
             dataset = replace(dataset, train=_thinned(dataset.train, self.rows), test=test)
         return dataset
+
+    def _origin_of_features(self, workplace: Workplace) -> Result:
+        if self.features == "bow" or workplace.features is None:
+            return {}
+        folder = workplace.features / self.dataset
+        about = folder / RECORD
+        model = json.loads(about.read_text(encoding="utf-8"))["model"]["name"] if about.is_file() else None
+        digests = {part: sha256(path) for part in ("trn", "tst") if (path := feature_file(folder, part))}
+        return {"dense_features": {"model": model, "sha256": digests}}
 
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
         from circlet.metrics import evaluate, inverse_propensity
@@ -221,6 +241,7 @@ class TrainingCell:
                 "validation": validation.n if validation else 0,
                 "test": test.n,
             },
+            **self._origin_of_features(workplace),
             "device": device.type,
             "training_seconds": round(trained - started, 2),
             "last_epoch": model.history[-1],
@@ -326,6 +347,11 @@ def runs(result: Result, cells: Sequence[TrainingCell]) -> Runs | None:
     wanted = {cell.name for cell in cells}
     found = [cell for cell in result["cells"] if cell["cell"] in wanted]
     return Runs(found) if found else None
+
+
+def verdict(holding: int, of: int) -> str:
+    """What comparisons say of a claim: yes if it holds in all of them, partly if in half or more, else no."""
+    return "yes" if holding == of else "partly" if 2 * holding >= of else "no"
 
 
 def shown(mean: float, sd: float | None) -> str:

@@ -1,0 +1,239 @@
+"""circlet beside omikuji, napkinXC, PECOS, scikit-learn and fastText: accuracy, time, memory and size.
+
+    python benchmarks/peers.py --data DIR --out benchmarks
+
+Every peer has a virtual environment of its own and a script in `peers/` that trains, saves, loads and predicts in
+a process of its own; the processes take turns. Everybody gets the same matrices, the same number of threads, and
+rankings measured here by circlet's metrics. Each pair of peer and dataset has a JSON in `results/peers`; those
+that are measured are not run again. What can't be installed, fails or takes too long is reported, and the others
+go on.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import peers_page
+import scipy.sparse as sp
+
+from circlet import files
+from circlet.data import catalog, load_dataset
+from circlet.data.dataset import Dataset
+from circlet.data.text import TextVectorizer
+from circlet.data.xmc import write_xmc
+from circlet.errors import CircletError, ParameterError
+from circlet.metrics import evaluate, inverse_propensity
+from circlet.provenance import provenance
+
+HERE = Path(__file__).resolve().parent
+CONSTRAINTS = HERE.parent / "constraints.txt"
+DATASETS = ("bibtex", "delicious", "eurlex-4k", "wordnet", "pydocs")
+
+
+@dataclass(frozen=True)
+class Peer:
+    """What is compared.
+
+    Parameters
+    ----------
+    runner : str
+        Names the script `peers/run_….py`, and the virtual environment.
+    variant : str
+        Which of the script's settings.
+    packages : tuple of str
+        What pip installs; nothing for circlet, which runs where this runs.
+    bare : tuple of str
+        What pip installs without its dependencies.
+    only : tuple of str
+        Datasets that it runs on; the others take too long.
+    """
+
+    runner: str
+    variant: str = ""
+    packages: tuple[str, ...] = ()
+    bare: tuple[str, ...] = ()
+    only: tuple[str, ...] = DATASETS
+
+
+PEERS = {
+    "omikuji-parabel": Peer("omikuji", "parabel", ("omikuji", "numpy", "scipy")),
+    "omikuji-bonsai": Peer("omikuji", "bonsai", ("omikuji", "numpy", "scipy")),
+    "napkinxc": Peer("napkinxc", packages=("napkinxc", "numpy", "scipy")),
+    # Its linear models do without the gigabytes that its transformers need.
+    "pecos": Peer("pecos", packages=("numpy<2", "scipy<1.14", "scikit-learn"), bare=("libpecos",)),
+    "sklearn": Peer("sklearn", packages=("scikit-learn",), only=("bibtex", "delicious", "pydocs")),
+    # It was made for numpy 1, and its predict breaks with numpy 2.
+    "fasttext": Peer("fasttext", packages=("fasttext-wheel", "numpy<2", "scipy")),
+    "circlet": Peer("circlet", "default"),
+    "circlet-int8": Peer("circlet", "int8"),  # after circlet, whose model it stores
+    "circlet-accurate": Peer("circlet", "accurate", only=("bibtex", "delicious", "eurlex-4k")),
+}
+
+
+class NotMeasuredError(Exception):
+    """Why a peer has no numbers, in words for the page."""
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--data", type=Path, help="folder with a subfolder for each dataset, before circlet's own")
+    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS, metavar="NAME")
+    parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS), metavar="NAME")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks"))
+    parser.add_argument("--work", type=Path, default=Path(".venv/peers"), help="environments, data and models")
+    parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--limit", type=int, default=1800, help="seconds for one peer on one dataset")
+    options = parser.parse_args()
+    cells = options.out / "results" / "peers"
+    files.prepare_folder(cells)
+    for dataset in options.datasets:
+        waiting = [name for name in options.peers if not is_measured(cells / f"{dataset}-{name}.json")]
+        if waiting:
+            run_dataset(dataset, waiting, cells, options)
+    peers_page.render(cells, options.out / "peers.md", options.out / "results" / "peers.png")
+    say(f"{options.out / 'peers.md'} written")
+
+
+def say(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def is_measured(path: Path) -> bool:
+    return path.is_file() and json.loads(path.read_text(encoding="utf-8"))["status"] == "measured"
+
+
+def run_dataset(name: str, waiting: list[str], cells: Path, options: argparse.Namespace) -> None:
+    try:
+        dataset = read(name, options.data)
+    except CircletError as error:
+        say(f"{name}: left out; {error}")
+        return
+    work = (options.work / name).resolve()
+    data = work / "data"
+    write_data(dataset, data)
+    weights = inverse_propensity(dataset.train.Y)
+    for peer in waiting:
+        start = time.perf_counter()
+        cell = {"benchmark": "peers", "peer": peer, "dataset": name, "statistics": dataset.statistics().as_dict()}
+        try:
+            measured, ranked = run_peer(PEERS[peer], name, data, work / peer, options)
+            values = evaluate(dataset.test.Y, ranked, weights, metrics=("P", "nDCG", "PSP"))
+            cell |= {"status": "measured", "measured": measured, "metrics": values}
+            line = f"P@1 {100 * values['P@1']:.1f}, trained in {measured['train_s']:.0f} s"
+        except NotMeasuredError as error:
+            cell |= {"status": "not measured", "reason": str(error)}
+            line = str(error)
+        seconds = time.perf_counter() - start
+        known = provenance()
+        # Where folders are is nobody else's concern.
+        known["command"] = re.sub(r"(--(?:data|out|work)) \S+", r"\1 DIR", known["command"])
+        cell["provenance"] = {**known, "seconds": round(seconds, 1)}
+        files.write_json(cells / f"{name}-{peer}.json", cell)
+        say(f"{name}, {peer}: {line} ({seconds:.0f} s in all)")
+
+
+def read(name: str, folder: Path | None) -> Dataset:
+    """A dataset as matrices: texts are vectorised once, for everybody."""
+    if folder is not None and not folder.is_dir():
+        raise ParameterError(f"--data: wanted a folder with datasets, found none at {folder}")
+    if folder is not None and (folder / name).is_dir():
+        dataset = load_dataset(folder / name)
+    else:
+        if not catalog.is_here(name):
+            catalog.fetch(name)
+        dataset = load_dataset(name)
+    if dataset.train.X is not None:
+        return dataset
+    vectorizer = TextVectorizer()
+    train, test = dataset.train, dataset.test
+    return Dataset(
+        dataset.name,
+        type(train)(vectorizer.fit_transform(train.texts), train.Y),
+        type(test)(vectorizer.transform(test.texts), test.Y),
+        format=dataset.format,
+    )
+
+
+def write_data(dataset: Dataset, folder: Path) -> None:
+    files.prepare_folder(folder)
+    train, test = dataset.train, dataset.test
+    for name, matrix in (("X.trn", train.X), ("Y.trn", train.Y), ("X.tst", test.X)):
+        sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(matrix), compressed=False)
+    write_xmc(folder / "train.txt", train.X, train.Y)
+
+
+def run_peer(
+    peer: Peer, dataset: str, data: Path, work: Path, options: argparse.Namespace
+) -> tuple[dict[str, Any], np.ndarray]:
+    if dataset not in peer.only:
+        raise NotMeasuredError("left out: takes too long here")
+    python = environment(peer, options.work.resolve() / "venvs" / peer.runner)
+    shutil.rmtree(work, ignore_errors=True)
+    work.mkdir(parents=True)
+    command = [str(python), str(HERE / "peers" / f"run_{peer.runner}.py"), str(data), str(work)]
+    command += ["--variant", peer.variant, "--threads", str(options.threads)]
+    pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+    with (work / "log.txt").open("w", encoding="utf-8") as log:
+        try:
+            subprocess.run(
+                command,
+                check=True,
+                stdout=log,
+                stderr=subprocess.STDOUT,
+                timeout=options.limit,
+                env=os.environ | dict.fromkeys(pools, str(options.threads)),
+            )
+        except subprocess.TimeoutExpired as error:
+            raise NotMeasuredError(f"stopped after {options.limit:,} s") from error
+        except subprocess.CalledProcessError as error:
+            say(f"see {work / 'log.txt'}")
+            raise NotMeasuredError(f"failed: {last_line(work / 'log.txt', error.returncode)}") from error
+    return json.loads((work / "measured.json").read_text(encoding="utf-8")), np.load(work / "ranked.npy")
+
+
+def environment(peer: Peer, folder: Path) -> Path:
+    """The Python of a peer's virtual environment, made if need be."""
+    if not peer.packages:
+        return Path(sys.executable)
+    python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    stamp, wanted = folder / "installed.txt", " ".join(peer.packages + peer.bare)
+    if stamp.is_file() and stamp.read_text(encoding="utf-8") == wanted:
+        return python
+    say(f"setting up {folder.name}")
+    shutil.rmtree(folder, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
+    pip = [str(python), "-m", "pip", "install", "--disable-pip-version-check", "--quiet", "--prefer-binary"]
+    pip += ["--constraint", str(CONSTRAINTS)]
+    log = folder / "pip.txt"
+    for packages in (peer.packages, ("--no-deps", *peer.bare)):
+        if packages == ("--no-deps",):
+            continue
+        with log.open("w", encoding="utf-8") as stream:
+            done = subprocess.run([*pip, *packages], check=False, stdout=stream, stderr=subprocess.STDOUT)
+        if done.returncode:
+            raise NotMeasuredError(f"can't be installed here: {last_line(log, done.returncode)}")
+    stamp.write_text(wanted, encoding="utf-8")
+    return python
+
+
+def last_line(log: Path, status: int) -> str:
+    """The last line that says what went wrong, without this machine's paths and addresses."""
+    lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
+    errors = [line for line in lines if re.match(r"(ERROR|[\w.]*(Error|Exception))\b", line)] or lines
+    line = next((line for line in reversed(errors) if line), f"exit status {status}")
+    return re.sub(r"\w+://\S+|(?<!\w)/[\w.-]+/\S*", "…", line)[:200]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,172 @@
+"""What every runner does alike: read the matrices, train, save, load, predict, and say what each cost.
+
+A runner is a script for one peer's own virtual environment, which has numpy, scipy and that peer, but not circlet:
+
+    python run_PEER.py DATA WORK --variant NAME --threads 2
+
+DATA holds `X.trn.npz Y.trn.npz X.tst.npz` and `train.txt`; into WORK go the model, `measured.json` and
+`ranked.npy`, the 20 best labels of each test document. Reading data, bringing it into a peer's own form, saving
+and loading are not timed. Predictions are those of the model as it was loaded from disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import shutil
+import statistics
+import sys
+import time
+from collections.abc import Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+TOP = 20
+#: Documents that are predicted one at a time, after some to warm up.
+SINGLES, WARM_UP = 300, 20
+#: Passes over the test set: the median of three, fewer if they take longer than this.
+PASSES, ENOUGH_SECONDS = 3, 30.0
+
+
+class Runner:
+    """One peer with one choice of settings. Methods are called in the order they stand here.
+
+    Parameters
+    ----------
+    variant : str
+        Which settings; each runner knows its own.
+    threads : int
+    """
+
+    #: Distributions whose versions belong to the result.
+    packages: tuple[str, ...] = ()
+    #: What differs from the peer's defaults, for the page.
+    settings: dict[str, Any]
+
+    def __init__(self, variant: str, threads: int) -> None:
+        self.variant, self.threads, self.settings = variant, threads, {}
+
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
+        """Keep what training needs, in the peer's own form."""
+        self.X, self.Y = X, Y
+
+    def train(self) -> dict[str, float] | None:
+        """Train, and give what was measured before where there is nothing left to train."""
+        raise NotImplementedError
+
+    def save(self, folder: Path) -> None:
+        """Write the model into an empty folder."""
+        raise NotImplementedError
+
+    def load(self, folder: Path) -> None:
+        """Read the model back, in place of the trained one."""
+        raise NotImplementedError
+
+    def documents(self, X: sp.csr_matrix) -> Any:
+        """Documents in the form that the peer predicts from; slices of it are documents too."""
+        return X
+
+    def rank(self, documents: Any) -> Any:
+        """Ids of the best labels, best first: `(n, TOP)`, or a list of lists that may be shorter."""
+        raise NotImplementedError
+
+
+def main(kind: type[Runner]) -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("data", type=Path)
+    parser.add_argument("work", type=Path)
+    parser.add_argument("--variant", default="")
+    parser.add_argument("--threads", type=int, default=2)
+    options = parser.parse_args()
+    runner = kind(options.variant, options.threads)
+    measured, ranked = measure(runner, options.data, options.work)
+    np.save(options.work / "ranked.npy", ranked)
+    # Written last: where it is, all is there.
+    (options.work / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
+
+
+def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.ndarray]:
+    X, Y, X_test = (sp.csr_matrix(sp.load_npz(data / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
+    runner.prepare(X, Y, data, work)
+    del X, Y
+    start, cpu = time.perf_counter(), time.process_time()
+    trained = runner.train() or {
+        "train_s": time.perf_counter() - start,
+        "train_cpu_s": time.process_time() - cpu,  # less than threads × train_s on a machine that is not idle
+        "train_peak_bytes": peak_bytes(),
+    }
+
+    folder = work / "model"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir()
+    runner.save(folder)
+    runner.load(folder)
+
+    documents = runner.documents(X_test)
+    n = X_test.shape[0]
+    times: list[float] = []
+    while len(times) < PASSES and sum(times) < ENOUGH_SECONDS:
+        start = time.perf_counter()
+        found = runner.rank(documents)
+        times.append(time.perf_counter() - start)
+    ranked = as_ids(found)
+
+    count = min(SINGLES, n)
+    ones = [documents[row : row + 1] for row in range(count)]
+    for one in ones[:WARM_UP]:
+        runner.rank(one)
+    start = time.perf_counter()
+    alone = [runner.rank(one) for one in ones]
+    seconds = time.perf_counter() - start
+    same = np.concatenate([as_ids(row) for row in alone])[:, 0] == ranked[:count, 0]
+    measured = {
+        **trained,
+        "settings": runner.settings,
+        "threads": runner.threads,
+        "documents": n,
+        "passes": len(times),
+        "batch_per_s": n / statistics.median(times),
+        "singles": count,
+        "single_per_s": count / seconds,
+        "singles_as_in_batch": float(same.mean()),
+        "peak_bytes": max(peak_bytes(), trained["train_peak_bytes"]),
+        "model_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: version(name) for name in ("numpy", "scipy", *runner.packages)},
+        },
+    }
+    return measured, ranked
+
+
+def as_ids(found: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
+    """Rankings as `(n, TOP)` ids, -1 where there are no more."""
+    ids = np.full((len(found), TOP), -1, dtype=np.int64)
+    for row, labels in enumerate(found):
+        ids[row, : min(len(labels), TOP)] = labels[:TOP]
+    return ids
+
+
+def unit_rows(X: sp.csr_matrix) -> sp.csr_matrix:
+    """Rows scaled to length 1; empty rows stay so."""
+    X = sp.csr_matrix(X, dtype=np.float32, copy=True)
+    norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
+    X.data /= np.repeat(norms, np.diff(X.indptr))
+    return X
+
+
+def peak_bytes() -> int:
+    """The most memory that this process has held."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        # Not ru_maxrss: it starts with the size of the process that started this one.
+        line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
+        return int(line.split()[1]) * 1024
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1 if sys.platform == "darwin" else 1024)

@@ -1,0 +1,134 @@
+"""The scores of a spectral codebook's labels, in the order in which they are cheapest to compute.
+
+All scores of a prediction are a Fourier series at the slots n = 0…M−1. With M = Q · P and n = n₂ + Q n₁,
+
+    Σ_j c_j e^{2πi f_j n / M}  =  Σ_j (c_j e^{2πi f_j n₂ / M}) e^{2πi (f_j mod P) n₁ / P}:
+
+for each n₂ a transform of length P whose few coefficients are turned by n₂, instead of one of length M. Only
+d of M/2 coefficients are there, so turning them is nearly free, and short transforms stay in the cache.
+"""
+
+from __future__ import annotations
+
+import math
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from circlet.codebook import SpectralCodebook
+
+__all__ = ["Series", "series_of"]
+
+#: The longest transform that is not split, if its length has divisors, and the shortest that one is split into.
+LONGEST, SHORTEST = 1 << 14, 1 << 10
+#: Labels whose places are found at a time: so few that torch's threads do not wait for each other at every step.
+BLOCK = 1 << 15
+
+_made: WeakKeyDictionary[SpectralCodebook, Series] = WeakKeyDictionary()
+
+
+def series_of(book: SpectralCodebook, device: torch.device) -> Series:
+    """The series of a codebook on a device, kept as long as the codebook is there and has as many labels."""
+    series = _made.get(book)
+    if series is None or series.n_labels != book.n_labels or series.device != device:
+        series = _made[book] = Series(book, device)
+    return series
+
+
+class Series:
+    """Evaluates predictions at all slots.
+
+    Parameters
+    ----------
+    book : SpectralCodebook
+    device : torch.device
+
+    Attributes
+    ----------
+    labels : Tensor of shape (M,), int32
+        The label at each place of the result; `n_labels` where there is none.
+    """
+
+    def __init__(self, book: SpectralCodebook, device: torch.device) -> None:
+        self.device, self.n_labels, self.dim = device, book.n_labels, book.dim
+        self.length, self.parts = book.length, _parts(book.length)
+        self.part = self.length // self.parts
+        self._arrange(book.frequencies.to(device))
+        self.labels = torch.full((self.length,), self.n_labels, dtype=torch.int32, device=device)
+        for ids in torch.split(torch.arange(self.n_labels, device=device), BLOCK):
+            slots = book.slots(ids)
+            self.labels[slots % self.parts * self.part + slots // self.parts] = ids.int()
+        self._bias: Tensor | None = None
+        self._offsets: Tensor | None = None
+
+    def _arrange(self, frequencies: Tensor) -> None:
+        residue = frequencies % self.part
+        # Values are real, so a coefficient above P/2 goes to its mirror image as its conjugate, and one that is
+        # its own mirror image meets its conjugate there.
+        mirrored = 2 * residue > self.part
+        place = torch.where(mirrored, self.part - residue, residue)
+        by_place = place.argsort(stable=True)
+        ordered = place[by_place]
+        # How many dimensions before share its place: with them in layers, no two of a layer meet.
+        layer = torch.arange(self.dim, device=place.device) - torch.searchsorted(ordered, ordered)
+        by_layer = layer.argsort(stable=True)
+        self._order = by_place[by_layer]
+        self._sizes = torch.bincount(layer).tolist()
+        self._places = torch.split(place[self._order], self._sizes)
+        self._sign = torch.where(mirrored, 1.0, -1.0)[self._order]
+        turns = torch.arange(self.parts, device=place.device)[:, None] * frequencies[self._order] % self.length
+        angles = turns.double() * (2 * math.pi / self.length) * -self._sign
+        own_image = (2 * residue % self.part == 0)[self._order]
+        self._turns = torch.polar(1.0 + own_image.double().expand_as(angles), angles).to(torch.complex64)
+
+    def offsets(self, bias: Tensor | None) -> Tensor:
+        """What is added to each place, `(M,)`: the bias of its label, −∞ where there is none."""
+        # Comparing is a fraction of gathering, and sees what a version counter does not, as a recorded step.
+        known = self._offsets is not None and (
+            self._bias is None if bias is None else self._bias is not None and torch.equal(self._bias, bias)
+        )
+        if not known:
+            self._bias = None if bias is None else bias.clone()
+            self._offsets = self._spread(torch.zeros(self.n_labels, device=self.device) if bias is None else bias)
+        assert self._offsets is not None
+        return self._offsets
+
+    def _spread(self, values: Tensor) -> Tensor:
+        return torch.cat([values, values.new_full((1,), -math.inf)]).index_select(0, self.labels)
+
+    def room(self, rows: int) -> Tensor:
+        """Room for the coefficients of so many predictions, to be used again for the next ones."""
+        return torch.zeros(rows, self.parts, self.part // 2 + 1, dtype=torch.complex64, device=self.device)
+
+    def __call__(self, phasors: Tensor, room: Tensor) -> Tensor:
+        """Similarities at all places, `(batch, M)`, of packed predictions `(batch, 2 dim)`."""
+        # cos(θ − φ) = Re(e^{−iθ} e^{iφ}), and a real transform adds each coefficient's conjugate: hence the half.
+        cos, sin = (phasors / (2 * self.dim)).chunk(2, dim=1)
+        coefficients = torch.complex(cos[:, self._order], sin[:, self._order] * self._sign)
+        turned = torch.split(coefficients[:, None, :] * self._turns, self._sizes, dim=2)
+        spectrum = room[: len(phasors)]
+        # The first layer has all places that any has: nothing of the predictions before is left.
+        spectrum[:, :, self._places[0]] = turned[0]
+        for places, values in zip(self._places[1:], turned[1:], strict=True):
+            spectrum[:, :, places] += values
+        spectrum[:, :, [0, -1]] = spectrum[:, :, [0, -1]].real.to(spectrum.dtype)
+        return _real_series(spectrum, self.part).view(len(phasors), self.length)
+
+
+def _real_series(spectrum: Tensor, n: int) -> Tensor:
+    if spectrum.device.type != "cpu":
+        series: Tensor = torch.fft.irfft(spectrum, n=n, norm="forward")
+        return series
+    # As fast as torch's, and a row's result does not depend on the rows beside it: torch's of a lone one does.
+    from scipy.fft import irfft
+
+    return torch.from_numpy(irfft(spectrum.numpy(), n=n, norm="forward", workers=torch.get_num_threads()))
+
+
+def _parts(length: int) -> int:
+    """Q: so many transforms, of even length, instead of one."""
+    half, most = length // 2, length // SHORTEST
+    small = [q for q in range(1, math.isqrt(half) + 1) if half % q == 0]
+    divisors = [q for q in (*small, *(half // q for q in reversed(small))) if q <= max(most, 1)]
+    return next((q for q in divisors if length // q <= LONGEST), divisors[-1])

@@ -1,0 +1,147 @@
+"""How should a network put out angles? The paper's comparison of CHRR with CHRR-Half, CHRR-sin and CHRR-tanh.
+
+CHRR predicts a pair for each angle and divides it by its norm, which takes 2 d outputs. CHRR-Half computes each
+half of them from half of the last hidden layer, with as many weights as HRR. CHRR-sin and CHRR-tanh have d
+outputs and squeeze them into an angle, π sin x or π tanh x. The setting is that of the paper's section 4, with
+d = 800 and h = 768. Beside them stands `chrr-amplitude`, this library's default: pairs divided by their joint
+norm.
+
+What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs this one shares. The
+paper's figure is of Wiki10-31K; ours of Delicious, EURLex-4K and wordnet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from circlet.experiments import Claim
+from circlet.experiments.cells import Result
+from circlet.experiments.learning import Recipe, Runs, Settings, TrainingCell, millions, runs, title_of, verdict
+from circlet.experiments.table import CHRR
+from circlet.report import Cell, Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
+
+TITLE = "How a network should put out angles: variants of CHRR"
+DATASETS = ("delicious", "eurlex-4k", "wordnet")
+METRICS = ("P@1", "P@5", "P@10", "P@20")
+TITLES = {
+    "chrr-half": "CHRR-Half",
+    "chrr-sin": "CHRR-sin",
+    "chrr-tanh": "CHRR-tanh",
+    "chrr-amplitude": "CHRR, amplitudes (ours)",
+}
+VARIANTS = {
+    "chrr": CHRR,
+    **{head: Recipe(title, "paper", {**CHRR.given, "head": head}) for head, title in TITLES.items()},
+}
+#: Points of P@k within which two models count as equal, and beyond which one is clearly worse.
+EQUAL, WORSE = 1.0, 2.0
+
+
+def cells(settings: Settings) -> list[TrainingCell]:
+    """Every variant on every dataset."""
+    return [
+        cell for dataset in DATASETS for recipe in VARIANTS.values() for cell in recipe.cells(dataset, settings)
+    ]
+
+
+def _measured(result: Result, dataset: str) -> dict[str, Runs]:
+    settings = Settings(**result["settings"])
+    found = {head: runs(result, recipe.cells(dataset, settings)) for head, recipe in VARIANTS.items()}
+    return {head: these for head, these in found.items() if these is not None}
+
+
+def tables(result: Result) -> list[Table]:
+    """P@k and parameters for each dataset, a row for each variant."""
+    made = []
+    for dataset in DATASETS:
+        measured = _measured(result, dataset)
+        rows: list[tuple[Cell, ...]] = [
+            (
+                VARIANTS[head].title,
+                millions(these.cells[0]["parameters"]["head"]),
+                millions(these.parameters),
+                *(these.show(metric) for metric in METRICS),
+            )
+            for head, these in measured.items()
+        ]
+        note = f"Mean ± standard deviation of {result['settings']['seeds']} seeds."
+        if not rows:
+            note = "Not measured: the dataset was not here."
+        columns = ("", "Last layer", "Parameters", *METRICS)
+        made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings(**result["settings"]).note))
+    return made
+
+
+def claims(result: Result) -> list[Claim]:
+    """Judge what the paper says of its variants."""
+    found = {dataset: _measured(result, dataset) for dataset in DATASETS}
+    found = {dataset: these for dataset, these in found.items() if set(these) == set(VARIANTS)}
+    if not found:
+        return []
+    gaps = {
+        head: {d: {m: these[head].mean(m) - these["chrr"].mean(m) for m in METRICS} for d, these in found.items()}
+        for head in TITLES
+    }
+
+    def judged(text: str, heads: tuple[str, ...], holds: Callable[[float], bool]) -> Claim:
+        every = [holds(gap) for head in heads for by_metric in gaps[head].values() for gap in by_metric.values()]
+        evidence = "; ".join(
+            f"{TITLES[head]} on {title_of(d)} P@1 {by_metric['P@1']:+.1f}, P@20 {by_metric['P@20']:+.1f}"
+            for head in heads
+            for d, by_metric in gaps[head].items()
+        )
+        count = f"in {sum(every)} of {len(every)} comparisons of P@1, P@5, P@10 and P@20"
+        return Claim(text, verdict(sum(every), len(every)), f"{count}; {evidence}")
+
+    return [
+        judged(
+            f"CHRR-Half is as good as CHRR (within {EQUAL:.0f} point)",
+            ("chrr-half",),
+            lambda gap: abs(gap) <= EQUAL,
+        ),
+        judged(
+            f"CHRR-sin and CHRR-tanh are clearly worse (by {WORSE:.0f} points or more)",
+            ("chrr-sin", "chrr-tanh"),
+            lambda gap: gap <= -WORSE,
+        ),
+        judged("(not in the paper) Amplitudes are better than CHRR", ("chrr-amplitude",), lambda gap: gap > 0),
+    ]
+
+
+COLOURS = {
+    "chrr": "#0072B2",
+    "chrr-half": "#56B4E9",
+    "chrr-sin": "#E69F00",
+    "chrr-tanh": "#D55E00",
+    "chrr-amplitude": "#009E73",
+}
+
+
+def draw(result: Result) -> Figure:
+    """Draw a panel of bars for each dataset."""
+    from matplotlib.figure import Figure  # an extra
+
+    measured = {dataset: these for dataset in DATASETS if (these := _measured(result, dataset))}
+    figure = Figure(figsize=(4.6 * max(len(measured), 1), 3.6), layout="constrained")
+    axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
+    for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
+        width = 0.8 / len(VARIANTS)
+        for place, (head, variant) in enumerate(these.items()):
+            at = [position + width * (place - (len(VARIANTS) - 1) / 2) for position in range(len(METRICS))]
+            heights = [variant.mean(metric) for metric in METRICS]
+            errors = [variant.sd(metric) or 0.0 for metric in METRICS]
+            axis.bar(at, heights, width, yerr=errors, color=COLOURS[head], label=VARIANTS[head].title, capsize=2)
+        axis.set_title(title_of(dataset))
+        axis.set_xticks(range(len(METRICS)), METRICS)
+        axis.spines[["top", "right"]].set_visible(False)
+    if measured:
+        axes[0].set_ylabel("%")
+        handles, labels = axes[0].get_legend_handles_labels()
+        figure.legend(handles, labels, loc="outside lower center", ncols=len(VARIANTS), frameon=False)
+    return figure
