@@ -281,7 +281,6 @@ class TestClaims:
     def test_all_hold(self):
         made = codebooks.claims(result(trained(), held(), timed()))
         assert [claim.holds for claim in made] == ["yes"] * 6
-        assert all(claim.text.startswith("(ours) ") for claim in made)
         spectral, order, four, two, tagging, time = (claim.evidence for claim in made)
         assert "91.0 against 81.0 (d = 128, k = 10)" in spectral
         assert "-50.0 points on average" in order

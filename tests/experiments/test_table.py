@@ -145,6 +145,6 @@ def test_page_and_picture_repeat(tmp_path):
     for end in (".md", ".png"):
         assert (tmp_path / f"a{end}").read_bytes() == (tmp_path / f"b{end}").read_bytes()
     figure = table.draw(whole)
-    assert [axis.get_title() for axis in figure.axes] == ["Delicious", "EURLex-4K", "WordNet", ""]
+    assert [axis.get_title() for axis in figure.axes] == ["Delicious", "EURLex-4K", "WordNet"]
     labels = figure.legends[0].get_texts()
     assert {text.get_text() for text in labels} >= {FC, HRR, CHRR, "FC, published", "CHRR, published"}

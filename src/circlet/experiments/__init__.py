@@ -118,9 +118,9 @@ def render(name: str, result: Result, stem: Path) -> None:
 
 
 def markdown(experiment: Experiment, result: Result) -> str:
-    """Render a result as a Markdown page: tables, then the paper's claims, each judged."""
+    """Render a result as a Markdown page: tables, then claims, each judged."""
     verdicts = Table(
-        "The paper's claims in these numbers",
+        "Claims, judged by these numbers",
         ("Claim", "Holds?", "What we measured"),
         [(claim.text, claim.holds, claim.evidence) for claim in experiment.claims(result)],
     )

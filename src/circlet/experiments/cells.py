@@ -296,4 +296,5 @@ def _machine(cell: Result) -> str:
     machine = cell["provenance"]["machine"]
     if str(cell.get("device", "cpu")).startswith("cuda"):
         return str(machine["gpu"])
-    return f"{machine['processor']} ({machine['threads']} threads)"
+    threads = "1 thread" if machine["threads"] == 1 else f"{machine['threads']} threads"
+    return f"{machine['processor']} ({threads})"

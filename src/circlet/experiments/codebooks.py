@@ -248,7 +248,7 @@ def claims(result: Result) -> list[Claim]:
         ahead = [gap >= 0 for _, gap in pairs]
         made.append(
             Claim(
-                "(ours) Models with spectral codes tag at least as well as with independent ones",
+                "Models with spectral codes tag at least as well as with independent ones",
                 _judged(ahead),
                 f"points ahead, at the default M: {_listed(pairs)}",
             )
@@ -261,7 +261,7 @@ def _judge_spectral(held: Capacity) -> Claim:
     near = list(held.pairs("spectral", "independent", ["random ids"]))
     far = list(held.pairs("spectral-16d", "independent", ["random ids"]))
     return Claim(
-        "(ours) Spectral codes hold more labels than independent ones when M is near N (random sets)",
+        "Spectral codes hold more labels than independent ones when M is near N (random sets)",
         _judged([ours > theirs for *_, ours, theirs in near]),
         f"{_between(near)}; with M = 16 d the gap is {_mean_gap(far):+.1f} points on average instead of "
         f"{_mean_gap(near):+.1f}",
@@ -273,7 +273,7 @@ def _judge_order(held: Capacity) -> Claim:
     random = list(held.pairs("in-order", "spectral", ["random ids"]))
     gaps = [ours - theirs for *_, ours, theirs in pairs]
     return Claim(
-        "(ours) Without permuted slots neighbouring labels collapse",
+        "Without permuted slots neighbouring labels collapse",
         # Ten points, where random sets make a difference of less than one.
         _judged([gap < -10 for gap in gaps]),
         f"slots in order against permuted ones, on consecutive ids and every 7th: {_mean_gap(pairs):+.1f} points "
@@ -301,14 +301,14 @@ def _judge_phases(held: Capacity, measured: dict[str, dict[str, Runs]]) -> list[
         if every:
             rule = "at most one point behind" if book == "four-phase" else "behind"
             evidence.insert(0, f"{rule} in {sum(every)} of {len(every)} comparisons")
-            made.append(Claim(f"(ours) {text}", _judged(every), "; ".join(evidence)))
+            made.append(Claim(f"{text}", _judged(every), "; ".join(evidence)))
     return made
 
 
 def _judge_time(cell: Result) -> Claim:
     both = {n: (m["spectral"], m["table"]) for n, m in cell["sizes"].items() if "table" in m}
     return Claim(
-        "(ours) One FFT scores all labels faster than a table of codes, and keeps less",
+        "One FFT scores all labels faster than a table of codes, and keeps less",
         _judged([fft["milliseconds"] < table["milliseconds"] for fft, table in both.values()]),
         "; ".join(
             f"L = {int(n):,}: {table['milliseconds'] / fft['milliseconds']:.3g} times as fast with "

@@ -46,6 +46,7 @@ from circlet.experiments.learning import (
     title_of,
     verdict,
 )
+from circlet.experiments.published import COMPRESSION, CORRECTED, PUBLISHED_METRICS, published
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:
@@ -86,48 +87,6 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
 #: The Repository's random splits, of the one set that has them here.
 SPLIT_SET, SPLITS = "delicious", range(1, 11)
 
-PUBLISHED_METRICS = ("P@1", "P@5", "PSP@1", "PSP@5")
-PUBLISHED: dict[str, dict[str, tuple[float, float, float, float]]] = {
-    "delicious": {
-        "FastXML": (69.6, 59.3, 32.3, 35.4),
-        "PfastreXML": (67.1, 58.6, 34.6, 35.9),
-        "FC": (70.8, 59.2, 34.1, 36.1),
-        "CHRR": (71.2, 59.3, 34.3, 35.9),
-    },
-    "eurlex-4k": {
-        "FastXML": (76.4, 52.0, 33.2, 42.0),
-        "PfastreXML": (71.4, 50.4, 26.6, 39.0),
-        "XML-CNN": (75.3, 49.2, 32.4, 39.5),
-        "FC": (77.4, 47.9, 33.6, 37.3),
-        "FC + XLNet": (73.3, 48.8, 33.0, 40.0),
-        "CHRR": (75.2, 47.8, 28.7, 34.9),
-        "CHRR + XLNet": (77.0, 50.0, 29.8, 37.6),
-    },
-    "wiki10-31k": {
-        "FastXML": (83.0, 57.8, 9.8, 10.5),
-        "PfastreXML": (83.6, 59.1, 19.0, 18.4),
-        "XML-CNN": (81.4, 56.1, 9.4, 10.2),
-        "FC": (80.5, 46.4, 10.5, 8.9),
-        "FC + XLNet": (84.0, 58.9, 10.9, 11.5),
-        "CHRR": (82.2, 58.8, 10.2, 10.9),
-        "CHRR + XLNet": (86.8, 65.1, 11.9, 13.0),
-    },
-    "delicious-200k": {
-        "FastXML": (43.1, 36.2, 6.5, 8.3),
-        "PfastreXML": (41.7, 35.6, 3.2, 4.4),
-        "FC": (35.1, 32.1, 5.3, 7.4),
-        "CHRR": (43.2, 37.1, 6.6, 8.5),
-    },
-}
-#: What the Repository's table had in 2020 for two methods that the paper prints under the wrong names.
-CORRECTED: dict[str, dict[str, dict[str, float]]] = {
-    "eurlex-4k": {
-        "FastXML": {"P@1": 71.4, "P@3": 59.9, "P@5": 50.4},
-        "PfastreXML": {"P@1": 75.5, "P@3": 62.7, "P@5": 52.5, "PSP@1": 43.9, "PSP@3": 45.7, "PSP@5": 47.0},
-    }
-}
-#: The paper's percentages: of the model's size, of the output's dimensions.
-COMPRESSION = {"delicious": (59, 19), "eurlex-4k": (61, 99), "wiki10-31k": (62, 99), "delicious-200k": (61, 80)}
 #: Rows of the tables in their order: a name stands for published numbers, a recipe for ours.
 ROWS: tuple[str | Recipe, ...] = (
     "FastXML", "PfastreXML", "XML-CNN", "FC", FC, FC_1024, FC_768, "FC + XLNet",
@@ -168,12 +127,6 @@ def _measured(result: Result, dataset: str) -> dict[str, Runs]:
     """Runs of each recipe that has any, by its title."""
     found = {recipe.title: _runs(result, dataset, recipe) for recipe in RECIPES[dataset]}
     return {title: these for title, these in found.items() if these is not None}
-
-
-def published(dataset: str, name: str) -> dict[str, float]:
-    """A method's published numbers by metric; empty if the paper has none."""
-    values = PUBLISHED.get(dataset, {}).get(name)
-    return dict(zip(PUBLISHED_METRICS, values, strict=True)) if values else {}
 
 
 def tables(result: Result) -> list[Table]:
@@ -382,56 +335,48 @@ def _judge_fc(measured: dict[str, dict[str, Runs]]) -> Claim:
 
 
 def draw(result: Result) -> Figure:
-    """Draw P@k over k for each dataset that was measured, with the published numbers as open markers."""
+    """Draw by how many points of P@k each model is ahead of FC, a panel for each dataset that was measured."""
     from matplotlib.figure import Figure  # an extra
 
-    measured = {dataset: these for dataset in RECIPES if (these := _measured(result, dataset))}
-    columns = min(len(measured), 2) or 1
-    rows = -(-len(measured) // columns) or 1
-    figure = Figure(figsize=(5.4 * columns, 3.7 * rows), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel()
+    measured = {dataset: these for dataset in RECIPES if FC.title in (these := _measured(result, dataset))}
+    figure = Figure(figsize=(4.6 * max(len(measured), 1), 4.0), layout="constrained")
+    axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
     for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
         _draw_panel(axis, dataset, these)
-    for axis in axes[len(measured) :]:
-        axis.set_axis_off()
-    for axis in axes[::columns]:
-        axis.set_ylabel("P@k, %")
+    axes[0].set_ylabel(f"points of P@k ahead of {FC.title}")
     if measured:
         handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda both: len(both[0]))
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     return figure
 
 
 #: Okabe and Ito's colours, which colour-blind people can tell apart, and a marker each.
 STYLES = {
-    FC.title: ("#000000", "s", "FC"),
-    HRR.title: ("#E69F00", "^", None),
-    CHRR.title: ("#0072B2", "o", "CHRR"),
-    CIRCLET.title: ("#009E73", "D", None),
+    HRR.title: ("#E69F00", "^"),
+    CHRR.title: ("#0072B2", "o"),
+    CIRCLET.title: ("#009E73", "D"),
+    ACCURATE.title: ("#CC79A7", "v"),
 }
+#: Published rows, as open markers.
+PUBLISHED_STYLES = {"FC": ("#000000", "s"), "CHRR": ("#0072B2", "o")}
 
 
 def _draw_panel(axis: Axes, dataset: str, measured: dict[str, Runs]) -> None:
-    for place, (title, (colour, marker, name)) in enumerate(STYLES.items()):
+    full = {k: measured[FC.title].mean(f"P@{k}") for k in DEPTHS}
+    axis.axhline(0, color="#000000", lw=1.2, ls="--", label=FC.title)
+    for place, (title, (colour, marker)) in enumerate(STYLES.items()):
+        if title not in measured:
+            continue
         # Side by side, so that error bars of near numbers can be told apart.
-        at = [position + 0.07 * (place - 1.5) for position in range(len(DEPTHS))]
-        if title in measured:
-            means = [measured[title].mean(f"P@{k}") for k in DEPTHS]
-            bars = [measured[title].sd(f"P@{k}") or 0.0 for k in DEPTHS]
-            axis.errorbar(
-                at,
-                means,
-                bars,
-                color=colour,
-                marker=marker,
-                ms=5,
-                lw=1.6,
-                elinewidth=1.2,
-                capsize=2.5,
-                label=title,
-            )
-        known = published(dataset, name) if name else {}
-        points = [(x, known[f"P@{k}"]) for x, k in zip(at, DEPTHS, strict=True) if f"P@{k}" in known]
+        at = [position + 0.08 * (place - 1.5) for position in range(len(DEPTHS))]
+        ahead = [measured[title].mean(f"P@{k}") - full[k] for k in DEPTHS]
+        bars = [measured[title].sd(f"P@{k}") or 0.0 for k in DEPTHS]
+        axis.errorbar(
+            at, ahead, bars, color=colour, marker=marker, ms=5, lw=1.6, elinewidth=1.2, capsize=2.5, label=title
+        )
+    for name, (colour, marker) in PUBLISHED_STYLES.items():
+        known = published(dataset, name)
+        points = [(x, known[f"P@{k}"] - full[k]) for x, k in enumerate(DEPTHS) if f"P@{k}" in known]
         if points:
             axis.plot(
                 *zip(*points, strict=True), ls="none", marker=marker, ms=9, mfc="none", mec=colour, mew=1.4,
@@ -440,6 +385,5 @@ def _draw_panel(axis: Axes, dataset: str, measured: dict[str, Runs]) -> None:
     axis.set_title(title_of(dataset))
     axis.set_xticks(range(len(DEPTHS)), [str(k) for k in DEPTHS])
     axis.set_xlabel("k")
-    axis.set_ylim(bottom=0)
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
