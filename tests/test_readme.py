@@ -50,7 +50,10 @@ def test_quick_start_runs(script, tmp_path):
     assert "P " in finished.stdout  # each ends with an evaluation
 
 
-@pytest.mark.parametrize("page", ["README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md"])
+@pytest.mark.parametrize(
+    "page",
+    ["README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md", "docs/reproduction.md"],
+)
 def test_links_lead_somewhere(page):
     path = ROOT / page
     for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
@@ -85,3 +88,13 @@ def test_accuracies_are_the_committed_ones():
     page = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
     for side in sides.values():
         assert "/".join(f"{100 * side[f'P@{k}']:.1f}" for k in (1, 3, 5)) in page
+
+
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
+def test_rows_of_results_are_those_of_their_pages(page):
+    """A row with a deviation is copied from a result's page, letter for letter."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "experiments/results").glob("*.md"))
+    rows = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "±" in line]
+    assert len(rows) >= 5
+    for row in rows:
+        assert row in pages, row

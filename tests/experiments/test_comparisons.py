@@ -86,15 +86,17 @@ class TestAblation:
         "chrr-sin": 45,
         "chrr-tanh": 44,
         "chrr-amplitude": 52,
+        "all-labels": 53,
     }
 
     def score(self, cell: TrainingCell, metric: str) -> float:
-        return self.POINTS[cell.settings()["head"]]
+        settings = cell.settings()
+        return self.POINTS["all-labels" if settings["loss"] == "bce" else settings["head"]]
 
     def test_claims(self, monkeypatch):
-        assert list(verdicts(ablation, made_up(ablation, self.score)).values()) == ["yes"] * 3
+        assert list(verdicts(ablation, made_up(ablation, self.score)).values()) == ["yes"] * 4
         monkeypatch.setattr(self, "POINTS", dict.fromkeys(self.POINTS, 50.0) | {"chrr-half": 40}, raising=False)
-        assert list(verdicts(ablation, made_up(ablation, self.score)).values()) == ["no"] * 3
+        assert list(verdicts(ablation, made_up(ablation, self.score)).values()) == ["no"] * 4
 
     def test_rows_have_the_parameters(self):
         table = ablation.tables(made_up(ablation, self.score))[0]

@@ -71,7 +71,7 @@ def test_rows_are_published_and_measured_side_by_side():
 def test_fewer_seeds_than_planned_are_told():
     partial = result({CHRR: 70})
     partial["cells"] = partial["cells"][:2]
-    assert f"Fewer so far: {CHRR} 2." in table.tables(partial)[0].note
+    assert f"Fewer so far: {CHRR} 2." in table.tables(partial)[1].note
 
 
 def test_the_correction_has_rows_of_its_own():

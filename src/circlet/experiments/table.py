@@ -130,7 +130,7 @@ def _measured(result: Result, dataset: str) -> dict[str, Runs]:
 
 
 def tables(result: Result) -> list[Table]:
-    """P@k and PSP@k for each dataset, published rows beside ours; compression; Delicious's ten splits."""
+    """A summary; P@k and PSP@k for each dataset, published rows beside ours; compression; ten splits."""
     made = []
     for dataset in RECIPES:
         for metric, long in (("P", "precision"), ("PSP", "propensity-scored precision")):
@@ -140,7 +140,36 @@ def tables(result: Result) -> list[Table]:
                 made.append(Table(f"{title_of(dataset)}: {long}, %", columns, rows, note))
     splits = runs(result, _split_cells(Settings(**result["settings"])))
     otherwise = [table for dataset in OTHERWISE_SETS if (table := _other_ways(result, dataset)).rows]
-    return [*made, *otherwise, _compression(result), *([_splits(result, splits)] if splits else [])]
+    return [
+        _summary(result),
+        *made,
+        *otherwise,
+        _compression(result),
+        *([_splits(result, splits)] if splits else []),
+    ]
+
+
+#: The published row that a model of ours is set beside.
+COUNTERPARTS = {FC.title: "FC", CHRR.title: "CHRR"}
+
+
+def _summary(result: Result) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for dataset in RECIPES:
+        for recipe in (FC, HRR, CHRR, CIRCLET, ACCURATE):
+            if these := _measured(result, dataset).get(recipe.title):
+                known = published(dataset, COUNTERPARTS.get(recipe.title, ""))
+                numbers = (
+                    f"{these.show(m)} ({known[m]:.1f})" if m in known else these.show(m) for m in PUBLISHED_METRICS
+                )
+                rows.append((title_of(dataset), recipe.title, millions(these.parameters), *numbers))
+    seeds = result["settings"]["seeds"]
+    return Table(
+        "In short: ours, and in parentheses what the paper has, %",
+        ("", "Model", "Parameters", *PUBLISHED_METRICS),
+        rows,
+        note=f"Mean ± standard deviation of {seeds} seeds.{Settings(**result['settings']).note}",
+    )
 
 
 def _rows(result: Result, dataset: str, metric: str) -> list[tuple[Cell, ...]]:
