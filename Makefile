@@ -53,9 +53,9 @@ bench: $(VENV)/.bench  ## speed and memory against others (ten minutes; keep the
 bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (forty minutes; keep the machine idle)
 	@$(BIN)/python benchmarks/peers.py --work $(VENV)/peers $(if $(DATA),--data $(DATA))
 
-reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results
-	@$(BIN)/circlet reproduce capacity --out experiments/results
-	@$(BIN)/circlet reproduce stability --out experiments/results
+reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results (hours without a GPU)
+	@for name in capacity stability table dimension ablation codebooks features; do \
+		$(BIN)/circlet reproduce $$name --out experiments/results || exit; done
 
 clean:  ## remove the virtual environment and every cache
 	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
-from scipy.special import expit
 from torch import nn
 
 from circlet import __version__, checkpoint, files, storage
@@ -147,7 +146,8 @@ class Model:
     def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Calibrated probabilities of scores."""
         slope, intercept = self.calibration
-        return np.asarray(expit(slope * np.asarray(scores, dtype=np.float64) + intercept), dtype=np.float32)
+        logits = torch.from_numpy(slope * np.asarray(scores, dtype=np.float64) + intercept)
+        return torch.sigmoid(logits).float().numpy()
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.storage.STORES` says."""

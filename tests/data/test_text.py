@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import math
+import subprocess
+import sys
 import warnings
 from pathlib import Path
 
@@ -437,3 +439,48 @@ def test_state_survives_any_term(tmp_path):
 
 def test_word_pattern_is_built_once():
     assert word_pattern() is word_pattern()
+
+
+@given(
+    texts=st.lists(st.text(alphabet="ab c\n\té漢か́😀1_-", max_size=25), min_size=1, max_size=6),
+    more=st.lists(st.text(alphabet="abc d\n é漢か́😀1", max_size=25), max_size=4),
+    word=st.sampled_from([None, (1, 1), (1, 3), (2, 2)]),
+    char=st.sampled_from([None, (1, 2), (2, 4), (5, 5)]),
+    sublinear=st.booleans(),
+)
+@settings(deadline=None, max_examples=150)
+def test_rows_are_scikit_learns(texts, more, word, char, sublinear):
+    """To the last digit but for rounding, whatever the texts; ours without importing it."""
+    if word is None and char is None:
+        return
+    ours = TextVectorizer(word_ngrams=word, char_ngrams=char, sublinear_tf=sublinear)
+    try:
+        ours.fit(texts)
+    except DataError:
+        return
+    blocks = []
+    for ngrams, arguments in ((word, {"token_pattern": word_pattern()}), (char, {"analyzer": "char_wb"})):
+        if ngrams is None:
+            continue
+        theirs = TfidfVectorizer(
+            **arguments, ngram_range=ngrams, preprocessor=ours._prepare, sublinear_tf=sublinear
+        )
+        try:
+            blocks.append(theirs.fit(texts).transform(texts + more).toarray())
+        except ValueError:  # no terms of that kind
+            continue
+    expected = np.hstack(blocks)
+    norms = np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = expected / np.where(norms > 0, norms, 1)
+    np.testing.assert_allclose(ours.transform(texts + more).toarray(), expected, atol=1e-6)
+
+
+def test_tagging_does_not_import_scikit_learn(tmp_path):
+    """Which takes longer than everything else that tagging a text does."""
+    TextVectorizer(char_ngrams=(2, 3)).fit(["a red fox", "the car"]).save(tmp_path)
+    code = (
+        "import sys; from circlet.data.text import load_vectorizer; "
+        f"rows = load_vectorizer({str(tmp_path)!r}).transform(['the fox', 'nothing known', '']); "
+        "assert rows.shape[0] == 3; assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from circlet._mapped import is_mapped
 from circlet.data import matrices, texts, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
 from circlet.data.lines import bad, iter_text, peek, shown
@@ -21,9 +22,10 @@ from circlet.errors import DataError, ParameterError
 logger = logging.getLogger(__name__)
 
 ACCEPTED = (
-    "a dataset's name; a folder with X.trn.npz and Y.trn.npz, with trn_X_Xf.txt and trn_X_Y.txt, with "
-    "train.* and test.* files, or with a data file and its *_trSplit.txt and *_tstSplit.txt; or one file: "
-    "the Extreme Classification Repository's text, svmlight, JSONL, CSV, TSV, fastText or Annif TSV"
+    "a dataset's name; a folder with X.trn.npz and Y.trn.npz (or folders X.trn and Y.trn with their arrays, read "
+    "from the disk as needed), with trn_X_Xf.txt and trn_X_Y.txt, with train.* and test.* files, "
+    "or with a data file and its *_trSplit.txt and *_tstSplit.txt; or one file: the Extreme "
+    "Classification Repository's text, svmlight, JSONL, CSV, TSV, fastText or Annif TSV"
 )
 IN_WORDS = {
     "xmc": "Extreme Classification Repository text",
@@ -198,7 +200,7 @@ def _widened(M: Any, width: int) -> sp.csr_matrix:
 
 def _read_folder(folder: Path, columns: texts.Columns, split: int) -> _Found:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    if any(re.fullmatch(r"[XY]\.(trn|tst)\.np[yz]", name) for name in names):
+    if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
         return _read_matrices(folder)
     if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
         return _read_newer(folder)
@@ -219,8 +221,9 @@ def _read_folder(folder: Path, columns: texts.Columns, split: int) -> _Found:
 
 def _read_matrices(folder: Path) -> _Found:
     train = matrices.read_split(folder, "trn")
-    has_test = matrices.feature_file(folder, "tst") or (folder / "Y.tst.npz").is_file()
-    test = matrices.read_split(folder, "tst") if has_test else None
+    test = matrices.read_split(folder, "tst") if matrices.has_part(folder, "tst") else None
+    if is_mapped(train.X):
+        return _Found("mapped matrices, sparse features", train, test)
     kind = "sparse" if sp.issparse(train.X) else "dense"
     return _Found(f"npz matrices, {kind} features", train, test)
 

@@ -2,6 +2,10 @@
 
 Labels are scipy sparse matrices; features are too, or dense: an `.npy` file, or an `.npz` with one array.
 Nothing a file claims about sizes is believed before the claims have been compared with the file's own size.
+
+What is larger than memory is read from maps: in place of `X.trn.npz` there is a folder `X.trn` with the arrays of
+the matrix, `data.npy indices.npy indptr.npy shape.npy`, and the same for `Y.trn` and the test rows. Such a matrix
+is a `csr_matrix` over files, of which training reads the rows of a batch.
 """
 
 from __future__ import annotations
@@ -21,6 +25,7 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
+from circlet._mapped import blocks, release
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.lines import bad, explained
 from circlet.errors import DataError
@@ -30,6 +35,7 @@ _FREE = 1 << 26  # bytes any file may unpack to
 _RATIO = 100  # times its size beyond that; real matrices pack some 2 to 10 times
 _HEADER = 1 << 14  # bytes; numpy refuses longer headers itself
 _SPARSE = {"data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"}
+_MAPPED = ("data", "indices", "indptr", "shape")
 _MAX_COLUMNS = 2**31 - 1
 # What zipfile and numpy.lib.format raise on damaged input.
 _DAMAGE = (
@@ -53,11 +59,12 @@ _DAMAGE = (
 
 def read_split(folder: Path, part: str) -> Split:
     """Read `X` and `Y` of one part, `trn` or `tst`."""
-    x, y = feature_file(folder, part), folder / f"Y.{part}.npz"
-    if x is None or not y.is_file():
-        missing = f"X.{part}.npz" if x is None else y.name
+    x, y = _mapped_folder(folder, "X", part) or feature_file(folder, part), label_file(folder, part)
+    if x is None or y is None:
+        missing = f"{'X' if x is None else 'Y'}.{part}.npz"
         raise bad(folder, None, f"no {missing}, a folder with half of its files", f"{missing} as well")
-    X, Y = read_features(x), read_labels(y)
+    X = read_mapped(x) if x.is_dir() else read_features(x)
+    Y = read_mapped(y, labels=True) if y.is_dir() else read_labels(y)
     if X.shape[0] != Y.shape[0]:
         rows = f"{X.shape[0]} rows in {x.name} and {Y.shape[0]} in {y.name}"
         raise bad(folder, None, rows, "the same number")
@@ -68,6 +75,23 @@ def feature_file(folder: Path, part: str) -> Path | None:
     """`X.trn.npz` or `X.trn.npy` (or of `tst`), whichever is there."""
     names = (folder / f"X.{part}.npz", folder / f"X.{part}.npy")
     return next((path for path in names if path.is_file()), None)
+
+
+def label_file(folder: Path, part: str) -> Path | None:
+    """`Y.trn.npz` or the folder `Y.trn` (or of `tst`), whichever is there."""
+    path = folder / f"Y.{part}.npz"
+    return _mapped_folder(folder, "Y", part) or (path if path.is_file() else None)
+
+
+def has_part(folder: Path, part: str) -> bool:
+    """Whether there is anything of a part, `trn` or `tst`."""
+    found = (_mapped_folder(folder, "X", part), feature_file(folder, part), label_file(folder, part))
+    return any(path is not None for path in found)
+
+
+def _mapped_folder(folder: Path, what: str, part: str) -> Path | None:
+    path = folder / f"{what}.{part}"
+    return path if path.is_dir() else None
 
 
 def read_features(path: Path) -> sp.csr_matrix | np.ndarray[Any, Any]:
@@ -81,6 +105,68 @@ def read_labels(path: Path) -> sp.csr_matrix:
     if not sp.issparse(Y):
         raise bad(path, None, "a dense array", "labels as a scipy sparse matrix")
     return as_labels(Y, str(path))
+
+
+def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
+    """A matrix over the files of a folder that `write_matrices` made; each is checked, a part at a time."""
+    arrays = {}
+    for name in _MAPPED:
+        file = path / f"{name}.npy"
+        with explained(file), _damage_named(file):
+            # A map of no bytes is an error, and a shape is no size to speak of.
+            small = name == "shape" or file.stat().st_size < 1024
+            arrays[name] = np.load(file, mmap_mode=None if small else "r", allow_pickle=False)
+    data, indices, indptr, shape = (arrays[name] for name in _MAPPED)
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
+        raise bad(path / "shape.npy", None, f"the shape {shape.tolist()}", "two whole numbers")
+    rows, columns = shape.tolist()
+    kind = _index_type(len(data), columns) if data.ndim == 1 else None
+    for name, wanted in (("data", np.dtype(np.float32)), ("indices", kind), ("indptr", kind)):
+        if arrays[name].ndim != 1 or arrays[name].dtype != wanted:
+            found = f"{arrays[name].ndim} dimensions of type {arrays[name].dtype}"
+            raise bad(path / f"{name}.npy", None, found, f"one dimension of type {wanted}")
+    if len(indptr) != rows + 1 or len(indices) != len(data):
+        parts = f"{len(indptr) - 1} row pointers, {len(indices)} indices and {len(data)} values"
+        raise bad(path, None, parts, f"{rows} pointers, and as many indices as values")
+    if indptr[0] != 0 or indptr[-1] != len(data):
+        raise bad(path, None, "row pointers out of order", f"pointers that rise from 0 to {len(data)}")
+    X = sp.csr_matrix((data, indices, indptr), shape=(rows, columns), copy=False)
+    _check_mapped(path, X, labels)
+    X.has_sorted_indices = X.has_canonical_format = True
+    return X
+
+
+def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
+    """What `as_features` and `as_labels` would check, in blocks, and refused where they would mend it."""
+    data, indices, indptr = X.data, X.indices, X.indptr
+    for block in blocks(len(indptr) - 1):
+        if (np.diff(indptr[block.start : block.stop + 1]) < 0).any():
+            raise bad(path, None, "row pointers out of order", f"pointers that rise from 0 to {len(data)}")
+    for block in blocks(len(data)):
+        part = indices[block]
+        if part.min() < 0 or part.max() >= X.shape[1]:
+            wrong = int(part[np.argmax((part < 0) | (part >= X.shape[1]))])
+            raise bad(path, None, f"index {wrong}", f"indices from 0 to {X.shape[1] - 1}")
+        values = data[block]
+        right = values == 1 if labels else np.isfinite(values) & (values != 0)
+        if not right.all():
+            at = block.start + int(np.argmin(right))
+            row = int(np.searchsorted(indptr, indptr.dtype.type(at), side="right"))
+            wanted = "1" if labels else "finite numbers other than 0"
+            raise bad(path, None, f"{data[at]} at row {row}, column {indices[at]}", wanted)
+        # With the entry before: where columns do not rise, a row must begin.
+        before = max(block.start - 1, 0)
+        falls = before + 1 + np.flatnonzero(np.diff(indices[before : block.stop]) <= 0)
+        starts = np.searchsorted(indptr, falls.astype(indptr.dtype))
+        if (inside := indptr[starts] != falls).any():
+            row, column = int(starts[inside][0]), int(indices[falls[inside][0]])
+            raise bad(path, None, f"column {column} of row {row} out of order", "columns that rise in a row")
+        release(X)
+
+
+def _index_type(n: int, columns: int) -> np.dtype[Any]:
+    # scipy would copy indices of another type, and all of them at once.
+    return np.dtype(np.int32 if max(n, columns) <= _MAX_COLUMNS else np.int64)
 
 
 def _read(path: Path) -> Any:
@@ -186,8 +272,11 @@ def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
     return (sp.csr_matrix if name == "csr" else sp.csc_matrix)((data, indices, indptr), shape=(rows, columns))
 
 
-def write_matrices(folder: Path | str, dataset: Dataset) -> None:
-    """Write `X.trn.npz Y.trn.npz`, and their `tst` twins if there are test rows; dense features as `.npy`."""
+def write_matrices(folder: Path | str, dataset: Dataset, *, mapped: bool = False) -> None:
+    """Write `X.trn.npz Y.trn.npz`, and their `tst` twins if there are test rows; dense features as `.npy`.
+
+    With `mapped`, sparse ones become folders of arrays that are read row by row, without a packed file's limits.
+    """
     folder = Path(folder)
     prepare_folder(folder)
     for part, split in (("trn", dataset.train), ("tst", dataset.test)):
@@ -195,8 +284,20 @@ def write_matrices(folder: Path | str, dataset: Dataset) -> None:
             continue
         if split.X is None:
             raise DataError(f"{dataset.name}: found raw text only; wanted features to write to {folder}")
-        _save(folder / f"X.{part}.{'npz' if sp.issparse(split.X) else 'npy'}", split.X)
-        _save(folder / f"Y.{part}.npz", split.Y)
+        for what, matrix in (("X", split.X), ("Y", split.Y)):
+            if mapped and sp.issparse(matrix):
+                _save_mapped(folder / f"{what}.{part}", matrix)
+            else:
+                _save(folder / f"{what}.{part}.{'npz' if sp.issparse(matrix) else 'npy'}", matrix)
+
+
+def _save_mapped(folder: Path, matrix: sp.csr_matrix) -> None:
+    prepare_folder(folder)
+    kind = _index_type(matrix.nnz, matrix.shape[1])
+    _save(folder / "data.npy", matrix.data)
+    _save(folder / "indices.npy", matrix.indices.astype(kind, copy=False))
+    _save(folder / "indptr.npy", matrix.indptr.astype(kind, copy=False))
+    _save(folder / "shape.npy", np.array(matrix.shape, dtype=np.int64))
 
 
 def _save(path: Path, array: Any) -> None:
