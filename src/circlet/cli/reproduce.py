@@ -72,81 +72,39 @@ def stability(
     _reproduce("stability", quick, out_folder, seed, repetitions, as_json)
 
 
-@app.command()
-def table(
-    quick: Quick = False,
-    out_folder: Out = Path("results"),
-    data: Data = None,
-    device: Device = "auto",
-    jobs: Jobs = 1,
-    seeds: Seeds = None,
-    as_json: AsJson = False,
-) -> None:
-    """FC, HRR, CHRR and our recipes on real datasets, beside the published numbers.
+#: Studies whose commands are alike: what each shows.
+STUDIES = {
+    "table": "FC, HRR, CHRR and our recipes on real datasets, beside the published numbers.",
+    "dimension": "P@k and PSP@k over the dimension of the codes, for HRR and CHRR: the paper's figure.",
+    "ablation": "How a network should put out angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
+    "codebooks": "Which codes labels should have: spectral, independent, of four or two phases.",
+}
 
-    Every run has a JSON below OUT/cells, and those that are there are not run again. A full run takes hours on a
-    CPU.
 
-    Example: circlet reproduce table --quick --out results
+def _add_study(name: str, shows: str) -> None:
+    def command(
+        quick: Quick = False,
+        out_folder: Out = Path("results"),
+        data: Data = None,
+        device: Device = "auto",
+        jobs: Jobs = 1,
+        seeds: Seeds = None,
+        as_json: AsJson = False,
+    ) -> None:
+        _study(name, quick, out_folder, data, device, jobs, seeds, as_json)
+
+    command.__doc__ = f"""{shows}
+
+    Every run has a JSON below OUT/cells, and what has one is not run again; experiments share runs. Without a GPU
+    all of them take hours.
+
+    Example: circlet reproduce {name} --quick --out results
     """
-    _study("table", quick, out_folder, data, device, jobs, seeds, as_json)
+    app.command(name)(command)
 
 
-@app.command()
-def dimension(
-    quick: Quick = False,
-    out_folder: Out = Path("results"),
-    data: Data = None,
-    device: Device = "auto",
-    jobs: Jobs = 1,
-    seeds: Seeds = None,
-    as_json: AsJson = False,
-) -> None:
-    """P@k and PSP@k over the dimension of the codes, for HRR and CHRR: the paper's figure.
-
-    It shares runs with `table`: what one has measured, the other finds.
-
-    Example: circlet reproduce dimension --quick --out results
-    """
-    _study("dimension", quick, out_folder, data, device, jobs, seeds, as_json)
-
-
-@app.command()
-def ablation(
-    quick: Quick = False,
-    out_folder: Out = Path("results"),
-    data: Data = None,
-    device: Device = "auto",
-    jobs: Jobs = 1,
-    seeds: Seeds = None,
-    as_json: AsJson = False,
-) -> None:
-    """CHRR, CHRR-Half, CHRR-sin and CHRR-tanh: how a network should put out angles.
-
-    It shares runs with `table`: what one has measured, the other finds.
-
-    Example: circlet reproduce ablation --quick --out results
-    """
-    _study("ablation", quick, out_folder, data, device, jobs, seeds, as_json)
-
-
-@app.command()
-def codebooks(
-    quick: Quick = False,
-    out_folder: Out = Path("results"),
-    data: Data = None,
-    device: Device = "auto",
-    jobs: Jobs = 1,
-    seeds: Seeds = None,
-    as_json: AsJson = False,
-) -> None:
-    """Which codes labels should have: spectral, independent, of four or two phases.
-
-    How well they tag, how many labels they hold, what scoring costs. Times are only worth something with --jobs 1.
-
-    Example: circlet reproduce codebooks --quick --out results
-    """
-    _study("codebooks", quick, out_folder, data, device, jobs, seeds, as_json)
+for _name, _shows in STUDIES.items():
+    _add_study(_name, _shows)
 
 
 @app.command()
