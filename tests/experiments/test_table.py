@@ -43,7 +43,7 @@ FC, HRR, CHRR = table.FC.title, table.HRR.title, table.CHRR.title
 def test_plan():
     planned = table.cells(Settings())
     names = [cell.name for cell in planned]
-    assert len(set(names)) == len(names) == 4 * 7 * 3 + 2 * 4 * 3 + 2 * 4 * 3 + 10
+    assert len(set(names)) == len(names) == 4 * 7 * 3 + 2 * 4 * 3 + 2 * 4 * 3 + 2 * 10
     assert "eurlex-4k/paper-chrr-d800-h768-seed0" in names
     assert "delicious/paper-chrr-d800-h768-split10-seed0" in names
     assert all(name.startswith("quick-") for name in (cell.name for cell in table.cells(Settings.quick())))
@@ -107,11 +107,13 @@ def test_splits():
     splits = [cell for cell in table.cells(Settings()) if cell.split is not None]
     whole["cells"] += [stored(cell, 60 + cell.split) for cell in splits]
     made = table.tables(whole)[-1]
-    rows = {row[0]: row[1:] for row in made.rows}
-    assert rows["mean of the splits"][0] == "64.5 ± 3.0"  # 61 … 70, less 1
-    assert (rows["lowest"][0], rows["highest"][0]) == ("60.0", "69.0")
-    assert rows["Mulan's split"][0] == "70.0 ± 1.0"
-    assert rows["published"] == ("71.2", "59.3", "34.3", "35.9")
+    rows = {row[:2]: row[2:] for row in made.rows}
+    for way in table.SPLIT_WAYS:
+        assert rows["mean of the splits", way][0] == "64.5 ± 3.0"  # 61 … 70, less 1
+        assert (rows["lowest", way][0], rows["highest", way][0]) == ("60.0", "69.0")
+        assert rows["the first split", way][0] == "60.0"
+    assert rows["Mulan's split", table.SPLIT_WAYS[0]][0] == "70.0 ± 1.0"
+    assert rows["published", "learning rate 1"] == ("71.2", "59.3", "34.3", "35.9")
 
 
 class TestClaims:

@@ -27,7 +27,6 @@ from Finnish libraries), with batches of 256 and fewer epochs for every model: 2
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from circlet.data import catalog
@@ -86,6 +85,7 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
 }
 #: The Repository's random splits, of the one set that has them here.
 SPLIT_SET, SPLITS = "delicious", range(1, 11)
+SPLIT_WAYS = ("Adadelta at 1, best epoch", "Adam at 0.001, × 0.7 an epoch")
 
 #: Rows of the tables in their order: a name stands for published numbers, a recipe for ours.
 ROWS: tuple[str | Recipe, ...] = (
@@ -105,12 +105,12 @@ def cells(settings: Settings) -> list[TrainingCell]:
                 for recipe in models if differing else ():
                     planned += _otherwise(recipe, differing).cells(dataset, settings)
         if dataset == SPLIT_SET:
-            planned += _split_cells(settings)
+            planned += [cell for way in SPLIT_WAYS for cell in _split_cells(settings, way)]
     return planned
 
 
-def _split_cells(settings: Settings) -> list[TrainingCell]:
-    one = CHRR.cells(SPLIT_SET, settings)[0]
+def _split_cells(settings: Settings, way: str) -> list[TrainingCell]:
+    one = _otherwise(CHRR, OTHERWISE[way][0]).cells(SPLIT_SET, settings)[0]
     splits = SPLITS if settings.rows is None else SPLITS[:2]
     return [TrainingCell(one.dataset, one.protocol, one.given, rows=one.rows, split=split) for split in splits]
 
@@ -138,14 +138,13 @@ def tables(result: Result) -> list[Table]:
                 columns = ("", "Parameters", *(f"{metric}@{k}" for k in DEPTHS))
                 note = _note(result, dataset)
                 made.append(Table(f"{title_of(dataset)}: {long}, %", columns, rows, note))
-    splits = runs(result, _split_cells(Settings(**result["settings"])))
     otherwise = [table for dataset in OTHERWISE_SETS if (table := _other_ways(result, dataset)).rows]
     return [
         _summary(result),
         *made,
         *otherwise,
         _compression(result),
-        *([_splits(result, splits)] if splits else []),
+        *([splits] if (splits := _splits(result)).rows else []),
     ]
 
 
@@ -274,26 +273,30 @@ def _compression(result: Result) -> Table:
     )
 
 
-def _splits(result: Result, splits: Runs) -> Table:
-    def row(name: str, pick: Sequence[str | None]) -> tuple[Cell, ...]:
-        return (name, *pick)
-
-    metrics, own = PUBLISHED_METRICS, _runs(result, SPLIT_SET, CHRR)
-    values = [splits.values(metric) for metric in metrics]
-    rows = [
-        row("mean of the splits", [splits.show(metric) for metric in metrics]),
-        row("lowest", [shown(min(these), None) for these in values]),
-        row("highest", [shown(max(these), None) for these in values]),
-    ]
-    if own:
-        rows.append(row("Mulan's split", [own.show(metric) for metric in metrics]))
-    paper = published(SPLIT_SET, "CHRR")
-    rows.append(row("published", [f"{paper[metric]:.1f}" for metric in metrics]))
+def _splits(result: Result) -> Table:
+    settings, metrics = Settings(**result["settings"]), PUBLISHED_METRICS
+    rows: list[tuple[Cell, ...]] = []
+    for way in SPLIT_WAYS:
+        cells = _split_cells(settings, way)
+        if these := runs(result, cells):
+            values = [these.values(metric) for metric in metrics]
+            rows += [
+                ("mean of the splits", way, *(these.show(metric) for metric in metrics)),
+                ("lowest", way, *(shown(min(each), None) for each in values)),
+                ("highest", way, *(shown(max(each), None) for each in values)),
+            ]
+        if first := runs(result, cells[:1]):
+            rows.append(("the first split", way, *(first.show(metric) for metric in metrics)))
+        if rows and (own := _runs(result, SPLIT_SET, _otherwise(CHRR, OTHERWISE[way][0]))):
+            rows.append(("Mulan's split", way, *(own.show(metric) for metric in metrics)))
+    if rows:
+        paper = published(SPLIT_SET, "CHRR")
+        rows.append(("published", "learning rate 1", *(f"{paper[metric]:.1f}" for metric in metrics)))
     return Table(
-        f"{title_of(SPLIT_SET)}: {len(splits.cells)} of the Repository's random splits, {CHRR.title}, %",
-        ("", *metrics),
+        f"{title_of(SPLIT_SET)}: the Repository's random splits, {CHRR.title}, %",
+        ("", "Trained with", *metrics),
         rows,
-        note=f"The paper's protocol, one seed for each split.{Settings(**result['settings']).note}",
+        note=f"One seed for each split.{settings.note}",
     )
 
 
