@@ -7,6 +7,7 @@ generators promise neither random access nor the same numbers on CPU and GPU.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 
 import numpy as np
 import torch
@@ -23,6 +24,7 @@ def _mixed(x: Tensor) -> Tensor:
     return x
 
 
+@lru_cache(maxsize=1024)
 def _word(*parts: int) -> int:
     """One 32-bit number out of several whole ones."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])

@@ -28,8 +28,8 @@ __all__ = ["Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCo
 
 #: Numbers generated at once: a block of codes stays in the cache.
 BLOCK = 1 << 18
-#: Most labels whose slots are kept for looking up codes: 16 MB.
-SLOT_TABLE = 1 << 21
+#: Most labels whose slots are kept for looking up codes: 64 MB.
+SLOT_TABLE = 1 << 24
 
 
 class Codebook(ABC):
@@ -368,7 +368,8 @@ class SpectralCodebook(Codebook):
         """Frequencies and the slots of all labels on a device; made once, not stored with a model."""
         key = f"slots on {device}"
         if key not in self._constants or len(self._constants[key]) != self.n_labels:
-            self._constants[key] = self.slots(torch.arange(self.n_labels, device=device))
+            ids = torch.split(torch.arange(self.n_labels, device=device), BLOCK)
+            self._constants[key] = torch.cat([self.slots(block).int() for block in ids])
             self._constants[f"frequencies on {device}"] = self.frequencies.to(device)
         return self._constants[f"frequencies on {device}"], self._constants[key]
 

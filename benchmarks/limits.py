@@ -1,0 +1,408 @@
+"""How far each hot path is from what the machine can do: bytes and operations counted, ceilings measured.
+
+    python benchmarks/limits.py --device cpu
+    PYTHONPATH=src python benchmarks/limits.py --device cuda
+
+Bytes are those that have to move at least: every input read once, every output written once. A path's floor is
+the longest of its bytes at the bandwidth of a copy, of its operations at the rate of large matrix products or of
+the fastest transforms, and, where it gathers rows of a table, of their bytes at the rate at which a table of that
+size is read again and again. What lies in a cache can beat a floor by bandwidth, and on a CPU so can what
+mostly reads: a copy also fetches what it overwrites. On a GPU, parts of a step are replayed from CUDA graphs, as
+the step itself is; decoding is launched from Python, as in use. Needs torch, numpy and scipy.
+"""
+
+from __future__ import annotations
+
+import argparse
+import math
+import statistics
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import scale_page
+import torch
+from torch import Tensor
+
+from circlet import files
+from circlet._series import _real_series, series_of
+from circlet.batches import Batches, DeviceRows, as_batch, label_sets
+from circlet.codebook import SpectralCodebook
+from circlet.data.synthetic import make_multilabel
+from circlet.decode import _best, top_k
+from circlet.encoders import SparseRows
+from circlet.network import Network, NetworkSettings
+from circlet.optimizers import make_optimizer
+from circlet.provenance import provenance
+from circlet.steps import RecordedSteps, learn, make_steps
+
+#: About EURLex-4K, with the defaults but for the batch.
+BATCH, FEATURES, HIDDEN, DIM, LABELS, WORDS = 1024, 5_000, 1024, 800, 4_000, 200
+#: Decoding: labels, the best that are wanted, and predictions at a time.
+MILLION, K, ROWS = 10**6, 10, {"cpu": 16, "cuda": 256}
+#: Times of which the median is taken, and seconds after which there are enough.
+REPEATS, SECONDS = 15, 1.5
+
+
+@dataclass(frozen=True)
+class HotPath:
+    """Something to be measured, the bytes it has to move and its floating-point operations, and their rate."""
+
+    name: str
+    call: Callable[[], Any]
+    bytes: float
+    flops: float = 0.0
+    rate: str = "product"
+    #: Bytes read from the rows of a table, over and over.
+    gathered: float = 0.0
+    recorded: bool = True
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
+    parser.add_argument("--labels", type=int, default=MILLION, help="labels to decode")
+    options = parser.parse_args()
+    files.prepare_folder(options.out)
+    torch.manual_seed(0)
+    device = torch.device(options.device)
+    started = time.perf_counter()
+    limits = ceilings(device)
+    result = {
+        "benchmark": "limits",
+        "device": device.type,
+        "provenance": {**provenance(), "seed": 0},
+        "ceilings": limits,
+        "step": step(device, limits),
+        "decoding": decoding(device, limits, options.labels),
+    }
+    result["seconds"] = round(time.perf_counter() - started)
+    files.write_json(options.out / f"limits-{device.type}.json", result)
+    page = scale_page.limits_page(result)
+    files.write_text(options.out / f"limits-{device.type}.md", page)
+    print(page)
+
+
+# Clocks
+
+
+def seconds_of(call: Callable[[], Any], device: torch.device, *, recorded: bool = True) -> list[float]:
+    """Seconds of single calls, the first ones not counted."""
+    for _ in range(2):
+        call()
+    on_gpu = device.type == "cuda"
+    take = replayed(call) if on_gpu and recorded else call
+    clock = gpu_clock if on_gpu else cpu_clock
+    clock(take)
+    times: list[float] = []
+    while len(times) < REPEATS and (len(times) < 3 or sum(times) < SECONDS):
+        times.append(clock(take))
+    return times
+
+
+def cpu_clock(call: Callable[[], Any]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def gpu_clock(call: Callable[[], Any], calls: int = 10) -> float:
+    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    start.record()
+    for _ in range(calls):
+        call()
+    end.record()
+    end.synchronize()
+    return start.elapsed_time(end) / 1e3 / calls
+
+
+def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
+    """The same call, recorded: small kernels are launched from Python slower than they run."""
+    stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        call()
+    torch.cuda.current_stream().wait_stream(stream)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        call()
+    return graph.replay
+
+
+# Ceilings
+
+
+def ceilings(device: torch.device) -> dict[str, dict[str, Any]]:
+    """Bandwidth, and rates of matrix products and of transforms: the best that this machine gives."""
+    on_gpu = device.type == "cuda"
+
+    def best(call: Callable[[], Any], recorded: bool = False) -> float:
+        return min(seconds_of(call, device, recorded=recorded))
+
+    source = torch.ones(1 << 28 if on_gpu else 1 << 26, device=device)  # beyond any cache
+    target = torch.empty_like(source)
+    n, kind = (8192, torch.bfloat16) if on_gpu else (2048, torch.float32)
+    a, b = (torch.randn(n, n, device=device).to(kind) for _ in range(2))
+    table = torch.ones(FEATURES, HIDDEN, device=device)
+    # Short transforms, which stay in a cache, and one that is long.
+    rates = {}
+    for length in (1 << 12, 1 << 20):
+        spectrum = coefficients((1 << 26 if on_gpu else 1 << 21) // length, length, device)
+        seconds = best(lambda s=spectrum, m=length: _real_series(s, m))
+        rates[length] = fft_flops(len(spectrum) * length, length) / seconds
+    return {
+        "copy": {
+            "what": "copy of 1 GB" if on_gpu else "copy of 256 MB",
+            "value": 2 * source.nbytes / best(lambda: target.copy_(source)),
+            "unit": "GB/s",
+        },
+        "product": {
+            "what": f"matrix product, {n} × {n} × {n}, {str(kind).removeprefix('torch.')}",
+            "value": 2 * n**3 / best(lambda: torch.mm(a, b)),
+            "unit": "GFLOP/s",
+        },
+        "table": {
+            "what": f"reading a table of {table.nbytes / 1e6:.0f} MB again and again",
+            "value": table.nbytes / best(table.sum, recorded=True),
+            "unit": "GB/s",
+        },
+        "fft": {"what": "transforms of length 4,096", "value": rates[1 << 12], "unit": "GFLOP/s"},
+        "long fft": {"what": "transforms of length 1,048,576", "value": rates[1 << 20], "unit": "GFLOP/s"},
+    }
+
+
+def coefficients(rows: int, length: int, device: torch.device) -> Tensor:
+    return torch.randn(max(rows, 1), length // 2 + 1, dtype=torch.complex64, device=device)
+
+
+def fft_flops(values: float, length: int) -> float:
+    """Operations of real transforms of a length that give so many values in all, as they are usually counted."""
+    return 2.5 * values * math.log2(length)
+
+
+def judged(path: HotPath, limits: dict[str, dict[str, Any]], device: torch.device) -> dict[str, Any]:
+    """A path with its floor and what it takes."""
+    floors = {"bandwidth": path.bytes / limits["copy"]["value"]}
+    if path.gathered:
+        floors["table"] = path.gathered / limits["table"]["value"]
+    if path.flops:
+        rates = ("fft", "long fft") if path.rate == "fft" else (path.rate,)
+        floors[path.rate] = path.flops / max(limits[name]["value"] for name in rates)
+    bound = max(floors, key=lambda name: floors[name])
+    times = [1e3 * t for t in seconds_of(path.call, device, recorded=path.recorded)]
+    return {
+        "name": path.name,
+        "bytes": path.bytes,
+        "gathered": path.gathered,
+        "flops": path.flops,
+        "bound": {"product": "matrix product", "fft": "transform", "table": "gathering"}.get(bound, bound),
+        "floor_ms": 1e3 * floors[bound],
+        "ms": statistics.median(times),
+        "times_ms": [round(t, 5) for t in times],
+    }
+
+
+# A training step
+
+
+def step(device: torch.device, limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """A whole step, and its parts."""
+    data = make_multilabel(8 * BATCH, FEATURES, LABELS, seed=0, words_per_row=WORDS).train
+    X, Y = data.X.multiply(1 / np.sqrt(data.X.multiply(data.X).sum(axis=1))).tocsr().astype(np.float32), data.Y
+    network = Network(NetworkSettings(dim=DIM, hidden=(HIDDEN,)), FEATURES, LABELS, sparse=True).to(device)
+    network.seed_noise(0)
+    settings: Any = SimpleNamespace(
+        optimizer="adamw", lr=2e-3, weight_decay=0.0, batch_size=BATCH, input_dropout=0.0
+    )
+    optimizer = make_optimizer(network, settings, device)
+    whole = whole_step(network, optimizer, Batches(X, Y, settings, 0), device)
+    bags = sparse_layer(X, network, device)
+    # Predictions on a GPU, and steps that can't be recorded there, take the bags.
+    beside = bags if device.type == "cuda" else []
+    parts = [
+        *(dense_layer(X, Y, network, device) if beside else bags),
+        *head(network, device),
+        *loss_and_optimizer(network, optimizer, Y, device),
+    ]
+    paths = [judged(part, limits, device) for part in parts]
+    return {
+        "batch": BATCH,
+        "features": FEATURES,
+        "hidden": HIDDEN,
+        "dim": DIM,
+        "labels": LABELS,
+        "floor_ms": sum(path["floor_ms"] for path in paths),
+        "parts_ms": sum(path["ms"] for path in paths),
+        "ms": 1e3 * statistics.median(whole),
+        "times_ms": [round(1e3 * t, 5) for t in whole],
+        "paths": paths,
+        "beside": [judged(path, limits, device) for path in beside],
+    }
+
+
+def whole_step(
+    network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
+) -> list[float]:
+    """Seconds of steps. On a CPU of batches that lie ready: in training a thread prepares them meanwhile."""
+    if device.type == "cpu":
+        X, Y = batches.X[:BATCH], batches.Y[:BATCH]
+        rows, labels = as_batch(X), label_sets(Y)
+        return seconds_of(lambda: learn(network, optimizer, rows, labels), device)
+    steps = make_steps(network, optimizer, batches, device)
+    assert isinstance(steps, RecordedSteps)
+    for _ in steps.epoch(0, [2e-3] * len(batches), 0):
+        assert steps.graph is not None
+
+    def replay() -> None:
+        steps.step.zero_()  # or it would count beyond the rows
+        steps.graph.replay()
+
+    return seconds_of(replay, device, recorded=False)
+
+
+def sparse_layer(X: Any, network: Network, device: torch.device) -> list[HotPath]:
+    """The first layer of sparse rows: two embedding bags."""
+    batch: SparseRows = as_batch(X[:BATCH]).to(device)
+    weight = network.encoder.layers[0].weight.detach()
+    gradient, entries = torch.randn(BATCH, HIDDEN, device=device), len(batch.values)
+    bag = torch.nn.functional.embedding_bag
+    moved = 4 * HIDDEN * (len(batch.touched) + BATCH) + 12 * entries
+
+    def forward() -> Tensor:
+        return bag(batch.columns, weight, batch.starts, mode="sum", per_sample_weights=batch.values)
+
+    def backward() -> Tensor:
+        touched = bag(
+            batch.rows, gradient, batch.column_starts, mode="sum", per_sample_weights=batch.column_values
+        )
+        return torch.zeros_like(weight).index_copy_(0, batch.touched, touched)
+
+    flops, rows = 2.0 * entries * HIDDEN, 4.0 * entries * HIDDEN
+    return [
+        HotPath("first layer, embedding bag", forward, moved, flops, gathered=rows),
+        # A batch's gradients are a smaller table than the weights: no floor by gathering.
+        HotPath("its gradient, embedding bag by columns", backward, moved, flops),
+    ]
+
+
+def dense_layer(X: Any, Y: Any, network: Network, device: torch.device) -> list[HotPath]:
+    """The first layer on a GPU: rows written out, and matrix products in bfloat16."""
+    data, rows = DeviceRows(X, Y, device), torch.arange(BATCH, device=device)
+    batch = data.batch(rows)[0]
+    weight = network.encoder.layers[0].weight.detach()
+    gradient = torch.randn(BATCH, HIDDEN, device=device).bfloat16()
+    inputs, weights, outputs = 4 * BATCH * FEATURES, 4 * FEATURES * HIDDEN, 2 * BATCH * HIDDEN
+    flops = 2.0 * BATCH * FEATURES * HIDDEN
+    return [
+        HotPath("rows and labels of a batch, written out", lambda: data.batch(rows), inputs + 12 * X[:BATCH].nnz),
+        HotPath("first layer", lambda: batch.bfloat16() @ weight.bfloat16(), inputs + weights + outputs, flops),
+        HotPath(
+            "its gradient",
+            lambda: torch.mm(batch.bfloat16().mT, gradient).to(torch.float32),
+            inputs + weights + outputs,
+            flops,
+        ),
+    ]
+
+
+def head(network: Network, device: torch.device) -> list[HotPath]:
+    """The layer from hidden to code, with what is done to each hidden unit and each output."""
+    kind = torch.bfloat16 if device.type == "cuda" else torch.float32
+    each = kind.itemsize
+    weight = network.head.output.weight.detach()  # (2 dim, hidden)
+    hidden = torch.randn(BATCH, HIDDEN, device=device).to(kind)
+    gradient = torch.randn(BATCH, 2 * DIM, device=device).to(kind)
+    units, outputs, weights = BATCH * HIDDEN, BATCH * 2 * DIM, 4 * weight.numel()
+    flops = 2.0 * BATCH * HIDDEN * 2 * DIM
+    moved = each * (units + outputs) + weights
+
+    activation = network.encoder.layers[1:]
+    return [
+        HotPath("ReLU and dropout", lambda: activation(hidden), 2 * each * units, recorded=False),
+        HotPath("head", lambda: hidden @ weight.to(kind).mT, moved, flops),
+        HotPath("head, gradient of its input", lambda: gradient @ weight.to(kind), moved, flops),
+        HotPath(
+            "head, gradient of its weight", lambda: torch.mm(gradient.mT, hidden).to(torch.float32), moved, flops
+        ),
+    ]
+
+
+def loss_and_optimizer(
+    network: Network, optimizer: torch.optim.Optimizer, Y: Any, device: torch.device
+) -> list[HotPath]:
+    """From the head's output to the loss and back, and the pass of the optimiser over all weights."""
+    book = network.codebook
+    assert isinstance(book, SpectralCodebook)
+    labels = label_sets(Y[:BATCH]).to(device)
+    output = torch.randn(BATCH, 2 * DIM, device=device, requires_grad=True)
+    weights = list(network.loss.parameters())
+
+    def loss() -> Any:
+        return torch.autograd.grad(network.loss(output, labels), [output, *weights])
+
+    # Scores out of the transform, read for the loss and for its gradient, which goes into the transform back;
+    # coefficients into one and out of the other, as many numbers as scores.
+    numbers = BATCH * book.length
+    n_weights = sum(parameter.numel() for parameter in network.parameters())
+    for parameter in network.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    return [
+        HotPath("loss and its gradient", loss, 28 * numbers, 2 * fft_flops(numbers, book.length), "fft"),
+        # Reads weight, gradient and two moments, writes all but the gradient.
+        HotPath("optimiser", optimizer.step, 28 * n_weights),
+    ]
+
+
+# Decoding
+
+
+def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: int) -> dict[str, Any]:
+    """The ten best of a million labels, and the parts of finding them."""
+    rows = ROWS[device.type]
+    book = SpectralCodebook(n_labels, DIM, seed=0)
+    phasors = torch.nn.functional.normalize(torch.randn(rows, 2 * DIM, device=device), dim=1) * math.sqrt(DIM)
+    top_k(book, phasors[:1], n_labels, K)
+    series = series_of(book, device)
+    part = phasors[: min(rows, 32)]
+    room, offsets = series.room(len(part)), series.offsets(None)
+    scores, numbers = series(part, room), len(part) * book.length
+    spectrum = coefficients(len(part) * series.parts, series.part, device)
+    flops = fft_flops(numbers, series.part)
+    parts = [
+        HotPath(
+            "transform alone",
+            lambda: _real_series(spectrum, series.part),
+            8 * numbers,
+            flops,
+            "fft",
+            recorded=False,
+        ),
+        HotPath(
+            "coefficients and transform", lambda: series(part, room), 8 * numbers, flops, "fft", recorded=False
+        ),
+        HotPath("bias of each label", lambda: scores.add_(offsets), 8 * numbers + offsets.nbytes, recorded=False),
+        HotPath("ten best", lambda: _best(scores, K, series.labels), 4 * numbers, recorded=False),
+    ]
+    paths = [judged(path, limits, device) for path in parts]
+    whole = seconds_of(lambda: top_k(book, phasors, n_labels, K), device, recorded=False)
+    return {
+        "labels": n_labels,
+        "slots": book.length,
+        "dim": DIM,
+        "rows": rows,
+        "rows_of_parts": len(part),
+        "parts_of_series": series.parts,
+        "fft_floor_ms": 1e3 * 8 * rows * book.length / limits["copy"]["value"],
+        "ms": 1e3 * statistics.median(whole),
+        "times_ms": [round(1e3 * t, 5) for t in whole],
+        "paths": paths,
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,132 @@
+"""docs/scale.md keeps its promises: its Python runs, its formulas hold, its numbers are committed."""
+
+from __future__ import annotations
+
+import importlib.util
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PAGE = ROOT / "docs/scale.md"
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="not a source checkout")
+
+
+def text() -> str:
+    return PAGE.read_text(encoding="utf-8")
+
+
+@pytest.fixture(scope="module")
+def scale_page():
+    spec = importlib.util.spec_from_file_location("scale_page", ROOT / "benchmarks/scale_page.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_python_runs(one_thread):
+    blocks = re.findall(r"```python\n(.*?)```", text(), re.DOTALL)
+    assert len(blocks) == 2
+    for code in blocks:
+        exec(compile(code, "docs/scale.md", "exec"), {})
+
+
+def test_links_lead_somewhere():
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", text()):
+        assert target.startswith("http") or (PAGE.parent / target).exists(), target
+
+
+def test_numbers_are_the_committed_ones(scale_page):
+    """A section is empty until somebody runs benchmarks/scale_page.py; then it is what the JSON files say."""
+    pattern = r"<!-- (\w+) -->\n(.*?)<!-- end -->"
+    shown = dict(re.findall(pattern, text(), re.DOTALL))
+    made = dict(re.findall(pattern, scale_page.filled(text()), re.DOTALL))
+    assert set(shown) == {"capacity", "growth", "limits"}
+    for name, section in shown.items():
+        assert section in ("", made[name]), f"{name}: run python benchmarks/scale_page.py"
+
+
+@pytest.mark.parametrize(("length", "dim"), [(1000, 256), (1080, 100), (64, 31), (62, 30), (4000, 7)])
+def test_similarities_have_the_moments_of_the_page(length, dim):
+    frequencies = 1 + np.random.default_rng(0).permutation(length // 2 - 1)[:dim]
+    kernel = np.cos(2 * np.pi * np.outer(np.arange(length), frequencies) / length).mean(axis=1)
+    assert kernel[0] == 1
+    assert math.isclose(kernel[1:].mean(), -1 / (length - 1))
+    assert math.isclose((kernel[1:] ** 2).mean(), (length - 2 * dim) / (length - 1) / (2 * dim))
+    if dim == length // 2 - 1:
+        np.testing.assert_allclose(kernel[1::2], 0, atol=1e-12)
+        np.testing.assert_allclose(kernel[2::2], -1 / dim, atol=1e-12)
+
+
+def test_runs_of_slots_collapse_as_the_page_says():
+    length, k, y = 1000, 50, 17
+    f = np.arange(1, length // 2)
+
+    def root(n):
+        return np.exp(2j * np.pi * f * n / length)
+
+    total = sum(root(y + m) for m in range(k))
+    np.testing.assert_allclose(total, (root(y + k) - root(y)) / (root(1) - 1), atol=1e-9)
+    kernel = np.abs(np.sin(np.pi * f * k / length) / np.sin(np.pi * f / length))
+    np.testing.assert_allclose(np.abs(total), kernel, atol=1e-9)
+
+
+MADE = {
+    "command": "python benchmarks/growth.py",
+    "versions": {"torch": "2"},
+    "machine": {"processor": "P", "threads": 2, "gpu": None},
+}
+
+
+def test_page_of_growth(scale_page, tmp_path):
+    fast = {"batch": {"median_ms": 2.0}, "single": {"median_ms": 3.0}, "code_bytes": 8_000_000}
+    slow = {"batch": {"median_ms": 50.0}, "single": {"median_ms": 15.0}, "code_bytes": 6_400_000_000}
+    others = [way for way in scale_page.WAYS if way != "spectral"]
+    missing, sizes = {"left_out": "its table would take 64 GB"}, {"cosine": 1, "cosine, names": 2, "bce": 3}
+    step = {"median_ms": 20.0, "peak_bytes": 500_000_000}
+    result = {
+        "provenance": MADE,
+        "settings": {"dim": 800, "features": 5, "batch": 256, "queries": 16},
+        "seconds": 1,
+        "training": {
+            "cosine": {"1000000": step, "10000000": {**step, "median_ms": 23.0}},
+            "bce": {"1000000": step},
+        },
+        "model_bytes": dict.fromkeys(("1000000", "10000000"), sizes),
+        "scoring": {
+            "1000000": {"spectral": fast, **dict.fromkeys(others, slow)},
+            "10000000": {"spectral": fast, **dict.fromkeys(others, missing)},
+        },
+    }
+    page = scale_page.growth_page(result)
+    assert "| faiss IndexFlatIP, in batches: time ÷ spectral's | 25.0× | 10× | reached |" in page
+    assert "| faiss IndexFlatIP, single queries: time ÷ spectral's | 5.0× | 10× | missed |" in page
+    assert "| faiss IndexFlatIP: memory ÷ spectral's | 800× | 100× | reached |" in page
+    assert "| slowest ÷ fastest cosine step | 1.15× | 1.10× | missed |" in page
+    assert "torchhd dot_similarity at 10⁷ labels: its table would take 64 GB." in page
+    assert "from 20.0 to 23.0 ms" in scale_page.growth_section(result)
+    scale_page.draw_growth(result, tmp_path / "growth.png")
+    assert (tmp_path / "growth.png").stat().st_size > 10_000
+
+
+def test_page_of_limits(scale_page):
+    path = {"name": "head", "bytes": 2e6, "flops": 3e9, "floor_ms": 2.0, "bound": "bandwidth", "ms": 3.0}
+    step = dict.fromkeys(("batch", "features", "hidden", "dim", "labels"), 10)
+    decoding = {"labels": 10**6, "dim": 800, "rows": 16, "rows_of_parts": 16}
+    result = {
+        "device": "cpu",
+        "provenance": MADE,
+        "ceilings": {"copy": {"what": "copy", "value": 2e10, "unit": "GB/s"}},
+        "step": {**step, "ms": 26.0, "floor_ms": 20.0, "paths": [path], "beside": [{**path, "name": "bag"}]},
+        "decoding": {**decoding, "ms": 30.0, "fft_floor_ms": 20.0, "paths": [path]},
+    }
+    page = scale_page.limits_page(result)
+    assert "| head | 2 MB | 3 | 2 | bandwidth | 3 | 1.50× |" in page
+    assert "| (bag) | 2 MB |" in page
+    assert "1.30× the sum of the floors" in page
+    assert "1.50× the bandwidth floor of its FFT" in page
+    assert "On the CPU, decoding takes 1.88 ms" in scale_page.limits_section([result, None])
+    assert scale_page.limits_section([None, None]) == ""
