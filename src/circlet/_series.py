@@ -16,14 +16,12 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor
 
-from circlet.codebook import SpectralCodebook
+from circlet.codebook import SLOT_BLOCK, SpectralCodebook
 
 __all__ = ["Series", "series_of"]
 
 #: The longest transform that is not split, if its length has divisors, and the shortest that one is split into.
 LONGEST, SHORTEST = 1 << 14, 1 << 10
-#: Labels whose places are found at a time: so few that torch's threads do not wait for each other at every step.
-BLOCK = 1 << 15
 
 _made: WeakKeyDictionary[SpectralCodebook, Series] = WeakKeyDictionary()
 
@@ -56,7 +54,7 @@ class Series:
         self.part = self.length // self.parts
         self._arrange(book.frequencies.to(device))
         self.labels = torch.full((self.length,), self.n_labels, dtype=torch.int32, device=device)
-        for ids in torch.split(torch.arange(self.n_labels, device=device), BLOCK):
+        for ids in torch.split(torch.arange(self.n_labels, device=device), SLOT_BLOCK):
             slots = book.slots(ids)
             self.labels[slots % self.parts * self.part + slots // self.parts] = ids.int()
         self._bias: Tensor | None = None

@@ -30,6 +30,8 @@ __all__ = ["Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCo
 BLOCK = 1 << 18
 #: Most labels whose slots are kept for looking up codes: 64 MB.
 SLOT_TABLE = 1 << 24
+#: Labels whose slots are found at a time: so few that torch's threads do not wait for each other at every step.
+SLOT_BLOCK = 1 << 15
 
 
 class Codebook(ABC):
@@ -368,7 +370,7 @@ class SpectralCodebook(Codebook):
         """Frequencies and the slots of all labels on a device; made once, not stored with a model."""
         key = f"slots on {device}"
         if key not in self._constants or len(self._constants[key]) != self.n_labels:
-            ids = torch.split(torch.arange(self.n_labels, device=device), BLOCK)
+            ids = torch.split(torch.arange(self.n_labels, device=device), SLOT_BLOCK)
             self._constants[key] = torch.cat([self.slots(block).int() for block in ids])
             self._constants[f"frequencies on {device}"] = self.frequencies.to(device)
         return self._constants[f"frequencies on {device}"], self._constants[key]
