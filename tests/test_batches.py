@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet import batches
-from circlet.batches import DeviceRows, label_sets
+from circlet.batches import Batches, DeviceRows, label_sets
 from circlet.losses import LabelSets, make_loss
 from circlet.network import NetworkSettings
+from circlet.training import TrainingSettings
 
 CPU = torch.device("cpu")
 
@@ -58,6 +59,24 @@ class TestDeviceRows:
         monkeypatch.setattr(batches, "DENSE_LIMIT", 40)
         assert DeviceRows.fits(X, Y, 4)
         assert not DeviceRows.fits(X, Y, 5)
+
+
+class TestByRows:
+    def made(self, width: int, *, dense: bool = False) -> Batches:
+        """Batches of three rows with two words each, all different."""
+        columns = np.arange(12) % width
+        X = sp.csr_matrix((np.ones(12, np.float32), columns, np.arange(0, 13, 2)), shape=(6, width))
+        return Batches(X.toarray() if dense else X, sp.csr_matrix((6, 2)), TrainingSettings(batch_size=3), 0)
+
+    def test_where_a_batch_touches_few_of_the_features(self):
+        few, many = self.made(25), self.made(24)
+        assert few.by_rows
+        assert not many.by_rows
+        assert [rows.by_rows for rows, _ in few.epoch(0, 0)] == [True, True]
+        assert [rows.by_rows for rows, _ in many.epoch(0, 0)] == [False, False]
+
+    def test_never_with_dense_features(self):
+        assert not self.made(100, dense=True).by_rows
 
 
 @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])

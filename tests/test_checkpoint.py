@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from circlet import checkpoint, training
+from circlet.batches import Batches
 from circlet.errors import DataError, OutputError
 from circlet.network import Network, NetworkSettings
 from circlet.training import InterruptedRunError, Reporter, Taken, TrainingSettings, train
@@ -115,6 +116,22 @@ class TestInterruption:
             )
         train(resumed, X, Y, settings(optimizer=optimizer, weight_decay=0.01), folder=tmp_path, resume=True)
         assert_same_weights(resumed, whole)
+
+    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    @pytest.mark.parametrize("at", [1, 4, 6])
+    def test_steps_by_rows_go_on_as_they_were(self, optimizer, at, tmp_path):
+        # Fewer entries a document than elsewhere, and many features that none has.
+        wide = sp.hstack([X[:, :3], sp.csr_matrix((N, 60))], format="csr").astype(np.float32)
+        chosen = settings(optimizer=optimizer, weight_decay=0.01)
+        build = lambda: Network(make().settings, 63, L, sparse=True)  # noqa: E731
+        assert Batches(wide, Y, chosen, 0).by_rows
+        whole, resumed = build(), build()
+        train(whole, wide, Y, chosen)
+        with pytest.raises(InterruptedRunError):
+            train(build(), wide, Y, chosen, folder=tmp_path, reporter=CtrlC(at))
+        train(resumed, wide, Y, chosen, folder=tmp_path, resume=True)
+        assert_same_weights(resumed, whole)
+        assert torch.equal(whole.encoder.layers[0].weight[3:], build().encoder.layers[0].weight[3:])
 
     def test_interrupted_again_and_again(self, tmp_path):
         whole = make()

@@ -76,6 +76,25 @@ class TestSparseRows:
         assert moved.columns.device.type == moved.column_values.device.type == "meta"
 
 
+class TestByRows:
+    @given(X=sparse_matrices(), seed=st.integers(0, 9))
+    @settings(deadline=None, max_examples=40)
+    def test_the_rows_are_those_of_the_whole_gradient(self, X, seed):
+        layer = SparseLinear(X.shape[1], 3, generator=seeded(seed))
+        layer(SparseRows.of(X)).square().sum().backward()
+        whole, layer.weight.grad = layer.weight.grad, None
+        layer(SparseRows.of(X, by_rows=True)).square().sum().backward()
+        rows, values = layer.weight.row_gradient
+        assert layer.weight.grad is None
+        assert torch.equal(torch.zeros_like(whole).index_copy_(0, rows, values), whole)
+
+    def test_elsewhere_than_on_a_cpu_gradients_are_whole(self):
+        batch = SparseRows.of(sp.csr_matrix(CASES["ordinary"]), by_rows=True)
+        assert batch.by_rows
+        assert batch.to(torch.device("cpu")).by_rows
+        assert not batch.to(torch.device("meta")).by_rows
+
+
 class TestSparseLinear:
     @given(X=sparse_matrices(), seed=st.integers(0, 9))
     @settings(deadline=None, max_examples=60)

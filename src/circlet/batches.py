@@ -12,8 +12,10 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from circlet._mapped import release
 from circlet.encoders import SparseRows
 from circlet.errors import ParameterError
+from circlet.features import ScaledRows
 from circlet.losses import LabelSets
 
 if TYPE_CHECKING:
@@ -23,6 +25,9 @@ __all__ = ["Batches", "DeviceRows", "as_batch", "label_sets"]
 
 #: Numbers that a batch on a GPU may take, written out with its zeros.
 DENSE_LIMIT = 1 << 28
+#: Share of the features below which a batch's rows of the first layer are stepped alone. Beyond it, gathering
+#: rows and putting them back costs as much as going over all of them: benchmarks/scale_training.py.
+FEW = 0.25
 
 
 class Batches:
@@ -33,6 +38,9 @@ class Batches:
         self.size, self.dropout = settings.batch_size, settings.input_dropout
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
+        # One batch stands for all, so that a run that is taken up again decides alike.
+        first = X[self.order(0)[: self.size]]
+        self.by_rows = sp.issparse(first) and len(np.unique(first.indices)) < FEW * X.shape[1]
 
     def __len__(self) -> int:
         return math.ceil(int(self.X.shape[0]) / self.size)
@@ -55,13 +63,14 @@ class Batches:
                 yield ready
 
     def _prepare(self, rows: Any, epoch: int, step: int) -> tuple[Any, LabelSets]:
-        X = self.X[rows]
+        X, Y = self.X[rows], self.Y[rows]
+        release(self.Y)
         if self.dropout:
             random = np.random.default_rng([self.seed, epoch, step])
             values = X.data if sp.issparse(X) else X
             kept = random.random(values.shape, dtype=np.float32) >= self.dropout
             values *= kept / np.float32(1 - self.dropout)
-        return as_batch(X), label_sets(self.Y[rows])
+        return as_batch(X, by_rows=self.by_rows), label_sets(Y)
 
 
 class DeviceRows:
@@ -74,6 +83,8 @@ class DeviceRows:
 
     def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device) -> None:
         self.n_features = int(X.shape[1])
+        if isinstance(X, ScaledRows):
+            X = X[:]
         self.dense = None if sp.issparse(X) else torch.from_numpy(np.ascontiguousarray(X)).to(device)
         self.sparse = _Ragged(X, device) if sp.issparse(X) else None
         self.labels = _Ragged(Y, device)
@@ -128,10 +139,11 @@ class _Ragged:
         return self.indices[position], self.places < counts, self.values[position]
 
 
-def as_batch(X: Any) -> Any:
-    """Scaled rows as the network takes them."""
-    # Writable, or torch warns.
-    return SparseRows.of(X) if sp.issparse(X) else torch.from_numpy(np.require(X, requirements=["C", "W"]))
+def as_batch(X: Any, *, by_rows: bool = False) -> Any:
+    """Scaled rows as the network takes them; `by_rows` is that of `SparseRows`."""
+    if sp.issparse(X):
+        return SparseRows.of(X, by_rows=by_rows)
+    return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # writable, or torch warns
 
 
 def label_sets(Y: sp.csr_matrix) -> LabelSets:

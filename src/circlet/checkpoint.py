@@ -16,7 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from circlet._mapped import blocks, release
 from circlet.errors import DataError, OutputError
+from circlet.features import ScaledRows
 from circlet.files import replacing
 
 if TYPE_CHECKING:
@@ -124,9 +126,17 @@ def _fingerprint(run: _Run) -> str:
     shapes = [(name, tuple(tensor.shape)) for name, tensor in run.network.state_dict().items()]
     parts: list[Any] = [run.network.settings, run.settings, shapes, run.validation is not None]
     digest.update(repr(parts).encode())
-    for matrix in (run.batches.X, run.batches.Y, *(run.validation or ())):
+    for rows in (run.batches.X, run.batches.Y, *(run.validation or ())):
+        matrix = rows
+        if isinstance(rows, ScaledRows):
+            matrix = rows.X
+            digest.update(rows.features.scaling.encode())
+            for scale in rows.features.arrays.values():
+                digest.update(scale.tobytes())
         digest.update(repr(matrix.shape).encode())
         for array in (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,):
             numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            digest.update(numbers)
+            for block in blocks(len(numbers)):
+                digest.update(numbers[block])
+                release(matrix)
     return digest.hexdigest()

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dropout", "Encoder", "SparseLinear", "SparseRows"]
+__all__ = ["Dropout", "Encoder", "RowGradient", "SparseLinear", "SparseRows"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,9 @@ class SparseRows:
         The columns that have an entry, ascending.
     rows, column_starts, column_values : Tensor
         The same entries column by column: those of ``touched[j]`` begin at ``column_starts[j]``.
+    by_rows : bool
+        Whether the weight that these rows meet gets a `RowGradient`, which only optimisers made by
+        `circlet.optimizers.make_optimizer` heed, instead of a gradient of its own size.
     """
 
     columns: Tensor
@@ -35,9 +38,10 @@ class SparseRows:
     rows: Tensor
     column_starts: Tensor
     column_values: Tensor
+    by_rows: bool = False
 
     @classmethod
-    def of(cls, X: sp.csr_matrix) -> SparseRows:
+    def of(cls, X: sp.csr_matrix, *, by_rows: bool = False) -> SparseRows:
         """Take over a matrix; its transposition is scipy's, a fraction of a millisecond for a batch."""
         by_columns = X.tocsc()
         touched = np.flatnonzero(np.diff(by_columns.indptr))
@@ -45,17 +49,30 @@ class SparseRows:
             *(X.indices, X.indptr[:-1], X.data.astype(np.float32, copy=False), touched),
             *(by_columns.indices, by_columns.indptr[touched], by_columns.data.astype(np.float32, copy=False)),
         )
-        integers = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
-        return cls(*(tensor if tensor.is_floating_point() else tensor.long() for tensor in integers))
+        tensors = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
+        parts: list[Any] = [tensor if tensor.is_floating_point() else tensor.long() for tensor in tensors]
+        return replace(cls(*parts), by_rows=by_rows)
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def to(self, device: torch.device) -> SparseRows:
-        """The same batch on a device."""
+        """The same batch on a device; there, gradients are of the weight's size."""
         if self.values.device == device:
             return self
-        return SparseRows(*(getattr(self, field.name).to(device, non_blocking=True) for field in fields(self)))
+        parts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "by_rows"}
+        moved = {name: part.to(device, non_blocking=True) for name, part in parts.items()}
+        return replace(self, **moved, by_rows=False)
+
+
+class RowGradient(NamedTuple):
+    """The gradient of a weight in the rows that a batch touched: the weight's attribute `row_gradient`.
+
+    It is that of the last backward pass alone, and goes with the step that takes it.
+    """
+
+    rows: Tensor
+    values: Tensor
 
 
 class _SparseProduct(torch.autograd.Function):
@@ -68,13 +85,13 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, weight: Tensor, batch: SparseRows) -> Tensor:
-        ctx.batch, ctx.shape = batch, weight.shape
+        ctx.batch, ctx.weight = batch, weight
         return torch.nn.functional.embedding_bag(
             batch.columns, weight, batch.starts, mode="sum", per_sample_weights=batch.values.to(weight.dtype)
         )
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
         batch, (gradient,) = ctx.batch, gradients
         touched = torch.nn.functional.embedding_bag(
             batch.rows,
@@ -83,7 +100,11 @@ class _SparseProduct(torch.autograd.Function):
             mode="sum",
             per_sample_weights=batch.column_values.to(gradient.dtype),
         )
-        return gradient.new_zeros(ctx.shape).index_copy_(0, batch.touched, touched), None
+        if batch.by_rows:
+            # Of a million features a batch has some thousands: the rest would be zeros to write, read and add.
+            ctx.weight.row_gradient = RowGradient(batch.touched, touched)
+            return None, None
+        return gradient.new_zeros(ctx.weight.shape).index_copy_(0, batch.touched, touched), None
 
 
 class SparseLinear(nn.Module):

@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet._mapped import blocks, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
-__all__ = ["SCALINGS", "Features"]
+__all__ = ["SCALINGS", "Features", "ScaledRows"]
 
 SCALINGS = {
     "none": "rows as they are",
@@ -48,12 +49,17 @@ class Features:
             self.arrays["mean"] = X.mean(axis=0, dtype=np.float64).astype(np.float32)
             self.arrays["scale"] = (1 / np.where(deviation > 0, deviation, 1)).astype(np.float32)
         elif self.scaling == "tfidf":
-            present = np.asarray((X != 0).sum(axis=0)).ravel()
+            present = _present(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
             self.arrays["idf"] = (np.log((1 + X.shape[0]) / (1 + present)) + 1).astype(np.float32)
         return self
 
     def transform(self, X: Any) -> Any:
-        """Scaled rows in float32, CSR or dense as they came; the caller's are left alone."""
+        """Scaled rows in float32, CSR or dense as they came; the caller's are left alone.
+
+        Rows of a mapped matrix are scaled when they are read: `ScaledRows`.
+        """
+        if is_mapped(X):
+            return ScaledRows(X, self)
         sparse = sp.issparse(X)
         rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
         if sparse:
@@ -80,6 +86,39 @@ class Features:
             )
         features.arrays = dict(arrays)
         return features
+
+
+class ScaledRows:
+    """Rows of a mapped matrix, each scaled when it is asked for.
+
+    Parameters
+    ----------
+    X : csr_matrix of shape (n, n_features)
+        Over files.
+    features : Features
+        Fitted.
+    """
+
+    def __init__(self, X: sp.csr_matrix, features: Features) -> None:
+        self.X, self.features = X, features
+        self.shape, self.ndim = X.shape, 2
+
+    def __getitem__(self, rows: Any) -> sp.csr_matrix:
+        """Read these rows, a slice or an array of numbers."""
+        found = self.X[rows]
+        # A slice of a matrix may look into its arrays: a copy does not.
+        scaled = self.features.transform(found.copy() if is_mapped(found) else found)
+        release(self.X)
+        return scaled
+
+
+def _present(X: sp.csr_matrix) -> npt.NDArray[np.int64]:
+    """In how many rows each feature is, of a mapped matrix, which has no zeros."""
+    counts = np.zeros(X.shape[1], dtype=np.int64)
+    for block in blocks(X.nnz):
+        counts += np.bincount(X.indices[block], minlength=X.shape[1])
+        release(X)
+    return counts
 
 
 def _root(rows: Any) -> Any:

@@ -11,6 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from circlet import _mapped
 from circlet.data import Dataset, Split, load_dataset, matrices
 from circlet.errors import DataError
 
@@ -210,3 +211,96 @@ def test_half_of_the_files(tmp_path, missing):
 def test_raw_text_has_no_matrices_to_write(tmp_path):
     with pytest.raises(DataError, match="found raw text only; wanted features"):
         matrices.write_matrices(tmp_path, Dataset("d", Split(None, csr([[1]]), ["a"])))
+
+
+def mapped_folder(tmp_path, **changes):
+    """A folder `X.trn` of two rows and three columns, with other arrays where they are given."""
+    parts = {
+        "data": np.array([1, 2, 3], np.float32),
+        "indices": np.array([0, 2, 1], np.int32),
+        "indptr": np.array([0, 2, 3], np.int32),
+        "shape": np.array([2, 3]),
+    }
+    folder = tmp_path / "X.trn"
+    folder.mkdir()
+    for name, array in (parts | changes).items():
+        (folder / f"{name}.npy").write_bytes(array if isinstance(array, bytes) else npy(array))
+    return folder
+
+
+class TestMapped:
+    @settings(deadline=None, max_examples=20)
+    @given(data=st.data(), n=st.integers(1, 5), repeats=st.sampled_from([1, 300]))
+    def test_round_trip(self, tmp_path_factory, data, n, repeats):
+        folder = tmp_path_factory.mktemp("mapped")
+        X = np.tile(data.draw(arrays(np.float32, (n, 3), elements=st.floats(-10, 10, width=32))), (repeats, 1))
+        Y = np.tile(data.draw(arrays(np.float32, (n, 4), elements=st.sampled_from([0.0, 1.0]))), (repeats, 1))
+        split = Split(csr(X), csr(Y))
+        matrices.write_matrices(folder, Dataset("d", split, split), mapped=True)
+        assert sorted(path.name for path in folder.iterdir()) == ["X.trn", "X.tst", "Y.trn", "Y.tst"]
+        read = load_dataset(folder)
+        assert read.format == "mapped matrices, sparse features"
+        for part in (read.train, read.test):
+            assert np.array_equal(part.X.toarray(), X)
+            assert np.array_equal(part.Y.toarray(), Y)
+            assert part.X.dtype == part.Y.dtype == np.float32
+
+    def test_beside_packed_labels_and_dense_features(self, tmp_path):
+        split = Split(np.ones((2, 3), np.float32), csr([[1, 0], [0, 1]]))
+        matrices.write_matrices(tmp_path, Dataset("d", split), mapped=True)
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["X.trn.npy", "Y.trn"]
+        assert np.array_equal(load_dataset(tmp_path).train.X, split.X)
+        (tmp_path / "X.trn.npy").unlink()
+        with pytest.raises(DataError, match=r"found no X\.trn\.npz, a folder with half of its files"):
+            load_dataset(tmp_path)
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            ({"data": np.ones((3, 1), np.float32)}, r"data\.npy: found 2 dimensions"),
+            ({"data": np.ones(3)}, r"data\.npy: found 1 dimensions of type float64; wanted .* float32"),
+            ({"indices": np.array([0, 2, 1])}, r"indices\.npy: found .* int64; wanted .* int32"),
+            ({"indptr": np.array([0.0, 2, 3])}, r"indptr\.npy: found .* float64"),
+            ({"indptr": np.array([0, 3], np.int32)}, "found 1 row pointers"),
+            ({"indptr": np.array([0, 2, 4], np.int32)}, "found row pointers out of order"),
+            ({"indptr": np.array([0, 5, 3], np.int32)}, "found row pointers out of order"),
+            ({"indices": np.array([0, 3, 1], np.int32)}, "found index 3; wanted indices from 0 to 2"),
+            ({"indices": np.array([0, -1, 1], np.int32)}, "found index -1"),
+            ({"indices": np.array([2, 0, 1], np.int32)}, "found column 0 of row 1 out of order"),
+            ({"indices": np.array([2, 2, 1], np.int32)}, "found column 2 of row 1 out of order"),
+            ({"data": np.array([1, 2, np.nan], np.float32)}, "found nan at row 2, column 1; wanted finite"),
+            ({"data": np.array([1, 0, 2], np.float32)}, "found 0.0 at row 1, column 2"),
+            ({"shape": np.array([2])}, r"shape\.npy: found the shape \[2\]"),
+            ({"shape": np.array([2, -3])}, "found the shape"),
+            ({"data": b"PK"}, r"data\.npy: found a damaged file"),
+            ({"data": np.array([object()])}, r"data\.npy: found a damaged file"),
+        ],
+    )
+    def test_what_the_files_claim_is_checked(self, tmp_path, change, message):
+        with pytest.raises(DataError, match=message):
+            matrices.read_mapped(mapped_folder(tmp_path, **change))
+
+    def test_a_row_out_of_order_across_two_blocks(self, tmp_path, monkeypatch):
+        monkeypatch.setattr(_mapped, "BLOCK", 1)
+        assert matrices.read_mapped(mapped_folder(tmp_path)).nnz == 3
+        (tmp_path / "X.trn" / "indices.npy").write_bytes(npy(np.array([2, 1, 1], np.int32)))
+        with pytest.raises(DataError, match="found column 1 of row 1 out of order"):
+            matrices.read_mapped(tmp_path / "X.trn")
+
+    def test_labels_are_ones(self, tmp_path):
+        folder = mapped_folder(tmp_path)
+        with pytest.raises(DataError, match=r"found 2\.0 at row 1, column 2; wanted 1$"):
+            matrices.read_mapped(folder, labels=True)
+
+    def test_a_missing_array(self, tmp_path):
+        folder = mapped_folder(tmp_path)
+        (folder / "indptr.npy").unlink()
+        with pytest.raises(DataError, match=r"indptr\.npy"):
+            matrices.read_mapped(folder)
+
+    def test_a_file_that_was_cut_off(self, tmp_path):
+        many = np.arange(3000, dtype=np.int32)
+        whole = npy(np.ones(3000, np.float32))
+        change = {"indices": many, "indptr": np.array([0, 3000], np.int32), "shape": np.array([1, 3000])}
+        with pytest.raises(DataError, match=r"data\.npy: found a damaged file"):
+            matrices.read_mapped(mapped_folder(tmp_path, data=whole[:-5], **change))

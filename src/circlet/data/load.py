@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet._mapped import is_mapped
 from circlet.data import matrices, texts, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
 from circlet.data.lines import bad, iter_text, peek, shown
@@ -222,7 +221,7 @@ def _read_folder(folder: Path, columns: texts.Columns, split: int) -> _Found:
 def _read_matrices(folder: Path) -> _Found:
     train = matrices.read_split(folder, "trn")
     test = matrices.read_split(folder, "tst") if matrices.has_part(folder, "tst") else None
-    if is_mapped(train.X):
+    if (folder / "X.trn").is_dir():
         return _Found("mapped matrices, sparse features", train, test)
     kind = "sparse" if sp.issparse(train.X) else "dense"
     return _Found(f"npz matrices, {kind} features", train, test)

@@ -113,8 +113,8 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     for name in _MAPPED:
         file = path / f"{name}.npy"
         with explained(file), _damage_named(file):
-            # A map of no bytes is an error, and a shape is no size to speak of.
-            small = name == "shape" or file.stat().st_size < 1024
+            # There are no maps of no bytes.
+            small = file.stat().st_size < 1024
             arrays[name] = np.load(file, mmap_mode=None if small else "r", allow_pickle=False)
     data, indices, indptr, shape = (arrays[name] for name in _MAPPED)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
