@@ -105,7 +105,8 @@ def cells(settings: Settings) -> list[TrainingCell]:
                 for recipe in models if differing else ():
                     planned += _otherwise(recipe, differing).cells(dataset, settings)
         if dataset == SPLIT_SET:
-            planned += [cell for way in SPLIT_WAYS for cell in _split_cells(settings, way)]
+            ways = SPLIT_WAYS if settings.rows is None else SPLIT_WAYS[:1]
+            planned += [cell for way in ways for cell in _split_cells(settings, way)]
     return planned
 
 
