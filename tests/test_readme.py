@@ -98,3 +98,15 @@ def test_rows_of_results_are_those_of_their_pages(page):
     assert len(rows) >= 5
     for row in rows:
         assert row in pages, row
+
+
+def test_growth_is_the_measured_one():
+    """Ratios that the READMEs name are those of the page, which is made from the JSON."""
+    page = (ROOT / "benchmarks/results/growth.md").read_text(encoding="utf-8")
+    for name, least in (("README.md", 3), ("benchmarks/README.md", 6)):
+        text = (ROOT / name).read_text(encoding="utf-8")
+        section = re.search(r"(## Fast|## What grows).*?(?=\n## )", text, re.DOTALL)
+        assert section
+        ratios = re.findall(r"\d+(?:\.\d+)?×", section[0])
+        assert len(ratios) >= least
+        assert all(ratio in page for ratio in ratios)
