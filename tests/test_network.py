@@ -255,3 +255,14 @@ class TestParameterCounts:
     def test_with_cosine_they_do_not_depend_on_the_labels(self, head):
         few, many = (Network(small(head=head, loss="cosine"), F, n, sparse=True) for n in (10, 100_000))
         assert few.parameter_counts() == many.parameter_counts()
+
+
+def test_a_blank_network_has_the_shapes_of_a_drawn_one():
+    drawn, blank = (
+        Network(NetworkSettings(head="chrr-half", dim=6, hidden=(8, 4)), 5, 9, sparse=True, blank=blank)
+        for blank in (False, True)
+    )
+    shapes = [{name: tensor.shape for name, tensor in made.state_dict().items()} for made in (drawn, blank)]
+    assert shapes[0] == shapes[1]
+    blank.load_state_dict(drawn.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(drawn.parameters(), blank.parameters(), strict=True))

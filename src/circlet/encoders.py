@@ -110,10 +110,10 @@ class _SparseProduct(torch.autograd.Function):
 class SparseLinear(nn.Module):
     """A linear layer over `SparseRows`, or over rows written out; its weight has a row per feature."""
 
-    def __init__(self, n_features: int, width: int, *, generator: torch.Generator) -> None:
+    def __init__(self, n_features: int, width: int, *, generator: torch.Generator | None) -> None:
         super().__init__()
         # Small: Adam moves every weight by about the learning rate a step, and few steps touch a rare feature.
-        self.weight = nn.Parameter(torch.randn(n_features, width, generator=generator).mul_(0.01))
+        self.weight = nn.Parameter(normal((n_features, width), 0.01, generator))
         self.bias = nn.Parameter(torch.zeros(width))
 
     def forward(self, batch: SparseRows | Tensor) -> Tensor:
@@ -150,8 +150,8 @@ class Encoder(nn.Module):
         Whether batches are `SparseRows` or dense tensors.
     dropout : float
         Share of hidden units dropped in training.
-    generator : torch.Generator
-        For the initial weights.
+    generator : torch.Generator or None
+        For the initial weights; None leaves them to be loaded.
     noise : torch.Generator
         For dropout, on the device of training.
     """
@@ -163,7 +163,7 @@ class Encoder(nn.Module):
         *,
         sparse: bool,
         dropout: float,
-        generator: torch.Generator,
+        generator: torch.Generator | None,
         noise: torch.Generator,
     ) -> None:
         super().__init__()
@@ -183,11 +183,16 @@ class Encoder(nn.Module):
         return hidden
 
 
-def linear(before: int, after: int, *, generator: torch.Generator, bias: bool = True) -> nn.Linear:
+def linear(before: int, after: int, *, generator: torch.Generator | None, bias: bool = True) -> nn.Linear:
     """A linear layer whose initial weights come from `generator`: He's, for ReLU."""
     with torch.device("meta"):
         layer = nn.Linear(before, after, bias=bias)
-    layer.weight = nn.Parameter(torch.randn(after, before, generator=generator) * (2 / before) ** 0.5)
+    layer.weight = nn.Parameter(normal((after, before), (2 / before) ** 0.5, generator))
     if bias:
         layer.bias = nn.Parameter(torch.zeros(after))
     return layer
+
+
+def normal(shape: tuple[int, ...], deviation: float, generator: torch.Generator | None) -> Tensor:
+    """Normal numbers; without a generator only room for them: to draw them takes longer than to load them."""
+    return torch.empty(shape) if generator is None else torch.randn(shape, generator=generator).mul_(deviation)

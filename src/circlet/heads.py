@@ -41,7 +41,7 @@ class Head(nn.Module, ABC):
         Width h of the last hidden layer.
     dim : int
         Dimension d of the labels' codes; for `fc`, the number of labels.
-    generator : torch.Generator
+    generator : torch.Generator or None
         For the initial weights.
     """
 
@@ -49,7 +49,7 @@ class Head(nn.Module, ABC):
     codes: str | None = "circular"
     outputs_per_dim = 1
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator) -> None:
+    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
         super().__init__()
         self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator)
 
@@ -84,7 +84,7 @@ class AmplitudeHead(Head):
 class HalfCircularHead(Head):
     """`chrr-half`: the first half of the hidden units gives the cosines, the second the sines."""
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator) -> None:
+    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
         if inputs % 2:
             raise ParameterError(f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd")
         super().__init__(inputs // 2, dim, generator=generator)
@@ -139,7 +139,7 @@ HEADS: dict[str, type[Head]] = {
 }
 
 
-def make_head(name: str, inputs: int, dim: int, *, generator: torch.Generator) -> Head:
+def make_head(name: str, inputs: int, dim: int, *, generator: torch.Generator | None) -> Head:
     """Make a head by its name."""
     if name not in HEADS:
         raise ParameterError(f"`head` must be one of {', '.join(HEADS)}, got {name!r}")

@@ -223,6 +223,7 @@ class Model:
             sparse=config["sparse"],
             encoder=encoder,
             codebook=config["codebook"],
+            blank=True,
         )
         arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith("features.")}
         check_shapes(weights, network.state_dict(), tensors)

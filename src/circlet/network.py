@@ -140,6 +140,8 @@ class Network(nn.Module):
         Maps a batch to `(batch, settings.hidden[-1])`, in place of the library's own.
     codebook : dict, optional
         The state of a codebook that has grown, to be taken up.
+    blank : bool
+        Leave room for weights that will be loaded, instead of drawing initial ones.
     """
 
     def __init__(
@@ -151,10 +153,11 @@ class Network(nn.Module):
         sparse: bool,
         encoder: nn.Module | None = None,
         codebook: dict[str, Any] | None = None,
+        blank: bool = False,
     ) -> None:
         super().__init__()
         self.settings = settings
-        initial = torch.Generator().manual_seed(settings.seed % (1 << 63))
+        initial = None if blank else torch.Generator().manual_seed(settings.seed % (1 << 63))
         self.noise = torch.Generator()
         if encoder is None:
             encoder = Encoder(

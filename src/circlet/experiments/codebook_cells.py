@@ -206,7 +206,7 @@ def scoring_books(n_labels: int, dim: int, seed: int) -> dict[str, Codebook]:
 def kept_bytes(book: Codebook) -> int:
     """Bytes that a codebook keeps between two batches, beside its definition."""
     if isinstance(book, SpectralCodebook):
-        return book.frequencies.nbytes + book.slots(torch.arange(book.n_labels)).nbytes
+        return sum(table.nbytes for table in book._on(torch.device("cpu")))
     return _table_bytes(book) if book.cache else 0
 
 

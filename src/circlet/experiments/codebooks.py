@@ -222,8 +222,8 @@ def _bytes(cell: Result) -> Table:
         ("", "Stored, bytes", *(f"Kept, L = {int(n):,}" for n in sizes)),
         rows,
         note="What is stored is the definition, from which every code follows. Spectral codes keep their "
-        "frequencies and the slot of each label, 8 bytes each; a table has 2 d numbers of 4 bytes for each "
-        "label. Codes of few phases need what independent ones need.",
+        "frequencies, 8 bytes each, and the slot of each label, 4 bytes; a table has 2 d numbers of 4 bytes "
+        "for each label. Codes of few phases need what independent ones need.",
     )
 
 
