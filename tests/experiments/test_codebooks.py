@@ -140,7 +140,7 @@ class TestCapacity:
 class TestScoring:
     def test_bytes(self):
         books = scoring_books(100, 8, seed=0)
-        assert kept_bytes(books["spectral"]) == 8 * 8 + 8 * 100
+        assert kept_bytes(books["spectral"]) == 8 * 8 + 4 * 100
         assert kept_bytes(books["table"]) == 100 * 16 * 4
         assert kept_bytes(books["four-phase"]) == 0
         books["table"].codes(torch.tensor([0]))
