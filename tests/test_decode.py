@@ -472,7 +472,8 @@ outputs = torch.rand(256, 128)
 spectral, independent = SpectralCodebook(300_000, 64), IndependentCodebook(60_000, 64)
 growth(spectral, 1, 1), growth(independent, 1, 1)  # tables are made
 # The least of a few: with many small blocks the allocator now and then takes more than it is asked for.
-print(min(growth(independent, 256, 4 << 20) for _ in range(3)), growth(spectral, 64, 16 << 20), growth(spectral, 64, 64 << 20))
+least = min(growth(independent, 256, 4 << 20) for _ in range(3))
+print(least, growth(spectral, 64, 16 << 20), growth(spectral, 64, 64 << 20))
 """
 
 
