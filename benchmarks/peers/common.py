@@ -18,6 +18,7 @@ import shutil
 import statistics
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from importlib.metadata import version
 from pathlib import Path
@@ -33,7 +34,7 @@ SINGLES, WARM_UP = 300, 20
 PASSES, ENOUGH_SECONDS = 3, 30.0
 
 
-class Runner:
+class Runner(ABC):
     """One peer with one choice of settings. Methods are called in the order they stand here.
 
     Parameters
@@ -55,25 +56,25 @@ class Runner:
         """Keep what training needs, in the peer's own form."""
         self.X, self.Y = X, Y
 
+    @abstractmethod
     def train(self) -> dict[str, float] | None:
         """Train, and give what was measured before where there is nothing left to train."""
-        raise NotImplementedError
 
+    @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the model into an empty folder."""
-        raise NotImplementedError
 
+    @abstractmethod
     def load(self, folder: Path) -> None:
         """Read the model back, in place of the trained one."""
-        raise NotImplementedError
 
     def documents(self, X: sp.csr_matrix) -> Any:
         """Documents in the form that the peer predicts from; slices of it are documents too."""
         return X
 
+    @abstractmethod
     def rank(self, documents: Any) -> Any:
         """Ids of the best labels, best first: `(n, TOP)`, or a list of lists that may be shorter."""
-        raise NotImplementedError
 
 
 def main(kind: type[Runner]) -> None:
