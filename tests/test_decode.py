@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 
@@ -471,15 +472,17 @@ def growth(book, n, memory):
 outputs = torch.rand(256, 128)
 spectral, independent = SpectralCodebook(300_000, 64), IndependentCodebook(60_000, 64)
 growth(spectral, 1, 1), growth(independent, 1, 1)  # tables are made
-# The least of a few: with many small blocks the allocator now and then takes more than it is asked for.
-least = min(growth(independent, 256, 4 << 20) for _ in range(3))
-print(least, growth(spectral, 64, 16 << 20), growth(spectral, 64, 64 << 20))
+print(growth(independent, 256, 4 << 20), growth(spectral, 64, 16 << 20), growth(spectral, 64, 64 << 20))
 """
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="peak memory is read in Linux's way")
 def test_the_budget_is_kept():
-    done = subprocess.run([sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True)
+    # What is freed goes back to the system at once, so that a peak is what was needed, not what was kept.
+    environment = {**os.environ, "MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0"}
+    done = subprocess.run(
+        [sys.executable, "-c", MEASURE], capture_output=True, text=True, check=True, env=environment
+    )
     independent, small, large = map(int, done.stdout.split())
     # All scores would be 61 MB and 77 MB. Beside the budget: a block of codes, and what the allocator keeps.
     assert independent < (4 << 20) + (12 << 20)
