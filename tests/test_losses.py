@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
+from circlet import _binary
 from circlet.algebra import circular, holographic
 from circlet.codebook import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ParameterError
@@ -121,9 +122,10 @@ class TestEveryLoss:
         assert loss.logits(output_for(codes, 4)).shape == (4, N)
         assert loss.logits(output_for(codes, 0)).shape == (0, N)
 
+    @pytest.mark.parametrize("book", ["independent", "spectral"])
     @pytest.mark.parametrize("name", LOSSES)
-    def test_gradient_by_finite_differences(self, name):
-        loss, codes = make(name, "independent")
+    def test_gradient_by_finite_differences(self, name, book):
+        loss, codes = make(name, book)
         assert codes is not None
         loss.double()
         # Off the unit circle too: the formulas hold for any output.
@@ -181,6 +183,33 @@ class TestBinary:
         output = output_for(codes, len(sets), seed)
         expected = binary_cross_entropy_with_logits(loss.logits(output), dense(sets), reduction="sum") / len(sets)
         torch.testing.assert_close(loss(output, label_sets(sets)), expected)
+
+    @given(sets=ragged, seed=st.integers(0, 99), logits=st.sampled_from([1, 14, 30, 1000]))
+    @settings(deadline=None, max_examples=25)
+    def test_gradients_of_spectral_codes_are_torchs_however_many_rows_at_a_time(self, sets, seed, logits):
+        loss, codes = make("bce", "spectral")
+        assert codes.length > N  # slots without a label have no part in it
+        inputs = [output_for(codes, len(sets), seed), *loss.parameters()]
+        expected = binary_cross_entropy_with_logits(loss.logits(inputs[0]), dense(sets), reduction="sum")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_binary, "LOGITS", logits)
+            found = loss(inputs[0], label_sets(sets))
+        torch.testing.assert_close(
+            torch.autograd.grad(3 * found, inputs), torch.autograd.grad(3 * expected / len(sets), inputs)
+        )
+
+    def test_labels_that_only_fill_sets_up_do_not_count(self):
+        loss, codes = make("bce", "spectral")
+        inputs = [output_for(codes, 2), *loss.parameters()]
+        # The second document has one label and, to fill up, one of weight 0: another, or the same again.
+        for filling in (5, 3):
+            filled = LabelSets(
+                *(torch.tensor(part) for part in ([0, 8, 3, filling], [0, 2], [0, 0, 1, 1])),
+                weights=torch.tensor([1.0, 1, 1, 0]),
+            )
+            found, expected = loss(inputs[0], filled), loss(inputs[0], label_sets([[0, 8], [3]]))
+            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs))
 
     @pytest.mark.parametrize("book", BOOKS)
     def test_logits_are_scaled_similarities_and_a_bias(self, book):

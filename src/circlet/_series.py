@@ -6,11 +6,15 @@ All scores of a prediction are a Fourier series at the slots n = 0…M−1. With
 
 for each n₂ a transform of length P whose few coefficients are turned by n₂, instead of one of length M. Only
 d of M/2 coefficients are there, so turning them is nearly free, and short transforms stay in the cache.
+
+On a GPU two parts are one complex transform, one in its real part and the other in its imaginary part: a transform
+of real values costs more passes over memory, which is all that such a short one costs.
 """
 
 from __future__ import annotations
 
 import math
+from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
 import torch
@@ -18,10 +22,12 @@ from torch import Tensor
 
 from circlet.codebook import SLOT_BLOCK, SpectralCodebook
 
-__all__ = ["Series", "series_of"]
+__all__ = ["PairedSeries", "Series", "series_of"]
 
 #: The longest transform that is not split, if its length has divisors, and the shortest that one is split into.
 LONGEST, SHORTEST = 1 << 14, 1 << 10
+#: The longest complex transform on a GPU: one kernel, which reads and writes its numbers once.
+LONGEST_PAIR = 1 << 12
 
 _made: WeakKeyDictionary[SpectralCodebook, Series] = WeakKeyDictionary()
 
@@ -30,8 +36,12 @@ def series_of(book: SpectralCodebook, device: torch.device) -> Series:
     """The series of a codebook on a device, kept as long as the codebook is there and has as many labels."""
     series = _made.get(book)
     if series is None or series.n_labels != book.n_labels or series.device != device:
-        series = _made[book] = Series(book, device)
+        series = _made[book] = (PairedSeries if _has_kernels(device) else Series)(book, device)
     return series
+
+
+def _has_kernels(device: torch.device) -> bool:
+    return device.type == "cuda" and find_spec("triton") is not None
 
 
 class Series:
@@ -50,15 +60,22 @@ class Series:
 
     def __init__(self, book: SpectralCodebook, device: torch.device) -> None:
         self.device, self.n_labels, self.dim = device, book.n_labels, book.dim
-        self.length, self.parts = book.length, _parts(book.length)
+        self.length, self.parts = book.length, self._split(book.length // 2)
         self.part = self.length // self.parts
         self._arrange(book.frequencies.to(device))
         self.labels = torch.full((self.length,), self.n_labels, dtype=torch.int32, device=device)
         for ids in torch.split(torch.arange(self.n_labels, device=device), SLOT_BLOCK):
             slots = book.slots(ids)
-            self.labels[slots % self.parts * self.part + slots // self.parts] = ids.int()
+            self.labels[self._places_of(slots % self.parts, slots // self.parts)] = ids.int()
         self._bias: Tensor | None = None
         self._offsets: Tensor | None = None
+
+    def _split(self, half: int) -> int:
+        """Q, of M/2, such that transforms are of even length."""
+        return _divisor(half, SHORTEST // 2, LONGEST // 2)
+
+    def _places_of(self, part: Tensor, within: Tensor) -> Tensor:
+        return part * self.part + within
 
     def _arrange(self, frequencies: Tensor) -> None:
         residue = frequencies % self.part
@@ -66,12 +83,7 @@ class Series:
         # its own mirror image meets its conjugate there.
         mirrored = 2 * residue > self.part
         place = torch.where(mirrored, self.part - residue, residue)
-        by_place = place.argsort(stable=True)
-        ordered = place[by_place]
-        # How many dimensions before share its place: with them in layers, no two of a layer meet.
-        layer = torch.arange(self.dim, device=place.device) - torch.searchsorted(ordered, ordered)
-        by_layer = layer.argsort(stable=True)
-        self._order = by_place[by_layer]
+        self._order, layer = _layers(place)
         self._sizes = torch.bincount(layer).tolist()
         self._places = torch.split(place[self._order], self._sizes)
         self._sign = torch.where(mirrored, 1.0, -1.0)[self._order]
@@ -114,6 +126,24 @@ class Series:
         return _real_series(spectrum, self.part).view(len(phasors), self.length)
 
 
+class PairedSeries(Series):
+    """The same with Triton's kernels: parts n₂ and n₂ + 1, for even n₂, are one complex transform.
+
+    A real part's coefficients are those of the series and, at the mirror image of their place, their conjugates.
+    Coefficients of the other part are multiplied by i. All that is done to a coefficient is thus a factor.
+    """
+
+    def _split(self, half: int) -> int:
+        return 2 * _divisor(half, SHORTEST, LONGEST_PAIR)
+
+    def _places_of(self, part: Tensor, within: Tensor) -> Tensor:
+        return part - part % 2 * (1 - 0) if False else (part // 2 * self.part + within) * 2 + part % 2
+
+    def _arrange(self, frequencies: Tensor) -> None:
+        # Twice the dimensions: first e^{−iθ}, then its conjugates.
+        place = torch.cat([frequencies, -frequencies]) % self.part
+        self._order, layer = _layers(place)
+        ...
 def _real_series(spectrum: Tensor, n: int) -> Tensor:
     if spectrum.device.type != "cpu":
         series: Tensor = torch.fft.irfft(spectrum, n=n, norm="forward")
@@ -124,9 +154,18 @@ def _real_series(spectrum: Tensor, n: int) -> Tensor:
     return torch.from_numpy(irfft(spectrum.numpy(), n=n, norm="forward", workers=torch.get_num_threads()))
 
 
-def _parts(length: int) -> int:
-    """Q: so many transforms, of even length, instead of one."""
-    half, most = length // 2, length // SHORTEST
-    small = [q for q in range(1, math.isqrt(half) + 1) if half % q == 0]
-    divisors = [q for q in (*small, *(half // q for q in reversed(small))) if q <= max(most, 1)]
-    return next((q for q in divisors if length // q <= LONGEST), divisors[-1])
+def _layers(place: Tensor) -> tuple[Tensor, Tensor]:
+    """An order of what goes to these places, and the layer of each in that order: no two of a layer meet."""
+    by_place = place.argsort(stable=True)
+    ordered = place[by_place]
+    # How many before share its place.
+    layer = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
+    by_layer = layer.argsort(stable=True)
+    return by_place[by_layer], layer[by_layer]
+
+
+def _divisor(n: int, shortest: int, longest: int) -> int:
+    """Of n: into so many parts it is split, the fewest that are not too long, unless they are too short."""
+    small = [q for q in range(1, math.isqrt(n) + 1) if n % q == 0]
+    divisors = [q for q in (*small, *(n // q for q in reversed(small))) if q <= max(n // shortest, 1)]
+    return next((q for q in divisors if n // q <= longest), divisors[-1])

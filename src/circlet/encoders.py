@@ -134,8 +134,16 @@ class Dropout(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        kept = torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
-        return x * kept.div_(1 - self.p)
+        return x * self._kept(x).div_(1 - self.p)
+
+    def _kept(self, x: Tensor) -> Tensor:
+        """1 where a number is kept, 0 where it is dropped."""
+        if x.device.type != "cpu":
+            return torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
+        # A CPU draws numbers one by one: each decides four times, by 16 of its bits.
+        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
+        parts = draws.random_(-(1 << 63), None, generator=self.generator).view(torch.int16)
+        return (parts[: x.numel()].view(x.shape) >= round(self.p * (1 << 16)) - (1 << 15)).to(x.dtype)
 
 
 class Encoder(nn.Module):

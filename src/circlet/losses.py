@@ -14,7 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from circlet.codebook import Codebook
+from circlet._binary import spectral_binary_loss
+from circlet.codebook import Codebook, SpectralCodebook
 from circlet.errors import ParameterError
 
 __all__ = ["LOSSES", "LabelSets", "Loss", "make_loss"]
@@ -121,6 +122,10 @@ class BinaryLoss(Loss):
                 self.bias[: len(counts)] = log_odds(counts, n)
 
     def forward(self, output: Tensor, labels: LabelSets) -> Tensor:
+        if isinstance(self.codebook, SpectralCodebook):
+            bias = self.bias[: self.n_labels]
+            total = spectral_binary_loss(self.codebook, output, self.log_scale, bias, labels)
+            return total / max(len(labels), 1)
         logits = self.logits(output)
         # −log σ(x) of a positive is softplus(x) − x, so targets need no (batch, labels) matrix.
         positive = logits[labels.documents, labels.ids]
