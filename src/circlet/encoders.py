@@ -23,7 +23,7 @@ class SparseRows:
     columns, starts, values : Tensor
         Compressed rows: row i has the entries from ``starts[i]`` to ``starts[i + 1]``.
     touched : Tensor
-        The columns that have an entry, ascending.
+        The columns that have an entry, ascending; all columns where that is more than half of them.
     rows, column_starts, column_values : Tensor
         The same entries column by column: those of ``touched[j]`` begin at ``column_starts[j]``.
     by_rows : bool
@@ -45,6 +45,8 @@ class SparseRows:
         """Take over a matrix; its transposition is scipy's, a fraction of a millisecond for a batch."""
         by_columns = X.tocsc()
         touched = np.flatnonzero(np.diff(by_columns.indptr))
+        if not by_rows and 2 * len(touched) > X.shape[1]:
+            touched = np.arange(X.shape[1])
         arrays = (
             *(X.indices, X.indptr[:-1], X.data.astype(np.float32, copy=False), touched),
             *(by_columns.indices, by_columns.indptr[touched], by_columns.data.astype(np.float32, copy=False)),
@@ -104,6 +106,8 @@ class _SparseProduct(torch.autograd.Function):
             # Of a million features a batch has some thousands: the rest would be zeros to write, read and add.
             ctx.weight.row_gradient = RowGradient(batch.touched, touched)
             return None, None
+        if len(touched) == len(ctx.weight):
+            return touched, None
         return gradient.new_zeros(ctx.weight.shape).index_copy_(0, batch.touched, touched), None
 
 
