@@ -328,7 +328,7 @@ class TestPage:
             "Capacity, d = 256, random ids",
             "Capacity, d = 512, random ids",
             "Capacity, d = 256, consecutive ids",
-            "Tagging: P@1",
+            "Tagging: P@5",
             "Scoring all labels, d = 800, CPU",
         ]
         assert all(axis.axison for axis in axes)

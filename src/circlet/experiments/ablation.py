@@ -7,7 +7,8 @@ d = 800 and h = 768. Beside them stand two things that this library does by defa
 are divided by their joint norm, and a loss that looks at all labels, binary cross-entropy through the same codes.
 
 What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs this one shares. The
-paper's figure is of Wiki10-31K; ours of Delicious, EURLex-4K and wordnet.
+paper's figure is of Wiki10-31K; ours of Delicious, EURLex-4K and wordnet. Of yso-finna-en, where CHRR is far
+behind HRR, there is only what may tell why: amplitudes, which HRR has too, and the loss.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
 TITLE = "How a network should put out angles: variants of CHRR"
-DATASETS = ("delicious", "eurlex-4k", "wordnet")
+DATASETS = ("delicious", "eurlex-4k", "wordnet", "yso-finna-en")
 METRICS = ("P@1", "P@5", "P@10", "P@20")
 TITLES = {
     "chrr-half": "CHRR-Half",
@@ -40,20 +41,24 @@ VARIANTS = {
     **{head: Recipe(title, "paper", {**CHRR.given, "head": head}) for head, title in TITLES.items()},
     "all-labels": Recipe("CHRR, loss over all labels (ours)", "paper", {**CHRR.given, "loss": "bce"}),
 }
+#: What is compared on a dataset, where that is not all.
+SOME = {"yso-finna-en": ("chrr", "chrr-amplitude", "all-labels")}
 #: Points of P@k within which two models count as equal, and beyond which one is clearly worse.
 EQUAL, WORSE = 1.0, 2.0
 
 
 def cells(settings: Settings) -> list[TrainingCell]:
-    """Every variant on every dataset."""
-    return [
-        cell for dataset in DATASETS for recipe in VARIANTS.values() for cell in recipe.cells(dataset, settings)
-    ]
+    """Every variant on every dataset, but for `SOME`."""
+    return [cell for dataset in DATASETS for these in _cells(dataset, settings).values() for cell in these]
+
+
+def _cells(dataset: str, settings: Settings) -> dict[str, list[TrainingCell]]:
+    return {head: VARIANTS[head].cells(dataset, settings) for head in SOME.get(dataset, VARIANTS)}
 
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
-    settings = Settings(**result["settings"])
-    found = {head: runs(result, recipe.cells(dataset, settings)) for head, recipe in VARIANTS.items()}
+    cells_of = _cells(dataset, Settings(**result["settings"]))
+    found = {head: runs(result, these) for head, these in cells_of.items()}
     return {head: these for head, these in found.items() if these is not None}
 
 
@@ -82,13 +87,16 @@ def tables(result: Result) -> list[Table]:
 def claims(result: Result) -> list[Claim]:
     """Judge what the paper says of its variants."""
     found = {dataset: _measured(result, dataset) for dataset in DATASETS}
-    found = {dataset: these for dataset, these in found.items() if set(these) == set(VARIANTS)}
-    if not found:
-        return []
     gaps = {
-        head: {d: {m: these[head].mean(m) - these["chrr"].mean(m) for m in METRICS} for d, these in found.items()}
+        head: {
+            dataset: {metric: these[head].mean(metric) - these["chrr"].mean(metric) for metric in METRICS}
+            for dataset, these in found.items()
+            if {head, "chrr"} <= set(these)
+        }
         for head in VARIANTS
     }
+    if not all(gaps.values()):
+        return []
 
     def judged(text: str, heads: tuple[str, ...], holds: Callable[[float], bool]) -> Claim:
         every = [holds(gap) for head in heads for by_metric in gaps[head].values() for gap in by_metric.values()]
