@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from circlet import files
-from circlet._series import _real_series, series_of
+from circlet._series import PairedSeries, _real_series, series_of
 from circlet.batches import Batches, DeviceRows, as_batch, label_sets
 from circlet.codebook import SpectralCodebook
 from circlet.data.synthetic import make_multilabel
@@ -365,26 +365,32 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
     phasors = torch.nn.functional.normalize(torch.randn(rows, 2 * DIM, device=device), dim=1) * math.sqrt(DIM)
     top_k(book, phasors[:1], n_labels, K)
     series = series_of(book, device)
-    part = phasors[: min(rows, 32)]
+    kernels = isinstance(series, PairedSeries)
+    part = phasors if kernels else phasors[:32]
     room, offsets = series.room(len(part)), series.offsets(None)
     scores, numbers = series(part, room), len(part) * book.length
-    spectrum = coefficients(len(part) * series.parts, series.part, device)
-    flops = fft_flops(numbers, series.part)
+    # Ceilings of transforms are of real ones, which complex ones of two parts each surpass.
+    flops = 0.0 if kernels else fft_flops(numbers, series.part)
     parts = [
-        HotPath(
-            "transform alone",
-            lambda: _real_series(spectrum, series.part),
-            8 * numbers,
-            flops,
-            "fft",
-            recorded=False,
-        ),
-        HotPath(
-            "coefficients and transform", lambda: series(part, room), 8 * numbers, flops, "fft", recorded=False
-        ),
-        HotPath("bias of each label", lambda: scores.add_(offsets), 8 * numbers + offsets.nbytes, recorded=False),
-        HotPath("ten best", lambda: _best(scores, K, series.labels), 4 * numbers, recorded=False),
+        HotPath("coefficients", lambda: series.coefficients(part, room), 4 * numbers, recorded=False),
+        HotPath("transform", lambda: series.transform(room), 8 * numbers, flops, "fft", recorded=False),
     ]
+    if kernels:
+        from circlet._fused import best
+
+        moved = 4 * numbers + offsets.nbytes + series.labels.nbytes
+        parts.append(
+            HotPath(
+                "bias of each label and ten best",
+                lambda: best(scores, offsets, series.labels, K),
+                moved,
+                recorded=False,
+            )
+        )
+    else:
+        moved = 8 * numbers + offsets.nbytes
+        parts.append(HotPath("bias of each label", lambda: scores.add_(offsets), moved, recorded=False))
+        parts.append(HotPath("ten best", lambda: _best(scores, K, series.labels), 4 * numbers, recorded=False))
     paths = [judged(path, limits, device) for path in parts]
     whole = seconds_of(lambda: top_k(book, phasors, n_labels, K), device, recorded=False)
     return {

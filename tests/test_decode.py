@@ -236,6 +236,12 @@ class TestSameWhateverTheBudget:
             assert sizes == taken
             assert all(map(torch.equal, found, expected))
 
+    def test_many_predictions_of_few_labels(self, monkeypatch):
+        monkeypatch.setattr(decode, "MOST", 7)
+        book = SpectralCodebook(9, 3)
+        outputs = predictions(book, 20)
+        assert torch.equal(top_k(book, outputs, 9, 2)[0], top_k(book.scores, outputs, 9, 2)[0])
+
     def test_more_memory_than_the_cache_has_is_not_used(self):
         assert decode._budget(1 << 40, torch.device("cpu")) == decode.MEMORY
         assert decode._budget(1000, torch.device("cpu")) == 1000
@@ -333,18 +339,21 @@ class TestMistakes:
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
 @pytest.mark.parametrize("name", LOSSES)
-def test_a_gpu_ranks_as_a_cpu_does(make, name):
-    book = make(40_000, 100)
-    loss, allowed = a_loss(name, book), torch.arange(40_000) % 5 > 0
+@pytest.mark.parametrize(("n_labels", "k"), [(40_000, 10), (40_000, 300), (300, 500), (1, 2)])
+def test_a_gpu_ranks_as_a_cpu_does(make, name, n_labels, k):
+    book = make(n_labels, 100)
+    loss, allowed = a_loss(name, book), torch.arange(n_labels) % 5 > 0
     outputs = predictions(book, 20)
-    ids, scores = top_k(loss, outputs, 40_000, 10, allowed=allowed)
-    found, close = top_k(loss.cuda(), outputs.cuda(), 40_000, 10, allowed=allowed, memory=1 << 24)
-    torch.testing.assert_close(close.cpu(), scores, atol=1e-5, rtol=1e-5)
-    # Labels may change places only where scores differ by no more than rounding does.
-    apart = (scores.diff(dim=1) < -1e-4).all(dim=1)
-    assert torch.equal(found.cpu()[apart], ids[apart])
-    empty, _ = top_k(loss, outputs[:0].cuda(), 40_000, 10)
-    assert empty.shape == (0, 10)
+    ids, scores = top_k(loss, outputs, n_labels, k, allowed=allowed)
+    loss = loss.cuda()
+    for memory in (None, 1 << 22):
+        found, close = top_k(loss, outputs.cuda(), n_labels, k, allowed=allowed, memory=memory)
+        torch.testing.assert_close(close.cpu(), scores, atol=1e-5, rtol=1e-5)
+        # Labels may change places only where scores differ by no more than rounding does.
+        apart = ((scores.diff(dim=1) < -1e-4) | (scores[:, 1:] == -torch.inf)).all(dim=1)
+        assert torch.equal(found.cpu()[apart], ids[apart])
+    empty, _ = top_k(loss, outputs[:0].cuda(), n_labels, k)
+    assert empty.shape == (0, min(k, n_labels))
 
 
 TEXTS = ["a red apple", "a green apple", "a red car", "a green car"] * 5

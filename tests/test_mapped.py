@@ -10,9 +10,9 @@ import scipy.sparse as sp
 import torch
 
 from circlet import _mapped, checkpoint
-from circlet._mapped import is_mapped, release
+from circlet._mapped import MappedRows, column_counts, is_mapped, release
 from circlet.batches import DeviceRows
-from circlet.data import load_dataset, matrices
+from circlet.data import load_dataset
 from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.synthetic import make_multilabel
@@ -34,10 +34,10 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
     return load_dataset(folder)
 
 
-def fitted(split: Split, scaling: str = "sqrt", **given) -> Model:
+def fitted(split: Split, scaling: str = "sqrt", loss: str = "bce", **given) -> Model:
     return fit(
         split,
-        network=NetworkSettings(dim=16, hidden=(12,), dropout=0.2),
+        network=NetworkSettings(dim=16, hidden=(12,), dropout=0.2, loss=loss),
         training=TrainingSettings(epochs=2, batch_size=16, input_dropout=0.1, lr=0.01),
         scaling=scaling,
         **given,
@@ -64,6 +64,61 @@ class TestMaps:
         release(DATA.train.X)
         assert mapped.train.X.data.sum() == before
         assert (mapped.train.X != DATA.train.X).nnz == 0
+
+
+class TestMappedRows:
+    ROWS = np.array([7, 0, 299, 7])
+
+    def test_are_rows_of_the_matrix(self, mapped):
+        rows, wanted = MappedRows(mapped.train.Y, self.ROWS), DATA.train.Y[self.ROWS]
+        assert is_mapped(rows)
+        assert (rows.shape, rows.ndim) == (wanted.shape, 2)
+        np.testing.assert_array_equal(rows.indptr, wanted.indptr)
+        for part in (slice(None), slice(1, 3), np.array([3, 0])):
+            assert not is_mapped(rows[part])
+            assert (rows[part] != wanted[part]).nnz == 0
+
+    @pytest.mark.parametrize("block", [1, 50, 1 << 20])
+    def test_entries_of_columns(self, mapped, monkeypatch, block):
+        monkeypatch.setattr(_mapped, "BLOCK", block)
+        none = MappedRows(mapped.train.Y, self.ROWS[:0])
+        for rows in (mapped.train.Y, MappedRows(mapped.train.Y, self.ROWS), none):
+            whole = DATA.train.Y[rows.rows] if isinstance(rows, MappedRows) else DATA.train.Y
+            np.testing.assert_array_equal(column_counts(rows), np.asarray(whole.sum(axis=0)).ravel())
+        np.testing.assert_array_equal(column_counts(DATA.train.Y), column_counts(mapped.train.Y))
+
+    def test_validation_rows_are_copied_and_the_others_are_not(self, mapped):
+        learned, judged = mapped.validation_split(0.3, seed=1)
+        assert isinstance(learned.X, MappedRows)
+        assert isinstance(learned.Y, MappedRows)
+        for part, wanted in zip((learned, judged), DATA.validation_split(0.3, seed=1), strict=True):
+            assert part.n == wanted.n
+            assert (part.X[:] != wanted.X).nnz == (part.Y[:] != wanted.Y).nnz == 0
+        assert sp.issparse(judged.X)
+        assert not is_mapped(judged.X)
+        assert not is_mapped(judged.Y)
+
+    def test_texts_stay_with_their_rows(self, mapped):
+        texts = [f"{row}" for row in range(300)]
+        learned, judged = Dataset("d", Split(mapped.train.X, mapped.train.Y, texts)).validation_split(100)
+        assert sorted(learned.texts + judged.texts) == sorted(texts)
+        assert (learned.X[:] != DATA.train.X[[int(text) for text in learned.texts]]).nnz == 0
+
+    @pytest.mark.parametrize("n", [0, 1, 2500])
+    def test_copies_in_parts_are_those_at_once(self, mapped, n):
+        rows = np.random.default_rng(0).integers(0, 300, n)
+        taken, wanted = mapped.train.take(rows), DATA.train.take(rows)
+        for found, matrix in ((taken.X, wanted.X), (taken.Y, wanted.Y)):
+            assert (found.shape, found.dtype) == (matrix.shape, matrix.dtype)
+            assert (found != matrix).nnz == 0
+
+    def test_on_a_device_all_of_them_are_read(self, mapped):
+        rows, chosen = MappedRows(mapped.train.Y, self.ROWS), torch.tensor([2, 0])
+        X = Features("none").transform(MappedRows(mapped.train.X, self.ROWS))
+        assert DeviceRows.fits(X, rows, 16)
+        found, labels = DeviceRows(X, rows, torch.device("cpu")).batch(chosen)
+        np.testing.assert_array_equal(found.numpy(), DATA.train.X[[299, 7]].toarray())
+        assert labels.ids[labels.weights > 0].tolist() == DATA.train.Y[[299, 7]].indices.tolist()
 
 
 class TestScaledRows:
@@ -103,6 +158,33 @@ class TestTraining:
         ):
             np.testing.assert_array_equal(found, wanted)
 
+    @pytest.mark.parametrize(("scaling", "loss"), [("sqrt", "cosine"), ("tfidf", "bce")])
+    def test_with_validation_rows_split_off_ends_as_from_memory(self, mapped, scaling, loss):
+        from_files, from_memory = (
+            fitted(learned, scaling, loss=loss, validation=judged)
+            for learned, judged in (data.validation_split(0.2) for data in (mapped, DATA))
+        )
+        assert_same_weights(from_files, from_memory)
+        assert from_files.calibration == from_memory.calibration
+        assert [record["nDCG@5"] for record in from_files.history] == [
+            record["nDCG@5"] for record in from_memory.history
+        ]
+
+    def test_goes_on_with_the_rows_it_began_with(self, mapped, tmp_path):
+        class Stop(Reporter):
+            def epoch(self, number, n_steps):
+                if number == 1:
+                    raise InterruptedError
+
+        learned, judged = mapped.validation_split(0.2)
+        with pytest.raises(InterruptedError):
+            fitted(learned, folder=tmp_path, reporter=Stop(), validation=judged)
+        others, _ = mapped.validation_split(0.2, seed=1)
+        with pytest.raises(DataError, match="another run"):
+            fitted(others, folder=tmp_path, resume=True, validation=judged)
+        resumed = fitted(learned, folder=tmp_path, resume=True, validation=judged)
+        assert_same_weights(resumed, fitted(learned, validation=judged))
+
     def test_goes_on_after_an_interruption(self, mapped, tmp_path):
         class Stop(Reporter):
             def epoch(self, number, n_steps):
@@ -117,7 +199,8 @@ class TestTraining:
         assert_same_weights(fitted(mapped.train, folder=tmp_path, resume=True), fitted(DATA.train))
 
 
-def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
+@pytest.mark.parametrize("judged", [0, 50])
+def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, judged):
     """What is allocated, that is. Pages of the files are the system's, which takes them back when it needs to."""
     monkeypatch.setattr(_mapped, "BLOCK", 1 << 14)
     sizes, peaks = [], []
@@ -132,7 +215,11 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch):
         write_matrices(folder, Dataset("d", Split(X, Y)), mapped=True)
         sizes.append(sum(path.stat().st_size for path in folder.rglob("*.npy")))
         tracemalloc.start()
-        fitted(matrices.read_split(folder, "trn"))
+        dataset, validation = load_dataset(folder), None
+        split = dataset.train
+        if judged:
+            split, validation = dataset.validation_split(judged)
+        fitted(split, validation=validation)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
     assert sizes[1] - sizes[0] > 25 << 20

@@ -513,8 +513,10 @@ class TestCalibration:
         scores = random.normal(0.2, 0.4, (n, depth)).astype(np.float32)
         ids = np.tile(np.arange(depth), (n, 1))
         right = random.random((n, depth)) < 1 / (1 + np.exp(-(slope * scores + intercept)))
-        monkeypatch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
-        found = calibrate(None, None, sp.csr_matrix(right.astype(np.float32)), torch.device("cpu"), depth=depth)
+        with monkeypatch.context() as patch:
+            patch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
+            indicator = sp.csr_matrix(right.astype(np.float32))
+            found = calibrate(None, None, indicator, torch.device("cpu"), depth=depth)
         assert found == pytest.approx((slope, intercept), rel=0.05)
         model = Model(shared().network, shared().features, n_features=F, sparse=True, calibration=found)
         probabilities = model.probabilities(scores)
@@ -534,13 +536,14 @@ class TestCalibration:
         right = sp.csr_matrix(np.tile([0.0, 0.0, 1.0], (40, 1)))
         assert calibrate(None, None, right, torch.device("cpu")) == (1.0, 0.0)
 
-    def test_scores_that_separate_completely(self, monkeypatch):
-        ids, scores = np.tile(np.arange(3), (40, 1)), np.tile(np.float32([0.3, 0.2, 0.1]), (40, 1))
+    def test_few_rows_make_nothing_certain(self, monkeypatch):
+        """Scores that separate completely would else have a curve without end."""
+        ids, scores = np.tile(np.arange(2), (40, 1)), np.tile(np.float32([0.3, 0.1]), (40, 1))
         monkeypatch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
-        right = sp.csr_matrix(np.tile([1.0, 0.0, 0.0], (40, 1)))
+        right = sp.csr_matrix(np.tile([1.0, 0.0], (40, 1)))
         slope, intercept = calibrate(None, None, right, torch.device("cpu"))
-        assert slope > 0
-        assert np.isfinite([slope, intercept]).all()
+        found = 1 / (1 + np.exp(-(slope * scores[0] + intercept)))
+        assert found == pytest.approx([41 / 42, 1 / 42], abs=1e-3)
 
     @pytest.mark.parametrize("loss", ["cosine", "bce", "softmax"])
     @pytest.mark.parametrize("validated", [True, False], ids=["validated", "not validated"])

@@ -7,22 +7,55 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["blocks", "is_mapped", "release"]
+__all__ = ["MappedRows", "blocks", "column_counts", "is_mapped", "release"]
 
 #: Entries looked at at a time where all of them have to be.
 BLOCK = 1 << 20
 
 
+class MappedRows:
+    """Some rows of a mapped matrix, which stay in the files until they are asked for.
+
+    Parameters
+    ----------
+    matrix : csr_matrix
+        Over files.
+    rows : int64 ndarray of shape (n,)
+        Numbers of the rows.
+    """
+
+    def __init__(self, matrix: sp.csr_matrix, rows: npt.NDArray[np.int64]) -> None:
+        self.matrix, self.rows = matrix, rows
+        self.shape, self.ndim = (len(rows), matrix.shape[1]), 2
+
+    def __getitem__(self, rows: Any) -> sp.csr_matrix:
+        """Read these of the rows, a slice or an array of places among them."""
+        return self.matrix[self.rows[rows]]
+
+    @property
+    def indptr(self) -> npt.NDArray[np.int64]:
+        """Row pointers that a matrix of these rows would have."""
+        counts = np.diff(self.matrix.indptr)[self.rows]
+        return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+
+
 def is_mapped(X: Any) -> bool:
     """Whether a matrix is sparse and its entries lie in a file."""
+    return isinstance(X, MappedRows) or _is_map(X)
+
+
+def _is_map(X: Any) -> bool:
     return sp.issparse(X) and X.format == "csr" and _map_of(X.data) is not None
 
 
 def release(X: Any) -> None:
     """Let go of what was read of a mapped matrix: the system may keep it, the process does not count it."""
-    if not is_mapped(X) or not hasattr(mmap, "MADV_DONTNEED"):
+    if isinstance(X, MappedRows):
+        X = X.matrix
+    if not _is_map(X) or not hasattr(mmap, "MADV_DONTNEED"):
         return
     for array in (X.data, X.indices, X.indptr):
         if (file := _map_of(array)) is not None:
@@ -33,6 +66,18 @@ def blocks(n: int, size: int | None = None) -> Iterator[slice]:
     """Slices of so many entries one after the other."""
     size = size or BLOCK
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
+
+
+def column_counts(X: Any) -> npt.NDArray[np.int64]:
+    """How many entries each column of a sparse matrix has, `(n_columns,)`; a mapped one is read in parts."""
+    if not is_mapped(X):
+        return np.bincount(X.indices, minlength=X.shape[1])
+    counts = np.zeros(X.shape[1], dtype=np.int64)
+    size = max(1, BLOCK * X.shape[0] // max(1, int(X.indptr[-1])))
+    for block in blocks(X.shape[0], size):
+        counts += np.bincount(X[block].indices, minlength=X.shape[1])
+        release(X)
+    return counts
 
 
 def _map_of(array: Any) -> mmap.mmap | None:

@@ -26,6 +26,13 @@ WEIGHTS = "weights.safetensors"
 def read_config(folder: Path) -> dict[str, Any]:
     path = folder / "config.json"
     if not path.is_file():
+        if (folder / checkpoint.NAME).is_file():
+            # `circlet train` keeps its options beside the checkpoint; without them Python code was training.
+            by_command = (folder / "run.json").is_file()
+            how = f"circlet train DATA --model {folder} --resume" if by_command else "the same `fit`, resume=True"
+            raise DataError(
+                f"{folder} is not a circlet model yet: found an interrupted run in it; to go on: {how}"
+            )
         raise DataError(f"{folder} is not a circlet model: found no config.json in it")
     config = read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:

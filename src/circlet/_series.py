@@ -27,7 +27,7 @@ __all__ = ["PairedSeries", "Series", "series_of"]
 #: The longest transform that is not split, if its length has divisors, and the shortest that one is split into.
 LONGEST, SHORTEST = 1 << 14, 1 << 10
 #: The longest complex transform on a GPU: one kernel, which reads and writes its numbers once.
-LONGEST_PAIR = 1 << 12
+LONGEST_PAIR = 1 << 13
 
 _made: WeakKeyDictionary[SpectralCodebook, Series] = WeakKeyDictionary()
 
@@ -113,6 +113,10 @@ class Series:
 
     def __call__(self, phasors: Tensor, room: Tensor) -> Tensor:
         """Similarities at all places, `(batch, M)`, of packed predictions `(batch, 2 dim)`."""
+        return self.transform(self.coefficients(phasors, room)).view(len(phasors), self.length)
+
+    def coefficients(self, phasors: Tensor, room: Tensor) -> Tensor:
+        """The coefficients of all transforms, in the room."""
         # cos(θ − φ) = Re(e^{−iθ} e^{iφ}), and a real transform adds each coefficient's conjugate: hence the half.
         cos, sin = (phasors / (2 * self.dim)).chunk(2, dim=1)
         coefficients = torch.complex(cos[:, self._order], sin[:, self._order] * self._sign)
@@ -123,27 +127,55 @@ class Series:
         for places, values in zip(self._places[1:], turned[1:], strict=True):
             spectrum[:, :, places] += values
         spectrum[:, :, [0, -1]] = spectrum[:, :, [0, -1]].real.to(spectrum.dtype)
-        return _real_series(spectrum, self.part).view(len(phasors), self.length)
+        return spectrum
+
+    def transform(self, spectrum: Tensor) -> Tensor:
+        """Transforms of coefficients."""
+        return _real_series(spectrum, self.part)
 
 
 class PairedSeries(Series):
-    """The same with Triton's kernels: parts n₂ and n₂ + 1, for even n₂, are one complex transform.
+    """The same by Triton's kernels, two parts in one complex transform: n₂ and n₂ + 1, for even n₂.
 
-    A real part's coefficients are those of the series and, at the mirror image of their place, their conjugates.
-    Coefficients of the other part are multiplied by i. All that is done to a coefficient is thus a factor.
+    With all coefficients, also those of negative frequencies, a transform is that of real values; plus i times
+    those of another part, its imaginary part is the other.
     """
 
     def _split(self, half: int) -> int:
         return 2 * _divisor(half, SHORTEST, LONGEST_PAIR)
 
     def _places_of(self, part: Tensor, within: Tensor) -> Tensor:
-        return part - part % 2 * (1 - 0) if False else (part // 2 * self.part + within) * 2 + part % 2
+        return (part // 2 * self.part + within) * 2 + part % 2
 
     def _arrange(self, frequencies: Tensor) -> None:
-        # Twice the dimensions: first e^{−iθ}, then its conjugates.
-        place = torch.cat([frequencies, -frequencies]) % self.part
-        self._order, layer = _layers(place)
-        ...
+        signed = torch.cat([frequencies, -frequencies])
+        order, layer = _layers(signed % self.part)
+        signed, dims = signed[order], order % self.dim
+        # A prediction in this order, e^{−iθ} where frequencies are positive: what goes to near places is near.
+        self._sources = torch.stack([dims, dims + self.dim], dim=1).flatten()
+        self._signs = torch.stack([torch.ones_like(signed), -signed.sign()], dim=1).flatten().float()
+        # Which of them each layer adds to a place; −1: none, as all of the last.
+        self._entries = torch.full((int(layer[-1]) + 2, self.part), -1, dtype=torch.int32, device=order.device)
+        self._entries[layer, signed % self.part] = torch.arange(len(order), dtype=torch.int32, device=order.device)
+        turns = torch.arange(self.parts, device=order.device)[:, None] * signed % self.length
+        angles = turns.double() * (2 * math.pi / self.length)
+        turned = torch.polar(torch.full_like(angles, 1 / (2 * self.dim)), angles)
+        self._turns = (turned[::2] + 1j * turned[1::2]).to(torch.complex64)
+
+    def room(self, rows: int) -> Tensor:
+        return torch.empty(rows, self.parts // 2, self.part, dtype=torch.complex64, device=self.device)
+
+    def coefficients(self, phasors: Tensor, room: Tensor) -> Tensor:
+        from circlet._fused import write_spectrum
+
+        ordered = (phasors[:, self._sources] * self._signs).view(torch.complex64)
+        return write_spectrum(ordered, self._entries, self._turns, room[: len(phasors)])
+
+    def transform(self, spectrum: Tensor) -> Tensor:
+        pairs: Tensor = torch.fft.ifft(spectrum, norm="forward")
+        return torch.view_as_real(pairs)
+
+
 def _real_series(spectrum: Tensor, n: int) -> Tensor:
     if spectrum.device.type != "cpu":
         series: Tensor = torch.fft.irfft(spectrum, n=n, norm="forward")

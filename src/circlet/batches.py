@@ -12,7 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from circlet._mapped import release
+from circlet._mapped import MappedRows, release
 from circlet.encoders import SparseRows
 from circlet.errors import ParameterError
 from circlet.features import ScaledRows
@@ -85,6 +85,8 @@ class DeviceRows:
         self.n_features = int(X.shape[1])
         if isinstance(X, ScaledRows):
             X = X[:]
+        if isinstance(Y, MappedRows):
+            Y = Y[:]
         self.dense = None if sp.issparse(X) else torch.from_numpy(np.ascontiguousarray(X)).to(device)
         self.sparse = _Ragged(X, device) if sp.issparse(X) else None
         self.labels = _Ragged(Y, device)

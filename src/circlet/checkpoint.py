@@ -16,7 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from circlet._mapped import blocks, release
+from circlet._mapped import MappedRows, blocks, release
 from circlet.errors import DataError, OutputError
 from circlet.features import ScaledRows
 from circlet.files import replacing
@@ -133,6 +133,9 @@ def _fingerprint(run: _Run) -> str:
             digest.update(rows.features.scaling.encode())
             for scale in rows.features.arrays.values():
                 digest.update(scale.tobytes())
+        if isinstance(matrix, MappedRows):
+            digest.update(matrix.rows.tobytes())
+            matrix = matrix.matrix
         digest.update(repr(matrix.shape).encode())
         for array in (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,):
             numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)

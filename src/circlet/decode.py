@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from circlet._series import series_of
+from circlet._series import PairedSeries, series_of
 from circlet.codebook import Codebook, HolographicCodebook, SpectralCodebook, _BlockCodebook
 from circlet.errors import DTypeError, ParameterError, ShapeError
 from circlet.losses import Loss
@@ -26,9 +26,15 @@ __all__ = ["affine", "check_options", "top_k"]
 #: Bytes of scores and what is made of them at a time on a CPU: more leaves its cache and is slower.
 MEMORY = 1 << 26
 #: The same on a GPU, where few launches matter more; at most a quarter of what is free.
-DEVICE_MEMORY = 1 << 30
+DEVICE_MEMORY = 1 << 32
 #: Bytes for each score: coefficients and scores, and a copy, a mask and ids where scores are equal.
 PER_SCORE = 20
+#: The same of kernels on a GPU: coefficients and scores, and what a transform may need.
+DEVICE_PER_SCORE = 12
+#: The most labels that kernels look for, one after the other: torch sorts many faster.
+FEW = 256
+#: The most predictions at a time: a GPU counts blocks of them with 16 bits.
+MOST = 1 << 16
 #: Labels scored before the best are merged, where codes come in blocks.
 LABELS = 1 << 12
 #: Labels beyond the k best whose scores are computed again, in double precision: the last digits of a matrix
@@ -63,10 +69,10 @@ def top_k(
         k may exceed n_labels; there are then n_labels columns.
     memory : int, optional
         Bytes that scores, and all that is made of them, may take at a time. Beside it there are tables that do
-        not depend on the batch: 12 bytes for each slot of a spectral codebook, a block of codes (some 10 MB) of
-        another. A row needs 20 bytes a slot or label (of codes in blocks: 80 KB in all); where that is more than
-        `memory`, rows are taken one by one. Default: 64 MB on a CPU, up to 1 GB on a GPU, a quarter of what is
-        free there. On a CPU more than the default is not used: it would be slower.
+        not depend on the batch: some 12 bytes for each slot of a spectral codebook, a block of codes (some 10 MB)
+        of another. A row needs 20 bytes a slot or label (of codes in blocks: 80 KB in all), on a GPU often less;
+        where that is more than `memory`, rows are taken one by one. Default: 64 MB on a CPU, up to 4 GB on a GPU,
+        a quarter of what is free there. On a CPU more than the default is not used: it would be slower.
     allowed : bool Tensor of shape (n_labels,), optional
         Labels that are False are never suggested.
     threshold : float, optional
@@ -166,10 +172,16 @@ def _of_series(
             offsets,
             -math.inf,
         )
-    size = max(1, budget // (PER_SCORE * book.length))
+    fused = isinstance(series, PairedSeries) and k <= FEW
+    size = max(1, min(budget // ((DEVICE_PER_SCORE if fused else PER_SCORE) * book.length), MOST))
     room = series.room(min(size, len(outputs)))
     for part in torch.split(outputs, size):
-        yield _best(series(part, room).add_(offsets), k, series.labels)
+        if fused:
+            from circlet._fused import best
+
+            yield best(series(part, room), offsets, series.labels, k)
+        else:
+            yield _best(series(part, room).add_(offsets), k, series.labels)
 
 
 def _of_blocks(

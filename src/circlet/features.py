@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet._mapped import blocks, is_mapped, release
+from circlet._mapped import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 __all__ = ["SCALINGS", "Features", "ScaledRows"]
@@ -40,16 +40,18 @@ class Features:
 
     def fit(self, X: Any) -> Features:
         """Learn what the scaling needs to know of the training rows."""
+        sparse = sp.issparse(X) or is_mapped(X)
         if self.scaling == "auto":
-            self.scaling = "sqrt" if sp.issparse(X) else "standard"
+            self.scaling = "sqrt" if sparse else "standard"
         if self.scaling == "standard":
-            if sp.issparse(X):
+            if sparse:
                 raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
             deviation = X.std(axis=0, dtype=np.float64)
             self.arrays["mean"] = X.mean(axis=0, dtype=np.float64).astype(np.float32)
             self.arrays["scale"] = (1 / np.where(deviation > 0, deviation, 1)).astype(np.float32)
         elif self.scaling == "tfidf":
-            present = _present(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
+            # A mapped matrix has no zeros among its entries.
+            present = column_counts(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
             self.arrays["idf"] = (np.log((1 + X.shape[0]) / (1 + present)) + 1).astype(np.float32)
         return self
 
@@ -93,13 +95,13 @@ class ScaledRows:
 
     Parameters
     ----------
-    X : csr_matrix of shape (n, n_features)
+    X : csr_matrix or MappedRows of shape (n, n_features)
         Over files.
     features : Features
         Fitted.
     """
 
-    def __init__(self, X: sp.csr_matrix, features: Features) -> None:
+    def __init__(self, X: sp.csr_matrix | MappedRows, features: Features) -> None:
         self.X, self.features = X, features
         self.shape, self.ndim = X.shape, 2
 
@@ -110,15 +112,6 @@ class ScaledRows:
         scaled = self.features.transform(found.copy() if is_mapped(found) else found)
         release(self.X)
         return scaled
-
-
-def _present(X: sp.csr_matrix) -> npt.NDArray[np.int64]:
-    """In how many rows each feature is, of a mapped matrix, which has no zeros."""
-    counts = np.zeros(X.shape[1], dtype=np.int64)
-    for block in blocks(X.nnz):
-        counts += np.bincount(X.indices[block], minlength=X.shape[1])
-        release(X)
-    return counts
 
 
 def _root(rows: Any) -> Any:

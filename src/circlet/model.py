@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from circlet import __version__, checkpoint, files, storage
+from circlet._mapped import is_mapped
 from circlet._model_folder import (
     FORMAT,
     WEIGHTS,
@@ -289,7 +290,7 @@ def fit(
         X, scaling = vectorizer.fit_transform(train_split.texts), "none"
     else:
         vectorizer = None
-    n_features, sparse = int(X.shape[1]), bool(sp.issparse(X))
+    n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
     features = Features(scaling).fit(X)
     made = Network(network, n_features, int(train_split.Y.shape[1]), sparse=sparse, encoder=encoder)
     model = Model(
@@ -329,7 +330,9 @@ def calibrate(
 ) -> tuple[float, float]:
     """Platt's scaling: the logistic curve from score to how often such a score was right.
 
-    Fitted on the `depth` best labels of each validation row: those are what anybody asks the probability of.
+    Fitted on the `depth` best labels of each validation row: those are what anybody asks the probability of. As
+    Platt does, a curve that has seen n right ones is to reach (n + 1) / (n + 2) for them, and likewise for wrong
+    ones: a handful of rows makes nothing certain.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -338,7 +341,10 @@ def calibrate(
     right = np.asarray(Y[np.broadcast_to(rows, ids.shape).ravel(), ids.ravel()]).ravel() > 0
     if right.all() or not right.any():
         return 1.0, 0.0
-    curve = LogisticRegression(C=1e6).fit(scores.reshape(-1, 1), right)
+    n_right = int(right.sum())
+    target = np.where(right, (n_right + 1) / (n_right + 2), 1 / (right.size - n_right + 2))
+    both = np.tile(scores.reshape(-1, 1), (2, 1)), np.repeat([True, False], right.size)
+    curve = LogisticRegression(C=1e6).fit(*both, sample_weight=np.concatenate([target, 1 - target]))
     slope, intercept = float(curve.coef_[0, 0]), float(curve.intercept_[0])
     # A curve that falls would turn the ranking around: there was nothing to learn.
     return (slope, intercept) if slope > 0 else (1.0, 0.0)

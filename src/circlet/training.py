@@ -24,6 +24,7 @@ import torch
 from torch import Tensor
 
 from circlet import checkpoint
+from circlet._mapped import column_counts
 from circlet.batches import Batches, as_batch
 from circlet.decode import check_options, top_k
 from circlet.errors import CircletError, ParameterError
@@ -173,9 +174,9 @@ def train(
     Parameters
     ----------
     network : Network
-    X : csr_matrix or ndarray of shape (n, n_features)
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
         Scaled features.
-    Y : csr_matrix of shape (n, n_labels)
+    Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     validation : (X, Y), optional
         Rows to judge epochs by: the weights of the best one are kept.
@@ -196,7 +197,7 @@ def train(
     """
     run = _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder)
     if fresh:
-        network.start_from(torch.from_numpy(np.bincount(Y.indices, minlength=Y.shape[1])), Y.shape[0])
+        network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
     return run.go(resume)
 
 
@@ -258,7 +259,7 @@ class _Run:
             if interrupted.is_set() and self.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
-        if not all(torch.isfinite(parameter).all() for parameter in self.network.parameters()):
+        if not all(map(_is_finite, self.network.parameters())):
             raise self._diverged("weights are no numbers any more after the last step")
         documents = self.batches.X.shape[0] - first * self.settings.batch_size
         record = {
@@ -306,6 +307,15 @@ class _Run:
             checkpoint.save(self, self.folder)
         where = f"in epoch {self.epoch + 1}" if self.step else f"after epoch {self.epoch}"
         raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
+
+
+def _is_finite(weight: Tensor) -> bool:
+    """Whether all numbers of a weight are, without temporaries of its size, of which isfinite makes several."""
+    if not weight.numel():
+        return True
+    numbers = torch.view_as_real(weight) if weight.is_complex() else weight
+    # The ends are NaN if any number is, and infinite if one is. A sum can become so where no number has.
+    return all(bool(torch.isfinite(end)) for end in torch.aminmax(numbers.detach()))
 
 
 def predict_top_k(

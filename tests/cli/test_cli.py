@@ -113,7 +113,7 @@ class TestDatasets:
         assert described["labels"] > 800
 
     def test_mistakes(self, tmp_path):
-        assert_one_clear_line(circlet("datasets", "info", "nowhere"), "'nowhere'", "eurlex-4k")
+        assert_one_clear_line(circlet("datasets", "info", "nowhere"), "'nowhere'", "circlet datasets list")
         assert_one_clear_line(circlet("datasets", "fetch", "nowhere"), "'nowhere'", "eurlex-4k")
         finished = circlet("datasets", "fetch", "wiki10-31k", CIRCLET_DATA=str(tmp_path))
         assert_one_clear_line(finished, "train.txt and test.txt", str(tmp_path / "wiki10-31k"))

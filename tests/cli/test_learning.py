@@ -98,6 +98,16 @@ def test_evaluate_on_a_file_with_other_labels(model, tmp_path):
     assert values["P@1"] == 0.5  # it can't know games
 
 
+def test_evaluate_deeper_than_a_model_has_labels(model, tmp_path, capsys):
+    path = tmp_path / "more.jsonl"
+    rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a chess game", "labels": ["game", "5"]}]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    inside("evaluate", str(model), str(path), "--json", "-k", "1,6")
+    values = json.loads(capsys.readouterr().out)
+    assert values["P@1"] == 0.5
+    assert values["P@6"] == pytest.approx(1 / 12)  # of twice six places one is right; two have no prediction
+
+
 def test_predict_from_stdin(model):
     finished = circlet("predict", str(model), "-", "-k", "2", stdin="rain, snow and a storm\nthe fox\n\n")
     rows = [json.loads(line) for line in finished.stdout.splitlines()]
@@ -199,6 +209,38 @@ class TestMistakes:
         ):
             with pytest.raises(DataError, match="is not a circlet model"):
                 inside(*arguments)
+
+    def test_an_interrupted_run_is_no_model(self, tmp_path):
+        (tmp_path / "checkpoint.safetensors").touch()
+        for arguments in (["predict", str(tmp_path), "-"], ["info", str(tmp_path)]):
+            with pytest.raises(DataError, match=r"an interrupted run.*to go on: the same `fit`, resume=True"):
+                inside(*arguments)
+            (tmp_path / "run.json").touch()
+            with pytest.raises(DataError, match=r"found an interrupted run.*--resume$") as raised:
+                inside(*arguments)
+            assert f"to go on: circlet train DATA --model {tmp_path} --resume" in str(raised.value)
+            (tmp_path / "run.json").unlink()
+
+    @pytest.mark.parametrize("lines", ["text,labels\na fox,\na van,\n", "2 3 4\n 0:1\n 2:1\n"])
+    def test_data_without_a_label(self, lines, model, tmp_path):
+        (tmp_path / "bare.csv").write_text(lines)
+        found = r"bare\.csv: found no label in any of the 2 documents; wanted some to "
+        with pytest.raises(DataError, match=f"{found}learn from"):
+            inside("train", str(tmp_path / "bare.csv"), "--model", str(tmp_path / "m"), *SMALL)
+        assert not (tmp_path / "m").exists()
+        with pytest.raises(DataError, match=f"{found}compare with"):
+            inside("evaluate", str(model), str(tmp_path / "bare.csv"))
+
+    def test_plain_lines_are_for_stdin(self, model, tmp_path):
+        lines = tmp_path / "lines.txt"
+        lines.write_text("a red fox\na van\n")
+        with pytest.raises(DataError, match=r"lines\.txt:1: found 'a red fox'; wanted one of these") as raised:
+            inside("predict", str(model), str(lines))
+        assert f"a document per line: circlet predict MODEL - < {lines}" in str(raised.value)
+        for text in ("fox fur", "fox fur " * 100):
+            with pytest.raises(DataError, match=r"called 'fox fur.*circlet predict MODEL - < FILE") as raised:
+                inside("predict", str(model), text)
+            assert len(str(raised.value)) < 300
 
     def test_a_stream_that_is_not_text(self, model):
         finished = subprocess.run(

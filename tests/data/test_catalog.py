@@ -219,9 +219,20 @@ def test_not_fetched_yet(monkeypatch, tmp_path):
         load_dataset("eurlex-4k")
 
 
-def test_unknown_name():
-    with pytest.raises(DataError, match=r"called 'eurlex'; wanted a dataset's name; .* by name: pydocs, bibtex"):
-        load_dataset("eurlex")
+@pytest.mark.parametrize(("name", "near"), [("eurlex", "eurlex-4k"), ("Wiki10", "wiki10-31k")])
+def test_a_name_near_a_known_one(name, near):
+    with pytest.raises(DataError, match=rf"called '{name}'; did you mean {near}\?$"):
+        load_dataset(name)
+
+
+@pytest.mark.parametrize("name", ["nothere.jsonl", "fox fur", "a fox and its fur " * 500])
+def test_unknown_name(name):
+    with pytest.raises(DataError) as caught:
+        load_dataset(name)
+    message = str(caught.value)
+    assert message.startswith(f"found no file, folder or dataset called '{name[:60]}")
+    assert message.endswith("`circlet train --help` describes, or a name from `circlet datasets list`")
+    assert len(message) < 220
 
 
 def test_folder_of_the_platform(monkeypatch):

@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circlet import _mapped
 from circlet.data import Dataset, Split
 from circlet.data.dataset import as_features, as_labels, check_split
 from circlet.errors import DataError, ParameterError
@@ -47,6 +48,19 @@ def test_statistics_without_test_rows_and_features():
 def test_statistics_of_a_claimed_trillion_labels_allocate_nothing():
     Y = sp.csr_matrix((np.ones(1, np.float32), np.array([5]), np.array([0, 1])), shape=(1, 10**12))
     assert Dataset("wide", Split(None, Y, ["a"])).statistics().unseen_labels == 10**12 - 1
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_values_are_checked_to_the_last_block(monkeypatch, place):
+    monkeypatch.setattr(_mapped, "BLOCK", 2)
+    values = np.ones((5, 1), dtype=np.float32)
+    values[place] = np.inf
+    for X in (values, sp.csr_matrix(values)):
+        with pytest.raises(DataError, match=f"found inf at row {place + 1}, feature 0; wanted finite numbers"):
+            check_split(Split(X, csr(np.ones((5, 1)))), where="here")
+    values[place] = 2
+    with pytest.raises(DataError, match=f"found 2.0 at row {place + 1}, label 0; wanted 0 or 1"):
+        check_split(Split(np.ones((5, 1), np.float32), csr(values)), where="here")
 
 
 def test_take_keeps_rows_together(dataset):

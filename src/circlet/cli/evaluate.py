@@ -64,16 +64,24 @@ def evaluate(
 
 def measure(model: Model, dataset: Dataset, depths: list[int]) -> dict[str, float]:
     """The metrics of a model on the test rows; PSP if there are training rows to estimate propensities from."""
+    import numpy as np
+
     from circlet.data.catalog import ENTRIES
     from circlet.metrics import evaluate as score
     from circlet.metrics import inverse_propensity
 
     part = dataset.test or dataset.train
+    if not part.Y.nnz:
+        raise DataError(
+            f"{dataset.source}: found no label in any of the {part.n:,} documents; wanted some to compare with"
+        )
     documents: Any = part.texts if model.vectorizer is not None else part.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
     ids, _ = model.top_k(documents, max(depths))
+    # A model with fewer labels has no more to say: the places left are wrong, not forgotten.
+    ids = np.pad(ids, ((0, 0), (0, max(depths) - ids.shape[1])), constant_values=-1)
     truth, seen = _in_label_space(model, dataset, part.Y), _in_label_space(model, dataset, dataset.train.Y)
     weights = None
     if dataset.test is not None and dataset.train.n >= 3:

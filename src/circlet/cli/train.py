@@ -78,6 +78,10 @@ def train(
 ) -> None:
     """Train a tagger on a dataset and save it as a folder.
 
+    DATA is a name from `circlet datasets list`; or a file of JSONL, CSV, TSV,
+    fastText, Annif TSV, svmlight or the Extreme Classification Repository's text;
+    or a folder with such train.* and test.* files, or X.trn.npz and Y.trn.npz.
+
     A checkpoint is written after every epoch and on Ctrl-C; --resume goes on from it.
 
     Example: circlet train eurlex-4k --model eurlex-model
@@ -137,6 +141,11 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
     if not 0 <= share < 1:
         raise ParameterError(f"`validation` must be at least 0 and below 1, got {share!r}")
     dataset = load_dataset(run["data"], **run["read"])
+    if not dataset.train.Y.nnz:
+        raise DataError(
+            f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
+            "wanted some to learn from"
+        )
     train_split, validation = dataset.train, None
     if share and round(dataset.train.n * share) >= 1:
         train_split, validation = dataset.validation_split(share, seed=run["seed"])

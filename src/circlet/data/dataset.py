@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet._mapped import MappedRows, blocks, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 
@@ -25,6 +27,8 @@ class Split:
         Label indicator, `(n, n_labels)`, float32 ones.
     texts : list of str or None
         The documents as raw text.
+
+    Where training rows lie in files, X and Y of a `validation_split` are `MappedRows`.
     """
 
     X: sp.csr_matrix | np.ndarray[Any, Any] | None
@@ -36,11 +40,28 @@ class Split:
         """Number of documents."""
         return int(self.Y.shape[0])
 
-    def take(self, rows: Any) -> Split:
-        """The documents at `rows` (an index array, in that order)."""
+    def take(self, rows: Any, *, copy: bool = True) -> Split:
+        """The documents at `rows` (an index array, in that order).
+
+        Without `copy`, rows of matrices that lie in files stay there, as `MappedRows`, which can be trained on.
+        """
         rows = np.asarray(rows, dtype=np.int64)
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
-        return Split(None if self.X is None else self.X[rows], self.Y[rows], texts)
+        X, Y = (
+            None if part is None else part[rows] if not is_mapped(part) else _rows_of_map(part, rows, copy)
+            for part in (self.X, self.Y)
+        )
+        return Split(X, Y, texts)
+
+
+def _rows_of_map(matrix: Any, rows: npt.NDArray[np.int64], copy: bool) -> Any:
+    if not copy:
+        return MappedRows(matrix, rows)
+    parts = []
+    for block in blocks(len(rows), 1024):
+        parts.append(matrix[rows[block]])
+        release(matrix)
+    return sp.vstack(parts, format="csr") if parts else matrix[rows]
 
 
 @dataclass(frozen=True)
@@ -139,12 +160,12 @@ class Dataset:
         Returns
         -------
         train, validation : Split
-            Both keep the order of the training rows.
+            Both keep the order of the training rows, which stay in files if they lie there: `MappedRows`.
         """
         n = self.train.n
         rows = _validation_rows(size, n)
         order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
-        return self.train.take(np.sort(order[rows:])), self.train.take(np.sort(order[:rows]))
+        return self.train.take(np.sort(order[rows:]), copy=False), self.train.take(np.sort(order[:rows]))
 
 
 def _validation_rows(size: float, n: int) -> int:
@@ -175,7 +196,7 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
     ):
         if rows is not None and rows != Y.shape[0]:
             raise DataError(f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
-    if not np.isin(Y.data, (0, 1)).all() or not Y.has_canonical_format:
+    if not _in_blocks(Y, lambda values: np.isin(values, (0, 1))) or not Y.has_canonical_format:
         as_labels(Y, where)  # names the row and the value
     if X is not None:
         _check_finite(X, where)
@@ -254,9 +275,19 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
     return M
 
 
+def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
+    """Whether something holds for all values, some of them at a time: a map may be larger than memory."""
+    values = X.data if sp.issparse(X) else X
+    for block in blocks(len(values)):
+        if not holds(values[block]).all():
+            return False
+        release(X)
+    return True
+
+
 def _check_finite(X: Any, where: str) -> None:
     values = X.data if sp.issparse(X) else X
-    if np.isfinite(values).all():
+    if _in_blocks(X, np.isfinite):
         return
     first = np.argwhere(~np.isfinite(values))[0]
     value = values[tuple(first)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import difflib
 import logging
 import re
 from collections import Counter
@@ -42,6 +43,10 @@ _SPLIT_FILE = re.compile(r".*_(tr|tst)Split\.txt(\.gz)?")
 _SVM_ROW = re.compile(
     rb"(?:[0-9]+(?:,[0-9]+)*)?(?:[ \t]+[0-9]+:\S+)*[ \t\r]*|[0-9]+:\S+(?:[ \t]+[0-9]+:\S+)*[ \t\r]*"
 )
+
+
+class UnrecognisedError(DataError):
+    """There is nothing of that name, or a file is in no format that circlet knows."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,7 @@ def load_dataset(
         raise ParameterError(f"split is {split!r}; wanted a whole number from 0")
     path = Path(name_or_path)
     name = path.name.removesuffix(".gz")
-    if not path.exists():
+    if not is_there(path):
         path, name = _locate(str(name_or_path)), str(name_or_path)
     elif path.is_file():
         name = Path(name).stem
@@ -104,14 +109,22 @@ def load_dataset(
     return dataset
 
 
+def is_there(path: Path) -> bool:
+    """Whether `path` exists; a name longer than any file's, such as a text, does not."""
+    try:
+        return path.exists()
+    except OSError:
+        return False
+
+
 def _locate(name: str) -> Path:
     from circlet.data import catalog  # it loads datasets with this module
 
     if name not in catalog.ENTRIES:
-        raise DataError(
-            f"found no file, folder or dataset called {name!r}; wanted {ACCEPTED}. "
-            f"Datasets known by name: {', '.join(catalog.ENTRIES)}"
-        )
+        wanted = "wanted data that `circlet train --help` describes, or a name from `circlet datasets list`"
+        if near := difflib.get_close_matches(name.lower(), catalog.ENTRIES, n=1):
+            wanted = f"did you mean {near[0]}?"
+        raise UnrecognisedError(f"found no file, folder or dataset called {shown(name)}; {wanted}")
     return catalog.locate(name)
 
 
@@ -154,7 +167,8 @@ def _recognise_table(path: Path, start: bytes, columns: texts.Columns) -> str:
     if guess is None and re.search(rb"\s__label__\S", start):
         guess = "fasttext"  # with its labels after the text
     if guess is None:
-        raise bad(path, number, shown(first.strip()), f"one of these: {', '.join(IN_WORDS.values())}")
+        wanted = f"one of these: {', '.join(IN_WORDS.values())}"
+        raise UnrecognisedError(str(bad(path, number, shown(first.strip()), wanted)))
     return guess
 
 

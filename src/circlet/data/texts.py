@@ -2,7 +2,8 @@
 
 All are UTF-8, compressed by gzip or not, and read as a stream of records.
 
-- `jsonl`: one object a line; labels are a list of strings, or a string, which is one label.
+- `jsonl`: one object a line; labels are a list of strings, or a string, which is one label. A whole number in
+  place of a string is a label too, called by its decimal digits.
 - `csv`, `tsv`: a header names the columns; fields are quoted as spreadsheets do; labels stand in one field,
   with `;` between them unless another separator is given. Spaces around a label and empty labels are dropped.
 - `fasttext`: every word that starts with `__label__` is a label; the text is the rest of the line.
@@ -111,6 +112,11 @@ def _check_unicode(path: Path, line: int, text: str, labels: list[str]) -> None:
             raise bad(path, line, "half of a surrogate pair", "text that UTF-8 can hold") from error
 
 
+def _wanted(columns: Columns, need_labels: bool) -> tuple[tuple[str, str, bool], ...]:
+    """Name of each column, the option that says it, and whether it must be there."""
+    return (columns.text, "--text-column", True), (columns.labels, "--label-column", need_labels)
+
+
 def _jsonl(path: Path, columns: Columns, need_labels: bool) -> Iterator[tuple[int, str, list[str]]]:
     for number, line in iter_text(path):
         if line.isspace():
@@ -121,20 +127,22 @@ def _jsonl(path: Path, columns: Columns, need_labels: bool) -> Iterator[tuple[in
             raise bad(path, number, f"{shown(line.strip())} ({error})", "a JSON object") from error
         if not isinstance(record, dict):
             raise bad(path, number, shown(line.strip()), "a JSON object")
-        for column, needed in ((columns.text, True), (columns.labels, need_labels)):
+        for column, option, needed in _wanted(columns, need_labels):
             if needed and column not in record:
-                raise bad(path, number, f"the keys {shown(', '.join(record))}", f"{column!r} among them")
+                wanted = f"{column!r} among them, or {option} with the name of another"
+                raise bad(path, number, f"the keys {shown(', '.join(record))}", wanted)
         text, labels = record[columns.text], record.get(columns.labels)
         if not isinstance(text, str):
             raise bad(path, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
         if labels is None and not need_labels:
             labels = []
-        labels = [labels] if isinstance(labels, str) else labels
-        if not isinstance(labels, list) or not all(isinstance(label, str) for label in labels):
+        labels = [labels] if type(labels) in (str, int) else labels
+        # By type: isinstance takes true and false for whole numbers.
+        if not isinstance(labels, list) or not all(type(label) in (str, int) for label in labels):
             kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
             found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
-            raise bad(path, number, found, "a list of strings, or a string")
-        yield number, text, labels
+            raise bad(path, number, found, "a list of strings or whole numbers, or one of them")
+        yield number, text, [str(label) for label in labels]
 
 
 def _table(path: Path, columns: Columns, need_labels: bool, mark: str) -> Iterator[tuple[int, str, list[str]]]:
@@ -145,9 +153,10 @@ def _table(path: Path, columns: Columns, need_labels: bool, mark: str) -> Iterat
     try:
         header = next(reader)
         position = {name: header.index(name) for name in (columns.text, columns.labels) if name in header}
-        for name, needed in ((columns.text, True), (columns.labels, need_labels)):
+        for name, option, needed in _wanted(columns, need_labels):
             if needed and name not in position:
-                raise bad(path, 1, f"the columns {shown(', '.join(header))}", f"a column {name!r}")
+                wanted = f"a column {name!r}, or {option} with the name of another"
+                raise bad(path, 1, f"the columns {shown(', '.join(header))}", wanted)
             if header.count(name) > 1:
                 raise bad(path, 1, f"two columns {name!r}", "one")
         start = reader.line_num + 1
