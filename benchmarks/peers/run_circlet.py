@@ -17,9 +17,6 @@ from circlet.network import NetworkSettings
 from circlet.presets import resolve
 from circlet.training import TrainingSettings
 
-#: Documents × labels beyond which fewer epochs have to do, so that the whole comparison takes no hours.
-LARGE, FEWER_EPOCHS = 1e9, 10
-
 
 class Circlet(common.Runner):
     """A preset, trained as the command does it."""
@@ -32,8 +29,7 @@ class Circlet(common.Runner):
         self.preset = "default" if self.variant == "int8" else self.variant
         # int8 is not learned: it takes the default's model where that was trained before.
         self.before = work.parent / "circlet" if self.variant == "int8" else None
-        fewer = {"epochs": FEWER_EPOCHS} if Y.shape[0] * Y.shape[1] > LARGE else {}
-        self.settings = resolve(self.preset, fewer) | {"store": self.store}
+        self.settings = resolve(self.preset, {}) | {"store": self.store}
         self.split = Split(as_features(X, "X"), as_labels(Y, "Y"))
 
     def train(self) -> dict[str, float] | None:
