@@ -44,8 +44,7 @@ Settings: omikuji's defaults (Parabel-like), and unbalanced clusters of 100 at d
 documentation has them; napkinXC's and PECOS's defaults; scikit-learn's `LinearSVC` for each label that has a
 training document; fastText with 25 epochs, the one of the rates 0.5, 0.2, 0.1 and 0.05 that is best on 2,000 rows
 (not timed) and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet holds 5 % of the training rows
-out to choose an epoch, the others train on all; where documents × labels exceed 10⁹ it has 10 epochs in place of
-its 30.
+out to choose an epoch, the others train on all.
 
 Training excludes reading data, except for fastText, which trains from a file. Documents per second are from rows
 in memory to the 20 best labels: the whole test set (median of three passes), and 300 documents one at a time.
