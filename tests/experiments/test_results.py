@@ -87,10 +87,17 @@ def test_every_cell_belongs_to_a_study():
 
 @committed
 @pytest.mark.parametrize("name", STUDIES)
+def test_every_cell_is_measured_whose_data_can_be_had(name):
+    missing = {cell.name for cell in planned(name)[2] if not path_of(cell, RESULTS).exists()}
+    # Of EURLex-4K there are no texts that dense features could be made from.
+    absent = ("wiki10-31k/", "delicious-200k/", *(["eurlex-4k/"] if name == "features" else []))
+    assert not [cell for cell in missing if not cell.startswith(absent)]
+
+
+@committed
+@pytest.mark.parametrize("name", STUDIES)
 def test_study_is_rendered_from_its_cells_alone(name):
     study, settings, cells = planned(name)
     result = collect(name, settings, cells, RESULTS)
-    if not result["cells"]:
-        pytest.skip(f"{name} has no measured cell yet")
     assert (RESULTS / f"{name}.md").read_text(encoding="utf-8") == experiments.markdown(study, result)
     assert (RESULTS / f"{name}.png").exists()
