@@ -189,7 +189,7 @@ def judged(path: HotPath, limits: dict[str, dict[str, Any]], device: torch.devic
     """A path with its floor and what it takes."""
     floors = {"bandwidth": path.bytes / limits["copy"]["value"]}
     if path.gathered:
-        floors["table"] = path.gathered / limits["table"]["value"]
+        floors["table"] = path.gathered / max(limits["table"]["value"], limits["copy"]["value"])
     if path.flops:
         rates = ("fft", "long fft") if path.rate == "fft" else (path.rate,)
         floors[path.rate] = path.flops / max(limits[name]["value"] for name in rates)

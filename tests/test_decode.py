@@ -14,6 +14,7 @@ from hypothesis.extra import numpy as hnp
 from typer.testing import CliRunner
 
 from circlet import CircletClassifier, _series, decode
+from circlet._series import Series
 from circlet.algebra import circular
 from circlet.cli import app
 from circlet.cli.predict import parse_bytes
@@ -238,9 +239,14 @@ class TestSameWhateverTheBudget:
 
     def test_many_predictions_of_few_labels(self, monkeypatch):
         monkeypatch.setattr(decode, "MOST", 7)
-        book = SpectralCodebook(9, 3)
+        book, sizes = SpectralCodebook(9, 3), []
         outputs = predictions(book, 20)
+        whole = Series.__call__
+        monkeypatch.setattr(
+            Series, "__call__", lambda self, part, room: sizes.append(len(part)) or whole(self, part, room)
+        )
         assert torch.equal(top_k(book, outputs, 9, 2)[0], top_k(book.scores, outputs, 9, 2)[0])
+        assert sizes == [7, 7, 6]
 
     def test_more_memory_than_the_cache_has_is_not_used(self):
         assert decode._budget(1 << 40, torch.device("cpu")) == decode.MEMORY

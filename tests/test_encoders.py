@@ -141,6 +141,10 @@ class TestSparseLinear:
 
 
 class TestDropout:
+    def test_nearly_all(self):
+        out = Dropout(1 - 1e-9, seeded())(torch.ones(100, 100))
+        assert (out == 0).float().mean() > 0.99
+
     def test_follows_its_generator_and_nothing_else(self):
         x = torch.ones(20, 30)
         first = Dropout(0.5, seeded(3))(x)

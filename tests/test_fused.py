@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from circlet import _series, decode
+from circlet import _kernels, _series, decode
 from circlet.codebook import SpectralCodebook
 from circlet.decode import top_k
 from circlet.losses import make_loss
@@ -22,7 +22,7 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 
 @pytest.fixture(autouse=True)
 def kernels(monkeypatch):
-    monkeypatch.setattr(_series, "_has_kernels", lambda device: device.type == DEVICE)
+    monkeypatch.setattr(_kernels, "run_on", lambda device: device.type == DEVICE)
     # Not the cache of a CPU.
     monkeypatch.setattr(decode, "MEMORY", 1 << 30)
 

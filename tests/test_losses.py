@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import re
 
 import pytest
 import torch
@@ -11,7 +12,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 from circlet import _binary
 from circlet.algebra import circular, holographic
 from circlet.codebook import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
-from circlet.errors import ParameterError
+from circlet.errors import ParameterError, ShapeError
 from circlet.losses import LOSSES, LabelSets, make_loss
 
 N, DIM = 9, 6
@@ -197,6 +198,14 @@ class TestBinary:
         torch.testing.assert_close(
             torch.autograd.grad(3 * found, inputs), torch.autograd.grad(3 * expected / len(sets), inputs)
         )
+
+    def test_takes_half_precision_and_refuses_other_widths(self):
+        loss, codes = make("bce", "spectral")
+        output = output_for(codes, len(SETS)).detach()
+        found = loss(output.bfloat16(), label_sets(SETS))
+        torch.testing.assert_close(found, loss(output, label_sets(SETS)), rtol=0.02, atol=0)
+        with pytest.raises(ShapeError, match=re.escape(f"(batch, {codes.width})")):
+            loss(output[:, 1:], label_sets(SETS))
 
     def test_labels_that_only_fill_sets_up_do_not_count(self):
         loss, codes = make("bce", "spectral")

@@ -88,7 +88,7 @@ class TestMappedRows:
         np.testing.assert_array_equal(column_counts(DATA.train.Y), column_counts(mapped.train.Y))
 
     def test_validation_rows_are_copied_and_the_others_are_not(self, mapped):
-        learned, judged = mapped.validation_split(0.3, seed=1)
+        learned, judged = mapped.validation_split(0.3, seed=1, copy=False)
         assert isinstance(learned.X, MappedRows)
         assert isinstance(learned.Y, MappedRows)
         for part, wanted in zip((learned, judged), DATA.validation_split(0.3, seed=1), strict=True):
@@ -98,9 +98,21 @@ class TestMappedRows:
         assert not is_mapped(judged.X)
         assert not is_mapped(judged.Y)
 
+    def test_rows_of_rows_are_rows_of_the_files(self, mapped):
+        some = MappedRows(MappedRows(mapped.train.X, np.array([7, 3, 9])), np.array([2, 0]))
+        assert some.matrix is mapped.train.X
+        assert some.rows.tolist() == [9, 7]
+
+    def test_a_split_is_copied_unless_told_otherwise(self, mapped):
+        learned, _ = mapped.validation_split(0.3)
+        assert sp.issparse(learned.X)
+        assert sp.issparse(learned.Y)
+
     def test_texts_stay_with_their_rows(self, mapped):
         texts = [f"{row}" for row in range(300)]
-        learned, judged = Dataset("d", Split(mapped.train.X, mapped.train.Y, texts)).validation_split(100)
+        learned, judged = Dataset("d", Split(mapped.train.X, mapped.train.Y, texts)).validation_split(
+            100, copy=False
+        )
         assert sorted(learned.texts + judged.texts) == sorted(texts)
         assert (learned.X[:] != DATA.train.X[[int(text) for text in learned.texts]]).nnz == 0
 
@@ -162,7 +174,7 @@ class TestTraining:
     def test_with_validation_rows_split_off_ends_as_from_memory(self, mapped, scaling, loss):
         from_files, from_memory = (
             fitted(learned, scaling, loss=loss, validation=judged)
-            for learned, judged in (data.validation_split(0.2) for data in (mapped, DATA))
+            for learned, judged in (data.validation_split(0.2, copy=False) for data in (mapped, DATA))
         )
         assert_same_weights(from_files, from_memory)
         assert from_files.calibration == from_memory.calibration
@@ -176,10 +188,10 @@ class TestTraining:
                 if number == 1:
                     raise InterruptedError
 
-        learned, judged = mapped.validation_split(0.2)
+        learned, judged = mapped.validation_split(0.2, copy=False)
         with pytest.raises(InterruptedError):
             fitted(learned, folder=tmp_path, reporter=Stop(), validation=judged)
-        others, _ = mapped.validation_split(0.2, seed=1)
+        others, _ = mapped.validation_split(0.2, seed=1, copy=False)
         with pytest.raises(DataError, match="another run"):
             fitted(others, folder=tmp_path, resume=True, validation=judged)
         resumed = fitted(learned, folder=tmp_path, resume=True, validation=judged)
@@ -218,7 +230,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, judged):
         dataset, validation = load_dataset(folder), None
         split = dataset.train
         if judged:
-            split, validation = dataset.validation_split(judged)
+            split, validation = dataset.validation_split(judged, copy=False)
         fitted(split, validation=validation)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()

@@ -40,6 +40,9 @@ def spectral_binary_loss(
     bias : Tensor of shape (n_labels,)
     labels : LabelSets
     """
+    book._checked_prediction(output)
+    if output.dtype in (torch.float16, torch.bfloat16):
+        output = output.float()
     loss: Tensor = _SpectralBinaryLoss.apply(output, log_scale, bias, book, labels)  # type: ignore[no-untyped-call]
     return loss
 
@@ -56,7 +59,7 @@ class _SpectralBinaryLoss(torch.autograd.Function):
         coefficients = torch.complex(*(output * (scale / (2 * book.dim))).chunk(2, dim=1)).conj_physical_()
         places, weights = slots[labels.ids].long(), labels.weights
         loss, by_slot, gradient = output.new_zeros(()), torch.zeros_like(offsets), torch.empty_like(output)
-        rows = len(output) if output.is_cuda else max(1, LOGITS // book.length)
+        rows = max(1, len(output) if output.is_cuda else LOGITS // book.length)
         room = coefficients.new_zeros(min(rows, len(output)), book.length // 2 + 1)
         for start in range(0, len(output), rows):
             part = slice(start, min(start + rows, len(output)))

@@ -28,10 +28,11 @@ def _adadelta(weights, gradients, squares, deltas, rate, n, rho, eps, decay, BLO
 def adadelta(weight: Tensor, gradient: Tensor, squares: Tensor, deltas: Tensor, group: dict[str, Any]) -> None:
     """One step of Adadelta in place: torch's arithmetic in a single pass, the rate read from the device."""
     n = weight.numel()
-    _adadelta[(triton.cdiv(n, BLOCK),)](
-        weight, gradient.contiguous(), squares, deltas, group["lr"], n, group["rho"], group["eps"],
-        group["weight_decay"], BLOCK=BLOCK,
-    )  # fmt: skip
+    with torch.cuda.device_of(weight):
+        _adadelta[(triton.cdiv(n, BLOCK),)](
+            weight, gradient.contiguous(), squares, deltas, group["lr"], n, group["rho"], group["eps"],
+            group["weight_decay"], BLOCK=BLOCK,
+        )  # fmt: skip
 
 
 @triton.jit

@@ -21,13 +21,15 @@ class MappedRows:
 
     Parameters
     ----------
-    matrix : csr_matrix
+    matrix : csr_matrix or MappedRows
         Over files.
     rows : int64 ndarray of shape (n,)
         Numbers of the rows.
     """
 
-    def __init__(self, matrix: sp.csr_matrix, rows: npt.NDArray[np.int64]) -> None:
+    def __init__(self, matrix: sp.csr_matrix | MappedRows, rows: npt.NDArray[np.int64]) -> None:
+        if isinstance(matrix, MappedRows):
+            matrix, rows = matrix.matrix, matrix.rows[rows]
         self.matrix, self.rows = matrix, rows
         self.shape, self.ndim = (len(rows), matrix.shape[1]), 2
 

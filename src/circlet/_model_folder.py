@@ -21,6 +21,8 @@ from circlet.network import NetworkSettings
 #: Version of the folder's layout; a newer one is refused.
 FORMAT = 1
 WEIGHTS = "weights.safetensors"
+#: What `circlet train` keeps beside a checkpoint; its own name for it must not import torch.
+RUN_FILE = "run.json"
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -28,7 +30,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     if not path.is_file():
         if (folder / checkpoint.NAME).is_file():
             # `circlet train` keeps its options beside the checkpoint; without them Python code was training.
-            by_command = (folder / "run.json").is_file()
+            by_command = (folder / RUN_FILE).is_file()
             how = f"circlet train DATA --model {folder} --resume" if by_command else "the same `fit`, resume=True"
             raise DataError(
                 f"{folder} is not a circlet model yet: found an interrupted run in it; to go on: {how}"
@@ -193,7 +195,7 @@ def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: st
 
 def _copy_rest(folder: Path, output: Path) -> None:
     """Whatever lies in the folder but what is written anew, and the traces of a run that is under way."""
-    written = {WEIGHTS, "config.json", "estimator.json", checkpoint.NAME, "run.json"}
+    written = {WEIGHTS, "config.json", "estimator.json", checkpoint.NAME, RUN_FILE}
     for path in folder.iterdir():
         if path.is_file() and path.name not in written and not path.name.startswith("."):
             shutil.copyfile(path, output / path.name)

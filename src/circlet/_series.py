@@ -14,12 +14,12 @@ of real values costs more passes over memory, which is all that such a short one
 from __future__ import annotations
 
 import math
-from importlib.util import find_spec
 from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
+from circlet import _kernels
 from circlet.codebook import SLOT_BLOCK, SpectralCodebook
 
 __all__ = ["PairedSeries", "Series", "series_of"]
@@ -36,12 +36,8 @@ def series_of(book: SpectralCodebook, device: torch.device) -> Series:
     """The series of a codebook on a device, kept as long as the codebook is there and has as many labels."""
     series = _made.get(book)
     if series is None or series.n_labels != book.n_labels or series.device != device:
-        series = _made[book] = (PairedSeries if _has_kernels(device) else Series)(book, device)
+        series = _made[book] = (PairedSeries if _kernels.run_on(device) else Series)(book, device)
     return series
-
-
-def _has_kernels(device: torch.device) -> bool:
-    return device.type == "cuda" and find_spec("triton") is not None
 
 
 class Series:

@@ -33,7 +33,7 @@ PER_SCORE = 20
 DEVICE_PER_SCORE = 12
 #: The most labels that kernels look for, one after the other: torch sorts many faster.
 FEW = 256
-#: The most predictions at a time: a GPU counts blocks of them with 16 bits.
+#: The most predictions at a time: a GPU counts blocks of some of them with 16 bits.
 MOST = 1 << 16
 #: Labels scored before the best are merged, where codes come in blocks.
 LABELS = 1 << 12
@@ -173,12 +173,12 @@ def _of_series(
             -math.inf,
         )
     fused = isinstance(series, PairedSeries) and k <= FEW
+    if fused:
+        from circlet._fused import best
     size = max(1, min(budget // ((DEVICE_PER_SCORE if fused else PER_SCORE) * book.length), MOST))
     room = series.room(min(size, len(outputs)))
     for part in torch.split(outputs, size):
         if fused:
-            from circlet._fused import best
-
             yield best(series(part, room), offsets, series.labels, k)
         else:
             yield _best(series(part, room).add_(offsets), k, series.labels)

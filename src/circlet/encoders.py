@@ -23,7 +23,7 @@ class SparseRows:
     columns, starts, values : Tensor
         Compressed rows: row i has the entries from ``starts[i]`` to ``starts[i + 1]``.
     touched : Tensor
-        The columns that have an entry, ascending; all columns where that is more than half of them.
+        The columns that have an entry, ascending; without `by_rows` all columns, where more than half have one.
     rows, column_starts, column_values : Tensor
         The same entries column by column: those of ``touched[j]`` begin at ``column_starts[j]``.
     by_rows : bool
@@ -145,9 +145,10 @@ class Dropout(nn.Module):
         if x.device.type != "cpu":
             return torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
         # A CPU draws numbers one by one: each decides four times, by 16 of its bits.
+        least = min(round(self.p * (1 << 16)), (1 << 16) - 1) - (1 << 15)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
         parts = draws.random_(-(1 << 63), None, generator=self.generator).view(torch.int16)
-        return (parts[: x.numel()].view(x.shape) >= round(self.p * (1 << 16)) - (1 << 15)).to(x.dtype)
+        return (parts[: x.numel()].view(x.shape) >= least).to(x.dtype)
 
 
 class Encoder(nn.Module):

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from circlet import _kernels
 from circlet.encoders import RowGradient
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ def make_optimizer(network: Network, settings: TrainingSettings, device: torch.d
         case "adam":
             return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True, capturable=True)
         case "adadelta":
-            fused = FusedAdadelta if find_spec("triton") else torch.optim.Adadelta
+            fused = FusedAdadelta if _kernels.run_on(device) else torch.optim.Adadelta
             return fused(parameters, lr=rate, weight_decay=decay, capturable=True)
         case _:
             return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay, fused=True)

@@ -14,7 +14,7 @@ from circlet.data import load_dataset
 from circlet.errors import DataError, ParameterError
 from circlet.experiments import learning
 from circlet.experiments.cells import Workplace
-from circlet.experiments.learning import DEPTHS, Recipe, Runs, Settings, TrainingCell, runs, shown
+from circlet.experiments.learning import DEPTHS, Recipe, Runs, Settings, TrainingCell, runs, shown, verdict
 from circlet.metrics import evaluate, inverse_propensity
 from circlet.model import fit
 from circlet.network import NetworkSettings
@@ -187,3 +187,7 @@ def test_runs_are_found_by_their_cells():
     result = {"cells": [{"cell": cells[1].name}, {"cell": "another"}]}
     assert runs(result, cells).cells == [{"cell": cells[1].name}]
     assert runs(result, recipe.cells("eurlex-4k", Settings())) is None
+
+
+def test_a_claim_without_a_comparison_is_not_judged():
+    assert [verdict(0, 0), verdict(2, 2), verdict(1, 2), verdict(0, 2)] == ["not measured", "yes", "partly", "no"]

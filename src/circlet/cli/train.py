@@ -148,7 +148,7 @@ def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, An
         )
     train_split, validation = dataset.train, None
     if share and round(dataset.train.n * share) >= 1:
-        train_split, validation = dataset.validation_split(share, seed=run["seed"])
+        train_split, validation = dataset.validation_split(share, seed=run["seed"], copy=False)
     before = folder.exists()
     files.prepare_folder(folder)
     files.write_json(folder / RUN_FILE, run)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet._mapped import MappedRows, blocks, is_mapped, release
+from circlet._mapped import BLOCK, MappedRows, blocks, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 
@@ -21,14 +22,12 @@ class Split:
 
     Parameters
     ----------
-    X : csr_matrix or ndarray or None
+    X : csr_matrix, ndarray, MappedRows or None
         Features, `(n, n_features)`, float32.
-    Y : csr_matrix
+    Y : csr_matrix or MappedRows
         Label indicator, `(n, n_labels)`, float32 ones.
     texts : list of str or None
         The documents as raw text.
-
-    Where training rows lie in files, X and Y of a `validation_split` are `MappedRows`.
     """
 
     X: sp.csr_matrix | np.ndarray[Any, Any] | None
@@ -147,7 +146,7 @@ class Dataset:
             unseen_labels=self.n_labels - seen,
         )
 
-    def validation_split(self, size: float, seed: int = 0) -> tuple[Split, Split]:
+    def validation_split(self, size: float, seed: int = 0, *, copy: bool = True) -> tuple[Split, Split]:
         """Take validation rows out of the training rows; the same seed takes the same rows.
 
         Parameters
@@ -156,16 +155,18 @@ class Dataset:
             A fraction between 0 and 1, or a number of rows.
         seed : int
             Seed of the permutation (numpy's PCG64).
+        copy : bool
+            False leaves training rows that lie in files there; see `Split.take`.
 
         Returns
         -------
         train, validation : Split
-            Both keep the order of the training rows, which stay in files if they lie there: `MappedRows`.
+            Both keep the order of the training rows.
         """
         n = self.train.n
         rows = _validation_rows(size, n)
         order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
-        return self.train.take(np.sort(order[rows:]), copy=False), self.train.take(np.sort(order[:rows]))
+        return self.train.take(np.sort(order[rows:]), copy=copy), self.train.take(np.sort(order[:rows]))
 
 
 def _validation_rows(size: float, n: int) -> int:
@@ -278,7 +279,7 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
 def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
     """Whether something holds for all values, some of them at a time: a map may be larger than memory."""
     values = X.data if sp.issparse(X) else X
-    for block in blocks(len(values)):
+    for block in blocks(len(values), max(1, BLOCK // math.prod(values.shape[1:]))):
         if not holds(values[block]).all():
             return False
         release(X)

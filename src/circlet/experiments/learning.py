@@ -215,7 +215,7 @@ class TrainingCell:
         train, validation = dataset.train, None
         share = settings["validation"]
         if share and round(train.n * share) >= 1:
-            train, validation = dataset.validation_split(share, seed=self.seed)
+            train, validation = dataset.validation_split(share, seed=self.seed, copy=False)
         started = time.perf_counter()
         model = fit(
             train,
@@ -351,6 +351,8 @@ def runs(result: Result, cells: Sequence[TrainingCell]) -> Runs | None:
 
 def verdict(holding: int, of: int) -> str:
     """What comparisons say of a claim: yes if it holds in all of them, partly if in half or more, else no."""
+    if not of:
+        return "not measured"
     return "yes" if holding == of else "partly" if 2 * holding >= of else "no"
 
 

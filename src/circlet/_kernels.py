@@ -1,0 +1,29 @@
+"""Whether the kernels of `circlet._fused` can be had."""
+
+from __future__ import annotations
+
+import logging
+from functools import lru_cache
+from importlib.util import find_spec
+
+import torch
+
+__all__ = ["run_on"]
+
+logger = logging.getLogger(__name__)
+
+
+@lru_cache
+def run_on(device: torch.device) -> bool:
+    """Whether Triton's kernels run on a device; where they do not, torch's own operations do."""
+    if device.type != "cuda" or find_spec("triton") is None:
+        return False
+    try:
+        from circlet._fused import adadelta
+
+        numbers = [torch.ones(1, device=device) for _ in range(5)]
+        adadelta(*numbers[:4], {"lr": numbers[4], "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0})
+    except Exception as error:  # what is missing may be a compiler, a header, or a newer GPU
+        logger.warning("Triton's kernels do not run on %s (%s); going on without them", device, error)
+        return False
+    return True
