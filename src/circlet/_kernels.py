@@ -21,8 +21,9 @@ def run_on(device: torch.device) -> bool:
     try:
         from circlet._fused import adadelta
 
-        numbers = [torch.ones(1, device=device) for _ in range(5)]
-        adadelta(*numbers[:4], {"lr": numbers[4], "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0})
+        weight, gradient, squares, deltas, rate = (torch.ones(1, device=device) for _ in range(5))
+        group = {"lr": rate, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0}
+        adadelta(weight, gradient, squares, deltas, group)
     except Exception as error:  # what is missing may be a compiler, a header, or a newer GPU
         logger.warning("Triton's kernels do not run on %s (%s); going on without them", device, error)
         return False

@@ -28,9 +28,8 @@ class MappedRows:
     """
 
     def __init__(self, matrix: sp.csr_matrix | MappedRows, rows: npt.NDArray[np.int64]) -> None:
-        if isinstance(matrix, MappedRows):
-            matrix, rows = matrix.matrix, matrix.rows[rows]
-        self.matrix, self.rows = matrix, rows
+        self.matrix: sp.csr_matrix = matrix.matrix if isinstance(matrix, MappedRows) else matrix
+        self.rows = matrix.rows[rows] if isinstance(matrix, MappedRows) else rows
         self.shape, self.ndim = (len(rows), matrix.shape[1]), 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
