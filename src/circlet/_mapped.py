@@ -29,8 +29,9 @@ class MappedRows:
 
     def __init__(self, matrix: sp.csr_matrix | MappedRows, rows: npt.NDArray[np.int64]) -> None:
         self.matrix: sp.csr_matrix = matrix.matrix if isinstance(matrix, MappedRows) else matrix
-        self.rows = matrix.rows[rows] if isinstance(matrix, MappedRows) else rows
-        self.shape, self.ndim = (len(rows), matrix.shape[1]), 2
+        self.rows: npt.NDArray[np.int64] = matrix.rows[rows] if isinstance(matrix, MappedRows) else rows
+        self.shape: tuple[int, int] = (len(rows), matrix.shape[1])
+        self.ndim = 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
         """Read these of the rows, a slice or an array of places among them."""
