@@ -108,8 +108,8 @@ def value(cell: dict[str, Any], column: tuple[Any, ...]) -> float:
 
 
 def shown(number: float, digits: int) -> str:
-    # A tenth of a second tells nothing about minutes, but everything about two seconds.
-    return f"{number:,.{digits if number < 100 else 0}f}"
+    # A tenth of a second tells nothing about minutes, but everything about two seconds. Shares end at 100.0.
+    return f"{number:,.{digits if number < 100.05 else 0}f}"
 
 
 def table(name: str, cells: Cells) -> Table:
@@ -145,7 +145,7 @@ def against(datasets: dict[str, Cells], ours: str) -> Table:
 
 
 def distance(cells: Cells, ours: str, column: tuple[Any, ...]) -> str | None:
-    """Say `ahead` or `behind` and by how much; None where there is nothing to compare."""
+    """Say `level`, or `ahead` or `behind` and by how much; None where there is nothing to compare."""
     peers = {peer: value(cells[peer], column) for peer in NAMES if peer not in OURS and is_measured(cells, peer)}
     if not peers or not is_measured(cells, ours):
         return None
@@ -153,7 +153,9 @@ def distance(cells: Cells, ours: str, column: tuple[Any, ...]) -> str | None:
     best = (max if column[4] else min)(peers, key=peers.__getitem__)
     if column[0] in SHARES:
         gap = round(own - peers[best], 1)
-        return f"ahead {gap:.1f}" if gap >= 0 else f"behind {-gap:.1f} ({NAMES[best][1]})"
+        if gap == 0:
+            return "level"
+        return f"ahead {gap:.1f}" if gap > 0 else f"behind {-gap:.1f} ({NAMES[best][1]})"
     ratio = own / peers[best] if column[4] else peers[best] / own
     return f"ahead {ratio:.1f}×" if ratio >= 1 else f"behind {1 / ratio:.1f}× ({NAMES[best][1]})"
 
