@@ -63,9 +63,9 @@ def main() -> None:
     if options.titles:
         result["titles"] = from_titles(load_dataset(options.titles))
     files.write_json(options.out / "scale_training.json", result)
-    page = "\n".join(table.markdown() for table in tables(result))
-    files.write_text(options.out / "scale_training.md", page)
-    print(page)
+    text = page(result)
+    files.write_text(options.out / "scale_training.md", text)
+    print(text)
 
 
 def both(n_features: int) -> dict[str, dict[str, float]]:
@@ -130,6 +130,7 @@ def from_titles(dataset: Dataset) -> dict[str, Any]:
         train = measured(["train", str(folder), "--model", str(model), *given, "--json"])
         judged = measured(["evaluate", str(model), str(folder), "--json"])
     trained = train.pop("printed")
+    judged["printed"].pop("model")  # a folder that is gone
     return {
         "options": OPTIONS,
         "train": {**train, "history": trained["history"], "n_features": trained["n_features"]},
@@ -157,6 +158,11 @@ def measured(arguments: list[str]) -> dict[str, Any]:
         "load_before_and_after": [load, os.getloadavg()[0]],
         "printed": found,
     }
+
+
+def page(result: dict[str, Any]) -> str:
+    """The whole page."""
+    return "\n".join(["# Training as features grow\n", *(table.markdown() for table in tables(result))])
 
 
 def tables(result: dict[str, Any]) -> list[Table]:
@@ -192,7 +198,12 @@ def tables(result: dict[str, Any]) -> list[Table]:
                     )
                     for what in ("train", "evaluate")
                 ],
-                ", ".join(f"{key} {value}" for key, value in titles["options"].items()),
+                f"{titles['evaluate']['printed']['documents']:,} test documents: P@1, P@3 and P@5 "
+                + ", ".join(f"{100 * titles['evaluate']['printed'][f'P@{k}']:.1f}" for k in (1, 3, 5))
+                + f"; {titles['train']['n_features']:,} features, a model of {titles['model_megabytes']:.0f} MB. "
+                + ", ".join(f"{key} {value}" for key, value in titles["options"].items())
+                + f"; the C library was told to keep freed memory ({', '.join(KEEP_PAGES)})"
+                + ". The goal was 15 minutes and 3 GB on two cores.",
             )
         )
     return made
