@@ -148,7 +148,7 @@ def draw(result: Result) -> Figure:
     for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
         width = 0.8 / len(VARIANTS)
         for place, (head, variant) in enumerate(these.items()):
-            at = [position + width * (place - (len(VARIANTS) - 1) / 2) for position in range(len(METRICS))]
+            at = [position + width * (place - (len(these) - 1) / 2) for position in range(len(METRICS))]
             heights = [variant.mean(metric) for metric in METRICS]
             errors = [variant.sd(metric) or 0.0 for metric in METRICS]
             axis.bar(at, heights, width, yerr=errors, color=COLOURS[head], label=VARIANTS[head].title, capsize=2)
