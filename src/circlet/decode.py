@@ -31,7 +31,7 @@ DEVICE_MEMORY = 1 << 32
 PER_SCORE = 20
 #: The same of kernels on a GPU: coefficients and scores, and what a transform may need.
 DEVICE_PER_SCORE = 12
-#: The most labels that kernels look for, one after the other: torch sorts many faster.
+#: The most labels that kernels look for: they find one after the other, and torch sorts many at once.
 FEW = 256
 #: The most predictions at a time: a GPU counts blocks of some of them with 16 bits.
 MOST = 1 << 16
