@@ -16,11 +16,11 @@ import numpy as np
 
 from circlet import files
 from circlet.data import load_dataset
-from circlet.data.text import TextVectorizer
-from circlet.model import fit
-from circlet.network import NetworkSettings
+from circlet.features.vectorizer import TextVectorizer
+from circlet.model.model import fit
+from circlet.network.network import NetworkSettings
 from circlet.provenance import provenance
-from circlet.training import TrainingSettings
+from circlet.training.loop import TrainingSettings
 
 
 def main() -> None:

@@ -28,16 +28,16 @@ import torch
 from torch import Tensor
 
 from circlet import files
-from circlet._series import series_of
 from circlet.algebra import circular
-from circlet.batches import as_batch, label_sets
-from circlet.codebook import Codebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks.base import Codebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks.decoding import LABELS, top_k
+from circlet.codebooks.fourier import series_of
 from circlet.data.synthetic import make_multilabel
-from circlet.decode import LABELS, top_k
-from circlet.network import Network, NetworkSettings
-from circlet.optimizers import make_optimizer
+from circlet.network.network import Network, NetworkSettings
 from circlet.provenance import provenance
-from circlet.steps import learn
+from circlet.training.batches import as_batch, label_sets
+from circlet.training.optimizers import make_optimizer
+from circlet.training.steps import learn
 
 SIZES = tuple(10**n for n in range(3, 8))
 DIM, FEATURES, BATCH = 800, 5_000, 256
@@ -166,8 +166,8 @@ def peak_of_training(loss: str, n_labels: int) -> dict[str, int]:
 
 def model_bytes(n_labels: int) -> dict[str, int]:
     """Bytes of a model's folder: with the cosine loss, with it and names of 16 letters, and with bce."""
-    from circlet.features import Features
-    from circlet.model import Model
+    from circlet.features.scaling import Features
+    from circlet.model.model import Model
 
     found = {}
     for kind, loss in (("cosine", "cosine"), ("cosine, names", "cosine"), ("bce", "bce")):

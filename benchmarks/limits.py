@@ -29,16 +29,16 @@ import torch
 from torch import Tensor
 
 from circlet import files
-from circlet._series import PairedSeries, _real_series, series_of
-from circlet.batches import Batches, DeviceRows, as_batch, label_sets
-from circlet.codebook import SpectralCodebook
+from circlet.codebooks.base import SpectralCodebook
+from circlet.codebooks.decoding import _best, top_k
+from circlet.codebooks.fourier import PairedSeries, _real_series, series_of
 from circlet.data.synthetic import make_multilabel
-from circlet.decode import _best, top_k
-from circlet.encoders import SparseRows
-from circlet.network import Network, NetworkSettings
-from circlet.optimizers import make_optimizer
+from circlet.network.encoders import SparseRows
+from circlet.network.network import Network, NetworkSettings
 from circlet.provenance import provenance
-from circlet.steps import RecordedSteps, learn, make_steps
+from circlet.training.batches import Batches, DeviceRows, as_batch, label_sets
+from circlet.training.optimizers import make_optimizer
+from circlet.training.steps import RecordedSteps, learn, make_steps
 
 #: About EURLex-4K, with the defaults but for the batch.
 BATCH, FEATURES, HIDDEN, DIM, LABELS, WORDS = 1024, 5_000, 1024, 800, 4_000, 200
@@ -376,7 +376,7 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
         HotPath("transform", lambda: series.transform(room), 8 * numbers, flops, "fft", recorded=False),
     ]
     if kernels:
-        from circlet._fused import best
+        from circlet.kernels.triton import best
 
         moved = 4 * numbers + offsets.nbytes + series.labels.nbytes
         parts.append(

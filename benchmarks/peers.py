@@ -30,9 +30,9 @@ import scipy.sparse as sp
 from circlet import files
 from circlet.data import catalog, load_dataset
 from circlet.data.dataset import Dataset
-from circlet.data.text import TextVectorizer
 from circlet.data.xmc import write_xmc
 from circlet.errors import CircletError, ParameterError
+from circlet.features.vectorizer import TextVectorizer
 from circlet.metrics import evaluate, inverse_propensity
 from circlet.provenance import provenance
 

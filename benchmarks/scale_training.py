@@ -24,17 +24,17 @@ import numpy as np
 import torch
 
 from circlet import files
-from circlet.batches import as_batch, label_sets
 from circlet.data import Dataset, load_dataset
+from circlet.data.records import Record, write_records
 from circlet.data.synthetic import make_multilabel
-from circlet.data.texts import Record, write_records
-from circlet.features import Features
-from circlet.network import Network, NetworkSettings
-from circlet.optimizers import make_optimizer
+from circlet.features.scaling import Features
+from circlet.network.network import Network, NetworkSettings
 from circlet.provenance import provenance
 from circlet.report import Table
-from circlet.steps import learn
-from circlet.training import TrainingSettings
+from circlet.training.batches import as_batch, label_sets
+from circlet.training.loop import TrainingSettings
+from circlet.training.optimizers import make_optimizer
+from circlet.training.steps import learn
 
 SIZES = (10**4, 10**5, 10**6)
 BATCH, STEPS, TURNS = 256, 6, 3

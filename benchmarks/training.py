@@ -24,13 +24,13 @@ import scipy.sparse as sp
 import torch
 
 from circlet import files
-from circlet.batches import as_batch, label_sets
 from circlet.data import load_dataset
-from circlet.features import Features
-from circlet.network import Network, NetworkSettings
+from circlet.features.scaling import Features
+from circlet.network.network import Network, NetworkSettings
 from circlet.provenance import provenance
 from circlet.report import Table
-from circlet.training import TrainingSettings, train
+from circlet.training.batches import as_batch, label_sets
+from circlet.training.loop import TrainingSettings, train
 
 
 def main() -> None:

@@ -3,18 +3,18 @@
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from circlet.codebook import IndependentCodebook, SpectralCodebook
+    from circlet.codebooks.base import IndependentCodebook, SpectralCodebook
     from circlet.data import load_dataset
-    from circlet.estimator import CircletClassifier
+    from circlet.estimator.classifier import CircletClassifier
 
 __version__ = "0.1.0"
 __all__ = ["CircletClassifier", "IndependentCodebook", "SpectralCodebook", "__version__", "load_dataset"]
 
 # Imported when first asked for: torch takes seconds, and many commands do without.
 _HOMES = {
-    "CircletClassifier": "circlet.estimator",
-    "IndependentCodebook": "circlet.codebook",
-    "SpectralCodebook": "circlet.codebook",
+    "CircletClassifier": "circlet.estimator.classifier",
+    "IndependentCodebook": "circlet.codebooks.base",
+    "SpectralCodebook": "circlet.codebooks.base",
     "load_dataset": "circlet.data",
 }
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from circlet.cli import app
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.training import InterruptedRunError
+from circlet.training.loop import InterruptedRunError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -86,7 +86,8 @@ def test_mistakes(tmp_path):
 
 def test_failures_are_told_and_the_page_is_written(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "circlet.experiments.learning.TrainingCell.measure", lambda *_: (_ for _ in ()).throw(DataError("no luck"))
+        "circlet.experiments.training_cells.TrainingCell.measure",
+        lambda *_: (_ for _ in ()).throw(DataError("no luck")),
     )
     with pytest.raises(CircletError, match="16 cells failed; the same command"):
         table("--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path))
@@ -96,7 +97,7 @@ def test_failures_are_told_and_the_page_is_written(data, tmp_path, capsys, monke
 
 def test_an_interruption_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
-        "circlet.experiments.learning.TrainingCell.measure",
+        "circlet.experiments.training_cells.TrainingCell.measure",
         lambda *_: (_ for _ in ()).throw(InterruptedRunError("interrupted")),
     )
     assert table("--quick", "--data", str(data), "--out", str(tmp_path)) == 130

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.dataset import check_split
 from circlet.data.matrices import write_matrices
-from circlet.data.texts import Record, write_records
+from circlet.data.records import Record, write_records
 from circlet.data.xmc import _compiled, write_sparse_text, write_xmc
 from circlet.errors import DataError
 

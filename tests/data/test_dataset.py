@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet import _mapped
 from circlet.data import Dataset, Split
+from circlet.data import mapped as _mapped
 from circlet.data.dataset import as_features, as_labels, check_split
 from circlet.errors import DataError, ParameterError
 

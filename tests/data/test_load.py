@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.load import recognise
 from circlet.data.matrices import write_matrices
-from circlet.data.texts import Record, write_records
+from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError, ParameterError
 

@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from circlet import _mapped
 from circlet.data import Dataset, Split, load_dataset, matrices
+from circlet.data import mapped as _mapped
 from circlet.errors import DataError
 
 

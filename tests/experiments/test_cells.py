@@ -12,8 +12,8 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError, ParameterError
 from circlet.experiments.cells import Watcher, Workplace, collect, footer, read, run_cells
-from circlet.experiments.learning import Settings, TrainingCell
-from circlet.training import InterruptedRunError
+from circlet.experiments.training_cells import Settings, TrainingCell
+from circlet.training.loop import InterruptedRunError
 
 MEASURED: list[str] = []
 

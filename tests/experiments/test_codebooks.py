@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from circlet import experiments
 from circlet.algebra import circular
 from circlet.cli import app
-from circlet.codebook import IndependentCodebook, SpectralCodebook
+from circlet.codebooks.base import IndependentCodebook, SpectralCodebook
 from circlet.experiments import codebook_cells, codebooks, table
 from circlet.experiments.cells import Workplace
 from circlet.experiments.codebook_cells import (
@@ -33,7 +33,7 @@ from circlet.experiments.codebook_cells import (
     scoring_books,
 )
 from circlet.experiments.codebooks import FOUR, INDEPENDENT, SLOTS, SPECTRAL, TWO, Settings
-from circlet.experiments.learning import TrainingCell
+from circlet.experiments.training_cells import TrainingCell
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,7 +12,7 @@ import pytest
 from circlet import experiments
 from circlet.experiments import ablation, dimension, features
 from circlet.experiments.cells import Workplace
-from circlet.experiments.learning import DEPTHS, Settings, TrainingCell
+from circlet.experiments.training_cells import DEPTHS, Settings, TrainingCell
 
 METRICS = [f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS]
 

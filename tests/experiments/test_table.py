@@ -8,7 +8,7 @@ import pytest
 
 from circlet import experiments
 from circlet.experiments import table
-from circlet.experiments.learning import DEPTHS, Settings
+from circlet.experiments.training_cells import DEPTHS, Settings
 
 
 def stored(cell, level: float) -> dict:

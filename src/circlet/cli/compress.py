@@ -25,7 +25,7 @@ def compress(
 
     Example: circlet compress my-model --store int8
     """
-    from circlet._model_folder import compress as copy
+    from circlet.model.folder import compress as copy
 
     if output is None:
         beside = model.resolve() if model.name in ("", "..") else model  # "." has no name

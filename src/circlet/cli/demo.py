@@ -66,10 +66,10 @@ def demo(
 def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple[Cell, ...]]:
     from circlet.cli.evaluate import measure
     from circlet.cli.progress import TrainingBar
-    from circlet.data.text import TextVectorizer
-    from circlet.model import fit
-    from circlet.network import NetworkSettings
-    from circlet.training import TrainingSettings, resolve_device
+    from circlet.features.vectorizer import TextVectorizer
+    from circlet.model.model import fit
+    from circlet.network.network import NetworkSettings
+    from circlet.training.loop import TrainingSettings, resolve_device
 
     train, validation = dataset.validation_split(0.05)
     started = time.perf_counter()

@@ -14,7 +14,7 @@ from circlet.report import Table
 
 if TYPE_CHECKING:
     from circlet.data import Dataset
-    from circlet.model import Model
+    from circlet.model.model import Model
 
 
 def evaluate(
@@ -33,8 +33,8 @@ def evaluate(
     Example: circlet evaluate my-model eurlex-4k
     """
     from circlet.data import load_dataset
-    from circlet.model import Model
-    from circlet.training import resolve_device
+    from circlet.model.model import Model
+    from circlet.training.loop import resolve_device
 
     try:
         depths = [int(part) for part in k.split(",")]

@@ -29,8 +29,8 @@ def info(
     """
     if plot is not None and find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the history")
-    from circlet._model_folder import read_config
-    from circlet.model import Model
+    from circlet.model.folder import read_config
+    from circlet.model.model import Model
 
     loaded = Model.load(model)
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}

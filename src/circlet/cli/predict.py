@@ -17,7 +17,7 @@ from circlet import files
 from circlet.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from circlet.model import Model
+    from circlet.model.model import Model
 
 #: Documents taken at a time: memory does not depend on how many there are.
 CHUNK = 1024
@@ -43,8 +43,8 @@ def predict(
     if form not in ("jsonl", "tsv"):
         raise ParameterError(f"--format must be jsonl or tsv, got {form!r}")
     budget = None if memory is None else parse_bytes(memory)
-    from circlet.model import Model
-    from circlet.training import resolve_device
+    from circlet.model.model import Model
+    from circlet.training.loop import resolve_device
 
     loaded = Model.load(model, resolve_device(device))
     documents = _chunks(loaded, data, text_column)
@@ -89,7 +89,7 @@ def _stdin() -> Iterator[str]:
 def _texts(data: str, text_column: str) -> Iterator[str]:
     from circlet.data import load_dataset
     from circlet.data.load import UnrecognisedError, is_there, recognise
-    from circlet.data.texts import FORMATS, Columns, iter_records
+    from circlet.data.records import FORMATS, Columns, iter_records
 
     path, columns = Path(data), Columns(text=text_column)
     try:

@@ -8,7 +8,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from circlet.cli.console import err
-from circlet.training import Reporter, Taken
+from circlet.training.loop import Reporter, Taken
 
 
 class TrainingBar(Reporter):

@@ -145,7 +145,7 @@ def _study(
 
     from circlet.cli.cell_bars import CellBars
     from circlet.experiments.cells import Workplace, collect, run_cells
-    from circlet.training import resolve_device
+    from circlet.training.loop import resolve_device
 
     resolve_device(device)  # complains now rather than in every cell
     experiment = experiments.load(name)

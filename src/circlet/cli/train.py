@@ -117,15 +117,15 @@ def train(
 
 def run_training(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     """Carry out what `run` describes, and sum it up."""
-    from circlet import checkpoint
     from circlet.cli.progress import TrainingBar
     from circlet.data import load_dataset
-    from circlet.data.text import TextVectorizer
-    from circlet.model import fit
-    from circlet.network import NetworkSettings
-    from circlet.presets import resolve
-    from circlet.storage import check_store
-    from circlet.training import InterruptedRunError, TrainingSettings, resolve_device
+    from circlet.features.vectorizer import TextVectorizer
+    from circlet.model.model import fit
+    from circlet.model.precision import check_store
+    from circlet.network.network import NetworkSettings
+    from circlet.settings.presets import resolve
+    from circlet.training import checkpoint
+    from circlet.training.loop import InterruptedRunError, TrainingSettings, resolve_device
 
     settings = resolve(run["preset"], run["given"])
     network = NetworkSettings(seed=run["seed"], **_those_of(NetworkSettings, settings))
@@ -221,7 +221,7 @@ def _resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
 
 
 def _refuse_to_forget(folder: Path) -> None:
-    from circlet import checkpoint
+    from circlet.training import checkpoint
 
     if (folder / checkpoint.NAME).exists():
         raise ParameterError(

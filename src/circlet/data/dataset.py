@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet._mapped import BLOCK, MappedRows, blocks, is_mapped, release
+from circlet.data.mapped import BLOCK, MappedRows, blocks, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 

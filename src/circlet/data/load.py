@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.data import matrices, texts, xmc
+from circlet.data import matrices, records, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
 from circlet.data.lines import bad, iter_text, peek, shown
 from circlet.errors import DataError, ParameterError
@@ -90,7 +90,7 @@ def load_dataset(
     DataError
         If the data is malformed; the message names the file, the line, what was found and what was wanted.
     """
-    columns = texts.Columns(text_column, label_column, label_separator)
+    columns = records.Columns(text_column, label_column, label_separator)
     if isinstance(split, bool) or not isinstance(split, int) or split < 0:
         raise ParameterError(f"split is {split!r}; wanted a whole number from 0")
     path = Path(name_or_path)
@@ -128,9 +128,9 @@ def _locate(name: str) -> Path:
     return catalog.locate(name)
 
 
-def recognise(path: Path | str, columns: texts.Columns | None = None) -> str:
+def recognise(path: Path | str, columns: records.Columns | None = None) -> str:
     """The format of one file, from its first lines: a key of `IN_WORDS`."""
-    path, columns = Path(path), columns or texts.Columns()
+    path, columns = Path(path), columns or records.Columns()
     start = peek(path)
     if not start.strip():
         raise bad(path, None, "an empty file", "data")
@@ -152,7 +152,7 @@ def recognise(path: Path | str, columns: texts.Columns | None = None) -> str:
     return _recognise_table(path, start, columns)
 
 
-def _recognise_table(path: Path, start: bytes, columns: texts.Columns) -> str:
+def _recognise_table(path: Path, start: bytes, columns: records.Columns) -> str:
     number, first = next(((at, line) for at, line in iter_text(path) if not line.isspace()), (1, ""))
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     for format_, mark in (("tsv", "\t"), ("csv", ",")):
@@ -179,13 +179,13 @@ def _fields(line: str, mark: str) -> list[str]:
         return []
 
 
-def _read_files(train: Path, test: Path | None, columns: texts.Columns) -> _Found:
+def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Found:
     """Read one file, or a pair in one format."""
     format_ = recognise(train, columns)
     words = IN_WORDS[format_] + ("" if test is None else ", train and test files")
-    if format_ in texts.FORMATS:
-        after = None if test is None else texts.iter_records(test, recognise(test, columns), columns)
-        first, second, names = texts.read_splits(texts.iter_records(train, format_, columns), after)
+    if format_ in records.FORMATS:
+        after = None if test is None else records.iter_records(test, recognise(test, columns), columns)
+        first, second, names = records.read_splits(records.iter_records(train, format_, columns), after)
         return _Found(words, first, second, names)
     first = Split(*xmc.read_xmc(train))
     if test is None:
@@ -211,7 +211,7 @@ def _widened(M: Any, width: int) -> sp.csr_matrix:
     return sp.csr_matrix((M.data, M.indices, M.indptr), shape=(M.shape[0], width))
 
 
-def _read_folder(folder: Path, columns: texts.Columns, split: int) -> _Found:
+def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
         return _read_matrices(folder)

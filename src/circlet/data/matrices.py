@@ -25,9 +25,9 @@ from typing import IO, Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet._mapped import blocks, release
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.lines import bad, explained
+from circlet.data.mapped import blocks, release
 from circlet.errors import DataError
 from circlet.files import prepare_folder, replacing
 

@@ -8,7 +8,7 @@ dictionary, so that tables and pictures can be made again from a committed resul
 
 There are two kinds. A simulation has `run(settings, track) -> result`, kept as one JSON. A study, on real data,
 has `cells(settings)`: its cells are measured one by one, each with a JSON of its own, and its result is what is
-stored of them (see `circlet.experiments.cells` and, for cells that train, `circlet.experiments.learning`).
+stored of them (see `circlet.experiments.cells` and, for cells that train, `circlet.experiments.training_cells`).
 """
 
 from __future__ import annotations

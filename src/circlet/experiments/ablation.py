@@ -18,8 +18,17 @@ from typing import TYPE_CHECKING
 
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
-from circlet.experiments.learning import Recipe, Runs, Settings, TrainingCell, millions, runs, title_of, verdict
 from circlet.experiments.table import CHRR
+from circlet.experiments.training_cells import (
+    Recipe,
+    Runs,
+    Settings,
+    TrainingCell,
+    millions,
+    runs,
+    title_of,
+    verdict,
+)
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

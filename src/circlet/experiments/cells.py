@@ -29,7 +29,7 @@ from circlet.errors import CircletError, DataError, ParameterError
 
 if TYPE_CHECKING:
     from circlet.data import Dataset
-    from circlet.training import Reporter
+    from circlet.training.loop import Reporter
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Workplace:
     data : Path or None
         A folder with a subfolder for each dataset, looked into before the catalog's own.
     device : str
-        As `circlet.training.resolve_device` takes it.
+        As `circlet.training.loop.resolve_device` takes it.
     features : Path or None
         A folder with a subfolder of dense features for each dataset that has some.
     """

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from circlet.algebra import circular
-from circlet.codebook import Codebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks.base import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.experiments.cells import Result, Workplace
 
 if TYPE_CHECKING:
-    from circlet.training import Reporter
+    from circlet.training.loop import Reporter
 
 #: Labels of a codebook whose capacity is measured, as in the paper's retrieval experiment.
 N_LABELS = 1000

@@ -26,8 +26,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from circlet.codebook import SpectralCodebook
-from circlet.experiments import Claim, learning
+from circlet.codebooks.base import SpectralCodebook
+from circlet.experiments import Claim, training_cells
 from circlet.experiments.cells import Cell, Result
 from circlet.experiments.codebook_cells import (
     N_LABELS,
@@ -38,7 +38,7 @@ from circlet.experiments.codebook_cells import (
     Comparison,
     ScoringCell,
 )
-from circlet.experiments.learning import Recipe, Runs, shown, title_of, verdict
+from circlet.experiments.training_cells import Recipe, Runs, shown, title_of, verdict
 from circlet.report import Cell as Entry
 from circlet.report import Table
 
@@ -74,13 +74,13 @@ SCORING = {
 
 
 @dataclass(frozen=True)
-class Settings(learning.Settings):
+class Settings(training_cells.Settings):
     """Size of the experiment; the defaults are the full one.
 
     Parameters
     ----------
     seeds, rows, epochs, shrink
-        See `circlet.experiments.learning.Settings`.
+        See `circlet.experiments.training_cells.Settings`.
     dims : tuple of int
         Dimensions at which capacity is measured.
     books, trials : int
@@ -97,7 +97,7 @@ class Settings(learning.Settings):
     @classmethod
     def quick(cls) -> Settings:
         """Few rows, label sets and labels."""
-        small = vars(learning.Settings.quick())
+        small = vars(training_cells.Settings.quick())
         return cls(**small, dims=(128, 256), books=2, trials=10, sizes=(500, 2_000))
 
 
@@ -132,7 +132,7 @@ def _settings(result: Result) -> Settings:
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
     """Runs of each model that has any, by its title."""
-    found = {r.title: learning.runs(result, r.cells(dataset, _settings(result))) for r in recipes(dataset)}
+    found = {r.title: training_cells.runs(result, r.cells(dataset, _settings(result))) for r in recipes(dataset)}
     return {title: these for title, these in found.items() if these is not None}
 
 

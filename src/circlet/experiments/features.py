@@ -17,9 +17,18 @@ from typing import TYPE_CHECKING
 
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
-from circlet.experiments.learning import Recipe, Runs, Settings, TrainingCell, millions, runs, title_of, verdict
 from circlet.experiments.published import published
 from circlet.experiments.table import CHRR, CIRCLET, FC
+from circlet.experiments.training_cells import (
+    Recipe,
+    Runs,
+    Settings,
+    TrainingCell,
+    millions,
+    runs,
+    title_of,
+    verdict,
+)
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

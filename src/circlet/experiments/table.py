@@ -33,7 +33,8 @@ from typing import TYPE_CHECKING, Any
 from circlet.data import catalog
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
-from circlet.experiments.learning import (
+from circlet.experiments.published import COMPRESSION, CORRECTED, PUBLISHED_METRICS, published
+from circlet.experiments.training_cells import (
     DEPTHS,
     LESS,
     Recipe,
@@ -46,7 +47,6 @@ from circlet.experiments.learning import (
     title_of,
     verdict,
 )
-from circlet.experiments.published import COMPRESSION, CORRECTED, PUBLISHED_METRICS, published
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

@@ -1,0 +1,280 @@
+"""Top-k labels from predicted vectors: exact, within a memory budget.
+
+A spectral codebook's scores are transformed for as many rows at a time as stay in the cache; codes without
+structure are taken block by block, and the best of the labels so far are merged with those of the next block. The
+result is that of sorting all scores, with equal ones by id, and the same whatever the batch or the budget: on a
+CPU to the last bit. On a GPU, transforms of another batch may differ in their last digits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from itertools import chain
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from circlet.codebooks.base import Codebook, HolographicCodebook, SpectralCodebook, _BlockCodebook
+from circlet.codebooks.fourier import PairedSeries, series_of
+from circlet.errors import DTypeError, ParameterError, ShapeError
+from circlet.network.losses import Loss
+
+__all__ = ["affine", "check_options", "top_k"]
+
+#: Bytes of scores and what is made of them at a time on a CPU: more leaves its cache and is slower.
+MEMORY = 1 << 26
+#: The same on a GPU, where few launches matter more; at most a quarter of what is free.
+DEVICE_MEMORY = 1 << 32
+#: Bytes for each score: coefficients and scores, and a copy, a mask and ids where scores are equal.
+PER_SCORE = 20
+#: The same of kernels on a GPU: coefficients and scores, and what a transform may need.
+DEVICE_PER_SCORE = 12
+#: The most labels that kernels look for: they find one after the other, and torch sorts many at once.
+FEW = 256
+#: The most predictions at a time: a GPU counts blocks of some of them with 16 bits.
+MOST = 1 << 16
+#: Labels scored before the best are merged, where codes come in blocks.
+LABELS = 1 << 12
+#: Labels beyond the k best whose scores are computed again, in double precision: the last digits of a matrix
+#: product depend on its shape, and would decide between labels that are as good as equal.
+MARGIN = 8
+#: Scores of which only the largest is looked at first.
+GROUP = 1 << 8
+
+Scorer = Loss | Codebook | Callable[[Tensor], Tensor]
+
+
+@torch.no_grad()
+def top_k(
+    scorer: Scorer,
+    outputs: Tensor,
+    n_labels: int,
+    k: int,
+    *,
+    memory: int | None = None,
+    allowed: Tensor | None = None,
+    threshold: float | None = None,
+) -> tuple[Tensor, Tensor]:
+    """The k labels with the highest scores for each predicted vector.
+
+    Parameters
+    ----------
+    scorer : Loss, Codebook or callable
+        A loss ranks by its logits, a codebook by similarity. A callable maps outputs `(m, width)` to scores
+        `(m, n_labels)`.
+    outputs : Tensor of shape (batch, width)
+    n_labels, k : int
+        k may exceed n_labels; there are then n_labels columns.
+    memory : int, optional
+        Bytes that scores, and all that is made of them, may take at a time. Beside it there are tables that do
+        not depend on the batch: some 12 bytes for each slot of a spectral codebook, a block of codes (some 10 MB)
+        of another. A row needs 20 bytes a slot or label (of codes in blocks: 80 KB in all), on a GPU often less;
+        where that is more than `memory`, rows are taken one by one. Default: 64 MB on a CPU, up to 4 GB on a GPU,
+        a quarter of what is free there. On a CPU more than the default is not used: it would be slower.
+    allowed : bool Tensor of shape (n_labels,), optional
+        Labels that are False are never suggested.
+    threshold : float, optional
+        Labels with a lower score are left out.
+
+    Returns
+    -------
+    ids : Tensor of shape (batch, min(k, n_labels)), int64
+        Best first; among equal scores the lower id first. −1 where `allowed` and `threshold` leave no label.
+    scores : Tensor of the same shape, float32
+        −∞ where the id is −1.
+    """
+    check_options(n_labels, memory, allowed, threshold)
+    k = min(k, n_labels)
+    if not len(outputs):
+        empty = torch.zeros(0, k, dtype=torch.int64, device=outputs.device)
+        return empty, torch.zeros(0, k, device=outputs.device)
+    budget = _budget(memory, outputs.device)
+    book = scorer if isinstance(scorer, Codebook) else scorer.codebook if isinstance(scorer, Loss) else None
+    if book is None or k < 1:
+        logits = scorer.logits if isinstance(scorer, Loss) else scorer
+        assert not isinstance(logits, Codebook)
+        found = _of_rows(logits, outputs, n_labels, k, budget, allowed)
+    else:
+        scale, bias = affine(scorer) if isinstance(scorer, Loss) else (1.0, None)
+        book._checked_prediction(outputs)
+        scaled = outputs.float() * scale
+        if isinstance(book, SpectralCodebook):
+            found = _of_series(book, scaled, bias, k, budget, allowed)
+        else:
+            assert isinstance(book, _BlockCodebook)
+            found = _of_blocks(book, scaled, bias, k, budget, allowed)
+    parts = list(zip(*found, strict=True))
+    ids, scores = torch.cat(parts[0]), torch.cat(parts[1])
+    if allowed is not None or threshold is not None:
+        none = scores == -math.inf if threshold is None else (scores < threshold) | (scores == -math.inf)
+        ids, scores = ids.masked_fill(none, -1), scores.masked_fill(none, -math.inf)
+    return ids, scores
+
+
+def affine(loss: Loss) -> tuple[float, Tensor | None]:
+    """Scale and bias by which a loss with codes makes logits of similarities; the bias is `(n_labels,)`."""
+    log_scale, bias = getattr(loss, "log_scale", None), getattr(loss, "bias", None)
+    scale = 1.0 if log_scale is None else float(log_scale.detach().exp())
+    return scale, None if bias is None else bias.detach()[: loss.n_labels].float()
+
+
+def check_options(n_labels: int, memory: object, allowed: object, threshold: object) -> None:
+    """Refuse what `top_k` can't make sense of."""
+    if memory is not None and (
+        not isinstance(memory, (int, np.integer)) or isinstance(memory, bool) or memory < 1
+    ):
+        raise ParameterError(f"`memory` must be a number of bytes, at least 1, got {memory!r}")
+    if threshold is not None and (not isinstance(threshold, (int, float, np.number)) or math.isnan(threshold)):
+        raise ParameterError(f"`threshold` must be a number, got {threshold!r}")
+    if allowed is None:
+        return
+    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
+        found = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
+        raise DTypeError(f"`allowed` must be a tensor of bool, got {found}")
+    if allowed.shape != (n_labels,):
+        raise ShapeError(
+            f"`allowed` must have shape ({n_labels},), one for each label, got {tuple(allowed.shape)}"
+        )
+
+
+def _budget(memory: int | None, device: torch.device) -> int:
+    if device.type != "cuda":
+        return MEMORY if memory is None else min(int(memory), MEMORY)
+    if memory is not None:
+        return int(memory)
+    free, _ = torch.cuda.mem_get_info(device)
+    return min(DEVICE_MEMORY, free // 4)
+
+
+Found = Iterator[tuple[Tensor, Tensor]]
+
+
+def _of_rows(
+    logits: Callable[[Tensor], Tensor], outputs: Tensor, n_labels: int, k: int, budget: int, allowed: Tensor | None
+) -> Found:
+    for part in torch.split(outputs, max(1, budget // (PER_SCORE * max(n_labels, 1)))):
+        scores = logits(part)
+        if allowed is not None:
+            scores = scores.masked_fill(~allowed.to(scores.device), -math.inf)
+        yield _best(scores, k)
+
+
+def _of_series(
+    book: SpectralCodebook, outputs: Tensor, bias: Tensor | None, k: int, budget: int, allowed: Tensor | None
+) -> Found:
+    series = series_of(book, outputs.device)
+    offsets = series.offsets(bias)
+    if allowed is not None:
+        offsets = torch.where(
+            torch.cat([allowed.to(offsets.device), allowed.new_zeros(1, device=offsets.device)])[series.labels],
+            offsets,
+            -math.inf,
+        )
+    fused = isinstance(series, PairedSeries) and k <= FEW
+    if fused:
+        from circlet.kernels.triton import best
+    size = max(1, min(budget // ((DEVICE_PER_SCORE if fused else PER_SCORE) * book.length), MOST))
+    room = series.room(min(size, len(outputs)))
+    for part in torch.split(outputs, size):
+        if fused:
+            yield best(series(part, room), offsets, series.labels, k)
+        else:
+            yield _best(series(part, room).add_(offsets), k, series.labels)
+
+
+def _of_blocks(
+    book: _BlockCodebook, outputs: Tensor, bias: Tensor | None, k: int, budget: int, allowed: Tensor | None
+) -> Found:
+    device = outputs.device
+    offsets = torch.zeros(book.n_labels, device=device) if bias is None else bias.to(device)
+    if allowed is not None:
+        offsets = offsets.masked_fill(~allowed.to(device), -math.inf)
+    size = max(1, budget // (PER_SCORE * LABELS))
+    for part in torch.split(outputs * book.scale, size):
+        ids = torch.zeros(len(part), 0, dtype=torch.int64, device=device)
+        best, start = torch.zeros(len(part), 0, device=device), 0
+        for blocks in _gathered(book._blocks(device), book._labels_per_block):
+            scores = torch.cat([part @ codes.mT for codes in blocks], dim=1)
+            end = start + scores.shape[1]
+            new_ids, new = _best(scores.add_(offsets[start:end]), min(k + MARGIN, end - start))
+            ids, best = _ordered(torch.cat([best, new], dim=1), torch.cat([ids, new_ids + start], dim=1))
+            ids, best, start = ids[:, : k + MARGIN], best[:, : k + MARGIN], end
+        ids, best = _ordered(_precise(book, part, ids, budget).add_(offsets[ids]), ids)
+        yield ids[:, :k], best[:, :k]
+
+
+def _precise(book: _BlockCodebook, outputs: Tensor, ids: Tensor, budget: int) -> Tensor:
+    """Products of outputs with the codes of these labels, `(batch, k)`, rounded once."""
+    rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(ids).flatten()
+    size, parts = max(1, budget // (32 * book.width)), []
+    for row, label in zip(torch.split(rows, size), torch.split(ids.flatten(), size), strict=True):
+        codes = book.codes(label)
+        if isinstance(book, HolographicCodebook) and not book.projected:
+            codes = torch.nn.functional.normalize(codes, dim=-1)
+        parts.append((codes.double() * outputs[row]).sum(dim=1).float())
+    return torch.cat(parts).view(ids.shape)
+
+
+def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
+    """Blocks of at most `size` codes, so many together that there are about LABELS of them."""
+    smaller = chain.from_iterable(torch.split(block, size) for block in blocks)
+    together: list[Tensor] = []
+    for block in smaller:
+        together.append(block)
+        if sum(map(len, together)) + size > LABELS:
+            yield together
+            together = []
+    if together:
+        yield together
+
+
+def _best(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The k best labels of each row; `labels` are those of the columns, distinct where scores are above −∞."""
+    # Where scores are equal at the last place any of them is found; one place more shows which rows have that.
+    values, found = _largest(scores, min(k + 1, scores.shape[1]))
+    ids, best = _ordered(values, found if labels is None else labels[found].long())
+    ids, best, rest = ids[:, :k], best[:, :k], best[:, k:]
+    if k and rest.shape[1]:
+        tied = (best[:, -1:] == rest).nonzero()[:, 0]
+        if len(tied):
+            ids[tied] = _first_of_equals(scores[tied], ids[tied], best[tied], labels)
+    return ids, best
+
+
+def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
+    """The ids with those that have the lowest of the best scores replaced by the lowest ids that have it."""
+    k, last = ids.shape[1], best[:, -1:]
+    if labels is None:
+        labels = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
+    lowest = torch.iinfo(torch.int32).min
+    equal, _ = _largest(torch.where(scores == last, -labels, lowest), k)
+    equal = -equal.long().sort(dim=1, descending=True).values
+    above = (best > last).sum(dim=1, keepdim=True)
+    column = torch.arange(k, device=ids.device)
+    return torch.where(column < above, ids, equal.gather(1, (column - above).clamp(min=0)))
+
+
+def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """The k largest values of each row, in descending order, and where they are; any of equal ones."""
+    groups = values.shape[1] // GROUP
+    if groups < 4 * k:
+        return values.topk(k)
+    # The k groups with the highest maxima hold k values that no other group's surpass.
+    whole = values[:, : groups * GROUP].view(-1, groups, GROUP)
+    chosen = whole.amax(dim=2).topk(k).indices
+    inside = whole.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
+    # With a last group that is not whole.
+    largest, found = torch.cat([inside, values[:, groups * GROUP :]], dim=1).topk(k)
+    group = chosen.gather(1, (found // GROUP).clamp(max=k - 1))
+    rest = found - k * GROUP
+    return largest, torch.where(rest < 0, group * GROUP + found % GROUP, groups * GROUP + rest)
+
+
+def _ordered(scores: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    # Two stable sorts: by id, then by score.
+    by_id = ids.argsort(dim=1)
+    ids, scores = ids.gather(1, by_id), scores.gather(1, by_id)
+    by_score = scores.argsort(dim=1, descending=True, stable=True)
+    return ids.gather(1, by_score), scores.gather(1, by_score)

@@ -1,0 +1,199 @@
+"""The scores of a spectral codebook's labels, in the order in which they are cheapest to compute.
+
+All scores of a prediction are a Fourier series at the slots n = 0…M−1. With M = Q · P and n = n₂ + Q n₁,
+
+    Σ_j c_j e^{2πi f_j n / M}  =  Σ_j (c_j e^{2πi f_j n₂ / M}) e^{2πi (f_j mod P) n₁ / P}:
+
+for each n₂ a transform of length P whose few coefficients are turned by n₂, instead of one of length M. Only
+d of M/2 coefficients are there, so turning them is nearly free, and short transforms stay in the cache.
+
+On a GPU two parts are one complex transform, one in its real part and the other in its imaginary part: a transform
+of real values costs more passes over memory, which is all that such a short one costs.
+"""
+
+from __future__ import annotations
+
+import math
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor
+
+from circlet import kernels as _kernels
+from circlet.codebooks.base import SLOT_BLOCK, SpectralCodebook
+
+__all__ = ["PairedSeries", "Series", "series_of"]
+
+#: The longest transform that is not split, if its length has divisors, and the shortest that one is split into.
+LONGEST, SHORTEST = 1 << 14, 1 << 10
+#: The longest complex transform on a GPU: one kernel, which reads and writes its numbers once.
+LONGEST_PAIR = 1 << 13
+
+_made: WeakKeyDictionary[SpectralCodebook, Series] = WeakKeyDictionary()
+
+
+def series_of(book: SpectralCodebook, device: torch.device) -> Series:
+    """The series of a codebook on a device, kept as long as the codebook is there and has as many labels."""
+    series = _made.get(book)
+    if series is None or series.n_labels != book.n_labels or series.device != device:
+        series = _made[book] = (PairedSeries if _kernels.run_on(device) else Series)(book, device)
+    return series
+
+
+class Series:
+    """Evaluates predictions at all slots.
+
+    Parameters
+    ----------
+    book : SpectralCodebook
+    device : torch.device
+
+    Attributes
+    ----------
+    labels : Tensor of shape (M,), int32
+        The label at each place of the result; `n_labels` where there is none.
+    """
+
+    def __init__(self, book: SpectralCodebook, device: torch.device) -> None:
+        self.device, self.n_labels, self.dim = device, book.n_labels, book.dim
+        self.length, self.parts = book.length, self._split(book.length // 2)
+        self.part = self.length // self.parts
+        self._arrange(book.frequencies.to(device))
+        self.labels = torch.full((self.length,), self.n_labels, dtype=torch.int32, device=device)
+        for ids in torch.split(torch.arange(self.n_labels, device=device), SLOT_BLOCK):
+            slots = book.slots(ids)
+            self.labels[self._places_of(slots % self.parts, slots // self.parts)] = ids.int()
+        self._bias: Tensor | None = None
+        self._offsets: Tensor | None = None
+
+    def _split(self, half: int) -> int:
+        """Q, of M/2, such that transforms are of even length."""
+        return _divisor(half, SHORTEST // 2, LONGEST // 2)
+
+    def _places_of(self, part: Tensor, within: Tensor) -> Tensor:
+        return part * self.part + within
+
+    def _arrange(self, frequencies: Tensor) -> None:
+        residue = frequencies % self.part
+        # Values are real, so a coefficient above P/2 goes to its mirror image as its conjugate, and one that is
+        # its own mirror image meets its conjugate there.
+        mirrored = 2 * residue > self.part
+        place = torch.where(mirrored, self.part - residue, residue)
+        self._order, layer = _layers(place)
+        self._sizes = torch.bincount(layer).tolist()
+        self._places = torch.split(place[self._order], self._sizes)
+        self._sign = torch.where(mirrored, 1.0, -1.0)[self._order]
+        turns = torch.arange(self.parts, device=place.device)[:, None] * frequencies[self._order] % self.length
+        angles = turns.double() * (2 * math.pi / self.length) * -self._sign
+        own_image = (2 * residue % self.part == 0)[self._order]
+        self._turns = torch.polar(1.0 + own_image.double().expand_as(angles), angles).to(torch.complex64)
+
+    def offsets(self, bias: Tensor | None) -> Tensor:
+        """What is added to each place, `(M,)`: the bias of its label, −∞ where there is none."""
+        # Comparing is a fraction of gathering, and sees what a version counter does not, as a recorded step.
+        known = self._offsets is not None and (
+            self._bias is None if bias is None else self._bias is not None and torch.equal(self._bias, bias)
+        )
+        if not known:
+            self._bias = None if bias is None else bias.clone()
+            self._offsets = self._spread(torch.zeros(self.n_labels, device=self.device) if bias is None else bias)
+        assert self._offsets is not None
+        return self._offsets
+
+    def _spread(self, values: Tensor) -> Tensor:
+        return torch.cat([values, values.new_full((1,), -math.inf)]).index_select(0, self.labels)
+
+    def room(self, rows: int) -> Tensor:
+        """Room for the coefficients of so many predictions, to be used again for the next ones."""
+        return torch.zeros(rows, self.parts, self.part // 2 + 1, dtype=torch.complex64, device=self.device)
+
+    def __call__(self, phasors: Tensor, room: Tensor) -> Tensor:
+        """Similarities at all places, `(batch, M)`, of packed predictions `(batch, 2 dim)`."""
+        return self.transform(self.coefficients(phasors, room)).view(len(phasors), self.length)
+
+    def coefficients(self, phasors: Tensor, room: Tensor) -> Tensor:
+        """The coefficients of all transforms, in the room."""
+        # cos(θ − φ) = Re(e^{−iθ} e^{iφ}), and a real transform adds each coefficient's conjugate: hence the half.
+        cos, sin = (phasors / (2 * self.dim)).chunk(2, dim=1)
+        coefficients = torch.complex(cos[:, self._order], sin[:, self._order] * self._sign)
+        turned = torch.split(coefficients[:, None, :] * self._turns, self._sizes, dim=2)
+        spectrum = room[: len(phasors)]
+        # The first layer has all places that any has: nothing of the predictions before is left.
+        spectrum[:, :, self._places[0]] = turned[0]
+        for places, values in zip(self._places[1:], turned[1:], strict=True):
+            spectrum[:, :, places] += values
+        spectrum[:, :, [0, -1]] = spectrum[:, :, [0, -1]].real.to(spectrum.dtype)
+        return spectrum
+
+    def transform(self, spectrum: Tensor) -> Tensor:
+        """Transforms of coefficients."""
+        return _real_series(spectrum, self.part)
+
+
+class PairedSeries(Series):
+    """The same by Triton's kernels, two parts in one complex transform: n₂ and n₂ + 1, for even n₂.
+
+    With all coefficients, also those of negative frequencies, a transform is that of real values; plus i times
+    those of another part, its imaginary part is the other.
+    """
+
+    def _split(self, half: int) -> int:
+        return 2 * _divisor(half, SHORTEST, LONGEST_PAIR)
+
+    def _places_of(self, part: Tensor, within: Tensor) -> Tensor:
+        return (part // 2 * self.part + within) * 2 + part % 2
+
+    def _arrange(self, frequencies: Tensor) -> None:
+        signed = torch.cat([frequencies, -frequencies])
+        order, layer = _layers(signed % self.part)
+        signed, dims = signed[order], order % self.dim
+        # A prediction in this order, e^{−iθ} where frequencies are positive: what goes to near places is near.
+        self._sources = torch.stack([dims, dims + self.dim], dim=1).flatten()
+        self._signs = torch.stack([torch.ones_like(signed), -signed.sign()], dim=1).flatten().float()
+        # Which of them each layer adds to a place; −1: none, as all of the last.
+        self._entries = torch.full((int(layer[-1]) + 2, self.part), -1, dtype=torch.int32, device=order.device)
+        self._entries[layer, signed % self.part] = torch.arange(len(order), dtype=torch.int32, device=order.device)
+        turns = torch.arange(self.parts, device=order.device)[:, None] * signed % self.length
+        angles = turns.double() * (2 * math.pi / self.length)
+        turned = torch.polar(torch.full_like(angles, 1 / (2 * self.dim)), angles)
+        self._turns = (turned[::2] + 1j * turned[1::2]).to(torch.complex64)
+
+    def room(self, rows: int) -> Tensor:
+        return torch.empty(rows, self.parts // 2, self.part, dtype=torch.complex64, device=self.device)
+
+    def coefficients(self, phasors: Tensor, room: Tensor) -> Tensor:
+        from circlet.kernels.triton import write_spectrum
+
+        ordered = (phasors[:, self._sources] * self._signs).view(torch.complex64)
+        return write_spectrum(ordered, self._entries, self._turns, room[: len(phasors)])
+
+    def transform(self, spectrum: Tensor) -> Tensor:
+        pairs: Tensor = torch.fft.ifft(spectrum, norm="forward")
+        return torch.view_as_real(pairs)
+
+
+def _real_series(spectrum: Tensor, n: int) -> Tensor:
+    if spectrum.device.type != "cpu":
+        series: Tensor = torch.fft.irfft(spectrum, n=n, norm="forward")
+        return series
+    # As fast as torch's, and a row's result does not depend on the rows beside it: torch's of a lone one does.
+    from scipy.fft import irfft
+
+    return torch.from_numpy(irfft(spectrum.numpy(), n=n, norm="forward", workers=torch.get_num_threads()))
+
+
+def _layers(place: Tensor) -> tuple[Tensor, Tensor]:
+    """An order of what goes to these places, and the layer of each in that order: no two of a layer meet."""
+    by_place = place.argsort(stable=True)
+    ordered = place[by_place]
+    # How many before share its place.
+    layer = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
+    by_layer = layer.argsort(stable=True)
+    return by_place[by_layer], layer[by_layer]
+
+
+def _divisor(n: int, shortest: int, longest: int) -> int:
+    """Of n: into so many parts it is split, the fewest that are not too long, unless they are too short."""
+    small = [q for q in range(1, math.isqrt(n) + 1) if n % q == 0]
+    divisors = [q for q in (*small, *(n // q for q in reversed(small))) if q <= max(n // shortest, 1)]
+    return next((q for q in divisors if n // q <= longest), divisors[-1])

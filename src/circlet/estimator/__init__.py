@@ -1,0 +1,5 @@
+"""`CircletClassifier`: a scikit-learn estimator for texts or feature rows with many labels."""
+
+from circlet.estimator.classifier import CircletClassifier
+
+__all__ = ["CircletClassifier"]

@@ -1,0 +1,150 @@
+"""The folder of a `CircletClassifier`: a model's, and `estimator.json` with what only the estimator knows."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet import __version__, files
+from circlet.errors import DataError, ParameterError
+from circlet.estimator.targets import KINDS, Targets
+from circlet.model.folder import read_json
+from circlet.model.model import Model
+from circlet.training.loop import TrainingSettings, resolve_device
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from circlet.estimator.classifier import CircletClassifier
+
+NAME = "estimator.json"
+FORMAT = 1
+_KEYS = {"format", "circlet", "weights_sha256", "parameters", "encoder", "target", "classes", "feature_names"}
+_WORDS = ("word_ngrams", "char_ngrams", "min_df", "max_features")
+
+
+def save(classifier: CircletClassifier, folder: Path, store: str = "float32") -> None:
+    """Write a fitted classifier."""
+    classifier.model_.save(folder, store)
+    targets, classes = classifier._targets, None
+    if targets.kind != "indicator":
+        dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
+        classes = {
+            "dtype": "str" if dtype.kind == "U" else dtype.name,
+            "values": None if text else targets.classes.tolist(),  # labels.txt has what is text
+        }
+    parameters = {name: _plain(value) for name, value in classifier.get_params(deep=False).items()}
+    if isinstance(classifier.random_state, np.random.RandomState):
+        parameters["random_state"] = classifier.model_.network.settings.seed
+    names = getattr(classifier, "feature_names_in_", None)
+    state = {
+        "format": FORMAT,
+        "circlet": __version__,
+        "weights_sha256": read_json(folder / "config.json")["weights_sha256"],
+        "parameters": {**parameters, "encoder": None},
+        "encoder": None if classifier.encoder is None else type(classifier.encoder).__name__,
+        "target": targets.kind,
+        "classes": classes,
+        "feature_names": None if names is None else names.tolist(),
+    }
+    files.write_json(folder / NAME, state)
+
+
+def load(
+    folder: Path, known: list[str], given: dict[str, Any], encoder: nn.Module | None
+) -> tuple[dict[str, Any], Model, Targets, list[str] | None]:
+    """Read parameters, model, targets and names of features; `given` parameters take the place of saved ones."""
+    path = folder / NAME
+    if not path.exists():
+        model = Model.load(folder, resolve_device(given.get("device", "auto")), encoder)
+        return {**_parameters_of(model), **given}, model, _targets_of(model), None
+    state = _checked(path, known)
+    if state["encoder"] is not None and encoder is None:
+        raise ParameterError(
+            f"{folder}: this classifier was fitted with an encoder of its own, a {state['encoder']}: "
+            "load(folder, encoder=...) with one like it"
+        )
+    lists = ("hidden", "word_ngrams", "char_ngrams")
+    parameters: dict[str, Any] = {
+        name: tuple(value) if name in lists and isinstance(value, list) else value
+        for name, value in {**state["parameters"], **given}.items()
+    }
+    model = Model.load(folder, resolve_device(parameters["device"]), encoder)
+    if read_json(folder / "config.json")["weights_sha256"] != state["weights_sha256"]:
+        raise DataError(
+            f"{path}: found the description of other weights than config.json's; "
+            "if `circlet train` wrote the model anew, remove this file"
+        )
+    return parameters, model, _restored(path, state, model), state["feature_names"]
+
+
+def _checked(path: Path, known: list[str]) -> dict[str, Any]:
+    state = read_json(path)
+    if not isinstance(state, dict) or "format" not in state:
+        raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
+    if state["format"] != FORMAT:
+        raise DataError(f"{path}: found format {state['format']}; circlet {__version__} reads format {FORMAT}")
+    if set(state) != _KEYS:
+        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
+    parameters, names = state["parameters"], state["feature_names"]
+    if not isinstance(parameters, dict) or set(parameters) != set(known):
+        found = sorted(parameters) if isinstance(parameters, dict) else parameters
+        raise DataError(f"{path}: found the parameters {found}; wanted {sorted(known)}")
+    if state["target"] not in KINDS:
+        raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise DataError(f"{path}: found feature names {names!r}; wanted a list of text")
+    return state
+
+
+def _restored(path: Path, state: dict[str, Any], model: Model) -> Targets:
+    names = state["feature_names"]
+    if names is not None and len(names) != model.n_features:
+        raise DataError(f"{path}: found {len(names)} feature names; wanted {model.n_features}")
+    if state["target"] == "indicator":
+        return Targets("indicator", np.arange(model.n_labels))
+    try:
+        dtype, values = np.dtype(state["classes"]["dtype"]), state["classes"]["values"]
+        classes: npt.NDArray[Any] = np.array(model.label_names if values is None else values, dtype=dtype)
+        different = len(set(classes.tolist()))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: found damaged classes ({error!r})") from error
+    if classes.shape != (model.n_labels,) or different != model.n_labels or dtype.kind not in "OUiufb":
+        raise DataError(
+            f"{path}: found {different} different classes of type {dtype}; wanted {model.n_labels} labels"
+        )
+    return Targets(state["target"], classes)
+
+
+def _targets_of(model: Model) -> Targets:
+    if model.label_names is None:
+        return Targets("indicator", np.arange(model.n_labels))
+    return Targets("named", np.array(model.label_names, dtype=object))
+
+
+def _parameters_of(model: Model) -> dict[str, Any]:
+    """What the model itself says of the parameters it was made with."""
+    network = model.network.settings.as_dict()
+    seed = network.pop("seed")
+    training = {
+        name: model.training[name] for name in TrainingSettings.__dataclass_fields__ if name in model.training
+    }
+    words = {} if model.vectorizer is None else model.vectorizer.parameters()
+    return {
+        **network,
+        **training,
+        **{name: words[name] for name in _WORDS if name in words},
+        "hidden": tuple(network["hidden"]),
+        "scaling": model.features.scaling,
+        "random_state": seed,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """A parameter as JSON has it."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

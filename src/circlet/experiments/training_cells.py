@@ -1,0 +1,366 @@
+"""Cells that train a model on a dataset and rank its test rows, and what their tables share.
+
+An experiment names its models as `Recipe`s; `Recipe.cells` gives one cell a seed for a dataset and `runs` finds
+their numbers in a result again. P@k and PSP@k are percentages over the test rows, propensities estimated from
+all training rows with the constants that the Repository uses for the dataset.
+
+The paper trains for 100 epochs with batches of 64. The two sets that stand in for the paper's larger ones get
+less, every model alike: wordnet 20 epochs with batches of 256, yso-finna-en 10 (`LESS`).
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from circlet.data import catalog
+from circlet.data.dataset import Dataset, Split
+from circlet.data.matrices import feature_file
+from circlet.data.xmc import read_split_rows
+from circlet.errors import DataError
+from circlet.experiments.cells import Result, Workplace
+from circlet.features.dense import with_features
+from circlet.features.embed import RECORD
+from circlet.files import sha256
+from circlet.settings.presets import resolve
+
+if TYPE_CHECKING:
+    from circlet.training.loop import Reporter
+
+DEPTHS = (1, 3, 5, 10, 20)
+#: What the larger sets' runs are cut down to.
+LESS: dict[str, dict[str, int]] = {
+    "wordnet": {"epochs": 20, "batch_size": 256},
+    "yso-finna-en": {"epochs": 10, "batch_size": 256},
+}
+#: Settings that are recorded even where a preset leaves them to the library: a change of the library's defaults
+#: then outdates what was measured with the old ones, and a setting added later outdates nothing.
+RECORDED = (
+    "head", "dim", "hidden", "codebook", "loss", "dropout", "epochs", "batch_size", "optimizer", "lr", "schedule",
+    "weight_decay", "input_dropout", "metric", "patience",
+)  # fmt: skip
+TITLES = {"wordnet": "WordNet", "yso-finna-en": "YSO Finna"}
+#: Overrides that a cell's name tells in its own way, or that follow from its dataset.
+_TOLD = {"head", "dim", "hidden", "epochs", "batch_size"}
+
+
+def title_of(dataset: str) -> str:
+    """A dataset's name as it is printed."""
+    known = catalog.ENTRIES.get(dataset)
+    return known.title if known else TITLES.get(dataset, dataset)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Size of an experiment on real data; the defaults are the full one.
+
+    Parameters
+    ----------
+    seeds : int
+        Runs of each model, with seeds 0, 1, …
+    rows : int or None
+        At most so many training rows, and half as many test rows.
+    epochs : int or None
+        At most so many epochs.
+    shrink : int
+        Hidden widths are divided by it.
+    """
+
+    seeds: int = 3
+    rows: int | None = None
+    epochs: int | None = None
+    shrink: int = 1
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """Two epochs of narrow networks on a few rows."""
+        return cls(seeds=2, rows=1000, epochs=2, shrink=4)
+
+    @property
+    def note(self) -> str:
+        """What is smaller than it should be, for the notes of tables; empty if nothing is."""
+        if self.rows is None:
+            return ""
+        return (
+            f" A quick run, of no value as a measurement: at most {self.rows:,} training rows and "
+            f"{self.epochs} epochs, hidden widths divided by {self.shrink}."
+        )
+
+
+@dataclass(frozen=True)
+class TrainingCell:
+    """Train a model with one seed, rank the test rows.
+
+    Parameters
+    ----------
+    dataset : str
+    protocol : str
+        A preset's name.
+    given : mapping
+        Settings in place of the preset's.
+    seed : int
+        Of weights, codes, dropout, the order of rows and the choice of validation rows.
+    rows : int or None
+        At most so many training rows, and half as many test rows.
+    split : int or None
+        One of the Repository's random splits, from 1; None is the dataset's own.
+    features : str
+        "bow", the dataset's own, or one of `circlet.features.dense.MODES`.
+    """
+
+    dataset: str
+    protocol: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    seed: int = 0
+    rows: int | None = None
+    split: int | None = None
+    features: str = "bow"
+
+    @property
+    def name(self) -> str:
+        settings = self.settings()
+        parts = [self.protocol, settings["head"]]
+        parts += [f"d{settings['dim']}"] if settings["head"] != "fc" else []
+        parts += [f"h{settings['hidden'][0]}"]
+        for key, value in self.given.items():
+            if key not in _TOLD and value is not None:
+                parts.append(value if isinstance(value, str) else f"{key.replace('_', '-')}{value}")
+        parts += [self.features] if self.features != "bow" else []
+        parts += [f"split{self.split}"] if self.split is not None else []
+        quick = "quick-" if self.rows is not None else ""
+        return f"{quick}{self.dataset}/{'-'.join(parts)}-seed{self.seed}"
+
+    @property
+    def epochs(self) -> int:
+        return int(self.settings()["epochs"])
+
+    def settings(self) -> dict[str, Any]:
+        """The preset's settings, those given, and the library's where neither says."""
+        return full_settings(self.protocol, self.given)
+
+    def about(self) -> Result:
+        settings = self.settings()
+        return {
+            "dataset": self.dataset,
+            "features": self.features,
+            "split": self.split,
+            "rows": self.rows,
+            "protocol": self.protocol,
+            "settings": {**settings, "hidden": list(settings["hidden"])},
+            "seed": self.seed,
+        }
+
+    def missing(self, workplace: Workplace) -> str | None:
+        if line := workplace.missing(self.dataset):
+            return line
+        if self.features != "bow" and not (workplace.features and (workplace.features / self.dataset).is_dir()):
+            where = f"no folder {workplace.features / self.dataset}" if workplace.features else "no --features"
+            return (
+                f"{self.dataset}: found {where} with X.trn.npy and X.tst.npy; circlet embed makes dense features "
+                "from raw texts"
+            )
+        if self.split is None:
+            return None
+        folder = workplace.folder(self.dataset)
+        assert folder is not None
+        files = _split_files(folder, self.dataset)
+        if all(path.is_file() for path in files):
+            return None
+        return (
+            f"{self.dataset}: found no {' and '.join(path.name for path in files)} in {folder}; "
+            "the Repository has them beside the data"
+        )
+
+    def load(self, workplace: Workplace) -> Dataset:
+        """The rows to train on and to test on."""
+        dataset = workplace.load(self.dataset)
+        if dataset.test is None:
+            raise DataError(f"{dataset.source}: found no test rows; an experiment wants a dataset with some")
+        if self.features != "bow":
+            assert workplace.features is not None
+            dataset = with_features(dataset, workplace.features / self.dataset, self.features)
+        if self.split is not None:
+            dataset = _resplit(dataset, self.dataset, self.split)
+        if self.rows is not None:
+            assert dataset.test is not None
+            test = _thinned(dataset.test, max(1, self.rows // 2))
+            dataset = replace(dataset, train=_thinned(dataset.train, self.rows), test=test)
+        return dataset
+
+    def _origin_of_features(self, workplace: Workplace) -> Result:
+        if self.features == "bow" or workplace.features is None:
+            return {}
+        folder = workplace.features / self.dataset
+        about = folder / RECORD
+        model = json.loads(about.read_text(encoding="utf-8"))["model"]["name"] if about.is_file() else None
+        digests = {part: sha256(path) for part in ("trn", "tst") if (path := feature_file(folder, part))}
+        return {"dense_features": {"model": model, "sha256": digests}}
+
+    def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
+        from circlet.metrics import evaluate, inverse_propensity
+        from circlet.model.model import fit
+        from circlet.network.network import NetworkSettings
+        from circlet.training.loop import TrainingSettings, resolve_device
+
+        settings, dataset = self.settings(), self.load(workplace)
+        device, test = resolve_device(workplace.device), dataset.test
+        assert test is not None
+        train, validation = dataset.train, None
+        share = settings["validation"]
+        if share and round(train.n * share) >= 1:
+            train, validation = dataset.validation_split(share, seed=self.seed, copy=False)
+        started = time.perf_counter()
+        model = fit(
+            train,
+            network=NetworkSettings(seed=self.seed, **_those_of(NetworkSettings, settings)),
+            training=TrainingSettings(**_those_of(TrainingSettings, settings)),
+            scaling=settings["scaling"],
+            validation=validation,
+            device=device,
+            reporter=reporter,
+        )
+        trained = time.perf_counter()
+        ranked, _ = model.top_k(test.X, max(DEPTHS))
+        known = catalog.ENTRIES.get(self.dataset)
+        weights = inverse_propensity(dataset.train.Y, *((known.a, known.b) if known else ()))
+        values = evaluate(test.Y, ranked, weights, DEPTHS, metrics=("P", "PSP"))
+        return {
+            "metrics": {metric: round(100 * value, 3) for metric, value in values.items()},
+            "parameters": model.network.parameter_counts(),
+            "shapes": {
+                "features": model.n_features,
+                "labels": model.n_labels,
+                "train": train.n,
+                "validation": validation.n if validation else 0,
+                "test": test.n,
+            },
+            **self._origin_of_features(workplace),
+            "device": device.type,
+            "training_seconds": round(trained - started, 2),
+            "last_epoch": model.history[-1],
+        }
+
+
+def full_settings(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a preset, with those given in place of its own and the library's where neither says."""
+    from circlet.network.network import NetworkSettings
+    from circlet.training.loop import TrainingSettings
+
+    library: dict[str, Any] = {"scaling": "auto", "validation": 0.05}
+    for part in (NetworkSettings(), TrainingSettings()):
+        library |= {name: value for name, value in vars(part).items() if name in RECORDED}
+    return {**library, **resolve(protocol, dict(given))}
+
+
+def _those_of(cls: Any, settings: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in settings.items() if name in cls.__dataclass_fields__}
+
+
+def _split_files(folder: Path, dataset: str) -> tuple[Path, Path]:
+    return folder / f"{dataset}_trSplit.txt", folder / f"{dataset}_tstSplit.txt"
+
+
+def _resplit(dataset: Dataset, name: str, split: int) -> Dataset:
+    """The rows of one of the Repository's splits, which count training rows and then test rows, from 1."""
+    assert dataset.test is not None
+    assert dataset.source is not None
+    whole = _joined(dataset.train, dataset.test)
+    train, test = (
+        whole.take(read_split_rows(path, split - 1, whole.n)) for path in _split_files(dataset.source, name)
+    )
+    return replace(dataset, train=train, test=test)
+
+
+def _joined(first: Split, second: Split) -> Split:
+    import scipy.sparse as sp
+
+    X: Any = (first.X, second.X)
+    stacked = sp.vstack(X, format="csr") if sp.issparse(first.X) else np.vstack(X)
+    return Split(stacked, sp.vstack((first.Y, second.Y), format="csr"))
+
+
+def _thinned(split: Split, rows: int) -> Split:
+    # Evenly spaced: files are often sorted, and their beginnings then know few of the labels.
+    return split if split.n <= rows else split.take(np.linspace(0, split.n - 1, rows).astype(np.int64))
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """A model of an experiment: its name in tables, and how it differs from a preset."""
+
+    title: str
+    protocol: str
+    given: Mapping[str, Any] = field(default_factory=dict)
+    features: str = "bow"
+
+    def cells(self, dataset: str, settings: Settings) -> list[TrainingCell]:
+        """A cell for each seed."""
+        given = {**LESS.get(dataset, {}), **self.given}
+        full = full_settings(self.protocol, given)
+        if settings.epochs is not None:
+            given["epochs"] = min(settings.epochs, full["epochs"])
+        if settings.shrink > 1:
+            given["hidden"] = tuple(max(1, width // settings.shrink) for width in full["hidden"])
+        return [
+            TrainingCell(dataset, self.protocol, given, seed, settings.rows, features=self.features)
+            for seed in range(settings.seeds)
+        ]
+
+
+@dataclass(frozen=True)
+class Runs:
+    """Runs of a model that differ in their seed (or their split) alone."""
+
+    cells: Sequence[Result]
+
+    def values(self, metric: str) -> list[float]:
+        """A metric of each run."""
+        return [float(cell["metrics"][metric]) for cell in self.cells]
+
+    def mean(self, metric: str) -> float:
+        """Its mean."""
+        return statistics.fmean(self.values(metric))
+
+    def sd(self, metric: str) -> float | None:
+        """Its standard deviation, that of a sample; None for a single run."""
+        return statistics.stdev(self.values(metric)) if len(self.cells) > 1 else None
+
+    def show(self, metric: str) -> str:
+        """Both, as 75.2 ± 0.3."""
+        return shown(self.mean(metric), self.sd(metric))
+
+    @property
+    def parameters(self) -> int:
+        """Learned numbers of one model."""
+        return int(self.cells[0]["parameters"]["total"])
+
+
+def runs(result: Result, cells: Sequence[TrainingCell]) -> Runs | None:
+    """What a result has of these cells; None if it has nothing."""
+    wanted = {cell.name for cell in cells}
+    found = [cell for cell in result["cells"] if cell["cell"] in wanted]
+    return Runs(found) if found else None
+
+
+def verdict(holding: int, of: int) -> str:
+    """What comparisons say of a claim: yes if it holds in all of them, partly if in half or more, else no."""
+    if not of:
+        return "not measured"
+    return "yes" if holding == of else "partly" if 2 * holding >= of else "no"
+
+
+def shown(mean: float, sd: float | None) -> str:
+    """A mean and its deviation in one form everywhere: 75.2 ± 0.3."""
+    return f"{mean:.1f}" if sd is None else f"{mean:.1f} ± {sd:.1f}"
+
+
+def millions(count: int) -> str:
+    """A number of parameters, as 5.1 M."""
+    return f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count / 1e6:.3f} M"

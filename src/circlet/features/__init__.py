@@ -1,0 +1,1 @@
+"""Texts and matrices to the rows that a network learns from."""

@@ -1,0 +1,312 @@
+"""Dense features from raw text, by a sentence-transformers model in a local folder.
+
+Nothing is downloaded, no code out of a model's folder is run, and its weights are read from safetensors only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import partial
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.data import matrices
+from circlet.data.dataset import Dataset
+from circlet.data.lines import bad, explained, shown
+from circlet.errors import DataError, MissingExtraError, ParameterError
+from circlet.features.scaling import Features
+from circlet.files import prepare_folder, replacing, sha256, write_json
+
+__all__ = ["RECORD", "embed", "embed_dataset", "encode", "load_model"]
+
+logger = logging.getLogger(__name__)
+
+#: What `embed_dataset` writes beside the features: where they come from, and which of them are finished.
+RECORD = "embed.json"
+_PARTS = {"trn": "train", "tst": "test"}
+#: Wraps the steps of a run, as `rich.progress.track` does, to show how far it is.
+Track = Callable[[Sequence[int]], Iterable[int]]
+
+
+def embed(
+    texts: Sequence[str],
+    model_path: str | Path,
+    *,
+    batch_size: int = 64,
+    device: str = "auto",
+    progress: Track | None = None,
+) -> npt.NDArray[np.float32]:
+    """Embed texts with a model from a local folder.
+
+    Parameters
+    ----------
+    texts : sequence of str
+    model_path : str or Path
+        A folder that sentence-transformers saved; names of models on a hub are refused.
+    batch_size : int
+        Texts per step of the model.
+    device : str
+        "auto" leaves the choice to sentence-transformers.
+    progress : callable, optional
+        Given the steps, goes through them and shows how far they are.
+
+    Returns
+    -------
+    ndarray
+        `(n, d)` float32, rows of norm 1.
+    """
+    return encode(load_model(model_path, device), texts, batch_size=batch_size, progress=progress)
+
+
+def load_model(model_path: str | Path, device: str = "auto") -> Any:
+    """The `SentenceTransformer` in a local folder."""
+    folder = check_model_folder(model_path)
+    try:
+        # Not `import`: mypy would want the package wherever it runs.
+        library = import_module("sentence_transformers")
+    except ImportError as error:
+        raise MissingExtraError("sentence-transformers", extra="embed", purpose="embedding texts") from error
+    from safetensors import SafetensorError
+
+    place = None if device == "auto" else device
+    try:
+        with _offline():
+            return library.SentenceTransformer(str(folder), device=place, local_files_only=True)
+    except (SafetensorError, OSError, ValueError, RuntimeError, LookupError, TypeError, AttributeError) as error:
+        what = f"a model that cannot be loaded on device {device} ({type(error).__name__}: {error})"
+        raise bad(folder, None, what, "a folder as sentence-transformers saves it") from error
+
+
+def encode(
+    model: Any, texts: Sequence[str], *, batch_size: int = 64, progress: Track | None = None
+) -> npt.NDArray[np.float32]:
+    """`embed` with a model that is loaded already."""
+    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
+        raise ParameterError(f"`batch_size` must be a whole number from 1, got {batch_size!r}")
+    if isinstance(texts, str):
+        raise DataError("found one text; wanted a list of texts")
+    for row, text in enumerate(texts, 1):
+        if not isinstance(text, str):
+            raise DataError(f"text {row}: found {type(text).__name__}; wanted a text")
+    # Texts of a batch are padded to its longest. The longest batch comes first: if memory is short, it shows.
+    order = np.argsort([-len(text) for text in texts], kind="stable")
+    steps = range(0, len(texts), batch_size)
+    rows = np.empty((0, 0), dtype=np.float32)
+    with _offline():
+        for start in steps if progress is None else progress(steps):
+            taken = order[start : start + batch_size]
+            batch = _encode_batch(model, [texts[row] for row in taken.tolist()])
+            if start == 0:
+                rows = np.empty((len(texts), batch.shape[1]), dtype=np.float32)
+            rows[taken] = batch
+        if not texts:
+            rows = _encode_batch(model, [""])[:0]  # no rows, of as many columns as there would be
+    unit: npt.NDArray[np.float32] = Features("l2").transform(rows)
+    return unit
+
+
+def _encode_batch(model: Any, texts: list[str]) -> npt.NDArray[np.float32]:
+    batch = model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+    rows: npt.NDArray[np.float32] = np.asarray(batch, dtype=np.float32)
+    if rows.ndim != 2 or rows.shape[0] != len(texts):
+        raise DataError(f"found embeddings of shape {rows.shape}; wanted one row for each of {len(texts)} texts")
+    if not np.isfinite(rows).all():
+        wrong = texts[int(np.argwhere(~np.isfinite(rows))[0, 0])]
+        raise DataError(f"found an embedding that is not finite, of {shown(wrong)}; wanted finite numbers")
+    return rows
+
+
+def check_model_folder(model_path: str | Path) -> Path:
+    """The path, if it is a folder that holds a model which can be loaded without trust in it."""
+    folder = Path(model_path)
+    if not folder.is_dir():
+        wanted = "the folder of a sentence-transformers model (nothing is downloaded, so a model's name won't do)"
+        raise bad(folder, None, "a file" if folder.exists() else "no such folder", wanted)
+    path = folder / "modules.json"
+    if not path.is_file():
+        raise bad(folder, None, "no modules.json", "a folder as sentence-transformers saves it")
+    try:
+        with explained(path):
+            kinds = [module["type"] for module in json.loads(path.read_bytes())]
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        what = f"no readable list of modules ({type(error).__name__})"
+        raise bad(path, None, what, "modules with a type each") from error
+    for kind in kinds:
+        # Older sentence-transformers import any other name, from the folder's own Python files if need be.
+        if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
+            raise bad(path, None, f"a module of type {kind!r}", "only those of sentence_transformers")
+    if not any(folder.rglob("*.safetensors")):
+        raise bad(folder, None, "no .safetensors file", "weights in that format (others may hold code)")
+    return folder
+
+
+def _model_files(folder: Path) -> dict[str, str]:
+    """Digests of the weights and of everything else that decides what comes out."""
+    kinds = (".safetensors", ".json", ".txt", ".model")
+    paths = sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.is_file())
+    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
+
+
+@contextmanager
+def _offline() -> Iterator[None]:
+    """Keep the hub's client off the network, as HF_HUB_OFFLINE does if it is set before the first import."""
+    try:
+        constants: Any = import_module("huggingface_hub.constants")
+    except ImportError:  # then there is no client either
+        yield
+        return
+    before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
+    try:
+        yield
+    finally:
+        constants.HF_HUB_OFFLINE = before
+
+
+def embed_dataset(
+    dataset: Dataset,
+    model_path: str | Path,
+    folder: str | Path,
+    *,
+    name: str | None = None,
+    batch_size: int = 64,
+    device: str = "auto",
+    progress: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
+) -> dict[str, Any]:
+    """Write `X.trn.npy` and `X.tst.npy` of a dataset's raw texts, and `embed.json` about them.
+
+    A part that an earlier run finished, of the same texts with the same model, is kept.
+
+    Parameters
+    ----------
+    dataset : Dataset
+    model_path : str or Path
+        See `embed`; so too `batch_size` and `device`.
+    folder : str or Path
+        Where to write.
+    name : str, optional
+        What to call the model in the record; its folder's name unless given.
+    progress : callable, optional
+        Given a description and the steps, goes through them and shows how far they are.
+
+    Returns
+    -------
+    dict
+        What `embed.json` holds.
+    """
+    from circlet.provenance import provenance  # imports torch
+
+    source, folder = check_model_folder(model_path), Path(folder)
+    texts = _raw_texts(dataset)
+    digests = {part: _digest(rows) for part, rows in texts.items()}
+    files = _model_files(source)
+    before = _read_record(folder)
+    done = {part: before["parts"][part] for part in texts if _is_done(before, folder, part, files, digests[part])}
+    if len(done) == len(texts) == len(before["parts"]):
+        return before
+    model = load_model(source, device)
+    prepare_folder(folder)
+    longest = getattr(model, "max_seq_length", None)  # infinite for some models, which JSON cannot say
+    about = {
+        "name": name or source.resolve().name,
+        "max_seq_length": longest if isinstance(longest, int) else None,
+        "files": files,
+    }
+    record = {
+        "provenance": provenance(packages=("sentence-transformers", "transformers")),
+        "data": {"name": dataset.name, "format": dataset.format},
+        "model": about,
+        "parts": done,
+    }
+    # The record comes first, so that whatever a broken run leaves is known to be ours and unfinished.
+    write_json(folder / RECORD, record)
+    left = [part for part in _PARTS if part not in done]
+    for part in left:
+        (folder / f"X.{part}.npy").unlink(missing_ok=True)  # of other texts or another model
+    for part in left:
+        if part in texts:
+            track = partial(progress, f"embedding {_PARTS[part]}") if progress else None
+            work = partial(encode, model, texts[part], batch_size=batch_size, progress=track)
+            done[part] = {**_write_features(folder / f"X.{part}.npy", work), "texts_sha256": digests[part]}
+            record["parts"] = {part: done[part] for part in _PARTS if part in done}
+            write_json(folder / RECORD, record)
+    return record
+
+
+def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> dict[str, Any]:
+    started = time.perf_counter()
+    rows = work()
+    seconds = time.perf_counter() - started
+    with replacing(path) as temporary, temporary.open("wb") as out:
+        # Rounded by a two-thousandth, which no ranking notices, for half the disk.
+        np.save(out, rows.astype(np.float16), allow_pickle=False)
+    speed = round(rows.shape[0] / max(seconds, 1e-9), 1)
+    logger.info("%s: %d texts, %.1f a second", path, rows.shape[0], speed)
+    return {
+        "rows": rows.shape[0],
+        "dims": rows.shape[1],
+        "sha256": sha256(path),
+        "seconds": round(seconds, 1),
+        "texts_per_second": speed,
+    }
+
+
+def _raw_texts(dataset: Dataset) -> dict[str, list[str]]:
+    """The texts of each part that there is; all must have some."""
+    texts = {}
+    for part, split in (("trn", dataset.train), ("tst", dataset.test)):
+        if split is None:
+            continue
+        if split.texts is None:
+            found = f"{dataset.format}, without texts of its {_PARTS[part]} rows"
+            wanted = (
+                f"documents as text: JSONL, CSV or the like, or {_PARTS[part]}_raw_texts.txt beside the matrices"
+            )
+            raise DataError(f"{dataset.source or dataset.name}: found {found}; wanted {wanted}")
+        texts[part] = split.texts
+    return texts
+
+
+def _digest(texts: list[str]) -> str:
+    digest = hashlib.sha256()
+    for text in texts:
+        # Lone surrogates can come out of JSON; a text cannot hold the byte 0xff, which ends it here.
+        digest.update(text.encode("utf-8", "surrogatepass") + b"\xff")
+    return digest.hexdigest()
+
+
+def _read_record(folder: Path) -> dict[str, Any]:
+    """What an earlier run wrote about itself, or no parts; features that no run wrote are left alone."""
+    path = folder / RECORD
+    if not path.exists():
+        for part in _PARTS:
+            if foreign := matrices.feature_file(folder, part):
+                raise ParameterError(f"{folder} holds {foreign.name}, but no {RECORD}: choose another folder")
+        return {"parts": {}}
+    try:
+        with explained(path):
+            record: dict[str, Any] = json.loads(path.read_bytes())
+        if not all(isinstance(record[key], dict) for key in ("model", "parts")):
+            raise TypeError("model and parts must be objects")
+    except (ValueError, TypeError, KeyError, RecursionError) as error:
+        raise bad(path, None, f"no readable record ({error})", "one that `circlet embed` wrote") from error
+    return record
+
+
+def _is_done(record: dict[str, Any], folder: Path, part: str, files: dict[str, str], digest: str) -> bool:
+    entry, path = record["parts"].get(part), folder / f"X.{part}.npy"
+    return (
+        isinstance(entry, dict)
+        and record["model"].get("files") == files
+        and entry.get("texts_sha256") == digest
+        and path.is_file()
+        and entry.get("sha256") == sha256(path)
+    )

@@ -1,0 +1,135 @@
+"""What is done to feature rows before the network sees them: part of the model, so nobody has to remember it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
+from circlet.errors import DataError, ParameterError
+
+__all__ = ["SCALINGS", "Features", "ScaledRows"]
+
+SCALINGS = {
+    "none": "rows as they are",
+    "l2": "rows divided by their norm",
+    "sqrt": "square roots of the values, then as l2: damps words that are repeated",
+    "tfidf": "values times the logarithm of how rare their feature is, then as l2",
+    "standard": "each feature shifted and scaled to mean 0 and deviation 1 (dense features only)",
+}
+
+
+class Features:
+    """Brings rows to the scale that a network learns well from.
+
+    Parameters
+    ----------
+    scaling : str
+        One of `SCALINGS`, or "auto": sqrt for sparse rows, standard for dense ones.
+    """
+
+    def __init__(self, scaling: str = "auto") -> None:
+        if scaling != "auto" and scaling not in SCALINGS:
+            raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {scaling!r}")
+        self.scaling = scaling
+        #: What fitting learned, by name; saved with the model.
+        self.arrays: dict[str, npt.NDArray[np.float32]] = {}
+
+    def fit(self, X: Any) -> Features:
+        """Learn what the scaling needs to know of the training rows."""
+        sparse = sp.issparse(X) or is_mapped(X)
+        if self.scaling == "auto":
+            self.scaling = "sqrt" if sparse else "standard"
+        if self.scaling == "standard":
+            if sparse:
+                raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
+            deviation = X.std(axis=0, dtype=np.float64)
+            self.arrays["mean"] = X.mean(axis=0, dtype=np.float64).astype(np.float32)
+            self.arrays["scale"] = (1 / np.where(deviation > 0, deviation, 1)).astype(np.float32)
+        elif self.scaling == "tfidf":
+            # A mapped matrix has no zeros among its entries.
+            present = column_counts(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
+            self.arrays["idf"] = (np.log((1 + X.shape[0]) / (1 + present)) + 1).astype(np.float32)
+        return self
+
+    def transform(self, X: Any) -> Any:
+        """Scaled rows in float32, CSR or dense as they came; the caller's are left alone.
+
+        Rows of a mapped matrix are scaled when they are read: `ScaledRows`.
+        """
+        if is_mapped(X):
+            return ScaledRows(X, self)
+        sparse = sp.issparse(X)
+        rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
+        if sparse:
+            rows.sum_duplicates()
+        if self.scaling == "standard":
+            return (rows - self.arrays["mean"]) * self.arrays["scale"]
+        if self.scaling == "tfidf":
+            rows = rows.multiply(self.arrays["idf"]).tocsr() if sparse else rows * self.arrays["idf"]
+        elif self.scaling == "sqrt":
+            rows = _root(rows)
+        return rows if self.scaling == "none" else _unit_rows(rows)
+
+    @classmethod
+    def restore(cls, scaling: str, arrays: dict[str, Any], n_features: int) -> Features:
+        """Take up what was saved."""
+        if scaling not in SCALINGS:
+            raise DataError(f"found the scaling {scaling!r}; wanted one of {', '.join(SCALINGS)}")
+        features = cls(scaling)
+        wanted = {"standard": {"mean", "scale"}, "tfidf": {"idf"}}.get(scaling, set())
+        if set(arrays) != wanted or any(array.shape != (n_features,) for array in arrays.values()):
+            raise DataError(
+                f"found the arrays {sorted(arrays)} for the scaling {scaling}; wanted {sorted(wanted)} "
+                f"of {n_features} numbers each"
+            )
+        features.arrays = dict(arrays)
+        return features
+
+
+class ScaledRows:
+    """Rows of a mapped matrix, each scaled when it is asked for.
+
+    Parameters
+    ----------
+    X : csr_matrix or MappedRows of shape (n, n_features)
+        Over files.
+    features : Features
+        Fitted.
+    """
+
+    def __init__(self, X: sp.csr_matrix | MappedRows, features: Features) -> None:
+        self.X, self.features = X, features
+        self.shape, self.ndim = X.shape, 2
+
+    def __getitem__(self, rows: Any) -> sp.csr_matrix:
+        """Read these rows, a slice or an array of numbers."""
+        found = self.X[rows]
+        # A slice of a matrix may look into its arrays: a copy does not.
+        scaled = self.features.transform(found.copy() if is_mapped(found) else found)
+        release(self.X)
+        return scaled
+
+
+def _root(rows: Any) -> Any:
+    if sp.issparse(rows):
+        rows.data = np.sign(rows.data) * np.sqrt(np.abs(rows.data))
+        return rows
+    return np.sign(rows) * np.sqrt(np.abs(rows))
+
+
+def _unit_rows(rows: Any) -> Any:
+    """Rows divided by their norm; a row of zeros stays one."""
+    # In doubles: squares of float32 numbers may be too large or too small for float32.
+    if sp.issparse(rows):
+        squares = rows.astype(np.float64)
+        squares.data **= 2
+        norms = np.sqrt(np.asarray(squares.sum(axis=1))).ravel()
+        scale = 1 / np.where(norms > 0, norms, 1)
+        rows.data = (rows.data * np.repeat(scale, np.diff(rows.indptr))).astype(np.float32)
+        return rows
+    norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+    return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)

@@ -1,0 +1,378 @@
+"""How good a ranking is: P@k, recall@k, nDCG@k, PSP@k, PSnDCG@k and label coverage@k, and F1 at a threshold.
+
+Every function takes the true labels `y_true`, (n, n_labels) of zeros and ones (sparse, or a dense array), and
+looks at the whole set at once. Most take `ranked` beside it, which is one of
+
+- an integer array (n, >= k) of label ids, best first; -1 is a place without a prediction;
+- a scipy sparse matrix (n, n_labels) of scores: what is stored is predicted (a stored zero too), no more;
+- a floating-point array (n, n_labels) of scores: every label is predicted.
+
+Scores are ranked from high to low, and equal ones by label id, lower first.
+
+Conventions, which are those of the Extreme Classification Repository's own scripts (PyXClib) and of napkinXC:
+
+- A row without true labels counts as a row and gains nothing: 0 for P, recall and nDCG, and nothing in either
+  sum of PSP and PSnDCG.
+- A place without a prediction is a wrong prediction: P@k always divides by k. So k may exceed the number of
+  labels. A ranking with fewer than min(k, n_labels) columns is refused, as it was cut for a smaller k: fill
+  it up with -1 if there really are no more predictions.
+- PSP@k and PSnDCG@k are ratios of sums over the whole set, what was gained to the most that could have been.
+- A label that training never saw has N_l = 0: the largest weight of all, and a finite one.
+- Where nothing at all can be gained (no row has a label), the value is 0; there napkinXC has NaN or an error.
+
+>>> import numpy as np
+>>> y_true = np.array([[1, 0, 1, 0], [0, 1, 0, 0]])
+>>> precision_at_k(y_true, np.array([[2, 1, 0], [3, 1, 0]]), k=(1, 3))
+{1: 0.5, 3: 0.5}
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.errors import DataError, ParameterError
+from circlet.metrics.rankings import Ints, Matrix, decided, label_matrix, number_array, ranked_ids, rows, stored
+
+__all__ = [
+    "coverage_at_k",
+    "evaluate",
+    "inverse_propensity",
+    "macro_f1",
+    "micro_f1",
+    "ndcg_at_k",
+    "precision_at_k",
+    "psndcg_at_k",
+    "psp_at_k",
+    "recall_at_k",
+]
+
+
+def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
+    """Fraction of the first k predictions that are true labels, averaged over rows.
+
+    Parameters
+    ----------
+    y_true : (n, n_labels) sparse or dense, of zeros and ones
+    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores; see the module
+    k : int or iterable of int
+
+    Returns
+    -------
+    dict
+        From each k, in the order given, to its value.
+    """
+    return _one("P", y_true, ranked, k)
+
+
+def recall_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
+    """Fraction of a row's true labels among its first k predictions, averaged over rows.
+
+    Parameters and result are those of `precision_at_k`.
+    """
+    return _one("R", y_true, ranked, k)
+
+
+def ndcg_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
+    """Discounted gain Σ 1/log2(place + 1) of the true labels found, over that of a perfect row, averaged.
+
+    A perfect row has its min(k, number of true labels) first places right. Parameters and result are those of
+    `precision_at_k`.
+    """
+    return _one("nDCG", y_true, ranked, k)
+
+
+def coverage_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
+    """Of the labels that are true somewhere, the fraction found at least once among the first k predictions.
+
+    Parameters and result are those of `precision_at_k`.
+    """
+    return _one("coverage", y_true, ranked, k)
+
+
+def psp_at_k(
+    y_true: Matrix,
+    ranked: Matrix,
+    inv_propensity: npt.ArrayLike,
+    k: int | Iterable[int] = (1, 3, 5),
+    normalize: bool = True,
+) -> dict[int, float]:
+    """Propensity-scored precision: each true label found counts its inverse propensity.
+
+    Parameters
+    ----------
+    y_true, ranked, k
+        As in `precision_at_k`.
+    inv_propensity : (n_labels,) array
+        From `inverse_propensity` of the training labels.
+    normalize : bool
+        True: the Repository's form, divided by the value of the best possible ranking, hence in [0, 1].
+        False: the form of the paper's text, the mean over rows of (1/k) Σ y_l / p_l, which may exceed 1.
+
+    Returns
+    -------
+    dict
+        From each k, in the order given, to its value.
+    """
+    return _one("PSP", y_true, ranked, k, inv_propensity, normalize)
+
+
+def psndcg_at_k(
+    y_true: Matrix,
+    ranked: Matrix,
+    inv_propensity: npt.ArrayLike,
+    k: int | Iterable[int] = (1, 3, 5),
+    normalize: bool = True,
+) -> dict[int, float]:
+    """Propensity-scored nDCG: as `ndcg_at_k`, each true label found counting its inverse propensity.
+
+    Parameters and result are those of `psp_at_k`. Either way each row is first divided by its perfect
+    unweighted gain, as in nDCG.
+    """
+    return _one("PSnDCG", y_true, ranked, k, inv_propensity, normalize)
+
+
+def evaluate(
+    y_true: Matrix,
+    ranked: Matrix,
+    inv_propensity: npt.ArrayLike | None = None,
+    k: int | Iterable[int] = (1, 3, 5),
+    *,
+    metrics: Sequence[str] | None = None,
+    normalize: bool = True,
+) -> dict[str, float]:
+    """Compute several metrics of one ranking; it is matched with the true labels once.
+
+    Parameters
+    ----------
+    y_true, ranked, inv_propensity, k, normalize
+        As in `psp_at_k`.
+    metrics : sequence of str, optional
+        Any of P, R, nDCG, coverage, PSP and PSnDCG. Default: all of them, the last two if `inv_propensity` is
+        given.
+
+    Returns
+    -------
+    dict
+        From ``"P@1"``, ``"P@3"``, ... to the value, metric by metric in the order asked for.
+    """
+    if metrics is None:
+        metrics = [name for name in _METRICS if inv_propensity is not None or name not in _WEIGHTED]
+    if isinstance(metrics, str) or not all(name in _METRICS for name in metrics):
+        raise ParameterError(f"`metrics` must be a list of names among {', '.join(_METRICS)}, got {metrics!r}")
+    if inv_propensity is None and not _WEIGHTED.isdisjoint(metrics):
+        raise ParameterError("PSP and PSnDCG need `inv_propensity`: inverse_propensity(y_train)")
+    ks = _checked_ks(k)
+    truth = label_matrix(y_true, "y_true")
+    n, n_labels = truth.shape
+    depth = min(max(ks), n_labels)  # no place after the last label can be right
+    found = _found(truth, ranked_ids(ranked, truth, depth))
+    weights, best = np.ones(n_labels), None
+    if inv_propensity is not None:
+        weights = _checked_weights(inv_propensity, n_labels)
+        best = _best(truth, weights, depth) if normalize else None
+    n_true_labels = np.count_nonzero(np.bincount(truth.indices, minlength=n_labels))
+    match = _Match(found, best, weights, n, int(n_true_labels))
+    return {f"{name}@{at}": _METRICS[name](match, at) for name in metrics for at in ks}
+
+
+def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.NDArray[np.float64]:
+    """Inverse propensity 1 + C (N_l + b)^-a of each label, C = (log N − 1)(b + 1)^a (Jain et al. 2016).
+
+    Parameters
+    ----------
+    y_train : (n, n_labels) sparse or dense, of zeros and ones
+        Labels of the training rows, n >= 3: below, log N − 1 is negative and the estimate no probability.
+    a, b : float
+        0.5 and 0.4 for the Wikipedia sets, 0.6 and 2.6 for the Amazon sets, the defaults for all others.
+
+    Returns
+    -------
+    (n_labels,) array
+        At least 1, the larger the rarer the label; largest for a label that no training row has.
+    """
+    if not (math.isfinite(a) and math.isfinite(b) and a >= 0 and b > 0):
+        raise ParameterError(f"`a` must be a number >= 0 and `b` one > 0, got a={a!r} and b={b!r}")
+    labels = label_matrix(y_train, "y_train")
+    n, n_labels = labels.shape
+    if n < 3:
+        raise DataError(f"y_train has {n} rows; inverse propensities are estimated from 3 or more")
+    counts = np.bincount(labels.indices, minlength=n_labels)
+    weights: npt.NDArray[np.float64] = 1 + (math.log(n) - 1) * (b + 1) ** a * (counts + b) ** -a
+    return weights
+
+
+def micro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
+    """F1 = 2 tp / (2 tp + fp + fn) of all decisions together.
+
+    Parameters
+    ----------
+    y_true : (n, n_labels) sparse or dense, of zeros and ones
+    y_pred : (n, n_labels) sparse or dense scores, or decisions of zeros and ones
+        What a sparse matrix does not store is not predicted, whatever the threshold.
+    threshold : float
+        A label is predicted if its score is above it.
+    """
+    hit, predicted, true = _decisions(y_true, y_pred, threshold)
+    return _ratio(2 * float(hit.sum()), float(predicted.sum() + true.sum()))
+
+
+def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
+    """Mean over all n_labels labels of each one's F1; a label neither true nor predicted anywhere counts 0.
+
+    Parameters are those of `micro_f1`. scikit-learn takes the same mean; napkinXC's ends at the highest label
+    that occurs.
+    """
+    hit, predicted, true = _decisions(y_true, y_pred, threshold)
+    return float(np.mean(2 * hit / np.maximum(predicted + true, 1)))
+
+
+@dataclass(frozen=True)
+class _Found:
+    """True labels that a ranking found: place from 0, label, and how many true labels its row has."""
+
+    place: Ints
+    label: Ints
+    n_true: Ints
+
+
+@dataclass(frozen=True)
+class _Match:
+    """What the metrics are computed from: what was found and, to normalise by, the best possible."""
+
+    found: _Found
+    best: _Found | None
+    weights: npt.NDArray[np.float64]  # (n_labels,)
+    n_rows: int
+    n_true_labels: int  # labels that are true somewhere
+
+
+def _precision(match: _Match, k: int) -> float:
+    return float(np.count_nonzero(match.found.place < k)) / (k * match.n_rows)
+
+
+def _recall(match: _Match, k: int) -> float:
+    return float(np.sum(1 / match.found.n_true[match.found.place < k])) / match.n_rows
+
+
+def _ndcg(match: _Match, k: int) -> float:
+    return _discounted(match.found, k) / match.n_rows
+
+
+def _coverage(match: _Match, k: int) -> float:
+    seen = np.zeros(len(match.weights), dtype=bool)
+    seen[match.found.label[match.found.place < k]] = True
+    return _ratio(float(seen.sum()), match.n_true_labels)
+
+
+def _psp(match: _Match, k: int) -> float:
+    gained = _weighted(match.found, k, match.weights)
+    if match.best is None:
+        return gained / (k * match.n_rows)
+    return _ratio(gained, _weighted(match.best, k, match.weights))
+
+
+def _psndcg(match: _Match, k: int) -> float:
+    gained = _discounted(match.found, k, match.weights)
+    if match.best is None:
+        return gained / match.n_rows
+    return _ratio(gained, _discounted(match.best, k, match.weights))
+
+
+_METRICS: dict[str, Callable[[_Match, int], float]] = {
+    "P": _precision,
+    "R": _recall,
+    "nDCG": _ndcg,
+    "coverage": _coverage,
+    "PSP": _psp,
+    "PSnDCG": _psndcg,
+}
+_WEIGHTED = frozenset(("PSP", "PSnDCG"))
+
+
+def _weighted(found: _Found, k: int, weights: npt.NDArray[np.float64]) -> float:
+    return float(np.sum(weights[found.label[found.place < k]]))
+
+
+def _discounted(found: _Found, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
+    """Sum over rows of the discounted gain in the first k places over a perfect row's unweighted gain."""
+    kept = found.place < k
+    place, n_true = found.place[kept], np.minimum(found.n_true[kept], k)
+    discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
+    gain = discount[place] / np.cumsum(discount)[n_true - 1]
+    return float(np.sum(gain if weights is None else gain * weights[found.label[kept]]))
+
+
+def _ratio(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0
+
+
+def _one(
+    name: str,
+    y_true: Matrix,
+    ranked: Matrix,
+    k: int | Iterable[int],
+    weights: Any = None,
+    normalize: bool = True,
+) -> dict[int, float]:
+    ks = _checked_ks(k)
+    values = evaluate(y_true, ranked, weights, ks, metrics=(name,), normalize=normalize)
+    return {at: values[f"{name}@{at}"] for at in ks}
+
+
+def _found(truth: sp.csr_matrix, ids: Ints) -> _Found:
+    """Look every id of a ranking (n, depth) up among its row's true labels."""
+    row, place = np.nonzero(stored(truth, np.arange(len(ids), dtype=np.int64)[:, None], ids))
+    return _Found(place, ids[row, place], np.diff(truth.indptr)[row])
+
+
+def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) -> _Found:
+    """What the best possible ranking finds: each row's true labels in order of falling weight."""
+    n_labels = truth.shape[1]
+    by_weight = np.argsort(-weights, kind="stable")
+    rank = np.empty_like(by_weight)
+    rank[by_weight] = np.arange(n_labels)
+    # Row and the label's rank in one integer sort several times faster than two keys do.
+    row, rank = np.divmod(np.sort(rows(truth) * n_labels + rank[truth.indices]), n_labels)
+    place = np.arange(len(row)) - truth.indptr[row]
+    kept = place < depth
+    return _Found(place[kept], by_weight[rank[kept]], np.diff(truth.indptr)[row[kept]])
+
+
+def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, Ints, Ints]:
+    """Count for each label the rows where it was rightly predicted, predicted, and true."""
+    if not math.isfinite(threshold):
+        raise ParameterError(f"`threshold` must be a finite number, got {threshold!r}")
+    truth = label_matrix(y_true, "y_true")
+    row, label = decided(y_pred, truth, threshold)
+    hit = label[stored(truth, row, label)]
+    n_labels = truth.shape[1]
+    return (
+        np.bincount(hit, minlength=n_labels),
+        np.bincount(label, minlength=n_labels),
+        np.bincount(truth.indices, minlength=n_labels),
+    )
+
+
+def _checked_ks(k: int | Iterable[int]) -> list[int]:
+    ks: list[Any] = list(k) if isinstance(k, Iterable) else [k]
+    if not ks or any(isinstance(at, bool) or not isinstance(at, (int, np.integer)) or at < 1 for at in ks):
+        raise ParameterError(f"`k` must be a whole number >= 1 or several of them, got {k!r}")
+    return [int(at) for at in ks]
+
+
+def _checked_weights(inv_propensity: npt.ArrayLike, n_labels: int) -> npt.NDArray[np.float64]:
+    weights = number_array(inv_propensity, "inv_propensity").astype(np.float64)
+    if weights.shape != (n_labels,):
+        raise DataError(f"inv_propensity has shape {weights.shape}; y_true wants ({n_labels},)")
+    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    if wrong.any():
+        label = int(np.argmax(wrong))
+        raise DataError(f"inv_propensity of label {label}: found {weights[label]}; wanted finite and >= 0")
+    return weights

@@ -1,0 +1,152 @@
+"""The last layer: from a hidden vector to the space where labels have codes.
+
+A head's output is normalised, so that `Codebook.scores` of it are similarities. `fc` is the exception: the
+baseline with one output per label, which has no codes.
+
+| name | outputs | what they are |
+|---|---|---|
+| `chrr` | 2 d | pairs, each divided by its norm: a phasor. atan2 is for those who want angles |
+| `chrr-amplitude` | 2 d | pairs, divided by their joint norm: each keeps a length, which says how sure it is |
+| `chrr-half` | 2 d, of half the inputs each | the same with h × d weights, as many as `hrr` |
+| `chrr-sin` | d | π sin(x) as angles |
+| `chrr-tanh` | d | π tanh(x) as angles |
+| `hrr` | d | a real vector, divided by its norm |
+| `fc` | L | the labels' scores themselves |
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+
+import torch
+from torch import Tensor, nn
+
+from circlet.algebra import circular
+from circlet.errors import ParameterError
+from circlet.network.encoders import linear
+
+__all__ = ["HEADS", "Head", "make_head"]
+
+#: Keeps the gradient of a pair at (0, 0) finite; squared, still a normal float32 and far below any pair's norm.
+TINY = 1e-12
+
+
+class Head(nn.Module, ABC):
+    """Maps `(batch, h)` to `(batch, width)`.
+
+    Parameters
+    ----------
+    inputs : int
+        Width h of the last hidden layer.
+    dim : int
+        Dimension d of the labels' codes; for `fc`, the number of labels.
+    generator : torch.Generator or None
+        For the initial weights.
+    """
+
+    #: Which codes it predicts: "circular", "real", or None for `fc`.
+    codes: str | None = "circular"
+    outputs_per_dim = 1
+
+    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
+        super().__init__()
+        self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator)
+
+    @abstractmethod
+    def forward(self, hidden: Tensor) -> Tensor:
+        """Map hidden vectors to codes."""
+
+    def weight_parameters(self) -> int:
+        """Number of weights without biases, which is what the paper counts."""
+        return sum(parameter.numel() for parameter in self.parameters() if parameter.dim() > 1)
+
+
+class CircularHead(Head):
+    """`chrr`."""
+
+    outputs_per_dim = 2
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return _phasors(*self.output(hidden).chunk(2, dim=-1))
+
+
+class AmplitudeHead(Head):
+    """`chrr-amplitude`: as long as d phasors together, but not each as long as the others."""
+
+    outputs_per_dim = 2
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        pairs = self.output(hidden).float()
+        return torch.nn.functional.normalize(pairs, dim=-1) * math.sqrt(pairs.shape[-1] / 2)
+
+
+class HalfCircularHead(Head):
+    """`chrr-half`: the first half of the hidden units gives the cosines, the second the sines."""
+
+    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
+        if inputs % 2:
+            raise ParameterError(f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd")
+        super().__init__(inputs // 2, dim, generator=generator)
+        self.second = linear(inputs // 2, dim, generator=generator)
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        first, second = hidden.chunk(2, dim=-1)
+        return _phasors(self.output(first), self.second(second))
+
+
+class SineHead(Head):
+    """`chrr-sin`."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return circular.pack(math.pi * torch.sin(self.output(hidden)).float())
+
+
+class TanhHead(Head):
+    """`chrr-tanh`."""
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return circular.pack(math.pi * torch.tanh(self.output(hidden)).float())
+
+
+class RealHead(Head):
+    """`hrr`."""
+
+    codes = "real"
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(self.output(hidden).float(), dim=-1)
+
+
+class FullHead(Head):
+    """`fc`."""
+
+    codes = None
+
+    def forward(self, hidden: Tensor) -> Tensor:
+        scores: Tensor = self.output(hidden).float()
+        return scores
+
+
+HEADS: dict[str, type[Head]] = {
+    "chrr": CircularHead,
+    "chrr-amplitude": AmplitudeHead,
+    "chrr-half": HalfCircularHead,
+    "chrr-sin": SineHead,
+    "chrr-tanh": TanhHead,
+    "hrr": RealHead,
+    "fc": FullHead,
+}
+
+
+def make_head(name: str, inputs: int, dim: int, *, generator: torch.Generator | None) -> Head:
+    """Make a head by its name."""
+    if name not in HEADS:
+        raise ParameterError(f"`head` must be one of {', '.join(HEADS)}, got {name!r}")
+    return HEADS[name](inputs, dim, generator=generator)
+
+
+def _phasors(x: Tensor, y: Tensor) -> Tensor:
+    x, y = x.float(), y.float()  # norms of half-precision pairs would underflow
+    scale = torch.rsqrt(x * x + y * y + TINY)
+    return torch.cat([x * scale, y * scale], dim=-1)

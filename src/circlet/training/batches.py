@@ -1,0 +1,155 @@
+"""Training rows in batches: gathered while the step before runs, or kept and gathered on a GPU."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+
+from circlet.data.mapped import MappedRows, release
+from circlet.errors import ParameterError
+from circlet.features.scaling import ScaledRows
+from circlet.network.encoders import SparseRows
+from circlet.network.losses import LabelSets
+
+if TYPE_CHECKING:
+    from circlet.training.loop import TrainingSettings
+
+__all__ = ["Batches", "DeviceRows", "as_batch", "label_sets"]
+
+#: Numbers that a batch on a GPU may take, written out with its zeros.
+DENSE_LIMIT = 1 << 28
+#: Share of the features below which a batch's rows of the first layer are stepped alone. Beyond it, gathering
+#: rows and putting them back costs as much as going over all of them: benchmarks/scale_training.py.
+FEW = 0.25
+
+
+class Batches:
+    """Rows and labels in batches, in an order that follows from the seed and the epoch."""
+
+    def __init__(self, X: Any, Y: sp.csr_matrix, settings: TrainingSettings, seed: int) -> None:
+        self.X, self.Y, self.seed = X, Y, seed
+        self.size, self.dropout = settings.batch_size, settings.input_dropout
+        if X.shape[0] == 0:
+            raise ParameterError("there are no documents to train on")
+        # One batch stands for all, so that a run that is taken up again decides alike.
+        first = X[self.order(0)[: self.size]]
+        self.by_rows = sp.issparse(first) and len(np.unique(first.indices)) < FEW * X.shape[1]
+
+    def __len__(self) -> int:
+        return math.ceil(int(self.X.shape[0]) / self.size)
+
+    def order(self, epoch: int) -> Any:
+        """The rows in the order of an epoch."""
+        return np.random.default_rng([self.seed, epoch]).permutation(self.X.shape[0])
+
+    def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
+        """The batches of an epoch from the step `first` on, each prepared two steps ahead by a thread."""
+        order = self.order(epoch)
+        parts = [order[start : start + self.size] for start in range(0, len(order), self.size)]
+        with ThreadPoolExecutor(1) as thread:
+            steps = range(first, len(parts))
+            ahead = [thread.submit(self._prepare, parts[step], epoch, step) for step in steps[:2]]
+            for step in steps:
+                ready = ahead.pop(0).result()
+                if step + 2 < len(parts):
+                    ahead.append(thread.submit(self._prepare, parts[step + 2], epoch, step + 2))
+                yield ready
+
+    def _prepare(self, rows: Any, epoch: int, step: int) -> tuple[Any, LabelSets]:
+        X, Y = self.X[rows], self.Y[rows]
+        release(self.Y)
+        if self.dropout:
+            random = np.random.default_rng([self.seed, epoch, step])
+            values = X.data if sp.issparse(X) else X
+            kept = random.random(values.shape, dtype=np.float32) >= self.dropout
+            values *= kept / np.float32(1 - self.dropout)
+        return as_batch(X, by_rows=self.by_rows), label_sets(Y)
+
+
+class DeviceRows:
+    """All rows and labels on a GPU, and batches of them made there without a word to the host.
+
+    Every batch of as many rows has the same shapes, so that the step that uses it can be recorded once and
+    replayed: sparse rows are written out with their zeros, which a GPU multiplies faster than it sorts their
+    columns, and label sets are padded with labels of weight 0.
+    """
+
+    def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device) -> None:
+        self.n_features = int(X.shape[1])
+        if isinstance(X, ScaledRows):
+            X = X[:]
+        if isinstance(Y, MappedRows):
+            Y = Y[:]
+        self.dense = None if sp.issparse(X) else torch.from_numpy(np.ascontiguousarray(X)).to(device)
+        self.sparse = _Ragged(X, device) if sp.issparse(X) else None
+        self.labels = _Ragged(Y, device)
+
+    @staticmethod
+    def fits(X: Any, Y: sp.csr_matrix, batch_size: int) -> bool:
+        """Whether batches written out are small enough to be worth it."""
+        widest = max(int(X.shape[1]), int(np.diff(Y.indptr).max(initial=0)))
+        return batch_size * widest <= DENSE_LIMIT
+
+    def batch(self, rows: Tensor) -> tuple[Tensor, LabelSets]:
+        """Features `(m, n_features)` and labels of these rows."""
+        ids, present, _ = self.labels.gather(rows)
+        documents = torch.arange(len(rows), device=rows.device)[:, None]
+        width = ids.shape[1]
+        labels = LabelSets(
+            ids.flatten(),
+            (documents * width).flatten(),
+            documents.expand(-1, width).flatten(),
+            present.flatten().float(),
+        )
+        if self.sparse is None:
+            assert self.dense is not None
+            return self.dense[rows], labels
+        columns, present, values = self.sparse.gather(rows)
+        # What pads a row repeats its last entry: it is written where it already stands. A row without any has 0.
+        values = values * present[:, :1]
+        return torch.zeros(len(rows), self.n_features, device=rows.device).scatter_(1, columns, values), labels
+
+
+class _Ragged:
+    """A sparse matrix on a device, whose rows are gathered into a grid as wide as the longest."""
+
+    def __init__(self, matrix: sp.csr_matrix, device: torch.device) -> None:
+        counts = np.diff(matrix.indptr)
+        self.width = max(1, int(counts.max(initial=0)))
+        # One entry at least, for a row without any to repeat.
+        indices, values = (
+            np.append(array, 0) if not len(array) else array for array in (matrix.indices, matrix.data)
+        )
+        self.starts = torch.from_numpy(matrix.indptr[:-1].astype(np.int64)).to(device)
+        self.counts = torch.from_numpy(counts.astype(np.int64)).to(device)
+        self.indices = torch.from_numpy(indices.astype(np.int64)).to(device)
+        self.values = torch.from_numpy(values.astype(np.float32)).to(device)
+        self.places = torch.arange(self.width, device=device)
+
+    def gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Columns, whether there is an entry, and values, `(m, width)` each; the last entry pads a row."""
+        counts = self.counts[rows, None]
+        position = self.starts[rows, None] + torch.minimum(self.places, (counts - 1).clamp_(min=0))
+        position.clamp_(max=len(self.indices) - 1)  # a last row without entries starts behind all of them
+        return self.indices[position], self.places < counts, self.values[position]
+
+
+def as_batch(X: Any, *, by_rows: bool = False) -> Any:
+    """Scaled rows as the network takes them; `by_rows` is that of `SparseRows`."""
+    if sp.issparse(X):
+        return SparseRows.of(X, by_rows=by_rows)
+    return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # writable, or torch warns
+
+
+def label_sets(Y: sp.csr_matrix) -> LabelSets:
+    """The labels of a batch."""
+    documents = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
+    arrays = (Y.indices, Y.indptr[:-1], documents)
+    return LabelSets(*(torch.from_numpy(np.ascontiguousarray(array)).long() for array in arrays))

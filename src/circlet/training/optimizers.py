@@ -1,0 +1,168 @@
+"""Optimisers by name, in the fastest form that the device has.
+
+**Steps by rows.** Where a batch touches few of many features, the first layer's weight has no gradient of its own
+size but a `circlet.network.encoders.RowGradient`, and the optimisers for a CPU step the rows it names as torch
+would step a weight of these rows alone. What that changes: between two batches that have a feature its row stands
+still, while a step over the whole weight would still move it by the momentum of the first, and shrink its
+moments; and weight decay acts on a row when it is touched. Adam's bias correction counts all steps. A row that
+every batch touches is stepped exactly as without rows.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from circlet import kernels as _kernels
+from circlet.network.encoders import RowGradient
+
+if TYPE_CHECKING:
+    from circlet.network.network import Network
+    from circlet.training.loop import TrainingSettings
+
+__all__ = [
+    "OPTIMIZERS",
+    "FusedAdadelta",
+    "RowAdadelta",
+    "RowAdam",
+    "RowAdamW",
+    "RowSGD",
+    "make_optimizer",
+    "set_rate",
+]
+
+OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
+
+
+class FusedAdadelta(torch.optim.Adadelta):
+    """Adadelta on a GPU in one pass over the weights.
+
+    torch's own goes over them in a dozen kernels, each as many bytes as all the rest of a step together. The
+    arithmetic and the state are torch's.
+    """
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step; a closure is not supported."""
+        assert closure is None
+        from circlet.kernels.triton import adadelta  # Triton, which is there where CUDA is
+
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    state = self.state[parameter]
+                    if not state:
+                        state["step"] = torch.zeros((), device=parameter.device)
+                        state["square_avg"] = torch.zeros_like(parameter)
+                        state["acc_delta"] = torch.zeros_like(parameter)
+                    adadelta(parameter, parameter.grad, state["square_avg"], state["acc_delta"], group)
+
+
+class _ByRows(torch.optim.Optimizer):
+    """What makes an optimiser of torch's heed a `RowGradient`; its state is torch's."""
+
+    #: The optimiser of torch's.
+    plain: ClassVar[Any]
+    #: What it keeps of every number of a weight.
+    kept: ClassVar[tuple[str, ...]]
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step; a closure is not supported."""
+        assert closure is None
+        self.plain.step(self)
+        for group in self.param_groups:
+            for weight in group["params"]:
+                # Taken away: the next step must not find it again.
+                gradient: RowGradient | None = weight.__dict__.pop("row_gradient", None)
+                if gradient is not None:
+                    self._step_rows(group, weight, gradient)
+
+    def _step_rows(self, group: dict[str, Any], weight: Tensor, gradient: RowGradient) -> None:
+        state = self.state[weight]
+        if not state:
+            state |= {name: _zeros(weight.shape) for name in self.kept}
+            if self.plain is not torch.optim.SGD:
+                state["step"] = torch.zeros(())
+        rows = nn.Parameter(weight[gradient.rows])
+        rows.grad = gradient.values
+        alone = self.plain([rows])
+        alone.param_groups[0] |= {**group, "params": [rows]}
+        # Steps are counted in the weight's own state, moments go forth and back.
+        alone.state[rows] = {**state, **{name: state[name][gradient.rows] for name in self.kept}}
+        alone.step()
+        weight.index_copy_(0, gradient.rows, rows)
+        for name in self.kept:
+            state[name].index_copy_(0, gradient.rows, alone.state[rows][name])
+
+
+class RowAdamW(_ByRows, torch.optim.AdamW):
+    """AdamW that steps a weight by rows where its gradient is one of rows."""
+
+    plain, kept = torch.optim.AdamW, ("exp_avg", "exp_avg_sq")
+
+
+class RowAdam(_ByRows, torch.optim.Adam):
+    """Adam that steps a weight by rows where its gradient is one of rows."""
+
+    plain, kept = torch.optim.Adam, ("exp_avg", "exp_avg_sq")
+
+
+class RowAdadelta(_ByRows, torch.optim.Adadelta):
+    """Adadelta that steps a weight by rows where its gradient is one of rows."""
+
+    plain, kept = torch.optim.Adadelta, ("square_avg", "acc_delta")
+
+
+class RowSGD(_ByRows, torch.optim.SGD):
+    """SGD that steps a weight by rows where its gradient is one of rows."""
+
+    plain, kept = torch.optim.SGD, ("momentum_buffer",)
+
+
+_ON_CPU: dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]] = {
+    "adamw": (RowAdamW, {"fused": True}),
+    "adam": (RowAdam, {"fused": True}),
+    "adadelta": (RowAdadelta, {}),
+    "sgd": (RowSGD, {"momentum": 0.9}),
+}
+
+
+def _zeros(shape: torch.Size) -> Tensor:
+    """Zeros in pages that take memory once they are written: the rows of features no document has take none."""
+    # numpy's are alike, but in pages of megabytes, each of which soon has some row that is touched.
+    return torch.frombuffer(mmap.mmap(-1, 4 * shape.numel()), dtype=torch.float32).view(shape)
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
+    """Let the steps to come have this learning rate."""
+    for group in optimizer.param_groups:
+        if isinstance(group["lr"], Tensor):
+            group["lr"].fill_(rate)
+        else:
+            group["lr"] = rate
+
+
+def make_optimizer(network: Network, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
+    """The optimiser that the settings name, over all weights of a network."""
+    parameters, decay = list(network.parameters()), settings.weight_decay
+    on_gpu = device.type == "cuda"
+    # A recorded step reads the rate from the device.
+    rate: float | Tensor = torch.tensor(settings.lr, device=device) if on_gpu else settings.lr
+    if not on_gpu:
+        kind, options = _ON_CPU[settings.optimizer]
+        return kind(parameters, lr=rate, weight_decay=decay, **options)
+    match settings.optimizer:
+        case "adamw":
+            return torch.optim.AdamW(parameters, lr=rate, weight_decay=decay, fused=True, capturable=True)
+        case "adam":
+            return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True, capturable=True)
+        case "adadelta":
+            fused = FusedAdadelta if _kernels.run_on(device) else torch.optim.Adadelta
+            return fused(parameters, lr=rate, weight_decay=decay, capturable=True)
+        case _:
+            return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay, fused=True)

@@ -1,0 +1,319 @@
+from __future__ import annotations
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circlet.data.load import recognise
+from circlet.data.records import FORMATS, Columns, Record, iter_records, read_splits, write_records
+from circlet.errors import DataError, ParameterError
+
+UNICODE = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
+ANY_TEXT = st.text(UNICODE, max_size=20)
+# What every format can hold: one line of text, labels without spaces and separators.
+LINE = st.text(st.characters(categories=["L", "N", "P", "S"]), min_size=1, max_size=8)
+PLAIN = st.builds(" ".join, st.lists(LINE, min_size=1, max_size=4)).filter(lambda text: "__label__" not in text)
+NAME = LINE.filter(lambda name: not set(name) & set("<>;"))
+
+
+def records(texts, names):
+    one = st.tuples(texts, st.lists(names, max_size=4, unique=True))
+    return st.lists(one, min_size=1, max_size=6).map(
+        lambda pairs: [Record(at, text, tuple(labels)) for at, (text, labels) in enumerate(pairs, 1)]
+    )
+
+
+def content(found):
+    return [(record.text, record.labels) for record in found]
+
+
+def put(folder, data, name="a.txt"):
+    path = folder / name
+    path.write_bytes(data)
+    return path
+
+
+@pytest.mark.parametrize("suffix", ["", ".gz"])
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(deadline=None, max_examples=30)
+@given(written=records(PLAIN, NAME))
+def test_round_trip(tmp_path_factory, kind, suffix, written):
+    path = tmp_path_factory.mktemp("texts") / f"a.{kind}{suffix}"
+    write_records(path, written, kind)
+    assert content(iter_records(path, kind)) == content(written)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv"])
+@settings(deadline=None, max_examples=60)
+@given(written=records(ANY_TEXT, NAME))
+def test_round_trip_of_any_text_where_the_format_quotes(tmp_path_factory, kind, written):
+    path = tmp_path_factory.mktemp("texts") / "a"
+    write_records(path, written, kind)
+    assert content(iter_records(path, kind)) == content(written)
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+@settings(deadline=None, max_examples=60)
+@given(written=records(ANY_TEXT, ANY_TEXT))
+def test_a_writer_writes_what_reads_back_or_refuses(tmp_path_factory, kind, written):
+    folder = tmp_path_factory.mktemp("texts")
+    try:
+        write_records(folder / "a", written, kind)
+    except DataError:
+        assert list(folder.iterdir()) == []
+        return
+    expected = content(written)
+    if kind == "fasttext":  # spaces around a text are not kept
+        expected = [(text.strip(), labels) for text, labels in expected]
+    assert content(iter_records(folder / "a", kind)) == expected
+
+
+def test_writing_is_deterministic(tmp_path):
+    for name in ("a.gz", "b.gz"):
+        write_records(tmp_path / name, [Record(1, "x", ("y",))], "jsonl")
+    assert (tmp_path / "a.gz").read_bytes() == (tmp_path / "b.gz").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "expected"),
+    [
+        (
+            "jsonl",
+            b'{"text": "a", "labels": "x y"}\n\n{"labels": [], "text": "b", "id": 3}',
+            [("a", ("x y",)), ("b", ())],
+        ),
+        ("jsonl", b'{"text": "a", "labels": ["x", "y", "x"]}\n', [("a", ("x", "y"))]),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": [10, "x", -2, "10"]}\n{"text": "b", "labels": 0}\n',
+            [("a", ("10", "x", "-2")), ("b", ("0",))],
+        ),
+        ("csv", b'id,text,labels\n1,"a, ""b""\nc",x; y;\n\n2,d,\n', [('a, "b"\nc', ("x", "y")), ("d", ())]),
+        ("tsv", b"labels\ttext\r\nx;y\ta, b\r\n", [("a, b", ("x", "y"))]),
+        (
+            "fasttext",
+            b"__label__x __label__y some words\nno label\n",
+            [("some words", ("x", "y")), ("no label", ())],
+        ),
+        ("fasttext", b"some __label__x words __label__y\n", [("some words", ("x", "y"))]),
+        (
+            "annif",
+            b"a title\t<http://x/1> http://x/2\nb\t\n",
+            [("a title", ("http://x/1", "http://x/2")), ("b", ())],
+        ),
+        ("jsonl", b'\xef\xbb\xbf{"text": "\xc3\xa9", "labels": []}\n', [("é", ())]),
+    ],
+)
+def test_by_hand(tmp_path, kind, data, expected):
+    path = put(tmp_path, data)
+    assert content(iter_records(path, kind)) == expected
+    assert recognise(path) == kind
+
+
+def test_lines_and_streaming(tmp_path):
+    path = put(tmp_path, b'text,labels\n"a\nb",x\nc,y\n"never closed')
+    stream = iter_records(path, "csv")
+    assert next(stream) == Record(2, "a\nb", ("x",))
+    assert next(stream) == Record(4, "c", ("y",))
+    with pytest.raises(DataError, match=r"a\.txt:5: found a row that cannot be read .*; wanted quotes"):
+        next(stream)
+
+
+def test_named_columns_and_separator(tmp_path):
+    columns = Columns("body", "tags", "|")
+    path = put(tmp_path, b"tags,body\nx;1|y,hello\n")
+    assert content(iter_records(path, "csv", columns)) == [("hello", ("x;1", "y"))]
+    path = put(tmp_path, b'{"tags": ["x"], "body": "hello"}\n')
+    assert content(iter_records(path, "jsonl", columns)) == [("hello", ("x",))]
+    with pytest.raises(ParameterError, match="wanted two different columns"):
+        Columns("a", "a")
+    with pytest.raises(ParameterError, match="at least one character between labels"):
+        Columns(separator="")
+
+
+@pytest.mark.parametrize(
+    ("kind", "data"),
+    [
+        ("jsonl", b'{"text": "a"}\n'),
+        ("csv", b"text\na\n"),
+        ("tsv", b"id\ttext\n1\ta\n"),
+        ("fasttext", b"a\n"),
+        ("annif", b"a\n"),
+    ],
+)
+def test_labels_may_be_missing_for_prediction(tmp_path, kind, data):
+    assert content(iter_records(put(tmp_path, data), kind, need_labels=False)) == [("a", ())]
+
+
+def test_a_field_longer_than_the_csv_module_likes(tmp_path):
+    path = put(tmp_path, b"text,labels\n" + b"a" * 200_000 + b",x\n")
+    assert len(next(iter_records(path, "csv")).text) == 200_000
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "line", "found", "wanted"),
+    [
+        ("jsonl", b'{"text": "a", "labels": []}\n{"text"\n', 2, "found '{\"text\"'", "wanted a JSON object"),
+        ("jsonl", b"[1]\n", 1, "found '[1]'", "wanted a JSON object"),
+        ("jsonl", b"[" * 100_000, 1, "found '[[[", "wanted a JSON object"),
+        ("jsonl", b'{"text": "a"}\n', 1, "found the keys 'text'", "wanted 'labels' among them, or --label-column"),
+        ("jsonl", b'{"labels": []}\n', 1, "found the keys 'labels'", "wanted 'text' among them, or --text-column"),
+        ("jsonl", b'{"text": 3, "labels": []}\n', 1, "found 'text' of type int", "wanted a string"),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": [3, true, 1.0, null]}\n',
+            1,
+            "found 'labels' of type list of NoneType, bool, float, int",
+            "wanted a list of strings or whole numbers",
+        ),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": true}\n',
+            1,
+            "found 'labels' of type bool",
+            "wanted a list of strings or whole numbers",
+        ),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": null}\n',
+            1,
+            "found 'labels' of type NoneType",
+            "wanted a list of strings",
+        ),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": ["x\\ty"]}\n',
+            1,
+            r"found 'x\ty', a label name with a tab",
+            "wanted one without",
+        ),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": ["x\\ny"]}\n',
+            1,
+            r"found 'x\ny', a label name with a tab",
+            "wanted one without",
+        ),
+        (
+            "jsonl",
+            b'{"text": "a", "labels": [""]}\n',
+            1,
+            "found '', an empty label name",
+            "wanted at least one",
+        ),
+        (
+            "jsonl",
+            b'{"text": "\\ud800", "labels": []}\n',
+            1,
+            "found half of a surrogate pair",
+            "wanted text that UTF-8",
+        ),
+        (
+            "jsonl",
+            b'{"text": "\xff", "labels": []}\n',
+            1,
+            "found byte 0xff at position 11",
+            "wanted UTF-8 text",
+        ),
+        (
+            "csv",
+            b"text,tags\na,x\n",
+            1,
+            "found the columns 'text, tags'",
+            "wanted a column 'labels', or --label-column",
+        ),
+        (
+            "csv",
+            b"body,labels\na,x\n",
+            1,
+            "found the columns 'body, labels'",
+            "wanted a column 'text', or --text-column",
+        ),
+        ("csv", b"text,labels,text\na,x,b\n", 1, "found two columns 'text'", "wanted one"),
+        ("csv", b"text,labels\na,x\nb\n", 3, "found 1 fields", "wanted 2, as in the header"),
+        ("csv", b'text,labels\n"a"b,x\n', 2, "found a row that cannot be read", "wanted quotes"),
+        (
+            "csv",
+            b'text,labels\na,"x\ty"\n',
+            2,
+            r"found 'x\ty', a label name with a tab",
+            "wanted one without",
+        ),
+        ("csv", b"text,labels\n", None, "found no documents", "wanted at least one"),
+        (
+            "csv",
+            "text,labels\né,x\n".encode("latin-1"),
+            2,
+            "found byte 0xe9 at position 1",
+            "wanted UTF-8 text",
+        ),
+        ("fasttext", b"__label__ a\n", 1, "found '', an empty label name", "wanted at least one"),
+        ("fasttext", b"a\n\x00\n", 2, "found a zero byte (a binary file?)", "wanted lines of text"),
+        ("annif", b"a title\n", 1, "found no tab in 'a title'", "wanted text, a tab, subject URIs"),
+        ("annif", b"\n", None, "found no documents", "wanted at least one"),
+        ("tsv", b"", None, "found an empty file", "wanted data"),
+    ],
+)
+def test_bad_files_are_named(tmp_path, kind, data, line, found, wanted):
+    path = put(tmp_path, data)
+    with pytest.raises(DataError) as caught:
+        list(iter_records(path, kind))
+    message = str(caught.value)
+    assert message.startswith(f"{path}:{line}: " if line else f"{path}: ")
+    assert found in message
+    assert wanted in message
+
+
+@pytest.mark.parametrize("kind", FORMATS)
+def test_truncated_gzip(tmp_path, kind):
+    write_records(tmp_path / "a.gz", [Record(1, f"text {n}", ("x",)) for n in range(50)], kind)
+    path = put(tmp_path, (tmp_path / "a.gz").read_bytes()[:-5], "b.gz")
+    with pytest.raises(DataError, match=r"b\.gz: found a gzip file that ends too early; wanted a complete one"):
+        list(iter_records(path, kind))
+
+
+@pytest.mark.parametrize(
+    ("kind", "record"),
+    [
+        ("csv", Record(1, "a", ("x;y",))),
+        ("csv", Record(1, "a", (" x",))),
+        ("tsv", Record(1, "\0", ())),
+        ("fasttext", Record(1, "a\nb", ())),
+        ("fasttext", Record(1, "a", ("x y",))),
+        ("fasttext", Record(1, "a __label__b", ())),
+        ("annif", Record(1, "a\tb", ())),
+        ("annif", Record(1, "a", ("x y",))),
+        ("jsonl", Record(1, "a", ("x\ty",))),
+    ],
+)
+def test_what_a_format_cannot_hold_is_not_written(tmp_path, kind, record):
+    with pytest.raises(DataError, match=r"document 1.*found .*wanted"):
+        write_records(tmp_path / "a", [record], kind)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unknown_kind(tmp_path):
+    with pytest.raises(ParameterError, match="kind is 'xml'; wanted one of jsonl, csv"):
+        list(iter_records(tmp_path / "a", "xml"))
+    with pytest.raises(ParameterError, match="kind is 'xml'; wanted one of jsonl, csv"):
+        write_records(tmp_path / "a", [], "xml")
+
+
+def test_labels_are_numbered_by_name_train_first():
+    train = [Record(1, "a", ("z", "b")), Record(2, "b", ())]
+    test = [Record(1, "c", ("a", "z", "é"))]
+    first, second, names = read_splits(train, test)
+    assert names == ["b", "z", "a", "é"]
+    assert first.Y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
+    assert second.Y.toarray().tolist() == [[0, 1, 1, 1]]
+    assert first.Y.dtype == np.float32
+    assert first.Y.has_sorted_indices
+
+
+def test_gzip_needs_no_suffix(tmp_path):
+    path = put(tmp_path, gzip.compress(json.dumps({"text": "a", "labels": ["x"]}).encode()), "a.jsonl")
+    assert content(iter_records(path, recognise(path))) == [("a", ("x",))]

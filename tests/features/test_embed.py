@@ -1,0 +1,326 @@
+"""Embedding texts, mostly with a model that is not one: sentence-transformers is an optional extra."""
+
+from __future__ import annotations
+
+import json
+import socket
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circlet.data import Dataset, Split, matrices
+from circlet.errors import DataError, MissingExtraError, ParameterError
+from circlet.features import embed as module
+from circlet.features.embed import RECORD, embed, embed_dataset, encode, load_model
+
+TRANSFORMER = "sentence_transformers.models.Transformer"
+
+
+class Letters:
+    """Counts a, b and everything, so that rows are known and none is of norm 1."""
+
+    max_seq_length = 256
+
+    def __init__(self) -> None:
+        self.batches: list[list[str]] = []
+
+    def encode(self, texts, *, batch_size, show_progress_bar, convert_to_numpy):
+        assert batch_size == len(texts)
+        assert convert_to_numpy
+        assert not show_progress_bar
+        self.batches.append(texts)
+        return np.array([[text.count("a"), text.count("b"), len(text)] for text in texts], dtype=np.float64)
+
+
+def expected(texts):
+    rows = Letters().encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
+def model_folder(folder: Path, kind: str = TRANSFORMER, weights: str = "model.safetensors") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "modules.json").write_text(json.dumps([{"idx": 0, "type": kind}]), encoding="utf-8")
+    (folder / weights).write_bytes(b"weights")
+    return folder
+
+
+def dataset(train, test=None, **options) -> Dataset:
+    def split(texts):
+        return Split(None, sp.csr_matrix(np.ones((len(texts), 1), dtype=np.float32)), list(texts))
+
+    return Dataset("tiny", split(train), None if test is None else split(test), **options)
+
+
+@pytest.fixture
+def library(monkeypatch):
+    """A sentence_transformers and a huggingface_hub of our own, and what was asked of the first."""
+    asked: list[dict] = []
+    constants = ModuleType("huggingface_hub.constants")
+    constants.HF_HUB_OFFLINE = False
+    made = ModuleType("sentence_transformers")
+
+    def build(path, **options):
+        asked.append({"path": path, "offline": constants.HF_HUB_OFFLINE, **options})
+        return Letters()
+
+    made.SentenceTransformer = build
+    monkeypatch.setitem(sys.modules, "sentence_transformers", made)
+    monkeypatch.setitem(sys.modules, "huggingface_hub", ModuleType("huggingface_hub"))
+    monkeypatch.setitem(sys.modules, "huggingface_hub.constants", constants)
+    return SimpleNamespace(asked=asked, module=made, constants=constants)
+
+
+def test_rows_have_norm_one_and_keep_the_order_of_the_texts():
+    model = Letters()
+    texts = ["aab", "", "bbbbbb", "ab", "b"]
+    rows = encode(model, texts, batch_size=2)
+    assert rows.dtype == np.float32
+    np.testing.assert_allclose(rows, expected(texts), atol=1e-6)
+    assert model.batches == [["bbbbbb", "aab"], ["ab", "b"], [""]]  # the longest first
+
+
+@settings(deadline=None, max_examples=40)
+@given(texts=st.lists(st.text("abc ", max_size=8), max_size=9), batch_size=st.integers(1, 10))
+def test_batches_do_not_change_rows(texts, batch_size):
+    rows = encode(Letters(), texts, batch_size=batch_size)
+    assert rows.shape == (len(texts), 3)
+    if texts:
+        np.testing.assert_allclose(rows, expected(texts), atol=1e-6)
+
+
+def test_progress_sees_every_step():
+    seen: list[int] = []
+
+    def progress(steps):
+        assert len(steps) == 3
+        for step in steps:
+            seen.append(step)
+            yield step
+
+    encode(Letters(), ["a"] * 5, batch_size=2, progress=progress)
+    assert seen == [0, 2, 4]
+
+
+@pytest.mark.parametrize("size", [0, -1, 2.0, True])
+def test_a_batch_size_that_is_none(size):
+    with pytest.raises(ParameterError, match="`batch_size` must be a whole number from 1, got"):
+        encode(Letters(), ["a"], batch_size=size)
+
+
+def test_what_is_no_list_of_texts():
+    with pytest.raises(DataError, match="found one text; wanted a list"):
+        encode(Letters(), "abc")
+    with pytest.raises(DataError, match="text 2: found NoneType; wanted a text"):
+        encode(Letters(), ["a", None])
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (np.zeros(3), r"found embeddings of shape \(3,\); wanted one row for each of 2 texts"),
+        (np.zeros((1, 3)), r"found embeddings of shape \(1, 3\)"),
+        (np.array([[1.0], [np.nan]]), "not finite, of 'b'; wanted finite"),
+    ],
+)
+def test_a_model_that_gives_something_else(rows, message):
+    model = SimpleNamespace(encode=lambda texts, **_: rows)
+    with pytest.raises(DataError, match=message):
+        encode(model, ["aa", "b"])
+
+
+def test_embed_loads_from_the_folder_with_the_hub_switched_off(library, tmp_path):
+    folder = model_folder(tmp_path / "model")
+    np.testing.assert_allclose(embed(["ab"], folder, device="cpu"), expected(["ab"]), atol=1e-6)
+    load_model(str(folder))
+    common = {"path": str(folder), "offline": True, "local_files_only": True}
+    assert library.asked == [{**common, "device": "cpu"}, {**common, "device": None}]
+    assert library.constants.HF_HUB_OFFLINE is False  # as it was
+
+
+def test_a_name_on_a_hub_is_refused_before_anything_is_imported(library):
+    with pytest.raises(DataError, match=r"found no such folder; wanted the folder .*nothing is downloaded"):
+        embed(["a"], "sentence-transformers/all-MiniLM-L6-v2")
+    assert library.asked == []
+
+
+def test_paths_that_are_no_model(library, tmp_path):
+    file = tmp_path / "file"
+    file.write_text("x")
+    with pytest.raises(DataError, match="file: found a file; wanted the folder"):
+        load_model(file)
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(DataError, match=r"empty: found no modules\.json; wanted a folder as"):
+        load_model(tmp_path / "empty")
+    with pytest.raises(DataError, match=r"found no \.safetensors file; wanted weights in that format"):
+        load_model(model_folder(tmp_path / "pickled", weights="pytorch_model.bin"))
+    with pytest.raises(DataError, match=r"modules\.json: found a module of type 'mine\.Custom'; wanted only"):
+        load_model(model_folder(tmp_path / "code", kind="mine.Custom"))
+    assert library.asked == []
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"3", b"[3]", b"[{}]", b"\xff", b"[" * 100_000])
+def test_a_list_of_modules_that_is_none(content, tmp_path):
+    folder = model_folder(tmp_path)
+    (folder / "modules.json").write_bytes(content)
+    with pytest.raises(DataError, match=r"modules\.json: found no readable list of modules"):
+        load_model(folder)
+
+
+def test_a_model_that_does_not_load(library, tmp_path):
+    def fail(*_, **__):
+        raise OSError("no tokenizer here")
+
+    library.module.SentenceTransformer = fail
+    with pytest.raises(DataError, match=r"cannot be loaded on device cuda:9 \(OSError: no tokenizer here\)"):
+        load_model(model_folder(tmp_path), device="cuda:9")
+    assert library.constants.HF_HUB_OFFLINE is False
+
+
+def test_without_the_extra(monkeypatch, tmp_path):
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    with pytest.raises(MissingExtraError, match=r"sentence-transformers, .*pip install 'circlet\[embed\]'"):
+        embed(["a"], model_folder(tmp_path))
+
+
+def test_a_dataset_becomes_files_that_the_reader_reads(library, tmp_path):
+    model, folder = model_folder(tmp_path / "letters"), tmp_path / "out"
+    record = embed_dataset(dataset(["aab", "b"], ["bb"]), model, folder, batch_size=1)
+    assert sorted(path.name for path in folder.iterdir()) == ["X.trn.npy", "X.tst.npy", RECORD]
+    np.testing.assert_allclose(matrices.read_features(folder / "X.trn.npy"), expected(["aab", "b"]), atol=5e-4)
+    np.testing.assert_allclose(matrices.read_features(folder / "X.tst.npy"), expected(["bb"]), atol=5e-4)
+    assert json.loads((folder / RECORD).read_text(encoding="utf-8")) == record
+    assert record["model"]["name"] == "letters"
+    assert record["model"]["max_seq_length"] == 256
+    assert set(record["model"]["files"]) == {"modules.json", "model.safetensors"}
+    assert record["data"] == {"name": "tiny", "format": "in memory"}
+    assert {part: (entry["rows"], entry["dims"]) for part, entry in record["parts"].items()} == {
+        "trn": (2, 3),
+        "tst": (1, 3),
+    }
+    assert "sentence-transformers" in record["provenance"]["versions"]
+
+
+def test_no_test_rows_no_test_file(library, tmp_path):
+    record = embed_dataset(dataset(["a"]), model_folder(tmp_path / "m"), tmp_path / "out", name="mine")
+    assert list(record["parts"]) == ["trn"]
+    assert record["model"]["name"] == "mine"
+    assert not (tmp_path / "out" / "X.tst.npy").exists()
+
+
+def test_a_broken_run_goes_on_with_what_is_missing(library, tmp_path, monkeypatch):
+    model, folder, data = model_folder(tmp_path / "m"), tmp_path / "out", dataset(["a", "b"], ["ab"])
+
+    def interrupted(description, steps):
+        if "test" in description:
+            raise KeyboardInterrupt
+        return steps
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_dataset(data, model, folder, progress=interrupted)
+    assert list(json.loads((folder / RECORD).read_text(encoding="utf-8"))["parts"]) == ["trn"]
+    assert sorted(path.name for path in folder.iterdir()) == ["X.trn.npy", RECORD]
+
+    seen = []
+    embed_dataset(data, model, folder, progress=lambda description, steps: seen.append(description) or steps)
+    assert seen == ["embedding test"]
+    # All done: not even the model is loaded.
+    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
+    assert list(embed_dataset(data, model, folder)["parts"]) == ["trn", "tst"]
+
+
+@pytest.mark.parametrize("change", ["texts", "model", "file", "no test"])
+def test_features_of_something_else_are_made_anew(change, library, tmp_path):
+    model, folder = model_folder(tmp_path / "m"), tmp_path / "out"
+    embed_dataset(dataset(["a", "b"], ["ab"]), model, folder)
+    new = dataset(["a", "bbb" if change == "texts" else "b"], None if change == "no test" else ["ab"])
+    if change == "model":
+        (model / "model.safetensors").write_bytes(b"others")
+    if change == "file":
+        (folder / "X.trn.npy").write_bytes(b"damaged")
+    seen = []
+    record = embed_dataset(new, model, folder, progress=lambda words, steps: seen.append(words) or steps)
+    again = {
+        "texts": ["embedding train"],
+        "model": ["embedding train", "embedding test"],
+        "file": ["embedding train"],
+        "no test": [],
+    }
+    assert seen == again[change]
+    assert list(record["parts"]) == (["trn"] if change == "no test" else ["trn", "tst"])
+    assert (folder / "X.tst.npy").exists() == (change != "no test")
+    np.testing.assert_allclose(np.load(folder / "X.trn.npy"), expected(new.train.texts), atol=5e-4)
+
+
+def test_no_stale_part_survives_a_run_that_breaks(library, tmp_path):
+    model, folder = model_folder(tmp_path / "m"), tmp_path / "out"
+    embed_dataset(dataset(["a"], ["b"]), model, folder)
+    (model / "model.safetensors").write_bytes(b"others")
+
+    def broken(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        embed_dataset(dataset(["a"], ["b"]), model, folder, progress=broken)
+    assert [path.name for path in folder.iterdir()] == [RECORD]
+
+
+@pytest.mark.parametrize("name", ["X.trn.npz", "X.tst.npy"])
+def test_a_folder_with_features_of_other_origin_is_left_alone(name, library, tmp_path):
+    (tmp_path / name).write_bytes(b"mine")
+    with pytest.raises(ParameterError, match=rf"holds {name}, but no embed\.json: choose another folder"):
+        embed_dataset(dataset(["a"]), model_folder(tmp_path / "m"), tmp_path)
+    assert (tmp_path / name).read_bytes() == b"mine"
+    assert library.asked == []
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"model": {}, "parts": []}'])
+def test_a_record_that_is_none(content, library, tmp_path):
+    (tmp_path / RECORD).write_text(content)
+    with pytest.raises(DataError, match=r"embed\.json: found no readable record .* wanted one that"):
+        embed_dataset(dataset(["a"]), model_folder(tmp_path / "m"), tmp_path)
+
+
+def test_a_dataset_without_texts(library, tmp_path):
+    Y = sp.csr_matrix(np.ones((1, 1), dtype=np.float32))
+    rows, texts = Split(sp.csr_matrix(np.ones((1, 2), dtype=np.float32)), Y), Split(None, Y, ["a"])
+    with pytest.raises(DataError, match=r"d: found in memory, without texts of its train rows; wanted .*JSONL"):
+        embed_dataset(Dataset("d", rows), model_folder(tmp_path / "m"), tmp_path / "out")
+    both = Dataset("d", Split(rows.X, Y, texts.texts), rows)
+    with pytest.raises(DataError, match=r"texts of its test rows; wanted .*test_raw_texts\.txt"):
+        embed_dataset(both, model_folder(tmp_path / "m"), tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_texts_split_differently_have_different_digests():
+    assert module._digest(["ab", "c"]) != module._digest(["a", "bc"])
+    assert module._digest(["\ud800"]) != module._digest([])
+
+
+@pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed")
+@pytest.mark.filterwarnings("ignore")
+def test_the_real_library(tmp_path, monkeypatch):
+    from sentence_transformers import SentenceTransformer
+    from sentence_transformers.models import StaticEmbedding
+    from tokenizers import Tokenizer, models, pre_tokenizers
+
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "fox": 1, "hen": 2}, unk_token="[UNK]"))
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    weights = np.array([[1, 0], [3, 4], [0, 2]], dtype=np.float32)
+    SentenceTransformer(modules=[StaticEmbedding(tokenizer, embedding_weights=weights)]).save(str(tmp_path / "m"))
+
+    def refused(*_, **__):
+        raise AssertionError("a connection was tried")
+
+    monkeypatch.setattr(socket.socket, "connect", refused)
+    record = embed_dataset(dataset(["fox", "fox hen", "hen"]), tmp_path / "m", tmp_path / "out", device="cpu")
+    assert record["model"]["max_seq_length"] is None  # this kind of model has no limit
+    assert any(name.endswith(".safetensors") for name in record["model"]["files"])
+    rows = np.load(tmp_path / "out" / "X.trn.npy")
+    np.testing.assert_allclose(rows, [[0.6, 0.8], np.array([3, 6]) / 45**0.5, [0, 1]], atol=5e-4)

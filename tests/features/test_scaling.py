@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
+
+from circlet.errors import DataError, ParameterError
+from circlet.features.scaling import SCALINGS, Features
+
+ROWS = np.array([[3, 0, 4], [0, 0, 0], [1, 4, 0], [0, 9, 0]], dtype=np.float32)
+IDF = np.log(5 / np.array([3, 3, 2])) + 1  # of four rows, 2, 2 and 1 have the feature
+
+
+def unit(rows: np.ndarray) -> np.ndarray:
+    norms = np.linalg.norm(rows, axis=1, keepdims=True)
+    return rows / np.where(norms > 0, norms, 1)
+
+
+EXPECTED = {
+    "none": ROWS,
+    "l2": np.array([[0.6, 0, 0.8], [0, 0, 0], [1 / 17**0.5, 4 / 17**0.5, 0], [0, 1, 0]]),
+    "sqrt": np.array([[(3 / 7) ** 0.5, 0, (4 / 7) ** 0.5], [0, 0, 0], [0.2**0.5, 0.8**0.5, 0], [0, 1, 0]]),
+    "tfidf": unit(ROWS * IDF),
+}
+MAKE = {
+    "dense": np.array,
+    "csr": sp.csr_matrix,
+    "csr, float64": lambda rows: sp.csr_matrix(rows.astype(np.float64)),
+    "csr, integers": lambda rows: sp.csr_matrix(rows.astype(np.int32)),
+    "csc": sp.csc_matrix,
+    "dense, by columns": np.asfortranarray,
+    "dense, float64": lambda rows: rows.astype(np.float64),
+}
+
+
+def as_array(X) -> np.ndarray:
+    return X.toarray() if sp.issparse(X) else X
+
+
+class TestByHand:
+    @pytest.mark.parametrize("kind", MAKE)
+    @pytest.mark.parametrize("scaling", EXPECTED)
+    def test_scaling(self, scaling, kind):
+        X = MAKE[kind](ROWS)
+        scaled = Features(scaling).fit(X).transform(X)
+        np.testing.assert_allclose(as_array(scaled), EXPECTED[scaling], rtol=1e-6)
+        assert scaled.dtype == np.float32
+        assert sp.issparse(scaled) == sp.issparse(X)
+        if sp.issparse(scaled):
+            assert scaled.format == "csr"
+
+    def test_standard(self):
+        X = np.array([[1, 5], [3, 5], [5, 5]], dtype=np.float32)
+        scaled = Features("standard").fit(X).transform(X)
+        np.testing.assert_allclose(scaled, [[-(1.5**0.5), 0], [0, 0], [1.5**0.5, 0]], rtol=1e-6)
+        assert scaled.dtype == np.float32
+
+    def test_negative_values_keep_their_sign_under_the_root(self):
+        for make in (np.array, sp.csr_matrix):
+            X = make(np.array([[-9, 16]], dtype=np.float32))
+            np.testing.assert_allclose(as_array(Features("sqrt").fit(X).transform(X)), [[-0.6, 0.8]], rtol=1e-6)
+
+    def test_new_rows_are_scaled_by_what_fitting_saw(self):
+        features = Features("standard").fit(np.array([[0, 0], [2, 4]], dtype=np.float32))
+        np.testing.assert_allclose(features.transform(np.array([[3, 0]])), [[2, -1]])
+        features = Features("tfidf").fit(sp.csr_matrix(ROWS))
+        np.testing.assert_allclose(
+            features.transform(sp.csr_matrix([[1.0, 1.0, 1.0]])).toarray(), unit(IDF[None]), rtol=1e-6
+        )
+
+    @pytest.mark.parametrize(("kind", "chosen"), [("csr", "sqrt"), ("dense", "standard")])
+    def test_auto_chooses_by_kind(self, kind, chosen):
+        assert Features().fit(MAKE[kind](ROWS)).scaling == chosen
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@pytest.mark.parametrize("kind", ["dense", "csr"])
+class TestManners:
+    def fitted(self, scaling: str, kind: str) -> tuple[Features, object]:
+        if scaling == "standard" and kind == "csr":
+            pytest.skip("standard is for dense rows")
+        X = MAKE[kind](ROWS)
+        return Features(scaling).fit(X), X
+
+    def test_the_callers_matrix_is_left_alone(self, scaling, kind):
+        features, X = self.fitted(scaling, kind)
+        features.transform(X)
+        np.testing.assert_array_equal(as_array(X), ROWS)
+
+    def test_a_matrix_that_cannot_be_written_to(self, scaling, kind):
+        features, X = self.fitted(scaling, kind)
+        expected = as_array(features.transform(X))
+        for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
+            array.flags.writeable = False
+        np.testing.assert_array_equal(as_array(features.transform(X)), expected)
+
+    def test_zero_rows_stay_zero(self, scaling, kind):
+        if scaling == "standard":
+            pytest.skip("standard shifts")
+        features, X = self.fitted(scaling, kind)
+        assert not as_array(features.transform(X))[1].any()
+
+    def test_no_rows(self, scaling, kind):
+        features, X = self.fitted(scaling, kind)
+        assert features.transform(X[:0]).shape == (0, 3)
+
+    def test_a_row_does_not_depend_on_the_others(self, scaling, kind):
+        features, X = self.fitted(scaling, kind)
+        np.testing.assert_array_equal(as_array(features.transform(X[2:3])), as_array(features.transform(X))[2:3])
+
+    def test_state_makes_the_same_features(self, scaling, kind):
+        features, X = self.fitted(scaling, kind)
+        again = Features.restore(features.scaling, features.arrays, 3)
+        np.testing.assert_array_equal(as_array(again.transform(X)), as_array(features.transform(X)))
+        assert all(array.dtype == np.float32 for array in features.arrays.values())
+
+
+LARGE = float(np.float32(1e30))
+finite = hnp.arrays(
+    np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=5), elements=st.floats(-LARGE, LARGE, width=32)
+)
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@given(rows=finite)
+@settings(deadline=None, max_examples=60)
+def test_sparse_equals_dense_and_is_finite(scaling, rows):
+    features = Features(scaling).fit(rows)
+    dense = features.transform(rows)
+    assert np.isfinite(dense).all()
+    if scaling != "standard":
+        sparse = Features(scaling).fit(sp.csr_matrix(rows)).transform(sp.csr_matrix(rows)).toarray()
+        np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-6)
+    if scaling in ("l2", "sqrt", "tfidf"):
+        norms = np.linalg.norm(dense.astype(np.float64), axis=1)
+        np.testing.assert_allclose(norms, np.where(rows.any(axis=1), 1, 0), rtol=1e-5)
+
+
+def test_an_entry_stored_in_two_parts_counts_as_their_sum():
+    X = sp.csr_matrix((np.array([1, 2, 4], dtype=np.float32), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
+    for scaling in EXPECTED:
+        whole = sp.csr_matrix(X.toarray())
+        np.testing.assert_allclose(
+            Features(scaling).fit(whole).transform(X).toarray(),
+            Features(scaling).fit(whole).transform(whole).toarray(),
+            rtol=1e-6,
+        )
+    assert X.nnz == 3
+
+
+class TestErrors:
+    def test_standard_on_sparse_rows(self):
+        with pytest.raises(
+            ParameterError, match="standard would make sparse rows dense: choose l2, sqrt or tfidf"
+        ):
+            Features("standard").fit(sp.csr_matrix(ROWS))
+
+    def test_an_unknown_scaling(self):
+        with pytest.raises(ParameterError, match=r"`scaling` must be auto or one of none, l2, .*, got 'minmax'"):
+            Features("minmax")
+
+    def test_restoring_an_unknown_scaling(self):
+        with pytest.raises(DataError, match=r"found the scaling 'auto'; wanted one of none, l2"):
+            Features.restore("auto", {}, 3)
+
+    @pytest.mark.parametrize(
+        ("scaling", "arrays"),
+        [
+            ("l2", {"idf": np.ones(3)}),
+            ("tfidf", {}),
+            ("tfidf", {"idf": np.ones(2)}),
+            ("tfidf", {"idf": np.ones((3, 1))}),
+            ("standard", {"mean": np.ones(3)}),
+            ("standard", {"mean": np.ones(3), "scale": np.ones(4)}),
+        ],
+    )
+    def test_restoring_arrays_that_do_not_fit(self, scaling, arrays):
+        with pytest.raises(
+            DataError, match=rf"found the arrays .* for the scaling {scaling}; wanted .* of 3 numbers"
+        ):
+            Features.restore(scaling, arrays, 3)

@@ -1,0 +1,486 @@
+"""Words of many scripts, tf-idf by hand and against scikit-learn, and a state that survives the disk."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import save_file
+from scipy.sparse import csr_matrix
+from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import HashingVectorizer, TfidfVectorizer
+
+from circlet.errors import DataError, DTypeError, ParameterError
+from circlet.features.vectorizer import HashingTextVectorizer, TextVectorizer, load_vectorizer, word_pattern
+
+ENGLISH = ["the red fox", "The red, red car!", "a blue car on the road", "fox"]
+BOTH = [TextVectorizer, HashingTextVectorizer]
+
+
+def words(text: str, **parameters) -> list[str]:
+    return sorted(TextVectorizer(**parameters).fit([text]).feature_names())
+
+
+def same(a: csr_matrix, b: csr_matrix) -> bool:
+    return (
+        a.shape == b.shape
+        and np.array_equal(a.indptr, b.indptr)
+        and np.array_equal(a.indices, b.indices)
+        and a.data.tobytes() == b.data.tobytes()
+    )
+
+
+# Words
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("A red fox, I say: x² foo_bar", ["a", "foo_bar", "fox", "i", "red", "say", "x2"]),
+        ("हिन्दी में लिखा", ["में", "लिखा", "हिन्दी"]),
+        ("தமிழ் மொழி", ["தமிழ்", "மொழி"]),
+        ("क\u094d\u200dष", ["क\u094d\u200dष"]),  # a joiner inside a word
+        ("العَرَبِيَّة لغة", ["العَرَبِيَّة", "لغة"]),
+        ("می\u200cخواهم", ["می\u200cخواهم"]),  # Persian, a non-joiner inside a word
+        ("Съешь ещё этих", ["съешь", "ещё", "этих"]),
+        ("我爱数据。", ["我", "据", "数", "爱"]),
+        ("日本のデータ", ["の", "データ", "日", "本"]),
+        ("葛\U000e0100城", ["城", "葛\U000e0100"]),  # a variation selector stays with its ideograph
+        ("한국어 텍스트", ["텍스트", "한국어"]),
+        ("İstanbul", ["i̇stanbul"]),  # lower case leaves a combining dot
+        ("𞤀𞤣𞤤𞤢𞤥\U0001e944 cat", ["cat", "𞤢𞤣𞤤𞤢𞤥\U0001e944"]),  # Adlam: letters and marks beyond 16 bits
+        ("word 👍🏽 ❤️ !?", ["word"]),
+    ],
+)
+def test_words_of_many_scripts(text, wanted):
+    assert words(text) == sorted(wanted)
+
+
+def test_one_letter_has_one_form():
+    assert words("caf\u00e9 cafe\u0301 ＣＡＦÉ") == ["caf\u00e9"]
+    assert words("Red red", lowercase=False) == ["Red", "red"]
+
+
+def test_character_ngrams_see_what_has_no_words():
+    emoji = ["👍🎉", "🎉", "👍"]
+    rows = TextVectorizer(char_ngrams=(1, 1)).fit_transform(emoji)
+    assert rows.shape == (3, 3)  # the space around a word, and two emoji; no words at all
+    assert np.allclose(rows.multiply(rows).sum(axis=1), 1)
+    vectorizer = TextVectorizer(word_ngrams=None, char_ngrams=(2, 2)).fit(["แมวกินปลา", "ปลากินแมว"])
+    assert {"กิ", "ปล", " แ"} <= set(vectorizer.feature_names())
+
+
+def test_emoji_alone_are_an_empty_row():
+    rows = TextVectorizer().fit(ENGLISH).transform(["👍🏽 🎉", "red"])
+    assert rows.getnnz(axis=1).tolist() == [0, 1]
+
+
+def test_word_ngrams():
+    assert words("one two three", word_ngrams=(2, 3)) == ["one two", "one two three", "two three"]
+
+
+def test_pattern_is_linear():
+    # Nested repetition would take exponential time on letters and marks that end in neither.
+    text = "a\u0301" * 20_000 + "!"
+    assert TextVectorizer().fit([text]).n_features == 1
+
+
+# Rows
+
+
+def test_tfidf_by_hand():
+    # idf = ln((1 + n) / (1 + df)) + 1: 1 for "a" in both texts, ln(3 / 2) + 1 for "b" in one.
+    vectorizer = TextVectorizer().fit(["a b b", "a"])
+    b = (1 + math.log(2)) * (math.log(3 / 2) + 1)
+    length = math.hypot(1, b)
+    rows = vectorizer.transform(["a b b", "b a", "c"]).toarray()
+    assert vectorizer.feature_names() == ["a", "b"]
+    assert rows[0] == pytest.approx([1 / length, b / length])
+    assert rows[1, 1] / rows[1, 0] == pytest.approx(math.log(3 / 2) + 1)
+    assert rows[2].tolist() == [0, 0]
+
+
+def test_equals_scikit_learn_on_plain_text():
+    for sublinear in (True, False):
+        ours = TextVectorizer(sublinear_tf=sublinear, word_ngrams=(1, 2)).fit_transform(ENGLISH)
+        theirs = TfidfVectorizer(token_pattern=r"(?u)\w+", sublinear_tf=sublinear, ngram_range=(1, 2))
+        assert same(ours, csr_matrix(theirs.fit(ENGLISH).transform(ENGLISH), dtype=np.float32))
+
+
+def test_min_df_and_max_features():
+    assert TextVectorizer(min_df=2).fit(ENGLISH).feature_names() == ["car", "fox", "red", "the"]
+    assert TextVectorizer(min_df=0.7).fit(ENGLISH).feature_names() == ["the"]
+    assert TextVectorizer(max_features=2).fit(ENGLISH).feature_names() == ["red", "the"]
+    both = TextVectorizer(max_features=2, char_ngrams=(1, 1)).fit(ENGLISH)
+    assert both.feature_names() == ["red", "the", " ", "e"]
+
+
+def test_words_and_characters_weigh_the_same():
+    vectorizer = TextVectorizer(char_ngrams=(2, 4)).fit(ENGLISH)
+    n_words = TextVectorizer().fit(ENGLISH).n_features
+    squares = vectorizer.transform(ENGLISH).toarray().astype(float) ** 2
+    assert squares[:, :n_words].sum(axis=1) == pytest.approx(0.5)
+    assert squares[:, n_words:].sum(axis=1) == pytest.approx(0.5)
+    # A text whose words are all unknown has all its length in characters.
+    assert np.sum(vectorizer.transform(["foxes"]).toarray() ** 2) == pytest.approx(1)
+
+
+def test_hashing_equals_scikit_learn_on_plain_text():
+    ours = HashingTextVectorizer(n_features=64, sublinear_tf=False).fit_transform(ENGLISH)
+    theirs = HashingVectorizer(n_features=64, token_pattern=r"(?u)\w+").transform(ENGLISH)
+    assert np.allclose(ours.toarray(), theirs.toarray())
+
+
+def test_hashing_keeps_words_and_characters_apart():
+    alone = HashingTextVectorizer().transform(["cat"])
+    chars = HashingTextVectorizer(word_ngrams=None, char_ngrams=(3, 3)).transform(["cat"])
+    both = HashingTextVectorizer(char_ngrams=(3, 3)).transform(["cat"])
+    assert both.nnz == alone.nnz + chars.nnz == 4  # "cat"; " ca", "cat", "at "
+    # Sublinear: 1 + ln 3 for "x" against 1 for "y".
+    row = np.sort(np.abs(HashingTextVectorizer().transform(["x x x y"]).data))
+    assert row[1] / row[0] == pytest.approx(1 + math.log(3))
+
+
+def test_hashing_batches_equal_one_call():
+    vectorizer = HashingTextVectorizer(n_features=128).fit([])
+    whole = vectorizer.transform(iter(ENGLISH))
+    assert vectorizer.n_features == 128 == len(vectorizer.feature_names())
+    for position, text in enumerate(ENGLISH):
+        assert same(vectorizer.transform([text]), whole[position])
+
+
+@pytest.mark.parametrize("make", BOTH)
+@settings(deadline=None, max_examples=60)
+@given(texts=st.lists(st.text(st.characters(exclude_categories=())), max_size=6), chars=st.booleans())
+def test_rows_of_any_text(make, texts, chars):
+    vectorizer = make(char_ngrams=(1, 3) if chars else None)
+    vectorizer.fit([*ENGLISH, "\ud800 lone"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        rows = vectorizer.transform(texts)
+    assert isinstance(rows, csr_matrix)
+    assert rows.dtype == np.float32
+    assert rows.shape == (len(texts), vectorizer.n_features)
+    assert rows.has_sorted_indices
+    assert np.isfinite(rows.data).all()
+    lengths = np.sqrt(np.asarray(rows.multiply(rows).sum(axis=1)).ravel())
+    assert np.allclose(lengths[rows.getnnz(axis=1) > 0], 1, atol=1e-5)
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=()), min_size=1), min_size=1, max_size=6),
+    chars=st.booleans(),
+)
+def test_fit_transform_and_a_saved_copy_give_the_same_bits(tmp_path, texts, chars):
+    texts = [*texts, "word"]
+    vectorizer = TextVectorizer(word_ngrams=(1, 2), char_ngrams=(1, 2) if chars else None)
+    rows = vectorizer.fit_transform(texts)
+    assert same(rows, vectorizer.transform(texts))
+    vectorizer.save(tmp_path)
+    loaded = load_vectorizer(tmp_path)
+    assert isinstance(loaded, TextVectorizer)
+    assert loaded.parameters() == vectorizer.parameters()
+    assert loaded.feature_names() == vectorizer.feature_names()
+    assert same(loaded.transform(texts), rows)
+
+
+# Bad arguments
+
+
+@pytest.mark.parametrize("make", BOTH)
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"word_ngrams": (2, 1)}, r"`word_ngrams` must be \(shortest, longest\).*got \(2, 1\)"),
+        ({"word_ngrams": 1}, "`word_ngrams` must be"),
+        ({"char_ngrams": (0, 2)}, "`char_ngrams` must be"),
+        ({"char_ngrams": (1, 2.5)}, "`char_ngrams` must be"),
+        ({"word_ngrams": None}, "both None"),
+        ({"sublinear_tf": 1}, "`sublinear_tf` must be True or False, got 1"),
+        ({"lowercase": None}, "`lowercase` must be True or False"),
+    ],
+)
+def test_bad_parameters(make, arguments, message):
+    with pytest.raises(ParameterError, match=message):
+        make(**arguments)
+
+
+@pytest.mark.parametrize("value", [0, -1, 1.0, 1.5, True, "2", None, math.nan])
+def test_bad_min_df(value):
+    with pytest.raises(ParameterError, match="`min_df` must be"):
+        TextVectorizer(min_df=value)
+
+
+@pytest.mark.parametrize("value", [0, 2.0, True, "2"])
+def test_bad_sizes(value):
+    with pytest.raises(ParameterError, match="`max_features` must be"):
+        TextVectorizer(max_features=value)
+    with pytest.raises(ParameterError, match="`n_features` must be"):
+        HashingTextVectorizer(n_features=value)
+
+
+@pytest.mark.parametrize("make", BOTH)
+def test_texts_that_are_not_texts(make):
+    vectorizer = make().fit(ENGLISH)
+    with pytest.raises(DTypeError, match=r"transform: texts\[1\] must be a str, got float"):
+        vectorizer.transform(["a", math.nan])
+    with pytest.raises(DTypeError, match=r"texts\[0\] must be a str, got bytes"):
+        vectorizer.transform([b"a"])
+    with pytest.raises(DTypeError, match="`texts` must be a list of str, got str"):
+        vectorizer.transform("a text")
+    with pytest.raises(DTypeError, match="`texts` must be a list of str, got NoneType"):
+        vectorizer.transform(None)
+    with pytest.raises(DTypeError, match=r"fit: texts\[2\] must be a str, got int"):
+        TextVectorizer().fit(["a", "b", 3])
+
+
+@pytest.mark.parametrize("texts", [[], [""], ["!?", "👍"]])
+def test_nothing_to_learn(texts):
+    with pytest.raises(DataError, match=f"no term of the {len(texts)} texts is in at least min_df=1"):
+        TextVectorizer().fit(texts)
+    with pytest.raises(DataError, match="min_df=9"):
+        TextVectorizer(min_df=9).fit(ENGLISH)
+
+
+def test_not_fitted(tmp_path):
+    for use in (lambda v: v.transform(["a"]), lambda v: v.n_features, lambda v: v.save(tmp_path)):
+        with pytest.raises(NotFittedError, match="call `fit` first"):
+            use(TextVectorizer())
+    assert list(tmp_path.iterdir()) == []
+
+
+# The saved state
+
+
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    TextVectorizer(char_ngrams=(2, 3), min_df=2, max_features=50).fit([*ENGLISH, *ENGLISH]).save(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def hashed(tmp_path: Path) -> Path:
+    HashingTextVectorizer(n_features=512, char_ngrams=(2, 3)).save(tmp_path)
+    return tmp_path
+
+
+def edit(folder: Path, **changes) -> None:
+    path = folder / "vectorizer.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+
+def test_saved_files(saved):
+    assert sorted(path.name for path in saved.iterdir()) == ["vectorizer.json", "vectorizer.safetensors"]
+    assert (saved / "vectorizer.json").read_bytes().isascii()
+    loaded = TextVectorizer.load(str(saved))
+    assert repr(loaded) == (
+        "TextVectorizer(word_ngrams=(1, 1), char_ngrams=(2, 3), sublinear_tf=True, lowercase=True, "
+        "min_df=2, max_features=50)"
+    )
+    before = loaded.feature_names()
+    assert loaded.fit(["new words"] * 2).feature_names() != before  # a loaded one may learn anew
+
+
+def test_kind_without_terms_is_saved(tmp_path):
+    vectorizer = TextVectorizer(char_ngrams=(1, 1)).fit(["👍🎉", "🎉"])
+    vectorizer.save(tmp_path)
+    assert same(load_vectorizer(tmp_path).transform(["🎉 word"]), vectorizer.transform(["🎉 word"]))
+
+
+def test_hashing_is_saved(saved):
+    vectorizer = HashingTextVectorizer(n_features=512, char_ngrams=(2, 3))
+    vectorizer.save(saved)  # over another kind
+    assert [path.name for path in saved.iterdir()] == ["vectorizer.json"]
+    loaded = load_vectorizer(saved)
+    assert isinstance(loaded, HashingTextVectorizer)
+    assert loaded.parameters() == vectorizer.parameters()
+    assert same(loaded.transform(ENGLISH), vectorizer.transform(ENGLISH))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"kind": "bm25"}, "`kind` must be 'tfidf' or 'hashing', found 'bm25'"),
+        ({"kind": ["tfidf"]}, "`kind` must be"),
+        ({"format": 2}, r"saved by a newer circlet \(format 2\); this one reads up to 1"),
+        ({"format": True}, "`format` must be 1, found True"),
+        ({"format": 0}, "`format` must be 1, found 0"),
+        ({"format": None}, "`format` must be 1, found None"),
+        ({"more": 1}, "the keys must be .*found .*'more'"),
+        ({"parameters": []}, r"`parameters` must have .*found \[\]"),
+        ({"parameters": {"min_df": 1}}, "`parameters` must have .*found"),
+        ({"terms": []}, r"`terms` must have a list for each of \['word', 'char'\], found list"),
+        ({"terms": {"word": ["a"]}}, "`terms` must have a list for each"),
+        ({"terms": {"word": ["a"], "char": "b"}}, "the terms of 'char' must be a list of strings"),
+        ({"terms": {"word": ["a", 1], "char": []}}, "the terms of 'word' must be a list of strings"),
+        ({"terms": {"word": ["a", "a"], "char": []}}, "the terms of 'word' are not all different"),
+        ({"terms": {"word": [], "char": []}}, "there are no terms"),
+        (
+            {"terms": {"word": ["a"], "char": ["b"]}},
+            r"'idf' must be F64 of shape \(2,\), one per term, found F64",
+        ),
+        ({"sha256": "0"}, "the sha256 differs"),
+    ],
+)
+def test_edited_state(saved, changes, message):
+    edit(saved, **changes)
+    with pytest.raises(DataError, match=message) as caught:
+        load_vectorizer(saved)
+    assert "vectorizer." in str(caught.value)
+
+
+def test_edited_parameters(saved):
+    state = json.loads((saved / "vectorizer.json").read_text())
+    edit(saved, parameters={**state["parameters"], "min_df": 0})
+    with pytest.raises(DataError, match=r"vectorizer.json: `min_df` must be"):
+        TextVectorizer.load(saved)
+    edit(saved, parameters={**state["parameters"], "lowercase": False})
+    with pytest.raises(DataError, match="the sha256 differs"):
+        TextVectorizer.load(saved)
+
+
+def test_edited_hashing(hashed):
+    with pytest.raises(DataError, match="`kind` must be 'tfidf', found 'hashing'"):
+        TextVectorizer.load(hashed)
+    state = json.loads((hashed / "vectorizer.json").read_text())
+    edit(hashed, parameters={**state["parameters"], "n_features": 513})
+    with pytest.raises(DataError, match="the sha256 differs"):
+        load_vectorizer(hashed)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "not a saved vectoriser"),
+        (b"\xff\xfe\x00", "not a saved vectoriser"),
+        (b"[" * 100_000, "not a saved vectoriser"),
+        (b"[1]", "a JSON object, found list"),
+        (b"{}", "`kind` must be"),
+        (b'{"kind": ' + b"9" * 5000 + b"}", "vectorizer.json"),
+    ],
+)
+def test_foreign_state(saved, content, message):
+    (saved / "vectorizer.json").write_bytes(content)
+    with pytest.raises(DataError, match=message):
+        load_vectorizer(saved)
+
+
+def test_missing_files(saved, tmp_path):
+    with pytest.raises(DataError, match=r"vectorizer.json: cannot read a saved vectoriser: No such file"):
+        load_vectorizer(tmp_path / "nowhere")
+    (saved / "vectorizer.safetensors").unlink()
+    with pytest.raises(DataError, match=r"vectorizer.safetensors: cannot read the numbers"):
+        load_vectorizer(saved)
+
+
+def test_other_numbers(saved):
+    path = saved / "vectorizer.safetensors"
+    size = TextVectorizer.load(saved).n_features
+    for tensors, message in [
+        ({"idf": np.ones(size, np.float32)}, r"must be F64 of shape .*found F32"),
+        ({"idf": np.ones((size, 1))}, "must be F64 of shape"),
+        ({"other": np.ones(size)}, r"must hold one tensor, 'idf', found \['other'\]"),
+        ({"idf": np.full(size, np.nan)}, "not finite"),
+        ({"idf": np.ones(size)}, "the sha256 differs"),
+    ]:
+        save_file(tensors, path)
+        with pytest.raises(DataError, match=message):
+            load_vectorizer(saved)
+
+
+@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_damage_is_noticed(saved, data):
+    names = ["vectorizer.json", "vectorizer.safetensors"]
+    originals = {name: (saved / name).read_bytes() for name in names}
+    wanted = TextVectorizer.load(saved).transform(ENGLISH)
+    name = data.draw(st.sampled_from(names))
+    content = bytearray(originals[name])
+    at = data.draw(st.integers(0, len(content) - 1))
+    how = data.draw(st.sampled_from(["flip", "cut", "insert"]))
+    if how == "flip":
+        content[at] ^= data.draw(st.integers(1, 255))
+    elif how == "cut":
+        del content[at:]
+    else:
+        content[at:at] = data.draw(st.binary(min_size=1, max_size=9))
+    (saved / name).write_bytes(content)
+    try:
+        rows = load_vectorizer(saved).transform(ENGLISH)
+    except DataError:
+        pass
+    else:  # white space in the JSON, for instance
+        assert same(rows, wanted)
+    finally:
+        for name, original in originals.items():
+            (saved / name).write_bytes(original)
+
+
+def test_state_survives_any_term(tmp_path):
+    # Line separators and lone surrogates would not survive text mode or UTF-8; they can be in a term only as
+    # characters, and a surrogate is replaced before.
+    texts = ["a\u2028b\x85c\x00d", "\ud800x\udfff", "\ufeff\u00a0"]
+    vectorizer = TextVectorizer(word_ngrams=None, char_ngrams=(1, 3)).fit(texts)
+    vectorizer.save(tmp_path)
+    loaded = load_vectorizer(tmp_path)
+    assert loaded.feature_names() == vectorizer.feature_names()
+    assert "\ufffdx\ufffd" in loaded.feature_names()
+    assert same(loaded.transform(texts), vectorizer.transform(texts))
+
+
+def test_word_pattern_is_built_once():
+    assert word_pattern() is word_pattern()
+
+
+@given(
+    texts=st.lists(st.text(alphabet="ab c\n\té漢か́😀1_-", max_size=25), min_size=1, max_size=6),
+    more=st.lists(st.text(alphabet="abc d\n é漢か́😀1", max_size=25), max_size=4),
+    word=st.sampled_from([None, (1, 1), (1, 3), (2, 2)]),
+    char=st.sampled_from([None, (1, 2), (2, 4), (5, 5)]),
+    sublinear=st.booleans(),
+)
+@settings(deadline=None, max_examples=150)
+def test_rows_are_scikit_learns(texts, more, word, char, sublinear):
+    """To the last digit but for rounding, whatever the texts; ours without importing it."""
+    if word is None and char is None:
+        return
+    ours = TextVectorizer(word_ngrams=word, char_ngrams=char, sublinear_tf=sublinear)
+    try:
+        ours.fit(texts)
+    except DataError:
+        return
+    blocks = []
+    for ngrams, arguments in ((word, {"token_pattern": word_pattern()}), (char, {"analyzer": "char_wb"})):
+        if ngrams is None:
+            continue
+        theirs = TfidfVectorizer(
+            **arguments, ngram_range=ngrams, preprocessor=ours._prepare, sublinear_tf=sublinear
+        )
+        try:
+            blocks.append(theirs.fit(texts).transform(texts + more).toarray())
+        except ValueError:  # no terms of that kind
+            continue
+    expected = np.hstack(blocks)
+    norms = np.linalg.norm(expected, axis=1, keepdims=True)
+    expected = expected / np.where(norms > 0, norms, 1)
+    np.testing.assert_allclose(ours.transform(texts + more).toarray(), expected, atol=1e-6)
+
+
+def test_tagging_does_not_import_scikit_learn(tmp_path):
+    """Which takes longer than everything else that tagging a text does."""
+    TextVectorizer(char_ngrams=(2, 3)).fit(["a red fox", "the car"]).save(tmp_path)
+    code = (
+        "import sys; from circlet.features.vectorizer import load_vectorizer; "
+        f"rows = load_vectorizer({str(tmp_path)!r}).transform(['the fox', 'nothing known', '']); "
+        "assert rows.shape[0] == 3; assert 'sklearn' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

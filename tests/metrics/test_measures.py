@@ -1,0 +1,510 @@
+from __future__ import annotations
+
+import math
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.sparse.linalg import norm
+
+from circlet.errors import DataError, ParameterError
+from circlet.metrics import (
+    coverage_at_k,
+    evaluate,
+    inverse_propensity,
+    macro_f1,
+    micro_f1,
+    ndcg_at_k,
+    precision_at_k,
+    psndcg_at_k,
+    psp_at_k,
+    recall_at_k,
+)
+from circlet.metrics import measures as metrics
+
+SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
+UNWEIGHTED = {"P": precision_at_k, "R": recall_at_k, "nDCG": ndcg_at_k, "coverage": coverage_at_k}
+WEIGHTED = {"PSP": psp_at_k, "PSnDCG": psndcg_at_k}
+
+# Four rows of five labels; the third has none. Rankings of three.
+Y = np.array([[1, 1, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 0], [1, 0, 1, 1, 1]])
+RANKED = np.array([[1, 2, 0], [0, 2, 1], [3, 4, 0], [4, 1, 3]])
+WEIGHTS = np.array([1.0, 2.0, 3.0, 4.0, 5.0])
+D2, D3 = 1 / math.log2(3), 1 / math.log2(4)  # discounts of the second and third place; the first has 1
+
+
+# By hand
+
+
+def test_precision_by_hand():
+    assert precision_at_k(Y, RANKED, k=(1, 2, 3)) == pytest.approx({1: 2 / 4, 2: 3 / 8, 3: 5 / 12})
+
+
+def test_recall_by_hand():
+    expected = {1: (1 / 2 + 1 / 4) / 4, 3: (2 / 2 + 1 / 1 + 2 / 4) / 4}
+    assert recall_at_k(Y, RANKED, k=(1, 3)) == pytest.approx(expected)
+
+
+def test_ndcg_by_hand():
+    three = ((1 + D3) / (1 + D2) + D2 / 1 + (1 + D3) / (1 + D2 + D3)) / 4
+    assert ndcg_at_k(Y, RANKED, k=(1, 3)) == pytest.approx({1: 2 / 4, 3: three})
+
+
+def test_coverage_by_hand():
+    # Labels 1 and 4 first, then 2, then 0 and 3.
+    assert coverage_at_k(Y, RANKED, k=(1, 2, 3)) == pytest.approx({1: 2 / 5, 2: 3 / 5, 3: 1.0})
+
+
+def test_psp_by_hand():
+    gained = {1: 2 + 5, 3: (2 + 1) + 3 + (5 + 4)}
+    best = {1: 2 + 3 + 5, 3: (2 + 1) + 3 + (5 + 4 + 3)}
+    assert psp_at_k(Y, RANKED, WEIGHTS, k=(1, 3)) == pytest.approx({k: gained[k] / best[k] for k in gained})
+    paper = {k: gained[k] / k / 4 for k in gained}
+    assert psp_at_k(Y, RANKED, WEIGHTS, k=(1, 3), normalize=False) == pytest.approx(paper)
+
+
+def test_psndcg_by_hand():
+    two, three = 1 + D2, 1 + D2 + D3  # perfect unweighted gains
+    gained = (2 + 1 * D3) / two + 3 * D2 + (5 + 4 * D3) / three
+    best = (2 + 1 * D2) / two + 3 + (5 + 4 * D2 + 3 * D3) / three
+    assert psndcg_at_k(Y, RANKED, WEIGHTS, k=3) == pytest.approx({3: gained / best})
+    assert psndcg_at_k(Y, RANKED, WEIGHTS, k=3, normalize=False) == pytest.approx({3: gained / 4})
+
+
+def test_inverse_propensity_by_hand():
+    y = np.array([[1, 0], [1, 0], [1, 0], [1, 0]])
+    c = (math.log(4) - 1) * 2.5**0.55
+    weights = inverse_propensity(y)
+    assert weights.dtype == np.float64
+    # The second label was never seen: N_l = 0 gives the largest weight, and a finite one.
+    np.testing.assert_allclose(weights, [1 + c * 5.5**-0.55, 1 + c * 1.5**-0.55])
+    c = (math.log(4) - 1) * 3.6**0.6
+    np.testing.assert_allclose(
+        inverse_propensity(sp.csc_matrix(y), a=0.6, b=2.6), [1 + c * 6.6**-0.6, 1 + c * 2.6**-0.6]
+    )
+
+
+def test_f1_by_hand():
+    scores = sp.csr_matrix([[0.9, 0.4, 0, 0, 0], [0, 0, 0.8, 0.7, 0], [0, 0.6, 0, 0, 0], [0.5, 0, 0, 0.9, 0.1]])
+    # tp: labels 0, 2, 3; fp: 3 and 1; fn: 1 in row 0, and 0, 2, 4 in row 3 (0.5 is not above the threshold).
+    assert micro_f1(Y, scores) == pytest.approx(6 / (6 + 2 + 4))
+    per_label = [2 / (2 + 1), 0, 2 / (2 + 1), 2 / (2 + 1), 0]
+    assert macro_f1(Y, scores) == pytest.approx(sum(per_label) / 5)
+    assert micro_f1(Y, scores.toarray(), threshold=0.05) == pytest.approx(12 / (12 + 2 + 1))
+    assert micro_f1(Y, Y) == macro_f1(Y, Y) == 1.0
+
+
+def test_macro_f1_counts_zero_for_a_label_that_never_occurs():
+    y = np.array([[1, 0, 0], [1, 0, 0]])
+    assert macro_f1(y, y) == pytest.approx(1 / 3)
+
+
+# Conventions
+
+
+def test_rows_without_labels_count_as_rows():
+    some = Y.any(axis=1)
+    for metric in (precision_at_k, recall_at_k, ndcg_at_k):
+        assert metric(Y, RANKED, k=3)[3] == pytest.approx(metric(Y[some], RANKED[some], k=3)[3] * 3 / 4)
+    for metric in (psp_at_k, psndcg_at_k):
+        with_, without = (metric(y, r, WEIGHTS, k=3) for y, r in ((Y, RANKED), (Y[some], RANKED[some])))
+        assert with_ == pytest.approx(without)
+
+
+def test_nothing_to_gain_is_zero():
+    nothing = np.zeros_like(Y)
+    assert set(evaluate(nothing, RANKED, WEIGHTS, k=(1, 3)).values()) == {0.0}
+    assert micro_f1(nothing, nothing) == macro_f1(nothing, nothing) == 0.0
+
+
+def test_places_without_prediction_are_wrong():
+    padded = np.array([[1, -1, 0], [-1, -1, -1], [3, -1, -1], [4, -1, -1]])
+    assert precision_at_k(Y, padded, k=(1, 3)) == pytest.approx({1: 2 / 4, 3: 3 / 12})
+    # -1 in row i must not be read as the last label of row i - 1.
+    y = np.array([[0, 1], [0, 0]])
+    assert precision_at_k(y, np.array([[0], [-1]]), k=1) == {1: 0.0}
+
+
+def test_k_may_exceed_the_number_of_labels():
+    y = np.array([[1, 0], [0, 1]])
+    ranked = np.array([[0, 1], [0, 1]])
+    assert precision_at_k(y, ranked, k=(2, 10)) == {2: 0.5, 10: 0.1}
+    assert recall_at_k(y, ranked, k=10**12) == {10**12: 1.0}
+    assert ndcg_at_k(y, ranked, k=(2, 10))[10] == ndcg_at_k(y, ranked, k=2)[2]
+    assert psp_at_k(y, ranked, [1, 2], k=10) == {10: 1.0}
+    assert psp_at_k(y, ranked, [1, 2], k=10, normalize=False) == {10: pytest.approx(3 / 10 / 2)}
+
+
+@pytest.mark.parametrize("form", [np.asarray, sp.csr_matrix, sp.csr_array, sp.coo_matrix])
+def test_equal_scores_rank_by_id(form):
+    scores = form(np.array([[0.5, 0.7, 0.5, 0.7, 0.5], [1.0, 1.0, 1.0, 1.0, 1.0]], dtype=np.float32))
+    for label, place in ((1, 1), (3, 2), (0, 3), (2, 4), (4, 5)):
+        y = np.zeros((2, 5))
+        y[:, label] = 1
+        found = recall_at_k(y, scores, k=(1, 2, 3, 4, 5))
+        assert found == {k: ((k >= place) + (k > label)) / 2 for k in found}
+
+
+def test_only_stored_scores_are_predictions():
+    y = np.array([[1, 1, 1]])
+    scores = sp.csr_matrix((np.array([-2.0, 0.0]), np.array([0, 2]), np.array([0, 2])), shape=(1, 3))
+    assert precision_at_k(y, scores, k=(1, 2, 3)) == pytest.approx({1: 1.0, 2: 1.0, 3: 2 / 3})
+    y = np.array([[1, 0, 0]])
+    assert precision_at_k(y, scores, k=(1, 2)) == {1: 0.0, 2: 0.5}  # the stored zero beats −2
+
+
+def test_sparse_scores_need_not_be_floats_or_csr():
+    y = np.array([[0, 1, 0]])
+    for dtype in (np.uint8, np.int64, bool, np.float32):
+        assert precision_at_k(y, sp.csc_matrix(np.array([[0, 1, 0]], dtype=dtype)), k=1) == {1: 1.0}
+
+
+def test_infinite_scores_rank_as_they_compare():
+    y = np.array([[0, 1, 0]])
+    assert precision_at_k(y, np.array([[0.0, np.inf, -np.inf]]), k=1) == {1: 1.0}
+
+
+def test_perfect_ranking_scores_one():
+    y = np.array([[1, 0, 1], [0, 1, 0]])
+    values = evaluate(y, y * WEIGHTS[:3], WEIGHTS[:3], k=(1, 2, 3))
+    for name in ("nDCG", "PSP", "PSnDCG"):
+        assert [values[f"{name}@{k}"] for k in (1, 2, 3)] == pytest.approx([1, 1, 1])
+
+
+def test_evaluate_names_and_order():
+    values = evaluate(Y, RANKED, WEIGHTS, k=(3, 1), metrics=("PSP", "P"))
+    assert list(values) == ["PSP@3", "PSP@1", "P@3", "P@1"]
+    assert all(type(value) is float for value in values.values())
+    assert list(evaluate(Y, RANKED, k=1)) == ["P@1", "R@1", "nDCG@1", "coverage@1"]
+    assert list(evaluate(Y, RANKED, WEIGHTS, k=1))[4:] == ["PSP@1", "PSnDCG@1"]
+
+
+def test_the_callers_matrix_is_left_alone():
+    y = sp.csr_matrix((np.array([1.0, 0.0, 1.0]), np.array([2, 1, 0]), np.array([0, 3])), shape=(1, 3))
+    scores = sp.csr_matrix((np.array([1.0, 2.0]), np.array([1, 0]), np.array([0, 2])), shape=(1, 3))
+    assert precision_at_k(y, scores, k=(1, 2)) == {1: 1.0, 2: 0.5}
+    assert y.indices.tolist() == [2, 1, 0]
+    assert scores.indices.tolist() == [1, 0]
+
+
+# Against a naive loop
+
+
+def naive(y, rankings, weights, k, normalize=True):
+    """All metrics at k from lists of predicted ids (None: no prediction), by their definitions."""
+    n = len(y)
+    sums = dict.fromkeys(("P", "R", "nDCG", "PSP", "PSnDCG"), 0.0)
+    best_psp = best_psndcg = 0.0
+    covered, occurring = set(), set()
+    for row, ranking in zip(y, rankings, strict=True):
+        true = [label for label, value in enumerate(row) if value]
+        occurring.update(true)
+        if not true:
+            continue
+        perfect = sum(1 / math.log2(place + 2) for place in range(min(k, len(true))))
+        for place, label in enumerate(ranking[:k]):
+            if label in true:
+                covered.add(label)
+                discount = 1 / math.log2(place + 2)
+                sums["P"] += 1 / k
+                sums["R"] += 1 / len(true)
+                sums["nDCG"] += discount / perfect
+                sums["PSP"] += weights[label] / k
+                sums["PSnDCG"] += weights[label] * discount / perfect
+        for place, weight in enumerate(sorted((weights[label] for label in true), reverse=True)[:k]):
+            best_psp += weight / k
+            best_psndcg += weight / math.log2(place + 2) / perfect
+    values = {name: value / n for name, value in sums.items()}
+    if normalize:
+        values["PSP"] = sums["PSP"] / best_psp if best_psp else 0.0
+        values["PSnDCG"] = sums["PSnDCG"] / best_psndcg if best_psndcg else 0.0
+    values["coverage"] = len(covered) / len(occurring) if occurring else 0.0
+    return values
+
+
+@st.composite
+def problems(draw):
+    """A small label matrix, rankings with gaps, and weights."""
+    n, n_labels = draw(st.integers(1, 6)), draw(st.integers(1, 7))
+    seed = draw(st.integers(0, 2**32 - 1))
+    rng = np.random.default_rng(seed)
+    y = (rng.random((n, n_labels)) < draw(st.sampled_from([0.1, 0.4, 0.8]))).astype(np.float32)
+    ids = np.argsort(rng.random((n, n_labels)), axis=1)
+    ids[rng.random(ids.shape) < draw(st.sampled_from([0.0, 0.3]))] = -1
+    return y, ids, 1 + 5 * rng.random(n_labels)
+
+
+@settings(deadline=None, max_examples=150)
+@given(problems(), st.booleans())
+def test_every_metric_equals_a_naive_loop(problem, normalize):
+    y, ids, weights = problem
+    ks = (1, 2, 3, 5, 9)
+    values = evaluate(sp.csr_matrix(y), ids, weights, k=ks, normalize=normalize)
+    for k in ks:
+        expected = naive(y, ids.tolist(), weights, k, normalize)
+        assert {name: values[f"{name}@{k}"] for name in expected} == pytest.approx(expected, abs=1e-12)
+    for name, metric in UNWEIGHTED.items():
+        assert metric(y, ids, k=ks) == {k: values[f"{name}@{k}"] for k in ks}
+    for name, metric in WEIGHTED.items():
+        assert metric(y, ids, weights, k=ks, normalize=normalize) == {k: values[f"{name}@{k}"] for k in ks}
+
+
+@settings(deadline=None, max_examples=100)
+@given(problems(), st.integers(0, 2**32 - 1), st.integers(1, 4))
+def test_scores_equal_the_ranking_they_stand_for(problem, seed, levels):
+    y, _, weights = problem
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(-levels, levels + 1, size=y.shape).astype(np.float32)  # with ties
+    order = [sorted(range(y.shape[1]), key=lambda label, row=row: (-row[label], label)) for row in scores]
+    expected = evaluate(y, np.array(order), weights, k=(1, 3, 8))
+    assert evaluate(y, scores, weights, k=(1, 3, 8)) == expected
+    kept = rng.random(y.shape) < 0.6
+    sparse = sp.coo_matrix((scores[kept], np.nonzero(kept)), shape=y.shape).tocsr()
+    order = [[label for label in row if kept[at, label]] for at, row in enumerate(order)]
+    padded = np.array([row + [-1] * (y.shape[1] - len(row)) for row in order])
+    assert evaluate(y, sparse, weights, k=(1, 3, 8)) == evaluate(y, padded, weights, k=(1, 3, 8))
+
+
+def test_dense_scores_are_ranked_the_same_in_blocks(monkeypatch):
+    rng = np.random.default_rng(0)
+    y = rng.random((50, 30)) < 0.2
+    scores = rng.integers(0, 5, size=(50, 30)).astype(np.float64)
+    whole = evaluate(y, scores, k=(1, 5, 20))
+    monkeypatch.setattr("circlet.metrics.rankings._BLOCK", 7 * 30)
+    assert evaluate(y, scores, k=(1, 5, 20)) == whole
+
+
+@settings(deadline=None, max_examples=100)
+@given(problems(), st.sampled_from([0.0, 0.3, 0.5]))
+def test_f1_equals_scikit_learn(problem, threshold):
+    from sklearn.metrics import f1_score
+
+    y, ids, _ = problem
+    scores = np.where(ids >= 0, ids / 7, 0.0)
+    predicted = scores > threshold
+    if y.shape[1] == 1:  # which scikit-learn takes for a binary problem
+        return
+    for average, metric in (("micro", micro_f1), ("macro", macro_f1)):
+        expected = f1_score(y, predicted, average=average, zero_division=0)
+        assert metric(y, scores, threshold) == pytest.approx(expected)
+        assert metric(sp.csr_matrix(y), sp.csr_matrix(scores), threshold) == pytest.approx(expected)
+
+
+# Against napkinXC
+
+
+def equal_napkinxc(y, ids, weights, k):
+    """Compare on lists of ids, in which napkinXC has no place for a gap: ids may have -1 only at the end."""
+    napkinxc = pytest.importorskip("napkinxc.metrics")
+    lists = [row[row >= 0].tolist() for row in ids]
+    ks = range(1, k + 1)
+    ours = evaluate(y, ids, weights, k=ks)
+    theirs = {
+        "P": napkinxc.precision_at_k(y, lists, k=k),
+        "R": napkinxc.recall_at_k(y, lists, k=k),
+        "nDCG": napkinxc.ndcg_at_k(y, lists, k=k),
+        "coverage": napkinxc.coverage_at_k(y, lists, k=k),
+        "PSP": napkinxc.psprecision_at_k(y, lists, weights, k=k),
+        "PSnDCG": napkinxc.psndcg_at_k(y, lists, weights, k=k),
+    }
+    for name, values in theirs.items():
+        np.testing.assert_allclose([ours[f"{name}@{at}"] for at in ks], values, rtol=1e-12, err_msg=name)
+    for name, metric, other in (
+        ("PSP", psp_at_k, napkinxc.psprecision_at_k),
+        ("PSnDCG", psndcg_at_k, napkinxc.psndcg_at_k),
+    ):
+        mine = list(metric(y, ids, weights, k=ks, normalize=False).values())
+        np.testing.assert_allclose(mine, other(y, lists, weights, k=k, normalize=False), err_msg=name)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_napkinxc_agrees_on_random_matrices(seed):
+    rng = np.random.default_rng(seed)
+    n, n_labels = 200, 60
+    y = sp.random(n, n_labels, density=0.05, format="csr", random_state=rng)
+    y.data[:] = 1  # of float64: napkinXC computes propensities in the dtype of the labels
+    assert np.diff(y.indptr).min() == 0  # rows without labels are among them: the conventions are the same
+    ids = np.argsort(rng.random((n, n_labels)), axis=1)[:, :20]
+    ids[np.arange(20) >= rng.integers(0, 25, size=(n, 1))] = -1  # some rows have few predictions, or none
+    weights = inverse_propensity(y)
+    equal_napkinxc(y, ids, weights, k=20)
+    napkinxc = pytest.importorskip("napkinxc.metrics")
+    np.testing.assert_allclose(weights, napkinxc.Jain_et_al_inverse_propensity(y))
+    np.testing.assert_allclose(
+        inverse_propensity(y, a=0.5, b=0.4), napkinxc.Jain_et_al_inverse_propensity(y, A=0.5, B=0.4)
+    )
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_napkinxc_agrees_on_f1(seed):
+    napkinxc = pytest.importorskip("napkinxc.metrics")
+    rng = np.random.default_rng(seed)
+    # Dense enough that every label occurs: napkinXC's mean ends at the last one that does.
+    y, predicted = (sp.csr_matrix((rng.random((100, 20)) < 0.2).astype(np.float32)) for _ in range(2))
+    assert micro_f1(y, predicted) == pytest.approx(napkinxc.f1_measure(y, predicted, average="micro"))
+    assert macro_f1(y, predicted) == pytest.approx(napkinxc.f1_measure(y, predicted, average="macro"))
+
+
+def test_napkinxc_agrees_on_eurlex():
+    folder = SHARED / "eurlex-4k"
+    if not folder.is_dir():
+        pytest.skip("the shared data folder is not beside the repository")
+    x_train, y_train, x_test, y_test = (
+        sp.load_npz(folder / f"{name}.npz").tocsr().astype(np.float32)
+        for name in ("X.trn", "Y.trn", "X.tst", "Y.tst")
+    )
+    empty = np.flatnonzero(np.diff(y_test.indptr) == 0)
+    assert len(empty) == 6
+    chosen = np.union1d(np.arange(600), empty)
+    x_train, x_test = (
+        x.multiply(1 / np.maximum(norm(x, axis=1), 1e-9)[:, None]).tocsr() for x in (x_train, x_test[chosen])
+    )
+    # Labels of the ten most similar of the first 3,000 training rows, by the sum of their similarities.
+    similar = (x_test @ x_train[:3000].T).toarray()
+    similar[similar < np.sort(similar, axis=1)[:, -10:-9]] = 0
+    predicted = sp.csr_matrix(similar) @ y_train[:3000]
+    y = y_test[chosen]
+    weights = inverse_propensity(y_train)
+    unseen = np.bincount(y_train.indices, minlength=y.shape[1]) == 0
+    assert unseen.sum() == 207
+    assert np.isfinite(weights).all()
+    assert (weights[unseen] == weights.max()).all()
+    # Rank by our own rule for ties: napkinXC's argsort has none.
+    order = [row.indices[np.lexsort((row.indices, -row.data))][:10] for row in predicted]
+    ids = np.array([np.pad(row, (0, 10 - len(row)), constant_values=-1) for row in order])
+    equal_napkinxc(y, ids, weights, k=10)
+    assert evaluate(y, predicted, weights, k=(1, 5)) == evaluate(y, ids, weights, k=(1, 5))
+    assert evaluate(y, ids, k=1)["P@1"] > 0.4  # a real ranking, not noise
+
+
+# Bad input
+
+
+def sparse_of(values, columns):
+    return sp.csr_matrix((np.array(values), np.array(columns), np.array([0, len(values)])), shape=(1, 3))
+
+
+@pytest.mark.parametrize(
+    ("y", "words"),
+    [
+        (np.array([[0, 1], [0, 2]]), r"y_true, row 1: found 2.*0 or 1"),
+        (sp.csr_matrix(np.array([[0.5, 1.0]])), r"y_true, row 0: found 0\.5"),
+        (np.array([[np.nan, 1.0]]), r"y_true, row 0: found nan"),
+        (sparse_of([1.0, 1.0], [1, 1]), r"y_true, row 0: found 2\.0"),
+        (np.array([1, 0]), r"y_true has shape \(2,\)"),
+        (np.zeros((0, 4)), r"y_true has shape \(0, 4\)"),
+        (np.zeros((4, 0)), r"y_true has shape \(4, 0\)"),
+        ([[0, 1], [1]], r"y_true is not a matrix"),
+        (np.array([["a"]]), r"y_true has dtype <U1"),
+        (np.array([[1j]]), r"y_true has dtype complex128"),
+    ],
+)
+def test_bad_labels_are_refused(y, words):
+    with pytest.raises(DataError, match=words):
+        precision_at_k(y, np.array([[0]]), k=1)
+    with pytest.raises(DataError, match=words.replace("y_true", "y_train")):
+        inverse_propensity(y)
+
+
+def test_damaged_matrix_is_refused():
+    y = sparse_of([1.0], [2])
+    y.indices[0] = 3
+    with pytest.raises(DataError, match="y_true stores a column outside 0 to 2"):
+        precision_at_k(y, np.array([[0]]), k=1)
+
+
+@pytest.mark.parametrize(
+    ("ranked", "words"),
+    [
+        (np.array([[0, 1, 2]] * 3), r"ranked has shape \(3, 3\); y_true has 4 rows"),
+        (np.array([0, 1, 2, 3]), r"ranked has shape \(4,\)"),
+        (np.array([[0, 1, 2]] * 2 + [[0, 5, 2]] * 2), r"ranked, row 2: found label id 5; ids go from 0 to 4"),
+        (np.array([[0, 1, 2]] * 3 + [[0, -2, 2]]), r"ranked, row 3: found label id -2"),
+        (np.array([[2**63]] * 4, dtype=np.uint64).repeat(3, 1), r"row 0: found label id 9223372036854775808"),
+        (np.array([[0, 1, 2]] * 3 + [[4, 1, 4]]), r"ranked, row 3: found label id 4 twice"),
+        (RANKED.astype(float), r"ranked has shape \(4, 3\).*\(4, 5\).*integer dtype"),
+        (np.zeros((4, 5), dtype=bool), r"ranked has dtype bool"),
+        (np.full((4, 5), "x"), r"ranked has dtype <U1"),
+        ([[0, 1, 2]] * 3 + [[0]], r"ranked is not a matrix"),
+        (sp.csr_matrix((4, 6)), r"ranked has shape \(4, 6\).*\(4, 5\)"),
+        (np.array([[0.0] * 5] * 3 + [[0, 0, np.nan, 0, 0]]), r"ranked, row 3: found NaN"),
+        (sp.csr_matrix(np.array([[0.0] * 5, [0, np.nan, 0, 0, 0]] * 2)), r"ranked, row 1: found NaN"),
+    ],
+)
+def test_bad_rankings_are_refused(ranked, words):
+    with pytest.raises(DataError, match=words):
+        precision_at_k(Y, ranked, k=3)
+
+
+def test_repeated_gaps_and_ids_after_the_last_k_are_fine():
+    ranked = np.array([[1, -1, -1, 99, 1]] * 4)
+    assert precision_at_k(Y, ranked, k=3) == pytest.approx({3: 1 / 12})
+
+
+def test_a_ranking_cut_for_a_smaller_k_is_refused():
+    with pytest.raises(
+        ParameterError, match=r"ranked has 3 columns and the largest `k` wants 5: fill it up with -1"
+    ):
+        precision_at_k(Y, RANKED, k=(1, 20))
+
+
+@pytest.mark.parametrize("k", [0, -1, 1.5, True, (), (1, 0), "3", (1, "3")])
+def test_bad_k_is_refused(k):
+    with pytest.raises(ParameterError, match="`k` must be a whole number >= 1"):
+        precision_at_k(Y, RANKED, k=k)
+
+
+@pytest.mark.parametrize("k", [3, np.int64(3), [3], range(3, 4), np.array([3]), (at for at in (3,))])
+def test_k_may_come_in_many_forms(k):
+    assert precision_at_k(Y, RANKED, k=k) == pytest.approx({3: 5 / 12})
+
+
+@pytest.mark.parametrize(
+    ("weights", "words"),
+    [
+        (np.ones(4), r"inv_propensity has shape \(4,\); y_true wants \(5,\)"),
+        (np.ones((5, 1)), r"inv_propensity has shape \(5, 1\)"),
+        (np.array([1, 1, np.nan, 1, 1]), "inv_propensity of label 2: found nan"),
+        (np.array([1, 1, 1, np.inf, 1]), "inv_propensity of label 3: found inf"),
+        (np.array([1, -1, 1, 1, 1]), r"inv_propensity of label 1: found -1\.0"),
+        (["a"] * 5, "inv_propensity has dtype <U1"),
+    ],
+)
+def test_bad_weights_are_refused(weights, words):
+    with pytest.raises(DataError, match=words):
+        psp_at_k(Y, RANKED, weights, k=3)
+
+
+def test_bad_arguments_are_refused():
+    with pytest.raises(ParameterError, match=r"`metrics` must be a list of names among P, R.*got \('MAP',\)"):
+        evaluate(Y, RANKED, k=1, metrics=("MAP",))
+    with pytest.raises(ParameterError, match="`metrics` must be a list of names"):
+        evaluate(Y, RANKED, k=1, metrics="P")
+    with pytest.raises(ParameterError, match="PSP and PSnDCG need `inv_propensity`"):
+        evaluate(Y, RANKED, k=1, metrics=("PSP",))
+    for bad in ({"a": -1}, {"b": 0}, {"a": math.nan}, {"b": math.inf}):
+        with pytest.raises(ParameterError, match="`a` must be a number >= 0 and `b` one > 0"):
+            inverse_propensity(Y, **bad)
+    with pytest.raises(DataError, match="y_train has 2 rows; inverse propensities are estimated from 3 or more"):
+        inverse_propensity(Y[:2])
+    with pytest.raises(ParameterError, match="`threshold` must be a finite number, got nan"):
+        micro_f1(Y, Y, threshold=math.nan)
+    with pytest.raises(DataError, match=r"y_pred has shape \(4, 3\).*\(4, 5\)"):
+        macro_f1(Y, RANKED)
+    for form in (np.asarray, sp.csr_matrix):
+        with pytest.raises(DataError, match="y_pred, row 1: found NaN"):
+            micro_f1(Y[:2], form(np.array([[0.0] * 5, [0, np.nan, 0, 0, 0]])))
+
+
+def test_metrics_do_not_import_torch():
+    code = "import sys, circlet.metrics; sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_every_public_name_exists():
+    assert all(hasattr(metrics, name) for name in metrics.__all__)

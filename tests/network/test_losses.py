@@ -1,0 +1,344 @@
+from __future__ import annotations
+
+import math
+import re
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import binary_cross_entropy_with_logits, normalize
+
+from circlet.algebra import circular, holographic
+from circlet.codebooks.base import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.errors import ParameterError, ShapeError
+from circlet.network import spectral_bce as _binary
+from circlet.network.losses import LOSSES, LabelSets, make_loss
+
+N, DIM = 9, 6
+BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
+SETS = [[3], [0, 8, 2], [], [5, 3], []]
+
+
+def label_sets(sets: list[list[int]]) -> LabelSets:
+    ids = [label for labels in sets for label in labels]
+    starts = [sum(len(labels) for labels in sets[:row]) for row in range(len(sets))]
+    documents = [row for row, labels in enumerate(sets) for _ in labels]
+    return LabelSets(*(torch.tensor(part, dtype=torch.int64) for part in (ids, starts, documents)))
+
+
+def output_for(book: Codebook | None, n: int, seed: int = 0) -> torch.Tensor:
+    """What a head puts out: phasors, vectors of norm 1, or scores."""
+    random = torch.randn(n, N if book is None else book.width, generator=torch.Generator().manual_seed(seed))
+    if isinstance(book, HolographicCodebook):
+        random = normalize(random, dim=1)
+    elif book is not None:
+        random = circular.pack(circular.unpack(random))
+    return random.requires_grad_()
+
+
+def dense(sets: list[list[int]]) -> torch.Tensor:
+    targets = torch.zeros(len(sets), N)
+    for row, labels in enumerate(sets):
+        targets[row, labels] = 1
+    return targets
+
+
+def make(name: str, book: str | None) -> tuple[torch.nn.Module, Codebook | None]:
+    codes = None if book is None else BOOKS[book](N, DIM, seed=1)
+    loss = make_loss(name, codes, N)
+    with torch.no_grad():
+        for position, parameter in enumerate(loss.parameters()):
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(position)))
+    return loss, codes
+
+
+SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name == "cosine" and book is None)]
+every = pytest.mark.parametrize(("name", "book"), SENSIBLE)
+ragged = st.lists(st.sets(st.integers(0, N - 1), max_size=4).map(sorted), min_size=1, max_size=5)
+
+
+def literal_cosine(output: torch.Tensor, sets: list[list[int]], book: Codebook) -> torch.Tensor:
+    """The paper's equation 4, label by label."""
+    total = torch.zeros(())
+    for row, labels in enumerate(sets):
+        for label in labels:
+            code = book.codes(torch.tensor([label]))[0]
+            if isinstance(book, HolographicCodebook):
+                total = total + 1 - holographic.similarity(output[row], code, cosine=True)
+            else:
+                total = total + 1 - circular.similarity(circular.unpack(output[row]), circular.unpack(code))
+    return total / len(sets)
+
+
+def naive_softmax(logits: torch.Tensor, sets: list[list[int]]) -> torch.Tensor:
+    total = torch.zeros(())
+    for row, labels in enumerate(sets):
+        for label in labels:
+            probability = logits[row, label].exp() / sum(score.exp() for score in logits[row])
+            total = total - probability.log() / len(labels)
+    return total / len(sets)
+
+
+class TestEveryLoss:
+    @every
+    def test_is_a_number_with_finite_gradients(self, name, book):
+        loss, codes = make(name, book)
+        output = output_for(codes, len(SETS))
+        value = loss(output, label_sets(SETS))
+        assert value.shape == ()
+        value.backward()
+        assert torch.isfinite(value)
+        assert torch.isfinite(output.grad).all()
+        assert all(torch.isfinite(parameter.grad).all() for parameter in loss.parameters())
+
+    @every
+    def test_documents_without_labels(self, name, book):
+        loss, codes = make(name, book)
+        output = output_for(codes, 3)
+        value = loss(output, label_sets([[], [], []]))
+        value.backward()
+        assert torch.isfinite(output.grad).all()
+        if name == "bce":  # every label is false, which is something to learn
+            assert value > 0
+        else:
+            assert value.item() == 0
+            assert not output.grad.any()
+
+    @every
+    def test_a_batch_is_the_mean_of_its_documents(self, name, book):
+        loss, codes = make(name, book)
+        output = output_for(codes, len(SETS))
+        alone = [loss(output[row : row + 1], label_sets([labels])) for row, labels in enumerate(SETS)]
+        torch.testing.assert_close(loss(output, label_sets(SETS)), torch.stack(alone).mean())
+
+    @every
+    def test_no_documents(self, name, book):
+        loss, codes = make(name, book)
+        assert loss(output_for(codes, 0), label_sets([])).item() == 0
+
+    @every
+    def test_logits_have_a_column_per_label(self, name, book):
+        loss, codes = make(name, book)
+        assert loss.logits(output_for(codes, 4)).shape == (4, N)
+        assert loss.logits(output_for(codes, 0)).shape == (0, N)
+
+    @pytest.mark.parametrize("book", ["independent", "spectral"])
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_gradient_by_finite_differences(self, name, book):
+        loss, codes = make(name, book)
+        assert codes is not None
+        loss.double()
+        # Off the unit circle too: the formulas hold for any output.
+        output = torch.randn(
+            len(SETS), codes.width, dtype=torch.float64, generator=torch.Generator().manual_seed(0)
+        )
+        assert torch.autograd.gradcheck(
+            lambda output: loss(output, label_sets(SETS)), (output.requires_grad_(),), atol=1e-4
+        )
+
+
+class TestCosine:
+    @pytest.mark.parametrize("book", BOOKS)
+    @given(sets=ragged, seed=st.integers(0, 99))
+    @settings(deadline=None, max_examples=15)
+    def test_is_the_literal_equation(self, book, sets, seed):
+        loss, codes = make("cosine", book)
+        output = output_for(codes, len(sets), seed)
+        torch.testing.assert_close(
+            loss(output, label_sets(sets)), literal_cosine(output, sets, codes), atol=1e-5, rtol=1e-5
+        )
+
+    @pytest.mark.parametrize("book", BOOKS)
+    def test_a_perfect_prediction_costs_nothing(self, book):
+        loss, codes = make("cosine", book)
+        assert codes is not None
+        value = loss(codes.codes(torch.tensor([4, 7])), label_sets([[4], [7]]))
+        assert value.item() == pytest.approx(0, abs=1e-5)
+
+    @pytest.mark.parametrize("book", BOOKS)
+    def test_never_scores_all_labels(self, book, monkeypatch):
+        loss, codes = make("cosine", book)
+        expected = loss(output_for(codes, len(SETS)), label_sets(SETS))
+
+        def refuse(*_):
+            raise AssertionError("scored all labels")
+
+        monkeypatch.setattr(type(codes), "scores", refuse)
+        asked = []
+        generate = type(codes)._generate
+        monkeypatch.setattr(type(codes), "_generate", lambda self, ids: asked.append(ids) or generate(self, ids))
+        assert torch.equal(loss(output_for(codes, len(SETS)), label_sets(SETS)), expected)
+        assert torch.cat(asked).tolist() == [0, 2, 3, 5, 8]
+
+    def test_has_no_parameters(self):
+        assert not list(make("cosine", "spectral")[0].parameters())
+
+
+class TestBinary:
+    @pytest.mark.parametrize("book", [*BOOKS, None])
+    @given(sets=ragged, seed=st.integers(0, 99))
+    @settings(deadline=None, max_examples=15)
+    def test_is_torchs_on_dense_targets(self, book, sets, seed):
+        loss, codes = make("bce", book)
+        output = output_for(codes, len(sets), seed)
+        expected = binary_cross_entropy_with_logits(loss.logits(output), dense(sets), reduction="sum") / len(sets)
+        torch.testing.assert_close(loss(output, label_sets(sets)), expected)
+
+    @given(sets=ragged, seed=st.integers(0, 99), logits=st.sampled_from([1, 14, 30, 1000]))
+    @settings(deadline=None, max_examples=25)
+    def test_gradients_of_spectral_codes_are_torchs_however_many_rows_at_a_time(self, sets, seed, logits):
+        loss, codes = make("bce", "spectral")
+        assert codes.length > N  # slots without a label have no part in it
+        inputs = [output_for(codes, len(sets), seed), *loss.parameters()]
+        expected = binary_cross_entropy_with_logits(loss.logits(inputs[0]), dense(sets), reduction="sum")
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(_binary, "LOGITS", logits)
+            found = loss(inputs[0], label_sets(sets))
+        torch.testing.assert_close(
+            torch.autograd.grad(3 * found, inputs), torch.autograd.grad(3 * expected / len(sets), inputs)
+        )
+
+    def test_takes_half_precision_and_refuses_other_widths(self):
+        loss, codes = make("bce", "spectral")
+        output = output_for(codes, len(SETS)).detach()
+        found = loss(output.bfloat16(), label_sets(SETS))
+        torch.testing.assert_close(found, loss(output, label_sets(SETS)), rtol=0.02, atol=0)
+        with pytest.raises(ShapeError, match=re.escape(f"(batch, {codes.width})")):
+            loss(output[:, 1:], label_sets(SETS))
+
+    def test_labels_that_only_fill_sets_up_do_not_count(self):
+        loss, codes = make("bce", "spectral")
+        inputs = [output_for(codes, 2), *loss.parameters()]
+        # The second document has one label and, to fill up, one of weight 0: another, or the same again.
+        for filling in (5, 3):
+            filled = LabelSets(
+                *(torch.tensor(part) for part in ([0, 8, 3, filling], [0, 2], [0, 0, 1, 1])),
+                weights=torch.tensor([1.0, 1, 1, 0]),
+            )
+            found, expected = loss(inputs[0], filled), loss(inputs[0], label_sets([[0, 8], [3]]))
+            torch.testing.assert_close(found, expected)
+            torch.testing.assert_close(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs))
+
+    @pytest.mark.parametrize("book", BOOKS)
+    def test_logits_are_scaled_similarities_and_a_bias(self, book):
+        loss, codes = make("bce", book)
+        output = output_for(codes, 3)
+        expected = codes.scores(output) * loss.log_scale.exp() + loss.bias[:N]
+        torch.testing.assert_close(loss.logits(output), expected)
+
+    @pytest.mark.parametrize("book", [*BOOKS, None])
+    def test_large_logits_do_not_overflow(self, book):
+        loss, codes = make("bce", book)
+        with torch.no_grad():
+            if codes is not None:
+                loss.log_scale.fill_(math.log(1e4))
+        output = output_for(codes, len(SETS))
+        value = loss(output if codes is not None else output * 1e4, label_sets(SETS))
+        assert torch.isfinite(value)
+
+    def test_at_first_unrelated_labels_have_logits_of_about_1(self):
+        book = IndependentCodebook(3000, 400)
+        loss = make_loss("bce", book, 3000)
+        output = circular.pack(circular.random(2, 400, generator=torch.Generator().manual_seed(0)))
+        assert float(loss.logits(output).detach().std()) == pytest.approx(1, abs=0.1)
+
+    @pytest.mark.parametrize("book", BOOKS)
+    def test_starts_from_the_labels_frequencies(self, book):
+        loss, _ = make("bce", book)
+        counts = torch.tensor([0, 1, 5, 10, 0, 2, 2, 2, 9])
+        loss.start_from(counts, 10)
+        torch.testing.assert_close(loss.bias[:N].sigmoid(), (counts + 0.5) / 11)
+        # Labels to come have not been seen either.
+        torch.testing.assert_close(loss.bias[N:].sigmoid(), torch.full((len(loss.bias) - N,), 0.5 / 11))
+        assert loss.bias.requires_grad
+
+    def test_the_others_have_nothing_to_start_from(self):
+        for name, book in SENSIBLE:
+            if name != "bce" or book is None:
+                loss, _ = make(name, book)
+                before = {key: tensor.clone() for key, tensor in loss.state_dict().items()}
+                loss.start_from(torch.ones(N), 10)
+                assert all(torch.equal(tensor, before[key]) for key, tensor in loss.state_dict().items())
+
+
+class TestSoftmax:
+    @pytest.mark.parametrize("book", [*BOOKS, None])
+    @given(sets=ragged, seed=st.integers(0, 99))
+    @settings(deadline=None, max_examples=15)
+    def test_is_a_naive_loop(self, book, sets, seed):
+        loss, codes = make("softmax", book)
+        output = output_for(codes, len(sets), seed)
+        expected = naive_softmax(loss.logits(output), sets)
+        torch.testing.assert_close(loss(output, label_sets(sets)), expected)
+
+    def test_a_shift_of_all_scores_changes_nothing(self):
+        loss, _ = make("softmax", None)
+        output, labels = output_for(None, len(SETS)), label_sets(SETS)
+        torch.testing.assert_close(loss(output + 100, labels), loss(output, labels), atol=1e-4, rtol=1e-4)
+
+
+class TestGrowth:
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_old_labels_keep_their_scores(self, name):
+        loss, codes = make(name, "spectral")
+        output = output_for(codes, 4)
+        before = loss.logits(output).detach()
+        shapes = {key: tensor.shape for key, tensor in loss.state_dict().items()}
+        loss.grow(N + 3)
+        after = loss.logits(output).detach()
+        assert loss.n_labels == codes.n_labels == N + 3
+        assert after.shape == (4, N + 3)
+        torch.testing.assert_close(after[:, :N], before)
+        assert {key: tensor.shape for key, tensor in loss.state_dict().items()} == shapes
+        assert torch.isfinite(loss(output, label_sets([[N + 2], [0], [], [N]])))
+
+    @pytest.mark.parametrize("name", ["cosine", "softmax"])
+    @pytest.mark.parametrize("book", ["independent", "holographic"])
+    def test_codebooks_without_slots_grow_without_bound(self, name, book):
+        loss, codes = make(name, book)
+        loss.grow(5 * N)
+        assert loss.logits(output_for(codes, 2)).shape == (2, 5 * N)
+
+    def test_fc_cannot(self):
+        loss, _ = make("bce", None)
+        with pytest.raises(ParameterError, match="head fc has one output per label and can't take new labels"):
+            loss.grow(N + 1)
+
+    def test_bce_has_no_bias_beyond_its_own(self):
+        loss, codes = make("bce", "independent")
+        with pytest.raises(
+            ParameterError, match=f"a bias for {N} labels and can't take {N + 1}: .*cosine or softmax"
+        ):
+            loss.grow(N + 1)
+        assert loss.n_labels == codes.n_labels == N
+
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_more_than_the_slots(self, name):
+        loss, codes = make(name, "spectral")
+        with pytest.raises(ParameterError, match="train anew"):
+            loss.grow(codes.length + 1)
+        assert loss.n_labels == N
+
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_shrinking(self, name):
+        loss, _ = make(name, "spectral")
+        with pytest.raises(ParameterError, match="can't shrink"):
+            loss.grow(N - 1)
+        assert loss.n_labels == N
+
+
+def test_cosine_makes_no_sense_for_fc():
+    with pytest.raises(ParameterError, match="head fc has none: choose bce or softmax"):
+        make_loss("cosine", None, N)
+
+
+def test_an_unknown_name_is_refused_with_the_known_ones():
+    with pytest.raises(ParameterError, match=r"`loss` must be one of cosine, bce, softmax, got 'mse'"):
+        make_loss("mse", None, N)
+
+
+def test_labels_move_to_a_device():
+    moved = label_sets(SETS).to(torch.device("meta"))
+    assert len(moved) == len(SETS)
+    assert {moved.ids.device.type, moved.starts.device.type, moved.documents.device.type} == {"meta"}

@@ -1,0 +1,268 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from circlet.codebooks.base import HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.errors import ParameterError
+from circlet.network import network as network_module
+from circlet.network.encoders import Dropout, SparseRows
+from circlet.network.heads import HEADS
+from circlet.network.losses import LOSSES
+from circlet.network.network import Network, NetworkSettings
+
+F, L = 7, 11
+X = np.random.default_rng(0).random((5, F), dtype=np.float32)
+
+
+def small(**changes) -> NetworkSettings:
+    return NetworkSettings(**{"dim": 6, "hidden": (8,), **changes})
+
+
+def make(**changes) -> Network:
+    return Network(small(**changes), F, L, sparse=False)
+
+
+def combinations() -> list[tuple[str, str]]:
+    return [(head, loss) for head in HEADS for loss in LOSSES if (head, loss) != ("fc", "cosine")]
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("parameter", "value", "wanted"),
+        [
+            ("head", "CHRR", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc"),
+            ("head", ["chrr"], "one of chrr"),
+            ("loss", "mse", "one of cosine, bce, softmax"),
+            ("codebook", "random", "auto or one of spectral, independent, four-phase, two-phase, holographic"),
+            ("slots", 0, "None or a whole number >= 1"),
+            ("codebook", None, "auto or one of spectral"),
+            ("dim", 0, "a whole number >= 1"),
+            ("dim", 2.0, "a whole number >= 1"),
+            ("dim", "800", "a whole number >= 1"),
+            ("dim", True, "a whole number >= 1"),
+            ("seed", -1, "a whole number >= 0"),
+            ("seed", None, "a whole number >= 0"),
+            ("hidden", (), "one or more whole numbers >= 1"),
+            ("hidden", (8, 0), "one or more whole numbers >= 1"),
+            ("hidden", (8, 2.5), "one or more whole numbers >= 1"),
+            ("hidden", 768, "one or more whole numbers >= 1"),
+            ("hidden", None, "one or more whole numbers >= 1"),
+            ("hidden", "768", "one or more whole numbers >= 1"),
+            ("dropout", 1.0, "at least 0 and below 1"),
+            ("dropout", -0.1, "at least 0 and below 1"),
+            ("dropout", float("nan"), "at least 0 and below 1"),
+            ("dropout", "half", "at least 0 and below 1"),
+            ("dropout", None, "at least 0 and below 1"),
+        ],
+    )
+    def test_every_parameter_is_checked(self, parameter, value, wanted):
+        with pytest.raises(ParameterError) as caught:
+            small(**{parameter: value})
+        assert str(caught.value).startswith(f"`{parameter}` must be {wanted}")
+        assert "got " in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("head", "codebook", "choice"),
+        [
+            ("chrr", "holographic", "auto or spectral or independent or four-phase or two-phase"),
+            ("chrr-tanh", "holographic", "auto or spectral or independent or four-phase or two-phase"),
+            ("hrr", "spectral", "auto or holographic"),
+            ("hrr", "independent", "auto or holographic"),
+            ("fc", "spectral", "auto"),
+        ],
+    )
+    def test_a_codebook_that_does_not_fit(self, head, codebook, choice):
+        with pytest.raises(ParameterError, match=f"{codebook} does not fit head {head}: choose {choice}$"):
+            small(head=head, codebook=codebook)
+
+    def test_survive_json(self):
+        settings = NetworkSettings(head="hrr", hidden=(4, 3), dropout=0.1, seed=2**40)
+        assert NetworkSettings(**json.loads(json.dumps(settings.as_dict()))) == settings
+
+    def test_numpy_numbers_become_pythons(self):
+        given = small(dim=np.int64(6), hidden=np.array([8]), dropout=np.float32(0.5), seed=np.uint8(1))
+        settings = small(dropout=0.5, seed=1)
+        assert given == settings
+        assert repr(given) == repr(settings)
+        json.dumps(given.as_dict())
+
+    def test_lists_become_tuples(self):
+        assert small(hidden=[8, 4]).hidden == (8, 4)
+        assert hash(small(hidden=[8, 4])) == hash(small(hidden=(8, 4)))
+
+
+class TestCodebook:
+    @pytest.mark.parametrize(
+        ("head", "codebook", "kind"),
+        [
+            ("chrr", "auto", SpectralCodebook),
+            ("chrr-sin", "independent", IndependentCodebook),
+            ("hrr", "auto", HolographicCodebook),
+        ],
+    )
+    def test_by_head_and_name(self, head, codebook, kind):
+        book = small(head=head, codebook=codebook, seed=4).make_codebook(L)
+        assert type(book) is kind
+        assert (book.n_labels, book.dim, book.seed) == (L, 6, 4)
+
+    def test_fc_has_none(self):
+        assert small(head="fc").make_codebook(L) is None
+
+    def test_a_state_is_taken_up(self):
+        book = small().make_codebook(L)
+        book.grow(book.length)
+        again = small().make_codebook(L, book.state())
+        assert again.state() == book.state()
+
+    def test_a_table_is_kept_only_where_every_step_needs_it_and_it_is_small(self, monkeypatch):
+        assert small(codebook="independent", loss="bce").make_codebook(L).cache
+        assert not small(codebook="independent", loss="cosine").make_codebook(L).cache
+        monkeypatch.setattr(network_module, "TABLE_LIMIT", L * 12 - 1)
+        assert not small(codebook="independent", loss="bce").make_codebook(L).cache
+
+
+class TestNetwork:
+    @pytest.mark.parametrize(("head", "loss"), combinations())
+    def test_every_head_with_every_loss_that_makes_sense(self, head, loss):
+        network = make(head=head, loss=loss)
+        assert network.logits(torch.from_numpy(X)).shape == (5, L)
+
+    def test_fc_with_cosine(self):
+        with pytest.raises(ParameterError, match="choose bce or softmax"):
+            make(head="fc", loss="cosine")
+
+    def test_odd_width_for_chrr_half(self):
+        with pytest.raises(ParameterError, match="its width 9 is odd"):
+            make(head="chrr-half", hidden=(9,))
+
+    @pytest.mark.parametrize("sparse", [True, False])
+    @pytest.mark.parametrize("head", HEADS)
+    def test_the_seed_decides_all_weights(self, head, sparse):
+        first, same, other = (
+            Network(small(head=head, hidden=(8, 4), seed=seed), F, L, sparse=sparse) for seed in (3, 3, 4)
+        )
+        for name, tensor in first.state_dict().items():
+            assert torch.equal(tensor, same.state_dict()[name])
+            if tensor.dim() > 1:
+                assert not torch.equal(tensor, other.state_dict()[name])
+
+    def test_a_seed_of_any_size(self):
+        network = make(seed=2**70 + 1)
+        network.seed_noise(network.settings.seed, 0)
+        assert network(torch.from_numpy(X)).shape == (5, 12)
+
+    def test_the_global_random_state_is_left_alone(self):
+        before = torch.get_rng_state()
+        network = make()
+        network.seed_noise(1, 2)
+        network(torch.from_numpy(X))
+        assert torch.equal(before, torch.get_rng_state())
+
+    def test_noise_follows_from_the_numbers(self):
+        network = make(hidden=(50,))
+        batch = torch.from_numpy(X)
+        outputs = []
+        for parts in ((1, 2), (1, 2), (2, 1), (1,)):
+            network.seed_noise(*parts)
+            outputs.append(network(batch))
+        assert torch.equal(outputs[0], outputs[1])
+        assert not torch.equal(outputs[0], outputs[2])
+        assert not torch.equal(outputs[0], outputs[3])
+
+    def test_every_dropout_layer_draws_from_the_networks_noise(self):
+        network = make(hidden=(8, 8, 8), dropout=0.3)
+        layers = [module for module in network.modules() if isinstance(module, Dropout)]
+        assert len(layers) == 3
+        assert all(layer.generator is network.noise and layer.p == 0.3 for layer in layers)
+
+    def test_sparse_batches(self):
+        network = Network(small(), F, L, sparse=True)
+        assert network.logits(SparseRows.of(sp.csr_matrix(X))).shape == (5, L)
+
+    def test_growth_keeps_weights_and_old_scores(self):
+        network = make().eval()
+        batch = torch.from_numpy(X)
+        before, shapes = network.logits(batch), [p.shape for p in network.parameters()]
+        network.grow(L + 2)
+        torch.testing.assert_close(network.logits(batch)[:, :L], before)
+        assert network.codebook.n_labels == network.loss.n_labels == L + 2
+        assert [p.shape for p in network.parameters()] == shapes
+
+
+class TestStart:
+    COUNTS = torch.tensor([0, 1, 5, 10, 0, 2, 2, 2, 9, 0, 1])
+
+    @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
+    def test_with_bce_a_label_is_as_likely_as_it_is_frequent(self, head):
+        network = make(head=head)
+        network.start_from(self.COUNTS, 10)
+        bias = network.head.output.bias if head == "fc" else network.loss.bias[:L]
+        torch.testing.assert_close(bias.detach().sigmoid(), (self.COUNTS + 0.5) / 11)
+
+    @pytest.mark.parametrize(("head", "loss"), [("chrr", "cosine"), ("chrr", "softmax"), ("fc", "softmax")])
+    def test_the_other_losses_have_no_use_for_it(self, head, loss):
+        network, same = make(head=head, loss=loss), make(head=head, loss=loss)
+        network.start_from(self.COUNTS, 10)
+        for name, tensor in network.state_dict().items():
+            assert torch.equal(tensor, same.state_dict()[name])
+
+
+class TestOwnEncoder:
+    def test_takes_the_place_of_the_librarys(self):
+        encoder = nn.Sequential(nn.Linear(F, 8), nn.Tanh())
+        network = Network(small(), F, L, sparse=False, encoder=encoder)
+        assert network.encoder is encoder
+        assert network.logits(torch.from_numpy(X)).shape == (5, L)
+        assert network.parameter_counts()["encoder"] == F * 8 + 8
+
+    def test_one_without_layers_passes_features_on(self):
+        # An empty nn.Sequential has length 0, and so is false.
+        encoder = nn.Sequential()
+        network = Network(small(hidden=(F,)), F, L, sparse=False, encoder=encoder)
+        assert network.encoder is encoder
+        assert network.parameter_counts()["encoder"] == 0
+
+    def test_of_any_input(self):
+        encoder = nn.EmbeddingBag(20, 8)
+        network = Network(small(), 20, L, sparse=False, encoder=encoder)
+        assert network.logits(torch.tensor([[1, 2, 3], [4, 5, 6]])).shape == (2, L)
+
+
+class TestParameterCounts:
+    def test_by_hand(self):
+        network = make(hidden=(8, 4))
+        assert network.parameter_counts() == {
+            "encoder": F * 8 + 8 + 8 * 4 + 4,
+            "head": 4 * 12 + 12,
+            "loss": 1 + network.codebook.length,
+            "total": F * 8 + 8 + 8 * 4 + 4 + 4 * 12 + 12 + 1 + network.codebook.length,
+        }
+
+    @pytest.mark.parametrize(("head", "loss"), combinations())
+    def test_the_parts_are_all_there_is(self, head, loss):
+        network = make(head=head, loss=loss)
+        counts = network.parameter_counts()
+        assert counts["total"] == sum(p.numel() for p in network.parameters())
+        assert counts["total"] == counts["encoder"] + counts["head"] + counts["loss"]
+
+    @pytest.mark.parametrize("head", sorted(set(HEADS) - {"fc"}))
+    def test_with_cosine_they_do_not_depend_on_the_labels(self, head):
+        few, many = (Network(small(head=head, loss="cosine"), F, n, sparse=True) for n in (10, 100_000))
+        assert few.parameter_counts() == many.parameter_counts()
+
+
+def test_a_blank_network_has_the_shapes_of_a_drawn_one():
+    drawn, blank = (
+        Network(NetworkSettings(head="chrr-half", dim=6, hidden=(8, 4)), 5, 9, sparse=True, blank=blank)
+        for blank in (False, True)
+    )
+    shapes = [{name: tensor.shape for name, tensor in made.state_dict().items()} for made in (drawn, blank)]
+    assert shapes[0] == shapes[1]
+    blank.load_state_dict(drawn.state_dict())
+    assert all(torch.equal(a, b) for a, b in zip(drawn.parameters(), blank.parameters(), strict=True))

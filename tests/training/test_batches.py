@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from circlet.network.losses import LabelSets, make_loss
+from circlet.network.network import NetworkSettings
+from circlet.training import batches
+from circlet.training.batches import Batches, DeviceRows, label_sets
+from circlet.training.loop import TrainingSettings
+
+CPU = torch.device("cpu")
+
+
+def ragged(seed: int, n: int, width: int) -> sp.csr_matrix:
+    """Rows of very different lengths, some empty."""
+    random = np.random.default_rng(seed)
+    filled = random.random((n, width)) < random.random((n, 1)) * random.integers(0, 2, (n, 1))
+    return sp.csr_matrix(np.where(filled, random.standard_normal((n, width)), 0).astype(np.float32))
+
+
+def as_sets(labels: LabelSets) -> list[list[int]]:
+    kept = slice(None) if labels.weights is None else labels.weights > 0
+    ids, documents = labels.ids[kept], labels.documents[kept]
+    return [sorted(ids[documents == document].tolist()) for document in range(len(labels))]
+
+
+class TestDeviceRows:
+    @given(seed=st.integers(0, 10**6), n=st.integers(1, 9), width=st.integers(1, 12))
+    @settings(deadline=None, max_examples=60)
+    def test_a_batch_is_the_rows_written_out_and_their_labels(self, seed, n, width):
+        X, Y = ragged(seed, n, width), abs(ragged(seed + 1, n, 7))
+        rows = np.random.default_rng(seed).integers(0, n, 5)
+        dense, labels = DeviceRows(X, Y, CPU).batch(torch.from_numpy(rows))
+        np.testing.assert_array_equal(dense.numpy(), X[rows].toarray())
+        assert as_sets(labels) == as_sets(label_sets(Y[rows]))
+
+    def test_dense_rows(self):
+        X = np.arange(12, dtype=np.float32).reshape(4, 3)
+        got, _ = DeviceRows(X, ragged(0, 4, 5), CPU).batch(torch.tensor([2, 0]))
+        np.testing.assert_array_equal(got.numpy(), X[[2, 0]])
+
+    def test_every_batch_has_the_same_shapes(self):
+        data = DeviceRows(ragged(3, 20, 30), abs(ragged(4, 20, 7)), CPU)
+        made = [data.batch(torch.tensor(rows)) for rows in ([0, 1, 2], [17, 18, 19])]
+        assert len({(X.shape, labels.ids.shape, labels.starts.shape) for X, labels in made}) == 1
+
+    def test_nothing_but_empty_rows(self):
+        X, labels = DeviceRows(sp.csr_matrix((3, 4)), sp.csr_matrix((3, 5)), CPU).batch(torch.tensor([1, 2]))
+        assert not X.any()
+        assert as_sets(labels) == [[], []]
+
+    def test_rows_too_wide_to_write_out_do_not_fit(self, monkeypatch):
+        X, Y = ragged(0, 4, 10), abs(ragged(1, 4, 5))
+        monkeypatch.setattr(batches, "DENSE_LIMIT", 40)
+        assert DeviceRows.fits(X, Y, 4)
+        assert not DeviceRows.fits(X, Y, 5)
+
+
+class TestByRows:
+    def made(self, width: int, *, dense: bool = False) -> Batches:
+        """Batches of three rows with two words each, all different."""
+        columns = np.arange(12) % width
+        X = sp.csr_matrix((np.ones(12, np.float32), columns, np.arange(0, 13, 2)), shape=(6, width))
+        return Batches(X.toarray() if dense else X, sp.csr_matrix((6, 2)), TrainingSettings(batch_size=3), 0)
+
+    def test_where_a_batch_touches_few_of_the_features(self):
+        few, many = self.made(25), self.made(24)
+        assert few.by_rows
+        assert not many.by_rows
+        assert [rows.by_rows for rows, _ in few.epoch(0, 0)] == [True, True]
+        assert [rows.by_rows for rows, _ in many.epoch(0, 0)] == [False, False]
+
+    def test_never_with_dense_features(self):
+        assert not self.made(100, dense=True).by_rows
+
+
+@pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
+@pytest.mark.parametrize("loss", ["cosine", "bce", "softmax"])
+def test_labels_that_only_fill_up_count_nothing(head, loss):
+    if head == "fc" and loss == "cosine":
+        pytest.skip("fc has no codes")
+    X, Y = ragged(5, 8, 4), abs(ragged(6, 8, 9))
+    rows = np.array([7, 0, 3, 3])
+    codebook = NetworkSettings(head=head, dim=6, loss=loss).make_codebook(9)
+    made = make_loss(loss, codebook, 9)
+    width = 9 if codebook is None else codebook.width
+    output = torch.randn(4, width, generator=torch.Generator().manual_seed(0))
+    _, padded = DeviceRows(X, Y, CPU).batch(torch.from_numpy(rows))
+    torch.testing.assert_close(made(output, padded), made(output, label_sets(Y[rows])))

@@ -1,0 +1,463 @@
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from safetensors.torch import load_file, save_file
+from torch import nn
+
+from circlet.errors import DataError, OutputError
+from circlet.network.network import Network, NetworkSettings
+from circlet.training import checkpoint
+from circlet.training import loop as training
+from circlet.training.batches import Batches
+from circlet.training.loop import InterruptedRunError, Reporter, Taken, TrainingSettings, train
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+N, F, L = 60, 15, 10
+STEPS = 4  # of an epoch
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def data(seed: int = 0, n: int = N) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    numbers = np.random.default_rng(seed)
+    X = sp.csr_matrix(numbers.random((n, F), dtype=np.float32) * (numbers.random((n, F)) < 0.4))
+    Y = sp.csr_matrix((numbers.random((n, L)) < 0.2).astype(np.float32))
+    return X, Y
+
+
+X, Y = data()
+HELD_OUT = data(1, 30)
+
+
+def make(**changes) -> Network:
+    settings = {"dim": 16, "hidden": (12,), "dropout": 0.4, **changes}
+    return Network(NetworkSettings(**settings), F, L, sparse=True)
+
+
+def settings(**changes) -> TrainingSettings:
+    chosen = {"epochs": 3, "batch_size": 16, "lr": 0.02, "input_dropout": 0.2, "metric": "P@1"}
+    return TrainingSettings(**{**chosen, **changes})
+
+
+def assert_same_weights(one: Network, other: Network) -> None:
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in record.items() if name not in ("seconds", "documents_per_second")}
+        for record in history
+    ]
+
+
+class CtrlC(Reporter):
+    """Presses it in a step of the run, counted from 1."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.steps = at, 0
+
+    def step(self, taken: Taken) -> None:
+        self.steps += 1
+        if self.steps == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+class TestInterruption:
+    @pytest.mark.parametrize("at", range(1, 3 * STEPS + 1))
+    def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, tmp_path):
+        whole, parts = make(), make()
+        history = train(whole, X, Y, settings(), validation=HELD_OUT)
+        with pytest.raises(InterruptedRunError) as caught:
+            train(parts, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(at))
+        assert str(tmp_path) in str(caught.value)
+        assert "resume" in str(caught.value)
+        assert (tmp_path / checkpoint.NAME).is_file()
+        resumed = make()
+        counter = CtrlC(at=-1)
+        again = train(
+            resumed, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, resume=True, reporter=counter
+        )
+        assert_same_weights(resumed, whole)
+        assert timeless(again) == timeless(history)
+        assert counter.steps == 3 * STEPS - at  # no step is done twice
+
+    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
+    def test_every_optimizer_goes_on_as_it_was(self, optimizer, head, tmp_path):
+        whole, resumed = make(head=head), make(head=head)
+        train(whole, X, Y, settings(optimizer=optimizer, weight_decay=0.01))
+        with pytest.raises(InterruptedRunError):
+            train(
+                make(head=head),
+                X,
+                Y,
+                settings(optimizer=optimizer, weight_decay=0.01),
+                folder=tmp_path,
+                reporter=CtrlC(6),
+            )
+        train(resumed, X, Y, settings(optimizer=optimizer, weight_decay=0.01), folder=tmp_path, resume=True)
+        assert_same_weights(resumed, whole)
+
+    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    @pytest.mark.parametrize("at", [1, 4, 6])
+    def test_steps_by_rows_go_on_as_they_were(self, optimizer, at, tmp_path):
+        # Fewer entries a document than elsewhere, and many features that none has.
+        wide = sp.hstack([X[:, :3], sp.csr_matrix((N, 60))], format="csr").astype(np.float32)
+        chosen = settings(optimizer=optimizer, weight_decay=0.01)
+        build = lambda: Network(make().settings, 63, L, sparse=True)  # noqa: E731
+        assert Batches(wide, Y, chosen, 0).by_rows
+        whole, resumed = build(), build()
+        train(whole, wide, Y, chosen)
+        with pytest.raises(InterruptedRunError):
+            train(build(), wide, Y, chosen, folder=tmp_path, reporter=CtrlC(at))
+        train(resumed, wide, Y, chosen, folder=tmp_path, resume=True)
+        assert_same_weights(resumed, whole)
+        assert torch.equal(whole.encoder.layers[0].weight[3:], build().encoder.layers[0].weight[3:])
+
+    def test_interrupted_again_and_again(self, tmp_path):
+        whole = make()
+        train(whole, X, Y, settings())
+        for _ in range(11):
+            with pytest.raises(InterruptedRunError):
+                train(make(), X, Y, settings(), folder=tmp_path, resume=True, reporter=CtrlC(1))
+        resumed = make()
+        counter = CtrlC(at=-1)
+        train(resumed, X, Y, settings(), folder=tmp_path, resume=True, reporter=counter)
+        assert counter.steps == 1
+        assert_same_weights(resumed, whole)
+
+    def test_dense_rows_in_any_memory_order(self, tmp_path):
+        dense = np.asfortranarray(X.toarray())
+        build = lambda: Network(make().settings, F, L, sparse=False)  # noqa: E731
+        whole, resumed = build(), build()
+        train(whole, dense, Y, settings())
+        with pytest.raises(InterruptedRunError):
+            train(build(), dense, Y, settings(), folder=tmp_path, reporter=CtrlC(5))
+        train(resumed, np.ascontiguousarray(dense), Y, settings(), folder=tmp_path, resume=True)
+        assert_same_weights(resumed, whole)
+
+    def test_the_best_weights_and_patience_are_remembered(self, tmp_path, monkeypatch):
+        def scripted(values):
+            script = iter(values)
+            monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
+
+        chosen = settings(epochs=9, patience=2, schedule="constant")
+        whole, resumed = make(), make()
+        train(whole, X, Y, settings(epochs=1, schedule="constant"))
+        scripted([0.9, 0.1])
+        with pytest.raises(InterruptedRunError):
+            train(make(), X, Y, chosen, validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(2 * STEPS + 1))
+        scripted([0.2])
+        history = train(resumed, X, Y, chosen, validation=HELD_OUT, folder=tmp_path, resume=True)
+        assert [record["P@1"] for record in history] == [0.9, 0.1, 0.2]
+        assert_same_weights(resumed, whole)
+
+    def test_signals_stay_with_the_main_thread(self, tmp_path):
+        done = []
+        thread = threading.Thread(target=lambda: done.append(train(make(), X, Y, settings(), folder=tmp_path)))
+        thread.start()
+        thread.join()
+        assert len(done[0]) == 3
+
+
+class TestCheckpoints:
+    def test_there_is_one_after_every_epoch(self, tmp_path):
+        seen = []
+
+        class Watch(Reporter):
+            def epoch(self, number: int, n_steps: int) -> None:
+                seen.append((tmp_path / checkpoint.NAME).exists())
+
+        train(make(), X, Y, settings(), folder=tmp_path, reporter=Watch())
+        assert seen == [False, True, True]
+        assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
+
+    def test_after_the_last_epoch_there_is_nothing_left_to_do(self, tmp_path):
+        done, again, counter = make(), make(), CtrlC(at=-1)
+        history = train(done, X, Y, settings(), validation=HELD_OUT, folder=tmp_path)
+        same = train(again, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, resume=True, reporter=counter)
+        assert same == history
+        assert counter.steps == 0
+        assert_same_weights(done, again)
+
+    def test_without_one_a_run_starts_at_the_beginning(self, tmp_path):
+        one, other = make(), make()
+        train(one, X, Y, settings(), folder=tmp_path / "new", resume=True)
+        train(other, X, Y, settings())
+        assert_same_weights(one, other)
+
+    def test_it_is_not_used_without_being_asked_for(self, tmp_path):
+        counter = CtrlC(at=-1)
+        for _ in range(2):
+            train(make(), X, Y, settings(), folder=tmp_path, reporter=counter)
+        assert counter.steps == 2 * 3 * STEPS
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="no such permissions there")
+    def test_who_may_read_it_is_left_to_the_system(self, tmp_path):
+        train(make(), X, Y, settings(epochs=1), folder=tmp_path)
+        (tmp_path / "other").write_bytes(b"")
+        assert (tmp_path / checkpoint.NAME).stat().st_mode == (tmp_path / "other").stat().st_mode
+
+    def test_removal(self, tmp_path):
+        checkpoint.remove(tmp_path)
+        train(make(), X, Y, settings(), folder=tmp_path)
+        (tmp_path / f".{checkpoint.NAME}.123.part").write_bytes(b"of a process that was killed")
+        (tmp_path / ".weights.safetensors.abc.part").mkdir()
+        (tmp_path / ".weights.safetensors.abc.part" / ".tmpXYZ").write_bytes(b"of another")
+        (tmp_path / "mine.txt").write_text("")
+        checkpoint.remove(tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+
+
+class TestAnotherRun:
+    @pytest.fixture
+    def folder(self, tmp_path) -> Path:
+        with pytest.raises(InterruptedRunError):
+            train(make(), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(5))
+        return tmp_path
+
+    def refused(self, folder: Path, network: Network | None = None, **changes) -> None:
+        run = {"X": X, "Y": Y, "settings": settings(), "validation": HELD_OUT, **changes}
+        before = (folder / checkpoint.NAME).read_bytes()
+        with pytest.raises(
+            DataError, match="found a checkpoint of another run; wanted one of the same data"
+        ) as error:
+            train(network or make(), **run, folder=folder, resume=True)
+        assert str(folder / checkpoint.NAME) in str(error.value)
+        assert (folder / checkpoint.NAME).read_bytes() == before
+
+    @pytest.mark.parametrize(
+        "changes",
+        [{"epochs": 4}, {"lr": 0.03}, {"batch_size": 8}, {"optimizer": "sgd"}, {"input_dropout": 0.1}],
+        ids=str,
+    )
+    def test_of_other_training_settings(self, folder, changes):
+        self.refused(folder, settings=settings(**changes))
+
+    @pytest.mark.parametrize(
+        "changes", [{"seed": 1}, {"head": "hrr"}, {"loss": "cosine"}, {"dropout": 0.3}], ids=str
+    )
+    def test_of_another_network(self, folder, changes):
+        self.refused(folder, make(**changes))
+
+    def test_of_another_encoder(self, folder):
+        encoder = nn.Sequential(nn.Linear(F, 12), nn.ReLU())
+        self.refused(folder, Network(make().settings, F, L, sparse=False, encoder=encoder))
+
+    def test_of_other_features(self, folder):
+        other = X.copy()
+        other.data[7] += 1e-3
+        self.refused(folder, X=other)
+        moved = X.copy()
+        moved.indices[moved.indptr[1] - 1] = (moved.indices[moved.indptr[1] - 1] + 1) % F
+        self.refused(folder, X=moved)
+
+    def test_of_other_labels(self, folder):
+        self.refused(folder, Y=sp.csr_matrix(np.roll(Y.toarray(), 1, axis=0)))
+
+    def test_of_fewer_rows(self, folder):
+        self.refused(folder, X=X[:-1], Y=Y[:-1])
+
+    def test_of_other_validation_rows(self, folder):
+        self.refused(folder, validation=None)
+        self.refused(folder, validation=data(2, 30))
+        self.refused(folder, validation=(HELD_OUT[0], data(2, 30)[1]))
+
+
+class TestDamage:
+    @pytest.fixture
+    def path(self, tmp_path) -> Path:
+        train(make(), X, Y, settings(), folder=tmp_path)
+        return tmp_path / checkpoint.NAME
+
+    def refused(self, path: Path) -> None:
+        with pytest.raises(DataError, match="found no intact checkpoint") as error:
+            train(make(), X, Y, settings(), folder=path.parent, resume=True)
+        assert str(error.value).startswith(str(path))
+        assert "remove it to start anew" in str(error.value)
+
+    @pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.999])
+    def test_truncated(self, path, share):
+        content = path.read_bytes()
+        path.write_bytes(content[: int(share * len(content))])
+        self.refused(path)
+
+    def test_a_flipped_bit_anywhere_in_the_tensors(self, path):
+        content = path.read_bytes()
+        start = 8 + int.from_bytes(content[:8], "little")
+        for position in (start, (start + len(content)) // 2, len(content) - 1):
+            damaged = bytearray(content)
+            damaged[position] ^= 1
+            path.write_bytes(damaged)
+            self.refused(path)
+
+    def test_not_a_checkpoint(self, path):
+        path.write_bytes(b"{}" * 100)
+        self.refused(path)
+
+    @pytest.mark.parametrize("run", [None, "not JSON", "null", "[]", "3", "{}"])
+    def test_tensors_of_something_else(self, path, run):
+        save_file({"weight": torch.ones(3)}, path, metadata=None if run is None else {"run": run})
+        self.refused(path)
+
+    def test_a_folder_in_its_place(self, path):
+        path.unlink()
+        path.mkdir()
+        self.refused(path)
+
+
+class TestUnwritable:
+    def test_a_file_in_place_of_the_folder(self, tmp_path):
+        (tmp_path / "model").write_text("")
+        counter = CtrlC(at=-1)
+        with pytest.raises(OutputError, match=r"cannot write .*model: \w"):
+            train(make(), X, Y, settings(), folder=tmp_path / "model", reporter=counter)
+        assert counter.steps == 0  # it says so before the work
+
+    @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
+    def test_a_folder_that_may_not_be_written_to(self, tmp_path):
+        tmp_path.chmod(0o500)
+        with pytest.raises(OutputError, match=str(tmp_path)):
+            train(make(), X, Y, settings(), folder=tmp_path)
+        tmp_path.chmod(0o700)
+
+    def test_a_folder_that_goes_away(self, tmp_path):
+        class Remove(Reporter):
+            def record(self, record: dict[str, Any]) -> None:
+                (tmp_path / "model").rmdir()
+
+        with pytest.raises(OutputError, match=r"cannot write .*checkpoint\.safetensors"):
+            train(make(), X, Y, settings(), folder=tmp_path / "model", reporter=Remove())
+
+    @pytest.mark.skipif(resource is None, reason="no limits on file sizes here")
+    def test_a_full_disk_leaves_the_checkpoint_before(self, tmp_path, monkeypatch):
+        whole, resumed = make(), make()
+        train(whole, X, Y, settings())
+        real, calls = checkpoint.save_file, []
+
+        def full(tensors, path, metadata):
+            calls.append(path)
+            limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+            if len(calls) == 2:  # what a full disk does, for a moment: writing fails midway
+                resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
+            try:
+                real(tensors, path, metadata=metadata)
+            finally:
+                resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+        monkeypatch.setattr(checkpoint, "save_file", full)
+        with pytest.raises(OutputError, match=r"cannot write .*checkpoint\.safetensors: .*I/O error"):
+            train(make(), X, Y, settings(), folder=tmp_path)
+        assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
+        monkeypatch.setattr(checkpoint, "save_file", real)
+        history = train(resumed, X, Y, settings(), folder=tmp_path, resume=True)
+        assert len(history) == 3
+        assert_same_weights(resumed, whole)
+
+
+EPOCHS = 12
+SCRIPT = """
+EPOCHS = 12
+import sys
+from pathlib import Path
+import numpy as np, scipy.sparse as sp, torch
+from circlet.data.dataset import Split
+from circlet.model.model import fit
+from circlet.network.network import NetworkSettings
+from circlet.training.loop import Reporter, TrainingSettings
+
+class Report(Reporter):
+    def step(self, taken):
+        print("step", flush=True)
+
+def run(folder, reporter=None):
+    torch.set_num_threads(1)
+    random = np.random.default_rng(0)
+    X = sp.csr_matrix(random.random((300, 40), dtype=np.float32) * (random.random((300, 40)) < 0.2))
+    Y = sp.csr_matrix((random.random((300, 25)) < 0.1).astype(np.float32))
+    model = fit(
+        Split(X[:240], Y[:240]),
+        validation=Split(X[240:], Y[240:]),
+        network=NetworkSettings(dim=64, hidden=(64,), dropout=0.3, seed=5),
+        training=TrainingSettings(epochs=EPOCHS, batch_size=32, lr=0.01, input_dropout=0.1),
+        folder=Path(folder),
+        resume=True,
+        reporter=reporter,
+    )
+    model.save(folder)
+
+if __name__ == "__main__":
+    run(sys.argv[1], Report())
+"""
+
+
+class TestKilled:
+    """A real process, killed at random moments, resumed until it is done."""
+
+    def run_until_done(self, script: Path, folder: Path, kills: int) -> int:
+        """Number of kills that hit a running process."""
+        delays, hits = random.Random(time.time_ns()), 0
+        while True:
+            with subprocess.Popen(
+                [sys.executable, script, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            ) as process:
+                assert process.stdout is not None
+                process.stdout.readline()  # it is in the first step
+                if hits < kills:
+                    # Read on meanwhile: a full pipe would halt it.
+                    deadline = time.monotonic() + delays.uniform(0, 0.2)
+                    while time.monotonic() < deadline and process.stdout.readline():
+                        pass
+                    process.kill()
+                _, errors = process.communicate()
+            if process.returncode == 0:
+                return hits
+            assert process.returncode == -signal.SIGKILL, errors.decode()
+            hits += 1
+
+    def check(self, tmp_path: Path, kills: int) -> None:
+        script = tmp_path / "script.py"
+        script.write_text(SCRIPT)
+        names: dict[str, Any] = {"__name__": "script"}
+        exec(compile(SCRIPT, "script.py", "exec"), names)
+        names["run"](tmp_path / "whole")
+        assert self.run_until_done(script, tmp_path / "killed", kills) >= 1
+        whole, killed = tmp_path / "whole", tmp_path / "killed"
+        assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
+        expected, found = (load_file(folder / "weights.safetensors") for folder in (whole, killed))
+        assert expected.keys() == found.keys()
+        assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
+        config, same = (json.loads((folder / "config.json").read_text()) for folder in (whole, killed))
+        assert config == same
+        histories = [timeless(json.loads((folder / "history.json").read_text())) for folder in (whole, killed)]
+        assert histories[0] == histories[1]
+        assert len(histories[0]) == EPOCHS
+
+    @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
+    def test_once(self, tmp_path):
+        self.check(tmp_path, kills=1)
+
+    @pytest.mark.slow
+    @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
+    def test_many_times(self, tmp_path):
+        self.check(tmp_path, kills=8)

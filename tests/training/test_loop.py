@@ -1,0 +1,574 @@
+from __future__ import annotations
+
+import logging
+import math
+import signal
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from circlet.errors import CircletError, ParameterError
+from circlet.metrics import evaluate
+from circlet.network.encoders import SparseRows
+from circlet.network.heads import HEADS
+from circlet.network.losses import LOSSES
+from circlet.network.network import Network, NetworkSettings
+from circlet.training import loop as training
+from circlet.training.batches import Batches, as_batch, label_sets
+from circlet.training.loop import (
+    DivergedError,
+    InterruptedRunError,
+    Reporter,
+    Taken,
+    TrainingSettings,
+    predict_top_k,
+    resolve_device,
+    train,
+)
+
+CPU = torch.device("cpu")
+N_LABELS = 12
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def problem(n: int = 160, *, seed: int = 0) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Documents with one to two labels; each label has a feature of its own, and the rest is noise."""
+    random = np.random.default_rng(seed)
+    Y = np.zeros((n, N_LABELS), dtype=np.float32)
+    Y[np.arange(n), random.integers(0, N_LABELS, n)] = 1
+    Y[np.arange(n), random.integers(0, N_LABELS, n)] = 1
+    noise = random.random((n, 8), dtype=np.float32) * (random.random((n, 8)) < 0.3)
+    X = np.hstack([Y, noise]).astype(np.float32)
+    X /= np.linalg.norm(X, axis=1, keepdims=True)
+    return sp.csr_matrix(X), sp.csr_matrix(Y)
+
+
+X, Y = problem()
+HELD_OUT = problem(60, seed=1)
+
+
+def make(*, sparse: bool = True, **changes) -> Network:
+    settings = {"dim": 32, "hidden": (24,), "dropout": 0.0, **changes}
+    return Network(NetworkSettings(**settings), X.shape[1], N_LABELS, sparse=sparse)
+
+
+def settings(**changes) -> TrainingSettings:
+    return TrainingSettings(**{"epochs": 3, "batch_size": 32, "lr": 0.02, "metric": "P@1", **changes})
+
+
+def weights(network: Network) -> dict[str, torch.Tensor]:
+    return {name: tensor.clone() for name, tensor in network.state_dict().items()}
+
+
+def assert_same_weights(one: Network, other: Network) -> None:
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def precision(network: Network, rows=X, labels=Y) -> float:
+    return evaluate(labels, predict_top_k(network, rows, 1, CPU)[0], k=1, metrics=("P",))["P@1"]
+
+
+class Recorder(Reporter):
+    def __init__(self) -> None:
+        self.epochs: list[tuple[int, int]] = []
+        self.steps: list[tuple[float, int]] = []
+        self.records: list[dict[str, Any]] = []
+
+    def epoch(self, number: int, n_steps: int) -> None:
+        self.epochs.append((number, n_steps))
+
+    def step(self, taken: Taken) -> None:
+        self.steps.append((taken.loss, taken.documents))
+
+    def record(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("parameter", "value", "wanted"),
+        [
+            ("epochs", 0, "at least 1"),
+            ("epochs", 2.5, "at least 1"),
+            ("epochs", "3", "at least 1"),
+            ("batch_size", 0, "at least 1"),
+            ("batch_size", 0.5, "at least 1"),
+            ("batch_size", None, "at least 1"),
+            ("optimizer", "rmsprop", "one of adamw, adam, adadelta, sgd"),
+            ("lr", 0, "above 0"),
+            ("lr", -1.0, "above 0"),
+            ("lr", float("nan"), "above 0"),
+            ("lr", float("inf"), "above 0"),
+            ("lr", "fast", "above 0"),
+            ("schedule", "cosine", "one of one-cycle, constant, step"),
+            ("weight_decay", -0.1, "at least 0"),
+            ("weight_decay", float("nan"), "at least 0"),
+            ("weight_decay", None, "at least 0"),
+            ("input_dropout", 1, "at least 0 and below 1"),
+            ("input_dropout", -0.5, "at least 0 and below 1"),
+            ("input_dropout", "half", "at least 0 and below 1"),
+            ("metric", "F1", "like P@1 or nDCG@5"),
+            ("metric", "P@0", "like P@1 or nDCG@5"),
+            ("metric", "P@", "like P@1 or nDCG@5"),
+            ("metric", "PSP@1", "like P@1 or nDCG@5"),
+            ("metric", "P@²", "like P@1 or nDCG@5"),
+            ("metric", 1, "like P@1 or nDCG@5"),
+            ("patience", 0, "None or at least 1"),
+            ("patience", 1.5, "None or at least 1"),
+        ],
+    )
+    def test_every_parameter_is_checked(self, parameter, value, wanted):
+        with pytest.raises(ParameterError) as caught:
+            TrainingSettings(**{parameter: value})
+        assert str(caught.value).startswith(f"`{parameter}` must be ")
+        assert wanted in str(caught.value)
+        assert str(caught.value).endswith(f"got {value!r}")
+
+    def test_numpy_numbers_become_pythons(self):
+        given = TrainingSettings(
+            epochs=np.int64(2), batch_size=np.int32(8), lr=np.float32(0.5), patience=np.uint8(1), weight_decay=1
+        )
+        assert repr(given) == repr(TrainingSettings(epochs=2, batch_size=8, lr=0.5, patience=1, weight_decay=1.0))
+
+
+class TestSchedules:
+    def test_constant(self):
+        chosen = settings(schedule="constant", lr=0.3)
+        assert [chosen.rate(step, 10) for step in (0, 15, 29)] == [0.3] * 3
+
+    def test_step_is_multiplied_after_every_epoch(self):
+        chosen = settings(schedule="step", lr=1.0)
+        assert [chosen.rate(step, 10) for step in (0, 9, 10, 19, 20, 29)] == pytest.approx(
+            [1, 1, 0.7, 0.7, 0.49, 0.49]
+        )
+
+    def test_one_cycle(self):
+        chosen = settings(schedule="one-cycle", lr=2.0, epochs=10)
+        rates = np.array([chosen.rate(step, 10) for step in range(100)])
+        assert rates[0] == pytest.approx(0.08)  # a 25th
+        assert rates[15] == pytest.approx(2 * (0.04 + 0.96 / 2))  # half way up
+        assert rates[30] == pytest.approx(2.0, rel=1e-4)
+        assert rates[65] == pytest.approx(1.0, rel=1e-4)  # half way down
+        assert rates[99] < 0.002
+        assert (rates > 0).all()
+        assert (np.diff(rates[:31]) > 0).all()
+        assert (np.diff(rates[30:]) < 0).all()
+
+    @pytest.mark.parametrize("schedule", training.SCHEDULES)
+    @pytest.mark.parametrize(("epochs", "n_steps"), [(1, 1), (1, 2), (2, 1), (3, 1)])
+    def test_the_shortest_runs_have_a_rate(self, schedule, epochs, n_steps):
+        chosen = settings(schedule=schedule, epochs=epochs)
+        rates = [chosen.rate(step, n_steps) for step in range(epochs * n_steps)]
+        assert all(0 < rate <= chosen.lr * 1.0001 for rate in rates)
+
+    def test_the_loop_follows(self):
+        network, chosen = make(), settings(epochs=2)
+        seen = []
+
+        class Watch(Reporter):
+            def step(self, taken: Taken) -> None:
+                seen.append(run.optimizer.param_groups[0]["lr"])
+
+        run = training._Run(network, X, Y, chosen, None, CPU, Watch(), None)
+        history = run.go(resume=False)
+        assert seen == [chosen.rate(step, 5) for step in range(10)]
+        assert [record["lr"] for record in history] == [seen[4], seen[9]]
+
+
+class TestBatches:
+    def identity(self, n: int) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+        """Row i has the feature i and the label i."""
+        return sp.identity(n, dtype=np.float32, format="csr"), sp.identity(n, dtype=np.float32, format="csr")
+
+    def rows(self, batches: Batches, epoch: int, first: int = 0) -> list[list[int]]:
+        found = []
+        for rows, labels in batches.epoch(epoch, first):
+            assert torch.equal(rows.columns, labels.ids)
+            found.append(labels.ids.tolist())
+        return found
+
+    @pytest.mark.parametrize(("n", "size"), [(1, 4), (4, 4), (10, 4), (10, 1), (10, 100)])
+    def test_every_row_once_an_epoch(self, n, size):
+        batches = Batches(*self.identity(n), settings(batch_size=size), seed=0)
+        found = self.rows(batches, 0)
+        assert len(found) == len(batches) == math.ceil(n / size)
+        assert all(len(part) == size for part in found[:-1])
+        assert sorted(row for part in found for row in part) == list(range(n))
+
+    def test_the_order_follows_from_seed_and_epoch(self):
+        make = lambda seed: Batches(*self.identity(50), settings(batch_size=8), seed=seed)  # noqa: E731
+        assert self.rows(make(0), 1) == self.rows(make(0), 1)
+        assert self.rows(make(0), 1) != self.rows(make(0), 2)
+        assert self.rows(make(0), 1) != self.rows(make(1), 1)
+
+    @pytest.mark.parametrize("first", [1, 4, 6, 7])
+    def test_an_epoch_can_be_entered_at_any_step(self, first):
+        batches = Batches(*self.identity(50), settings(batch_size=8), seed=0)
+        assert self.rows(batches, 3, first) == self.rows(batches, 3)[first:]
+
+    @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+    def test_input_dropout(self, sparse):
+        features = np.ones((300, 100), dtype=np.float32)
+        given = sp.csr_matrix(features) if sparse else features
+        batches = Batches(given, self.identity(300)[1], settings(batch_size=300, input_dropout=0.25), seed=0)
+        rows, _ = next(batches.epoch(0, 0))
+        values = rows.values if sparse else rows
+        assert float((values == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
+        assert set(values.unique().tolist()) == {0, float(np.float32(4 / 3))}
+        again, _ = next(batches.epoch(0, 0))
+        assert torch.equal(again.values if sparse else again, values)
+        other, _ = next(batches.epoch(1, 0))
+        assert not torch.equal(other.values if sparse else other, values)
+        np.testing.assert_array_equal(given.toarray() if sparse else given, 1)
+
+    def test_no_documents(self):
+        with pytest.raises(ParameterError, match="there are no documents to train on"):
+            train(make(), X[:0], Y[:0], settings())
+
+    def test_label_sets(self):
+        labels = label_sets(sp.csr_matrix(np.array([[0, 1, 1], [0, 0, 0], [1, 0, 0]])))
+        assert labels.ids.tolist() == [1, 2, 0]
+        assert labels.starts.tolist() == [0, 2, 2]
+        assert labels.documents.tolist() == [0, 0, 2]
+
+    def test_rows_as_the_network_takes_them(self):
+        assert isinstance(as_batch(X), SparseRows)
+        dense = as_batch(np.asfortranarray(X.toarray()))
+        assert dense.is_contiguous()
+        np.testing.assert_array_equal(dense, X.toarray())
+
+    def test_arrays_that_cannot_be_written_to(self):
+        dense = X.toarray()
+        dense.flags.writeable = False
+        network = make(sparse=False)
+        train(network, dense, Y, settings(epochs=1, input_dropout=0.2), validation=(dense, Y))
+        assert predict_top_k(network, dense, 2, CPU)[0].shape == (len(dense), 2)
+
+
+class TestLearning:
+    @pytest.mark.parametrize(
+        ("optimizer", "lr"), [("adamw", 0.02), ("adam", 0.02), ("adadelta", 1), ("sgd", 0.01)]
+    )
+    @pytest.mark.parametrize("schedule", training.SCHEDULES)
+    def test_every_optimizer_lowers_the_loss(self, optimizer, lr, schedule):
+        history = train(make(), X, Y, settings(epochs=4, optimizer=optimizer, lr=lr, schedule=schedule))
+        losses = [record["loss"] for record in history]
+        assert losses[-1] < losses[1] < losses[0]
+
+    @pytest.mark.parametrize("head", HEADS)
+    @pytest.mark.parametrize("loss", LOSSES)
+    def test_every_head_learns_with_every_loss(self, head, loss):
+        if (head, loss) == ("fc", "cosine"):
+            pytest.skip("makes no sense")
+        network = make(head=head, loss=loss)
+        train(network, X, Y, settings(epochs=16))
+        assert precision(network) > 0.9
+
+    @pytest.mark.parametrize("codebook", ["spectral", "independent"])
+    def test_both_circular_codebooks_learn_what_holds_for_new_rows(self, codebook):
+        network = make(codebook=codebook, hidden=(24, 24), dropout=0.1)
+        train(network, X, Y, settings(epochs=15))
+        assert precision(network, *HELD_OUT) > 0.9
+
+    def test_dense_rows(self):
+        network = make(sparse=False)
+        train(network, X.toarray(), Y, settings(epochs=10))
+        assert precision(network, X.toarray()) > 0.9
+
+    def test_an_encoder_of_ones_own(self):
+        torch.manual_seed(0)
+        encoder = nn.Sequential(nn.Linear(X.shape[1], 24), nn.Tanh())
+        network = Network(
+            NetworkSettings(dim=32, hidden=(24,)), X.shape[1], N_LABELS, sparse=False, encoder=encoder
+        )
+        before = encoder[0].weight.detach().clone()
+        train(network, X.toarray(), Y, settings(epochs=15))
+        assert precision(network, X.toarray()) > 0.9
+        assert not torch.equal(encoder[0].weight, before)
+
+    def test_rows_without_labels_or_features(self):
+        features, labels = X.copy(), Y.copy()
+        features.data[: features.indptr[20]] = 0
+        features.eliminate_zeros()
+        labels.data[labels.indptr[-20] :] = 0
+        labels.eliminate_zeros()
+        for loss in LOSSES:
+            history = train(make(loss=loss), features, labels, settings(epochs=1))
+            assert math.isfinite(history[0]["loss"])
+
+    def test_input_dropout_changes_training_and_still_learns(self):
+        plain, dropped = make(), make()
+        train(plain, X, Y, settings(epochs=15))
+        train(dropped, X, Y, settings(epochs=15, input_dropout=0.3))
+        assert not torch.equal(plain.head.output.weight, dropped.head.output.weight)
+        assert precision(dropped) > 0.9
+
+    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    def test_weight_decay_makes_weights_smaller(self, optimizer):
+        plain, decayed = make(), make()
+        train(plain, X, Y, settings(optimizer=optimizer))
+        train(decayed, X, Y, settings(optimizer=optimizer, weight_decay=0.5))
+        assert decayed.head.output.weight.norm() < plain.head.output.weight.norm()
+
+    def test_more_of_the_same_after_predicting(self):
+        # Codes that were first made for prediction serve training too.
+        for codebook in ("spectral", "independent"):
+            network = make(codebook=codebook)
+            predict_top_k(network, X, 3, CPU)
+            train(network, X, Y, settings(epochs=1))
+
+
+class TestStart:
+    COUNTS = np.bincount(Y.indices, minlength=N_LABELS)
+
+    @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
+    def test_a_new_network_knows_how_frequent_labels_are(self, head):
+        network = make(head=head)
+        train(network, X, Y, settings(epochs=1, lr=1e-9, optimizer="sgd"))
+        bias = network.head.output.bias if head == "fc" else network.loss.bias[:N_LABELS]
+        expected = torch.from_numpy((self.COUNTS + 0.5) / (X.shape[0] + 1)).float()
+        torch.testing.assert_close(bias.detach().sigmoid(), expected)
+
+    def test_one_that_has_learned_keeps_what_it_knows(self):
+        network = make()
+        train(network, X, Y, settings())
+        before = network.loss.bias.detach().clone()
+        train(network, X, Y, settings(epochs=1, lr=1e-9, optimizer="sgd"), fresh=False)
+        torch.testing.assert_close(network.loss.bias.detach(), before)
+
+
+class TestDeterminism:
+    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    def test_the_same_seed_gives_the_same_weights(self, optimizer):
+        chosen = settings(optimizer=optimizer, input_dropout=0.2)
+        one, same, other = (make(dropout=0.4, seed=seed) for seed in (0, 0, 1))
+        histories = []
+        for network in (one, same, other):
+            torch.rand(3)  # whatever else draws random numbers
+            histories.append(train(network, X, Y, chosen, validation=HELD_OUT))
+        assert_same_weights(one, same)
+        assert [record["loss"] for record in histories[0]] == [record["loss"] for record in histories[1]]
+        assert [record["loss"] for record in histories[0]] != [record["loss"] for record in histories[2]]
+
+    def test_predicting_in_between_changes_nothing(self):
+        one, other = make(dropout=0.4), make(dropout=0.4)
+        train(one, X, Y, settings())
+        predict_top_k(other, X, 2, CPU)
+        train(other, X, Y, settings())
+        assert_same_weights(one, other)
+
+    def test_the_global_random_state_is_left_alone(self):
+        torch_before, numpy_before = torch.get_rng_state(), np.random.get_state()[1].copy()  # noqa: NPY002
+        train(make(dropout=0.5), X, Y, settings(epochs=1, input_dropout=0.5))
+        assert torch.equal(torch_before, torch.get_rng_state())
+        np.testing.assert_array_equal(numpy_before, np.random.get_state()[1])  # noqa: NPY002
+
+    def test_the_callers_data_is_left_alone(self):
+        features, labels = X.copy(), Y.copy()
+        train(make(), features, labels, settings(epochs=1, input_dropout=0.5), validation=(features, labels))
+        assert (features != X).nnz == 0
+        assert (labels != Y).nnz == 0
+
+
+class TestValidation:
+    def scripted(self, monkeypatch, values: list[float]) -> None:
+        script = iter(values)
+        monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
+
+    def test_the_best_weights_are_kept(self, monkeypatch):
+        self.scripted(monkeypatch, [0.1, 0.5, 0.5, 0.4])
+        network, three_epochs = make(), make()
+        chosen = settings(epochs=4, schedule="constant")
+        history = train(network, X, Y, chosen, validation=HELD_OUT)
+        assert [record["P@1"] for record in history] == [0.1, 0.5, 0.5, 0.4]
+        train(three_epochs, X, Y, settings(epochs=3, schedule="constant"))  # of equals the later
+        assert_same_weights(network, three_epochs)
+
+    def test_the_networks_metric_is_the_best_of_the_history(self):
+        network = make(dropout=0.5)
+        history = train(network, X, Y, settings(epochs=8, lr=0.05), validation=HELD_OUT)
+        assert precision(network, *HELD_OUT) == max(record["P@1"] for record in history)
+
+    def test_patience(self, monkeypatch):
+        self.scripted(monkeypatch, [0.1, 0.5, 0.3, 0.2, 0.9])
+        network, two_epochs = make(), make()
+        chosen = settings(epochs=9, patience=2, schedule="constant")
+        assert len(train(network, X, Y, chosen, validation=HELD_OUT)) == 4
+        train(two_epochs, X, Y, settings(epochs=2, schedule="constant"))
+        assert_same_weights(network, two_epochs)
+
+    def test_patience_begins_anew_with_every_improvement(self, monkeypatch):
+        self.scripted(monkeypatch, [0.1, 0.05, 0.2, 0.1, 0.3, 0.3, 0.3])
+        assert len(train(make(), X, Y, settings(epochs=9, patience=2), validation=HELD_OUT)) == 7
+
+    def test_without_patience_all_epochs_run(self, monkeypatch):
+        self.scripted(monkeypatch, [0.9] + [0.1] * 5)
+        assert len(train(make(), X, Y, settings(epochs=6), validation=HELD_OUT)) == 6
+
+    def test_without_validation_patience_waits_for_nothing(self):
+        history = train(make(), X, Y, settings(epochs=3, patience=1))
+        assert len(history) == 3
+        assert "P@1" not in history[0]
+
+    @pytest.mark.parametrize("metric", ["P@3", "R@5", "nDCG@5", "coverage@1", "P@40"])
+    def test_metrics(self, metric):
+        network = make()
+        history = train(network, X, Y, settings(epochs=2, metric=metric), validation=HELD_OUT)
+        name, _, k = metric.partition("@")
+        ids, _ = predict_top_k(network, HELD_OUT[0], int(k), CPU)
+        expected = evaluate(HELD_OUT[1], ids, k=int(k), metrics=(name,))[metric]
+        assert max(record[metric] for record in history) == expected
+
+
+class TestDivergence:
+    ADVICE = (
+        r"the loss became (nan|inf) by step \d of epoch 1: lower the learning rate \(lr is .*scale the features"
+    )
+
+    def test_infinite_features(self):
+        broken = X.copy()
+        broken.data[3] = np.inf
+        with pytest.raises(DivergedError, match=self.ADVICE):
+            train(make(head="fc"), broken, Y, settings())
+
+    def test_a_huge_learning_rate(self):
+        with pytest.raises(DivergedError, match=self.ADVICE):
+            train(make(head="fc"), X, Y, settings(lr=1e38, optimizer="sgd", schedule="constant"))
+
+    def test_in_the_last_step(self):
+        # No loss comes after it that would show it.
+        with pytest.raises(
+            DivergedError, match=r"the weights are no numbers .* of epoch 1: lower the learning rate"
+        ):
+            train(
+                make(head="fc"),
+                X * 1e20,
+                Y,
+                settings(epochs=1, batch_size=1000, lr=1e38, optimizer="sgd", schedule="constant"),
+            )
+
+    @pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+    @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
+    def test_one_number_of_a_weight_is_enough(self, value, dtype):
+        weight = torch.ones(1001, 3, dtype=dtype)
+        assert training._is_finite(weight)
+        weight[700, 1] = value
+        assert not training._is_finite(weight)
+
+    def test_weights_whose_sum_is_infinite_have_not_diverged(self):
+        assert training._is_finite(torch.full((100,), 3e38))
+        assert training._is_finite(torch.empty(0, 5))
+
+    def test_is_an_error_of_circlets(self):
+        assert issubclass(DivergedError, CircletError)
+        assert issubclass(DivergedError, ArithmeticError)
+
+
+class TestReporter:
+    def test_is_told_everything(self):
+        recorder = Recorder()
+        history = train(make(), X, Y, settings(epochs=2), reporter=recorder, validation=HELD_OUT)
+        assert recorder.epochs == [(0, 5), (1, 5)]
+        assert [documents for _, documents in recorder.steps] == [32] * 10
+        assert recorder.records == history
+        losses = [loss for loss, _ in recorder.steps]
+        assert [record["loss"] for record in history] == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
+
+    def test_history(self):
+        history = train(make(), X, Y, settings(batch_size=100), validation=HELD_OUT)
+        assert [record["epoch"] for record in history] == [1, 2, 3]
+        for record in history:
+            assert set(record) == {"epoch", "loss", "lr", "seconds", "documents_per_second", "P@1"}
+            assert all(isinstance(value, (int, float)) for value in record.values())
+
+    def test_the_speed_counts_documents_once(self, monkeypatch):
+        clock = iter(range(100))
+        monkeypatch.setattr(training.time, "perf_counter", lambda: next(clock))
+        history = train(make(), X, Y, settings(epochs=1, batch_size=1000))
+        assert history[0]["seconds"] == 1
+        assert history[0]["documents_per_second"] == X.shape[0]
+
+    def test_without_one_epochs_are_logged(self, caplog):
+        with caplog.at_level(logging.INFO, logger="circlet.training.loop"):
+            train(make(), X, Y, settings(epochs=2))
+        assert len(caplog.records) == 2
+        assert "'epoch': 1" in caplog.text
+
+
+class TestInterruption:
+    """Without a folder; with one, see the tests of checkpoints."""
+
+    class CtrlC(Reporter):
+        def __init__(self, times: int = 1) -> None:
+            self.times, self.steps = times, 0
+
+        def step(self, taken: Taken) -> None:
+            self.steps += 1
+            for _ in range(self.times if self.steps == 2 else 0):
+                signal.raise_signal(signal.SIGINT)
+
+    def test_stops_after_the_step(self):
+        reporter, before = self.CtrlC(), signal.getsignal(signal.SIGINT)
+        with pytest.raises(InterruptedRunError, match="interrupted"):
+            train(make(), X, Y, settings(), reporter=reporter)
+        assert reporter.steps == 2
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_a_second_one_does_not_wait(self):
+        before = signal.getsignal(signal.SIGINT)
+        with pytest.raises(KeyboardInterrupt) as caught:
+            train(make(), X, Y, settings(), reporter=self.CtrlC(times=2))
+        assert not isinstance(caught.value, InterruptedRunError)
+        assert signal.getsignal(signal.SIGINT) is before
+
+    def test_is_both_an_interrupt_and_circlets(self):
+        assert issubclass(InterruptedRunError, KeyboardInterrupt)
+        assert issubclass(InterruptedRunError, CircletError)
+
+
+class TestPrediction:
+    def test_batches_change_nothing(self):
+        network = make(dropout=0.5)
+        ids, scores = predict_top_k(network, X, 4, CPU)
+        for size in (1, 7, 1000):
+            again = predict_top_k(network, X, 4, CPU, batch_size=size)
+            np.testing.assert_array_equal(again[0], ids)
+            np.testing.assert_allclose(again[1], scores, rtol=1e-5, atol=1e-6)
+        assert ids.shape == scores.shape == (X.shape[0], 4)
+        assert (ids.dtype, scores.dtype) == (np.int64, np.float32)
+
+    @pytest.mark.parametrize("k", [3, 100])
+    def test_no_rows(self, k):
+        ids, scores = predict_top_k(make(), X[:0], k, CPU)
+        assert ids.shape == scores.shape == (0, min(k, N_LABELS))
+        assert (ids.dtype, scores.dtype) == (np.int64, np.float32)
+
+    def test_more_labels_than_there_are(self):
+        ids, _ = predict_top_k(make(), X, 100, CPU)
+        assert ids.shape == (X.shape[0], N_LABELS)
+        assert (np.sort(ids, axis=1) == np.arange(N_LABELS)).all()
+
+
+class TestDevices:
+    def test_auto(self):
+        assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def test_by_name(self):
+        assert resolve_device("cpu") == CPU
+
+    def test_unknown(self):
+        with pytest.raises(ParameterError, match=r"`device` 'gpu' is not here: \S"):
+            resolve_device("gpu")
+
+    @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
+    def test_absent(self):
+        with pytest.raises(ParameterError, match=r"`device` 'cuda' is not here: \S") as caught:
+            resolve_device("cuda")
+        assert "\n" not in str(caught.value)
