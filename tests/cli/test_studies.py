@@ -1,4 +1,4 @@
-"""`circlet reproduce` of experiments on real data: small datasets, quick settings."""
+"""`circlet reproduce`: its commands, and the studies on small datasets with quick settings."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import typer
 
-from circlet.cli import app
+from circlet import experiments
+from circlet.cli import app, reproduce
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.training.loop import InterruptedRunError
 
@@ -41,6 +43,13 @@ def table(*arguments: str) -> int | None:
     return app(["reproduce", "table", "--device", "cpu", *arguments], standalone_mode=False)
 
 
+def test_every_experiment_has_a_command_with_its_description():
+    commands = typer.main.get_command(reproduce.app).commands
+    shown = {name: command.help.splitlines()[0] for name, command in commands.items()}
+    assert shown == experiments.EXPERIMENTS
+    assert list(shown) == list(experiments.EXPERIMENTS)
+
+
 def test_table_quick(data, tmp_path, capsys):
     options = ["--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path)]
     table(*options)
@@ -59,7 +68,7 @@ def test_table_quick(data, tmp_path, capsys):
     assert len(cells) == 7 + 2 + 7
     assert {path.parent.name for path in cells} == {"quick-delicious", "quick-eurlex-4k"}
 
-    # On a complete folder nothing is measured, and the same page and picture come out.
+    # When every cell is stored, nothing is measured, and the page and the picture are the same.
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
     times = {path: path.stat().st_mtime_ns for path in cells}
     (tmp_path / "quick-table.md").unlink()
@@ -84,22 +93,22 @@ def test_mistakes(tmp_path):
         app(["reproduce", "table", "--device", "abacus", "--out", str(tmp_path)], standalone_mode=False)
 
 
-def test_failures_are_told_and_the_page_is_written(data, tmp_path, capsys, monkeypatch):
+def test_failures_are_reported_and_the_page_is_written(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "circlet.experiments.training_cells.TrainingCell.measure",
         lambda *_: (_ for _ in ()).throw(DataError("no luck")),
     )
-    with pytest.raises(CircletError, match="16 cells failed; the same command"):
+    with pytest.raises(CircletError, match="16 cells failed; run the same command"):
         table("--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path))
     assert "quick-delicious/paper-fc-h512-seed0: no luck" in capsys.readouterr().err
     assert "Nothing has been measured yet." in (tmp_path / "quick-table.md").read_text(encoding="utf-8")
 
 
-def test_an_interruption_says_how_to_go_on(data, tmp_path, capsys, monkeypatch):
+def test_an_interruption_says_how_to_continue(data, tmp_path, capsys, monkeypatch):
     monkeypatch.setattr(
         "circlet.experiments.training_cells.TrainingCell.measure",
         lambda *_: (_ for _ in ()).throw(InterruptedRunError("interrupted")),
     )
     assert table("--quick", "--data", str(data), "--out", str(tmp_path)) == 130
     assert "0 of" in (printed := capsys.readouterr().err)
-    assert "the same command goes on" in printed
+    assert "the same command continues" in printed

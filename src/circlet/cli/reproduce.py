@@ -24,64 +24,55 @@ app = typer.Typer(
 
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller version that takes seconds.")]
 Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON, the Markdown and the picture.")]
-Seed = Annotated[int, typer.Option(min=0, help="Every random number follows from it.")]
-Repetitions = Annotated[int | None, typer.Option(min=2, help="Repetitions; more of them, smaller error bars.")]
+Seed = Annotated[int, typer.Option(min=0, help="Seed of every random number.")]
+Repetitions = Annotated[
+    int | None, typer.Option(min=2, help="Number of repetitions; more of them make the error bars smaller.")
+]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder with a subfolder for each dataset; looked into before circlet's own."),
+    typer.Option("--data", help="Folder with a subfolder for each dataset; searched before circlet's own."),
 ]
 Features = Annotated[
     Path | None,
     typer.Option("--features", help="Folder with NAME/X.trn.npy and NAME/X.tst.npy for each dataset NAME."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
-Jobs = Annotated[int, typer.Option(min=1, help="Processes that measure at the same time.")]
-Seeds = Annotated[int | None, typer.Option(min=1, help="Runs of each model.  [default: 3, or 2 with --quick]")]
+Jobs = Annotated[int, typer.Option(min=1, help="Number of processes that run at the same time.")]
+Seeds = Annotated[
+    int | None, typer.Option(min=1, help="Number of runs of each model; 3 by default, or 2 with --quick.")
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")]
 
 
-@app.command()
-def capacity(
-    quick: Quick = False,
-    out_folder: Out = Path("results"),
-    seed: Seed = 0,
-    repetitions: Repetitions = None,
-    as_json: AsJson = False,
-) -> None:
-    """How many labels one vector holds: the paper's retrieval-accuracy heat maps.
-
-    A full run takes a few minutes on two cores.
-
-    Example: circlet reproduce capacity --quick --out results
-    """
-    _reproduce("capacity", quick, out_folder, seed, repetitions, as_json)
+#: Commands with the same options: simulations, and studies on real data.
+SIMULATIONS = ("capacity", "stability")
+STUDIES = ("table", "dimension", "ablation", "codebooks")
+SIMULATION_DETAILS = "A full run takes a minute or two on two cores."
+STUDY_DETAILS = (
+    "Each run is stored as a JSON file below OUT/cells and is not repeated; experiments share runs. "
+    "Without a GPU, all of them take hours."
+)
 
 
-@app.command()
-def stability(
-    quick: Quick = False,
-    out_folder: Out = Path("results"),
-    seed: Seed = 0,
-    repetitions: Repetitions = None,
-    as_json: AsJson = False,
-) -> None:
-    """Mean and variance of the similarities to the stored labels, with theory.
-
-    Example: circlet reproduce stability --out results
-    """
-    _reproduce("stability", quick, out_folder, seed, repetitions, as_json)
+def _help(name: str, details: str, options: str = "--quick") -> str:
+    example = f"Example: circlet reproduce {name} {options} --out results"
+    return f"{experiments.EXPERIMENTS[name]}\n\n{details}\n\n{example}"
 
 
-#: Studies whose commands are alike: what each shows.
-STUDIES = {
-    "table": "FC, HRR, CHRR and our recipes on real datasets, beside the published numbers.",
-    "dimension": "P@k and PSP@k over the dimension of the codes, for HRR and CHRR: the paper's figure.",
-    "ablation": "How a network should put out angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
-    "codebooks": "Which codes labels should have: spectral, independent, of four or two phases.",
-}
+def _add_simulation(name: str) -> None:
+    @app.command(name, help=_help(name, SIMULATION_DETAILS))
+    def command(
+        quick: Quick = False,
+        out_folder: Out = Path("results"),
+        seed: Seed = 0,
+        repetitions: Repetitions = None,
+        as_json: AsJson = False,
+    ) -> None:
+        _simulation(name, quick, out_folder, seed, repetitions, as_json)
 
 
-def _add_study(name: str, shows: str) -> None:
+def _add_study(name: str) -> None:
+    @app.command(name, help=_help(name, STUDY_DETAILS))
     def command(
         quick: Quick = False,
         out_folder: Out = Path("results"),
@@ -93,21 +84,14 @@ def _add_study(name: str, shows: str) -> None:
     ) -> None:
         _study(name, quick, out_folder, data, device, jobs, seeds, as_json)
 
-    command.__doc__ = f"""{shows}
 
-    Every run has a JSON below OUT/cells, and what has one is not run again; experiments share runs. Without a GPU
-    all of them take hours.
-
-    Example: circlet reproduce {name} --quick --out results
-    """
-    app.command(name)(command)
+for _name in SIMULATIONS:
+    _add_simulation(_name)
+for _name in STUDIES:
+    _add_study(_name)
 
 
-for _name, _shows in STUDIES.items():
-    _add_study(_name, _shows)
-
-
-@app.command()
+@app.command(help=_help("features", STUDY_DETAILS, "--features my/embeddings"))
 def features(
     features_folder: Features = None,
     quick: Quick = False,
@@ -118,10 +102,7 @@ def features(
     seeds: Seeds = None,
     as_json: AsJson = False,
 ) -> None:
-    """Bags of words against dense, pre-trained features, and both together.
-
-    Example: circlet reproduce features --features my/embeddings --out results
-    """
+    """Run the one study that also reads dense features."""
     _study("features", quick, out_folder, data, device, jobs, seeds, as_json, features_folder)
 
 
@@ -140,14 +121,14 @@ def _study(
     for option, given in (("--data", data), ("--features", features)):
         if given is not None and not given.is_dir():
             raise ParameterError(
-                f"{option}: wanted a folder with a subfolder for each dataset, found none at {given}"
+                f"{option}: wanted a folder with a subfolder for each dataset, found no folder at {given}"
             )
 
     from circlet.cli.cell_bars import CellBars
     from circlet.experiments.cells import Workplace, collect, run_cells
     from circlet.training.loop import resolve_device
 
-    resolve_device(device)  # complains now rather than in every cell
+    resolve_device(device)  # an unknown device fails here, once, rather than in every cell
     experiment = experiments.load(name)
     assert experiments.is_study(experiment)
     settings = experiment.Settings.quick() if quick else experiment.Settings()
@@ -161,22 +142,22 @@ def _study(
         result = collect(name, settings, cells, folder)
         err.print(
             f"interrupted: {len(result['cells'])} of {len(cells)} cells are measured; "
-            "the same command goes on with the others",
+            "the same command continues with the others",
             highlight=False,
         )
         raise typer.Exit(130) from error
     result = collect(name, settings, cells, folder)
-    # A quick page must not take the place of a full one.
+    # A quick page must not replace a full one.
     stem = folder / (f"quick-{name}" if quick else name)
     experiments.render(name, result, stem)
     _show(experiment, result, as_json)
     seconds = time.perf_counter() - started
     err.print(f"{stem}.md and .png written in {seconds:.1f} s", highlight=False, soft_wrap=True)
     if failed:
-        raise CircletError(f"{len(failed)} cells failed; the same command tries them again")
+        raise CircletError(f"{len(failed)} cells failed; run the same command to try them again")
 
 
-def _reproduce(name: str, quick: bool, folder: Path, seed: int, repetitions: int | None, as_json: bool) -> None:
+def _simulation(name: str, quick: bool, folder: Path, seed: int, repetitions: int | None, as_json: bool) -> None:
     _check(folder)
 
     from circlet.provenance import provenance  # imports torch
@@ -197,7 +178,7 @@ def _reproduce(name: str, quick: bool, folder: Path, seed: int, repetitions: int
 
 
 def _check(folder: Path) -> None:
-    # Whatever can go wrong at the end is checked before the work starts.
+    # Check before the work starts what would otherwise fail at its end.
     if find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
     files.prepare_folder(folder)

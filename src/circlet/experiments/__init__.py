@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
     from circlet.experiments.cells import Cell
 
-#: Name of each experiment and what it shows.
+#: The experiments by name, and what each shows: the help text of its command.
 EXPERIMENTS = {
-    "capacity": "How many labels one vector holds: retrieval accuracy over dimension and number of labels.",
-    "stability": "Mean and variance of the similarities to the stored labels.",
-    "table": "The paper's main table: FC, HRR, CHRR and our recipes on real datasets, beside published numbers.",
-    "dimension": "P@k and PSP@k over the dimension of the labels' codes, for HRR and CHRR.",
-    "ablation": "How a network should put out angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
-    "codebooks": "Spectral, independent and few-phase codes: accuracy, capacity, time and bytes (ours).",
-    "features": "Bags of words against dense, pre-trained features, and both together.",
+    "capacity": "How many labels one vector holds: the paper's heat maps of retrieval accuracy.",
+    "stability": "Mean and variance of the similarities to the stored labels, beside theory.",
+    "table": "The paper's main table: FC, HRR, CHRR and our recipes, beside published numbers.",
+    "dimension": "The paper's figure of P@k and PSP@k over the codes' dimension, for HRR and CHRR.",
+    "ablation": "How a network should output angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
+    "codebooks": "Which codes labels should have: spectral, independent, four-phase or two-phase.",
+    "features": "Bags of words, dense pre-trained features, and both together.",
 }
 
 Result = dict[str, Any]
