@@ -7,7 +7,8 @@ from dataclasses import asdict
 import pytest
 
 from circlet import experiments
-from circlet.experiments import table
+from circlet.experiments import recipes, table
+from circlet.experiments.compression import model_size
 from circlet.experiments.training_cells import DEPTHS, Settings
 
 
@@ -37,7 +38,7 @@ def result(levels: dict, datasets=("delicious",)) -> dict:
     return {"experiment": "table", "settings": asdict(settings), "cells": cells}
 
 
-FC, HRR, CHRR = table.FC.title, table.HRR.title, table.CHRR.title
+FC, HRR, CHRR = recipes.FC.title, recipes.HRR.title, recipes.CHRR.title
 
 
 def test_plan():
@@ -92,8 +93,8 @@ def test_stand_ins_say_what_they_are():
 
 def test_compression_by_hand():
     # Delicious: CHRR 384,000 + 589,824 + 1,228,800 + 786,400; FC 1,024,000 + 4,194,304 + 2,013,184.
-    assert table.model_size(500, 983) == pytest.approx(100 * (1 - 2_989_024 / 7_231_488))
-    assert table.model_size(500, 983, stored_codes=False) == pytest.approx(100 * (1 - 2_202_624 / 7_231_488))
+    assert model_size(500, 983) == pytest.approx(100 * (1 - 2_989_024 / 7_231_488))
+    assert model_size(500, 983, stored_codes=False) == pytest.approx(100 * (1 - 2_202_624 / 7_231_488))
     compression = next(t for t in table.tables(result({CHRR: 70})) if t.title.startswith("Compression"))
     rows = {row[0]: row[1:] for row in compression.rows}
     assert rows["Delicious"] == (500, 983, 59, "58.7", "69.5", 19, "18.6")
@@ -141,7 +142,7 @@ class TestClaims:
 
 
 def test_page_and_picture_repeat(tmp_path):
-    whole = result({FC: 70, HRR: 60, CHRR: 65, table.CIRCLET.title: 75}, ["delicious", "eurlex-4k", "wordnet"])
+    whole = result({FC: 70, HRR: 60, CHRR: 65, recipes.CIRCLET.title: 75}, ["delicious", "eurlex-4k", "wordnet"])
     for name in ("a", "b"):
         experiments.render("table", whole, tmp_path / name)
     for end in (".md", ".png"):

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
-from circlet.experiments.table import CHRR
+from circlet.experiments.recipes import CHRR
 from circlet.experiments.training_cells import (
     Recipe,
     Runs,

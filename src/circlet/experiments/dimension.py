@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
-from circlet.experiments.table import FC
+from circlet.experiments.recipes import FC
 from circlet.experiments.training_cells import Recipe, Runs, Settings, TrainingCell, runs, title_of, verdict
 from circlet.report import Cell, Table
 

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
 from circlet.experiments.published import published
-from circlet.experiments.table import CHRR, CIRCLET, FC
+from circlet.experiments.recipes import CHRR, CIRCLET, FC
 from circlet.experiments.training_cells import (
     Recipe,
     Runs,

@@ -30,10 +30,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from circlet.data import catalog
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
-from circlet.experiments.published import COMPRESSION, CORRECTED, PUBLISHED_METRICS, published
+from circlet.experiments.compression import compression_table
+from circlet.experiments.published import CORRECTED, PUBLISHED_METRICS, published
+from circlet.experiments.recipes import ACCURATE, CHRR, CIRCLET, FC, FC_768, FC_1024, HRR
 from circlet.experiments.training_cells import (
     DEPTHS,
     LESS,
@@ -50,20 +51,11 @@ from circlet.experiments.training_cells import (
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 __all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
 TITLE = "The paper's table: precision on real datasets"
-FC, FC_1024, FC_768 = (
-    Recipe(f"FC, h = {width}", "paper", {"head": "fc", "hidden": (width, width)}) for width in (2048, 1024, 768)
-)
-HRR = Recipe("HRR, d = 800, h = 768", "paper", {"head": "hrr", "dim": 800, "hidden": (768, 768)})
-CHRR = Recipe("CHRR, d = 800, h = 768", "paper", {"head": "chrr", "dim": 800, "hidden": (768, 768)})
-CIRCLET = Recipe("circlet, defaults", "default")
-ACCURATE = Recipe("circlet, accurate", "accurate")
-
 #: What the paper leaves open, in other ways.
 SCRIPTS = {"optimizer": "adam", "lr": 1e-3, "schedule": "step"}
 LAST = {"validation": 0.0, "patience": None}
@@ -145,7 +137,7 @@ def tables(result: Result) -> list[Table]:
         _summary(result),
         *made,
         *otherwise,
-        _compression(result),
+        compression_table(result, RECIPES),
         *([splits] if (splits := _splits(result)).rows else []),
     ]
 
@@ -235,44 +227,6 @@ def _note(result: Result, dataset: str) -> str:
             "table, and its row FastXML a number that stands under the wrong name there today."
         )
     return note + settings.note
-
-
-def model_size(features: int, labels: int, *, stored_codes: bool = True) -> float:
-    """The paper's compression of the model, in percent: 1 − size of CHRR / size of FC.
-
-    Sizes are those of the weights, without biases; the paper counts d × L for the labels' vectors, which a
-    codebook made from a seed does not store.
-    """
-    d, narrow, wide = 800, 768, 2048
-    circular = features * narrow + narrow * narrow + narrow * 2 * d + (d * labels if stored_codes else 0)
-    full = features * wide + wide * wide + wide * labels
-    return 100 * (1 - circular / full)
-
-
-def _compression(result: Result) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    shapes = {cell["about"]["dataset"]: cell["shapes"] for cell in result["cells"]}
-    for dataset in RECIPES:
-        known = catalog.ENTRIES.get(dataset)
-        if dataset in shapes:
-            features, labels = shapes[dataset]["features"], shapes[dataset]["labels"]
-        elif known is not None and known.features and known.labels:
-            features, labels = known.features, known.labels
-        else:
-            continue
-        size, output = COMPRESSION.get(dataset, (None, None))
-        ours = [model_size(features, labels), model_size(features, labels, stored_codes=False)]
-        found = [f"{percent:.1f}" for percent in (*ours, 100 * (1 - 800 / labels))]
-        rows.append((title_of(dataset), features, labels, size, *found[:2], output, found[2]))
-    return Table(
-        "Compression: CHRR (d = 800, h = 768) against FC (h = 2048), %",
-        ("", "F", "L", "Size, published", "by its formula", "without d × L", "Output, published", "1 − d / L"),
-        rows,
-        note="The paper's formulas with real shapes. The published output ratios of EURLex-4K and Delicious-200K "
-        "seem to have changed places; Wiki10-31K's 99 follows from 101,938 labels, its number of "
-        "features; Delicious-200K's 61 does not follow from its shape. d × L are the labels' vectors, "
-        "which a codebook made from a seed does not store.",
-    )
 
 
 def _splits(result: Result) -> Table:
@@ -372,52 +326,15 @@ def draw(result: Result) -> Figure:
     """Draw by how many points of P@k each model is ahead of FC, a panel for each dataset that was measured."""
     from matplotlib.figure import Figure  # an extra
 
+    from circlet.experiments.table_panels import draw_panel
+
     measured = {dataset: these for dataset in RECIPES if FC.title in (these := _measured(result, dataset))}
     figure = Figure(figsize=(4.6 * max(len(measured), 1), 4.0), layout="constrained")
     axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
     for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
-        _draw_panel(axis, dataset, these)
+        draw_panel(axis, dataset, these)
     axes[0].set_ylabel(f"points of P@k ahead of {FC.title}")
     if measured:
         handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda both: len(both[0]))
         figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
     return figure
-
-
-#: Okabe and Ito's colours, which colour-blind people can tell apart, and a marker each.
-STYLES = {
-    HRR.title: ("#E69F00", "^"),
-    CHRR.title: ("#0072B2", "o"),
-    CIRCLET.title: ("#009E73", "D"),
-    ACCURATE.title: ("#CC79A7", "v"),
-}
-#: Published rows, as open markers.
-PUBLISHED_STYLES = {"FC": ("#000000", "s"), "CHRR": ("#0072B2", "o")}
-
-
-def _draw_panel(axis: Axes, dataset: str, measured: dict[str, Runs]) -> None:
-    full = {k: measured[FC.title].mean(f"P@{k}") for k in DEPTHS}
-    axis.axhline(0, color="#000000", lw=1.2, ls="--", label=FC.title)
-    for place, (title, (colour, marker)) in enumerate(STYLES.items()):
-        if title not in measured:
-            continue
-        # Side by side, so that error bars of near numbers can be told apart.
-        at = [position + 0.08 * (place - 1.5) for position in range(len(DEPTHS))]
-        ahead = [measured[title].mean(f"P@{k}") - full[k] for k in DEPTHS]
-        bars = [measured[title].sd(f"P@{k}") or 0.0 for k in DEPTHS]
-        axis.errorbar(
-            at, ahead, bars, color=colour, marker=marker, ms=5, lw=1.6, elinewidth=1.2, capsize=2.5, label=title
-        )
-    for name, (colour, marker) in PUBLISHED_STYLES.items():
-        known = published(dataset, name)
-        points = [(x, known[f"P@{k}"] - full[k]) for x, k in enumerate(DEPTHS) if f"P@{k}" in known]
-        if points:
-            axis.plot(
-                *zip(*points, strict=True), ls="none", marker=marker, ms=9, mfc="none", mec=colour, mew=1.4,
-                label=f"{name}, published",
-            )  # fmt: skip
-    axis.set_title(title_of(dataset))
-    axis.set_xticks(range(len(DEPTHS)), [str(k) for k in DEPTHS])
-    axis.set_xlabel("k")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
