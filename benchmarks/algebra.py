@@ -16,6 +16,7 @@ import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import torch
 import torchhd
@@ -105,10 +106,12 @@ def top_k() -> Task:
         return torch.cat([book.scores(part).topk(10).indices for part in torch.split(spectral_queries, 8)])
 
     def theirs_cosine() -> Tensor:
-        return torchhd.cosine_similarity(complex_queries, complex_codes).topk(10).indices
+        scores: Tensor = torchhd.cosine_similarity(complex_queries, complex_codes)
+        return scores.topk(10).indices
 
     def theirs_dot() -> Tensor:
-        return torchhd.dot_similarity(complex_queries, complex_codes).topk(10).indices
+        scores: Tensor = torchhd.dot_similarity(complex_queries, complex_codes)
+        return scores.topk(10).indices
 
     def naive() -> Tensor:
         # (64, 100,000, 1,024) at once would be 26 GB, so one query at a time.
@@ -128,7 +131,8 @@ def top_k() -> Task:
 
 
 def phasors(theta: Tensor) -> Tensor:
-    return torch.polar(torch.ones_like(theta), theta).as_subclass(torchhd.FHRRTensor)
+    typed: Tensor = torch.polar(torch.ones_like(theta), theta).as_subclass(torchhd.FHRRTensor)
+    return typed
 
 
 def plain(tensor: Tensor) -> Tensor:
@@ -152,7 +156,7 @@ def measure(task: Task, rounds: int) -> dict[str, float]:
     return {side: round(statistics.median(values), 2) for side, values in times.items()}
 
 
-def table(result: dict) -> Table:
+def table(result: dict[str, Any]) -> Table:
     rows = [
         (task, side, f"{milliseconds:.1f}", f"{milliseconds / sides['circlet']:.1f}×")
         for task, sides in result["tasks"].items()

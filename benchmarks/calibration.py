@@ -29,7 +29,7 @@ def main() -> None:
     options = parser.parse_args()
     files.prepare_folder(options.out)
     dataset = load_dataset("pydocs")
-    result = {
+    result: dict[str, Any] = {
         "benchmark": "calibration",
         "provenance": {**provenance(packages=("scikit-learn",)), "seed": 0},
         "losses": {loss: reliability(dataset, loss) for loss in ("bce", "cosine", "softmax")},

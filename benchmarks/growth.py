@@ -68,7 +68,7 @@ def main() -> None:
     files.prepare_folder(options.out)
     sizes = [size for size in SIZES if size <= options.largest]
     started = time.perf_counter()
-    result = {
+    result: dict[str, Any] = {
         "benchmark": "growth",
         "provenance": {**provenance(packages=("faiss-cpu", "torch-hd")), "seed": 0},
         "settings": {"dim": DIM, "features": FEATURES, "batch": BATCH, "queries": QUERIES, "k": K},
@@ -146,6 +146,7 @@ def make_step(loss: str, n_labels: int) -> Callable[[], Any]:
     settings: Any = SimpleNamespace(optimizer="adamw", lr=2e-3, weight_decay=0.0)
     optimizer = make_optimizer(network, settings, torch.device("cpu"))
     parts = [slice(start, start + BATCH) for start in range(0, 4 * BATCH, BATCH)]
+    assert data.X is not None
     batches = [(as_batch(data.X[part]), label_sets(data.Y[part])) for part in parts]
     count = iter(range(1 << 30))
     return lambda: learn(network, optimizer, *batches[next(count) % 4])
@@ -290,7 +291,8 @@ def phasors(packed: Tensor) -> Tensor:
     numbers = torch.empty(len(packed), packed.shape[1] // 2, dtype=torch.complex64)
     for part, out in zip(torch.split(packed, 1 << 14), torch.split(numbers, 1 << 14), strict=True):
         torch.complex(*part.chunk(2, dim=1), out=out)
-    return numbers.as_subclass(torchhd.FHRRTensor)
+    typed: Tensor = numbers.as_subclass(torchhd.FHRRTensor)
+    return typed
 
 
 def with_torchhd(table: Tensor) -> Callable[[Tensor], Tensor]:

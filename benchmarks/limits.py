@@ -19,6 +19,7 @@ import statistics
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -73,7 +74,7 @@ def main() -> None:
     device = torch.device(options.device)
     started = time.perf_counter()
     limits = ceilings(device)
-    result = {
+    result: dict[str, Any] = {
         "benchmark": "limits",
         "device": device.type,
         "provenance": {**provenance(), "seed": 0},
@@ -112,18 +113,19 @@ def cpu_clock(call: Callable[[], Any]) -> float:
 
 
 def gpu_clock(call: Callable[[], Any], calls: int = 10) -> float:
-    start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    event: Any = torch.cuda.Event
+    start, end = (event(enable_timing=True) for _ in range(2))
     start.record()
     for _ in range(calls):
         call()
     end.record()
     end.synchronize()
-    return start.elapsed_time(end) / 1e3 / calls
+    return float(start.elapsed_time(end)) / 1e3 / calls
 
 
 def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
     """The same call, recorded: small kernels are launched from Python slower than they run."""
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
         call()
@@ -153,7 +155,7 @@ def ceilings(device: torch.device) -> dict[str, dict[str, Any]]:
     rates = {}
     for length in (1 << 12, 1 << 20):
         spectrum = coefficients((1 << 26 if on_gpu else 1 << 21) // length, length, device)
-        seconds = best(lambda s=spectrum, m=length: _real_series(s, m))
+        seconds = best(partial(_real_series, spectrum, length))
         rates[length] = fft_flops(len(spectrum) * length, length) / seconds
     return {
         "copy": {
@@ -213,7 +215,8 @@ def judged(path: HotPath, limits: dict[str, dict[str, Any]], device: torch.devic
 def step(device: torch.device, limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """A whole step, and its parts."""
     data = make_multilabel(8 * BATCH, FEATURES, LABELS, seed=0, words_per_row=WORDS).train
-    X, Y = data.X.multiply(1 / np.sqrt(data.X.multiply(data.X).sum(axis=1))).tocsr().astype(np.float32), data.Y
+    raw: Any = data.X
+    X, Y = raw.multiply(1 / np.sqrt(raw.multiply(raw).sum(axis=1))).tocsr().astype(np.float32), data.Y
     network = Network(NetworkSettings(dim=DIM, hidden=(HIDDEN,)), FEATURES, LABELS, sparse=True).to(device)
     network.seed_noise(0)
     settings: Any = SimpleNamespace(
@@ -257,10 +260,11 @@ def whole_step(
     assert isinstance(steps, RecordedSteps)
     for _ in steps.epoch(0, [2e-3] * len(batches), 0):
         assert steps.graph is not None
+    graph: Any = steps.graph
 
     def replay() -> None:
         steps.step.zero_()  # or it would count beyond the rows
-        steps.graph.replay()
+        graph.replay()
 
     return seconds_of(replay, device, recorded=False)
 
@@ -268,7 +272,8 @@ def whole_step(
 def sparse_layer(X: Any, network: Network, device: torch.device) -> list[HotPath]:
     """The first layer of sparse rows: two embedding bags."""
     batch: SparseRows = as_batch(X[:BATCH]).to(device)
-    weight = network.encoder.layers[0].weight.detach()
+    encoder: Any = network.encoder
+    weight = encoder.layers[0].weight.detach()
     gradient, entries = torch.randn(BATCH, HIDDEN, device=device), len(batch.values)
     bag = torch.nn.functional.embedding_bag
     moved = 4 * HIDDEN * (len(batch.touched) + BATCH) + 12 * entries
@@ -291,7 +296,8 @@ def dense_layer(X: Any, Y: Any, network: Network, device: torch.device) -> list[
     """The first layer on a GPU: rows written out, and matrix products in bfloat16."""
     data, rows = DeviceRows(X, Y, device), torch.arange(BATCH, device=device)
     batch = data.batch(rows)[0]
-    weight = network.encoder.layers[0].weight.detach()
+    encoder: Any = network.encoder
+    weight = encoder.layers[0].weight.detach()
     gradient = torch.randn(BATCH, HIDDEN, device=device).bfloat16()
     inputs, weights, outputs = 4 * BATCH * FEATURES, 4 * FEATURES * HIDDEN, 2 * BATCH * HIDDEN
     flops = 2.0 * BATCH * FEATURES * HIDDEN
@@ -311,6 +317,7 @@ def head(network: Network, device: torch.device) -> list[HotPath]:
     """The layer from hidden to code, with what is done to each hidden unit and each output."""
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     each = kind.itemsize
+    encoder: Any = network.encoder
     weight = network.head.output.weight.detach()  # (2 dim, hidden)
     hidden = torch.randn(BATCH, HIDDEN, device=device).to(kind)
     gradient = torch.randn(BATCH, 2 * DIM, device=device).to(kind)
@@ -318,7 +325,7 @@ def head(network: Network, device: torch.device) -> list[HotPath]:
     flops = 2.0 * BATCH * HIDDEN * 2 * DIM
     moved = each * (units + outputs) + weights
 
-    activation = network.encoder.layers[1:]
+    activation = encoder.layers[1:]
     return [
         HotPath("ReLU and dropout", lambda: activation(hidden), 2 * each * units, recorded=False),
         HotPath("head", lambda: hidden @ weight.to(kind).mT, moved, flops),

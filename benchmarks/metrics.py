@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -21,7 +22,7 @@ import scipy.sparse as sp
 from circlet.files import prepare_folder, write_json
 from circlet.metrics import evaluate, inverse_propensity, macro_f1, micro_f1
 from circlet.provenance import provenance
-from circlet.report import Table
+from circlet.report import Cell, Table
 
 KS = (1, 3, 5, 10, 20)
 PEER = {
@@ -72,7 +73,7 @@ def compare(name: str, data: dict[str, Any], repeats: int) -> dict[str, Any]:
     times, largest = {}, 0.0
     for form in ("csr", "lists"):
         truth = y if form == "csr" else data["y_lists"]
-        seconds, peer = timed(lambda truth=truth: PEER[name](truth, data["id_lists"], *arguments, k=max(KS)), 1)
+        seconds, peer = timed(partial(PEER[name], truth, data["id_lists"], *arguments, k=max(KS)), 1)
         times[form] = seconds
         largest = max(largest, *(abs(values[f"{name}@{k}"] - peer[k - 1]) for k in KS))
     if largest > 1e-9:
@@ -127,7 +128,7 @@ def main() -> None:
 
 
 def table(content: dict[str, Any]) -> Table:
-    rows = []
+    rows: list[list[Cell]] = []
     for name, result in content["each"].items():
         own = median(result["circlet_s"])
         peers = [result[key][0] for key in PEER_TIMES]

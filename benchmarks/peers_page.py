@@ -103,8 +103,8 @@ def is_measured(cells: Cells, peer: str) -> bool:
 
 
 def value(cell: dict[str, Any], column: tuple[Any, ...]) -> float:
-    part, key = column[1]
-    return float(cell[part][key]) * column[2]
+    (part, key), factor = column[1:3]
+    return float(cell[part][key]) * float(factor)
 
 
 def shown(number: float, digits: int) -> str:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import re
 import statistics
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -59,7 +60,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 def filled(text: str) -> str:
     """A page with what stands between its comments made anew."""
-    makers = {
+    makers: dict[str, Callable[[], str]] = {
         "capacity": capacity_section,
         "growth": lambda: growth_section(read(RESULTS / "growth.json")),
         "limits": lambda: limits_section([read(RESULTS / f"limits-{device}.json") for device in ("cpu", "cuda")]),
@@ -152,7 +153,7 @@ def training_tables(result: dict[str, Any]) -> list[Table]:
     training, settings = result["training"], result["settings"]
     sizes = list(training["cosine"])
 
-    def both(show: Any) -> list[tuple[Any, ...]]:
+    def both(show: Callable[[Any], str | None]) -> list[str | None]:
         return [show(training[loss].get(size)) for size in sizes for loss in ("cosine", "bce")]
 
     steps = both(lambda found: None if found is None else f"{found['median_ms']:.4g}")
@@ -188,7 +189,7 @@ def ratios(result: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 def flatness(result: dict[str, Any], value: str) -> float:
     """The largest value of a cosine step over sizes, divided by the smallest."""
-    values = [found[value] for found in result["training"]["cosine"].values()]
+    values: list[float] = [found[value] for found in result["training"]["cosine"].values()]
     return max(values) / min(values)
 
 

@@ -96,11 +96,12 @@ def one_side(n_features: int, by_rows: int) -> dict[str, float]:
         learn(network, optimizer, batch, labels)
         times.append(time.perf_counter() - start)
         touched.append(len(batch.touched))
-    # The first step makes the optimiser's state.
+    encoder: Any = network.encoder
+    # The first step makes the optimizer's state.
     return {
         "step_ms": 1e3 * statistics.median(times[1:]),
         "peak_megabytes": peak_megabytes(),
-        "weight_megabytes": 4e-6 * network.encoder.layers[0].weight.numel(),
+        "weight_megabytes": 4e-6 * encoder.layers[0].weight.numel(),
         "rows_touched": statistics.mean(touched),
     }
 

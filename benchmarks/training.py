@@ -15,7 +15,8 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +68,7 @@ def scaled(data: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     return Features().fit(dataset.train.X).transform(dataset.train.X), dataset.train.Y
 
 
-def in_turns(sides: dict[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
+def in_turns(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:
     times: dict[str, list[float]] = {name: [] for name in sides}
     for _ in range(rounds):
         for name, side in sides.items():
@@ -87,9 +88,11 @@ def chrr_against_fc(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, float]:
     rows = np.arange(64 * 120)  # 120 steps, scaled up to an epoch
     once = TrainingSettings(epochs=1, batch_size=64)
     networks = {name: Network(made, X.shape[1], Y.shape[1], sparse=True) for name, made in heads.items()}
-    sides = {
-        name: lambda network=network: train(network, X[rows], Y[rows], once) for name, network in networks.items()
-    }
+
+    def side(network: Network) -> Callable[[], Any]:
+        return lambda: train(network, X[rows], Y[rows], once)
+
+    sides = {name: side(network) for name, network in networks.items()}
     return {name: seconds * X.shape[0] / len(rows) for name, seconds in in_turns(sides, 3).items()}
 
 
@@ -132,14 +135,14 @@ def growth() -> dict[str, dict[str, float]]:
         runs[n_labels] = (network, Y)
         found[f"{n_labels:,}"] = {
             "parameter_megabytes": 4e-6 * network.parameter_counts()["total"],
-            "codebook_bytes": 8 * network.codebook.dim,
+            "codebook_bytes": 8 * network.settings.dim,
         }
     once = TrainingSettings(epochs=1, batch_size=size)
     for network, Y in runs.values():
         train(network, X[:size], Y[:size], once)  # slots are looked up once
-    times = in_turns({n: lambda n=n: train(runs[n][0], X, runs[n][1], once) for n in runs}, 5)
-    for n_labels, seconds in times.items():
-        found[f"{n_labels:,}"]["step_ms"] = 1e3 * seconds / steps
+    sides = {f"{n:,}": partial(train, network, X, Y, once) for n, (network, Y) in runs.items()}
+    for size_shown, seconds in in_turns(sides, 5).items():
+        found[size_shown]["step_ms"] = 1e3 * seconds / steps
     return found
 
 

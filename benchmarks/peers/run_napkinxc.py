@@ -35,7 +35,8 @@ class NapkinXC(common.Runner):
         self.model.load()
 
     def rank(self, documents: Any) -> list[list[int]]:
-        return self.model.predict(documents, top_k=common.TOP)
+        ranked: list[list[int]] = self.model.predict(documents, top_k=common.TOP)
+        return ranked
 
 
 if __name__ == "__main__":

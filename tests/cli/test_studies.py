@@ -44,7 +44,7 @@ def table(*arguments: str) -> int | None:
 
 
 def test_every_experiment_has_a_command_with_its_description():
-    commands = typer.main.get_command(reproduce.app).commands
+    commands = typer.main.get_group(reproduce.app).commands
     shown = {name: command.help.splitlines()[0] for name, command in commands.items()}
     assert shown == experiments.EXPERIMENTS
     assert list(shown) == list(experiments.EXPERIMENTS)

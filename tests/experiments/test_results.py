@@ -23,6 +23,7 @@ committed = pytest.mark.skipif(
 def planned(name: str):
     """A study's module, its full settings, and its cells."""
     study = experiments.load(name)
+    assert experiments.is_study(study)
     return study, study.Settings(), study.cells(study.Settings())
 
 
