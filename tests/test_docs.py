@@ -1,4 +1,4 @@
-"""docs/scale.md keeps its promises: its Python runs, its formulas hold, its numbers are committed."""
+"""docs/scale.md is correct: its Python runs, its formulas hold, and its numbers are the committed ones."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_links_lead_somewhere():
 
 
 def test_numbers_are_the_committed_ones(scale_page):
-    """A section is empty until somebody runs benchmarks/scale_page.py; then it is what the JSON files say."""
+    """A section is empty until benchmarks/scale_page.py is run; then it contains the numbers of the JSON files."""
     pattern = r"<!-- (\w+) -->\n(.*?)<!-- end -->"
     shown = dict(re.findall(pattern, text(), re.DOTALL))
     made = dict(re.findall(pattern, scale_page.filled(text()), re.DOTALL))

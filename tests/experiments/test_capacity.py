@@ -12,7 +12,7 @@ SMALL = Settings(dims=(16, 64), max_k=5, n_vectors=40, repetitions=3, seed=1)
 
 
 def naive_hits(method: str, dim: int, settings: Settings) -> list[list[int]]:
-    """The paper's procedure word for word, from the same random numbers as the fast one."""
+    """The paper's procedure, step by step, with the same random numbers as the fast one."""
     algebra = circular if method == "chrr" else holographic
     recorded = {}
 
@@ -57,7 +57,7 @@ def test_concept_is_never_one_of_the_labels(monkeypatch):
 
     monkeypatch.setitem(capacity.SCORERS, "chrr", record)
     capacity._hits("chrr", 4, Settings(dims=(4,), max_k=9, n_vectors=10, repetitions=50))
-    # Its first is the concept, the others the labels: ten of ten, each once.
+    # The first is the concept, the others are the labels: all ten vectors, each once.
     assert (seen["order"].sort(dim=1).values == torch.arange(10)).all()
 
 

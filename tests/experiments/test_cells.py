@@ -1,4 +1,4 @@
-"""What runs cells: resumption, what is missing, failures, several processes."""
+"""Running cells: resuming, missing datasets, failures, several processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ MEASURED: list[str] = []
 
 @dataclass(frozen=True)
 class Counting:
-    """A cell that notes that it was measured."""
+    """A cell that records that it was measured."""
 
     name: str
     settings: dict = field(default_factory=dict)
@@ -64,7 +64,7 @@ def cells(n: int = 3) -> list[Counting]:
     return [Counting(f"set/model-seed{i}", {"widths": (4, 2)}) for i in range(n)]
 
 
-def test_only_what_has_no_json_is_measured(tmp_path):
+def test_only_cells_without_a_json_are_measured(tmp_path):
     notes = Notes()
     assert run_cells(cells(), tmp_path, Workplace(), watcher=notes) == []
     assert MEASURED == notes.ended == [cell.name for cell in cells()]
@@ -102,7 +102,7 @@ def test_a_damaged_json_is_measured_again(tmp_path, content, caplog):
     assert read(cells(1)[0], tmp_path)["value"] == 1
 
 
-def test_what_is_missing_is_told_once_and_the_others_run(tmp_path):
+def test_what_is_missing_is_reported_once_and_the_others_run(tmp_path):
     notes, lacking = Notes(), [Counting(f"other/seed{i}", lacks="other: not here") for i in range(2)]
     run_cells([*lacking, *cells()], tmp_path, Workplace(), watcher=notes)
     assert notes.lines == ["other: not here"]
@@ -110,11 +110,11 @@ def test_what_is_missing_is_told_once_and_the_others_run(tmp_path):
     assert notes.started == (2, 5)
 
 
-def test_nothing_at_all_here(tmp_path):
+def test_no_dataset_at_all(tmp_path):
     with pytest.raises(DataError, match=r"none of the datasets.*--data"):
         run_cells([Counting("a", lacks="a: not here")], tmp_path, Workplace())
     run_cells([Counting("a")], tmp_path, Workplace())
-    # Its data has gone, its numbers are here.
+    # The data is gone, but the numbers are stored.
     assert run_cells([Counting("a", lacks="a: not here")], tmp_path, Workplace()) == []
 
 
@@ -126,20 +126,20 @@ def test_a_failure_does_not_stop_the_others(tmp_path):
     assert not (tmp_path / "cells/set/bad.json").exists()
 
 
-def test_an_interruption_does_and_keeps_what_is_done(tmp_path):
+def test_an_interruption_stops_the_others_and_keeps_what_is_done(tmp_path):
     stop = Counting("set/stop", error=InterruptedRunError("interrupted"))
     with pytest.raises(KeyboardInterrupt):
         run_cells([cells()[0], stop, cells()[1]], tmp_path, Workplace())
     assert [path.name for path in (tmp_path / "cells/set").iterdir()] == ["model-seed0.json"]
 
 
-def test_two_cells_of_one_name(tmp_path):
-    with pytest.raises(ParameterError, match="'a' twice"):
+def test_two_cells_with_the_same_name(tmp_path):
+    with pytest.raises(ParameterError, match="'a' more than once"):
         run_cells([Counting("a"), Counting("a")], tmp_path, Workplace())
 
 
 def write_dataset(folder: Path, seed: int = 0) -> None:
-    """60 training and 20 test rows; a label for each of 12 groups of features, two labels a row."""
+    """60 training and 20 test rows; one label for each of 12 groups of features, two labels per row."""
     random = np.random.default_rng(seed)
     folder.mkdir(parents=True)
     for part, n in (("trn", 60), ("tst", 20)):
@@ -161,12 +161,12 @@ def test_several_processes_give_the_same_numbers(tmp_path, one_thread):
         notes = Notes()
         failed = run_cells(planned, tmp_path / str(jobs), workplace, jobs=jobs, watcher=notes)
         results.append(collect("x", Settings(), planned, tmp_path / str(jobs)))
-        assert failed == [planned[2].name]  # with such a learning rate nothing is a number any more
+        assert failed == [planned[2].name]  # such a learning rate makes the weights non-finite
         assert "learning rate" in notes.lines[0]
         assert sorted(notes.ended) == sorted(cell.name for cell in planned)
     metrics = [[cell["metrics"] for cell in result["cells"]] for result in results]
     assert metrics[0] == metrics[1]
-    assert metrics[0][0] != metrics[0][1]  # the seed reaches something
+    assert metrics[0][0] != metrics[0][1]  # the seed has an effect
 
 
 class TestWorkplace:
@@ -199,7 +199,7 @@ class TestWorkplace:
             workplace.load("eurlex-4k")
 
 
-def test_footer_tells_every_machine_and_command():
+def test_footer_names_every_machine_and_command():
     def cell(command, gpu, device, seed):
         machine = {"processor": "Abacus", "threads": 2, "gpu": gpu}
         origin = {"command": command, "versions": {"torch": "2.13.0"}, "machine": machine}

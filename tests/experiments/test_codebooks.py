@@ -1,4 +1,4 @@
-"""The experiment on codebooks: its cells on small cases, its pages from made-up numbers."""
+"""The experiment on codebooks: its cells in small cases, and its pages from made-up numbers."""
 
 from __future__ import annotations
 
@@ -81,11 +81,11 @@ class TestCapacity:
         ids = torch.tensor([0, 1, 19])
         angles = 2 * math.pi * ids[:, None] * book.frequencies / 24
         torch.testing.assert_close(book.codes(ids), circular.pack(angles), atol=1e-5, rtol=0)
-        # Codes are powers of the first label's: binding steps from one id to the next.
+        # Codes are powers of the first label's code: binding goes from one id to the next.
         codes = circular.unpack(book.codes(torch.arange(20)))
         stepped = circular.bind(codes[:-1], codes[1:2])
         torch.testing.assert_close(circular.similarity(stepped, codes[1:]), torch.ones(19))
-        # And scores are one series, read in the order of the ids.
+        # Scores are one series, read in the order of the ids.
         spectrum = torch.zeros(1, 13, dtype=torch.complex64)
         spectrum[0, book.frequencies] = torch.polar(torch.ones(5), -codes[7]) / 10
         series = torch.fft.irfft(spectrum, n=24, norm="forward")[:, :20]
@@ -99,16 +99,16 @@ class TestCapacity:
 
     def test_retrieved_by_hand(self):
         class Fixed(IndependentCodebook):
-            """Scores that are known: the lower the id, the better."""
+            """Known scores: the lower the id, the higher the score."""
 
             def scores(self, predicted):
                 return -torch.arange(10.0).expand(len(predicted), -1)
 
         sets = torch.tensor([[0, 1], [1, 2], [8, 9]])
-        # Both of the first, one of the second, none of the third.
+        # Both labels of the first set, one of the second, none of the third.
         assert retrieved(Fixed(10, 4), sets, seeded()) == pytest.approx(50)
 
-    def test_ties_are_won_by_chance(self):
+    def test_ties_are_broken_at_random(self):
         class Flat(IndependentCodebook):
             def scores(self, predicted):
                 return torch.zeros(len(predicted), 10)
@@ -156,7 +156,7 @@ class TestScoring:
         monkeypatch.setattr(codebook_cells, "ENOUGH_SECONDS", 0.0)
         monkeypatch.setattr(codebook_cells, "TURN_SECONDS", 1e-6)
         found = ScoringCell((50, 200), dim=16).measure(Workplace(device="cuda"), None)
-        assert found["device"] == "cpu"  # whatever the device
+        assert found["device"] == "cpu"  # even if another device is asked for
         for n in ("50", "200"):
             assert set(found["sizes"][n]) == set(codebooks.SCORING)
             assert all(way["milliseconds"] > 0 and way["rounds"] == 3 for way in found["sizes"][n].values())
@@ -300,12 +300,12 @@ class TestClaims:
         assert [claim.holds for claim in made] == ["no"] * 5
 
     def test_partly(self):
-        # As good in capacity, which is most of the comparisons, and worse in tagging.
+        # As good in capacity, which is most of the comparisons, but worse in tagging.
         made = codebooks.claims(result(trained({**LEVELS, FOUR: 60.0}), held()))
         assert made[2].holds == "partly"
         assert "in 27 of 35" in made[2].evidence
 
-    def test_where_all_is_retrieved_there_is_nothing_to_compare(self):
+    def test_nothing_is_compared_where_everything_is_retrieved(self):
         cells = held()
         for cell in cells:
             if cell["about"]["dim"] == 512:

@@ -1,4 +1,4 @@
-"""dimension, ablation and features: tables, claims and pictures of made-up numbers."""
+"""dimension, ablation and features: tables, claims and pictures from made-up numbers."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ METRICS = [f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS]
 
 
 def made_up(study, score: Callable[[TrainingCell, str], float], *, only=None) -> dict:
-    """A result in which each cell has the numbers that `score` gives it, a little more with each seed."""
+    """A result in which each cell has the numbers of `score`, a little higher for each seed."""
     settings = Settings()
     stored = [
         {
@@ -57,11 +57,11 @@ class TestDimension:
             return 20 + 0.01 * settings["dim"]
         return 35 + 0.005 * settings["dim"] + 0.1 * depth(metric)
 
-    def test_claims_hold_where_numbers_do(self):
+    def test_claims_hold_where_the_numbers_do(self):
         found = verdicts(dimension, made_up(dimension, self.as_the_paper_says))
         assert list(found.values()) == ["yes"] * 5
 
-    def test_and_fail_where_they_do_not(self):
+    def test_claims_fail_where_the_numbers_do_not_hold(self):
         def other(cell, metric):
             settings = cell.settings()
             if settings["head"] == "fc":
@@ -70,7 +70,7 @@ class TestDimension:
 
         assert list(verdicts(dimension, made_up(dimension, other)).values()) == ["no"] * 5
 
-    def test_a_dataset_that_is_not_here(self):
+    def test_a_missing_dataset(self):
         result = made_up(dimension, self.as_the_paper_says, only=("delicious",))
         tables = {table.title: table for table in dimension.tables(result)}
         assert len(tables["Delicious, %"].rows) == 9
@@ -126,7 +126,7 @@ class TestFeatures:
         assert all("no dense features" in table.note for table in features.tables(bow))
         assert features.claims(bow) == []
 
-    def test_published_rows_stand_beside(self):
+    def test_published_rows_are_included(self):
         table = features.tables(made_up(features, self.score))[0]
         assert ("CHRR (published)", "XLNet", None, "77.0", None, "50.0", None, "29.8", "37.6") in table.rows
 

@@ -1,4 +1,4 @@
-"""The results committed in experiments/results belong to an experiment and are what their JSON says."""
+"""The results in experiments/results belong to an experiment, and their pages match their JSON files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def test_module_is_well_formed(name):
 
 
 @pytest.mark.parametrize("name", STUDIES)
-def test_quick_cells_never_take_the_place_of_full_ones(name):
+def test_quick_cells_never_replace_full_ones(name):
     study, settings, cells = planned(name)
     quick = {cell.name for cell in study.cells(study.Settings.quick())}
     assert not quick & {cell.name for cell in cells}
@@ -79,9 +79,9 @@ def test_simulation_is_rendered_from_the_json_alone(name):
 def test_every_cell_belongs_to_a_study():
     known = {path_of(cell, RESULTS): cell for name in STUDIES for cell in planned(name)[2]}
     for path in (RESULTS / "cells").rglob("*.json"):
-        assert path in known, f"{path} is no cell of any experiment"
+        assert path in known, f"{path} is not a cell of any experiment"
         stored = read(known[path], RESULTS)
-        assert stored is not None, f"{path} was measured with other settings than its experiment's"
+        assert stored is not None, f"{path} was measured with settings other than its experiment's"
         assert stored["cell"] == known[path].name
         assert stored["provenance"]["command"].startswith("circlet reproduce ")
         assert stored["provenance"]["versions"]["torch"]
@@ -89,10 +89,10 @@ def test_every_cell_belongs_to_a_study():
 
 @committed
 @pytest.mark.parametrize("name", STUDIES)
-def test_every_cell_is_measured_whose_data_can_be_had(name):
+def test_every_cell_with_available_data_is_measured(name):
     missing = {cell.name for cell in planned(name)[2] if not path_of(cell, RESULTS).exists()}
     absent = {cell for cell in missing if cell.startswith(("wiki10-31k/", "delicious-200k/"))}
-    # Of EURLex-4K there are no texts that dense features could be made from.
+    # EURLex-4K has no texts from which dense features could be made.
     absent |= {cell for cell in missing if re.match("eurlex-4k/.*-(dense|both)-", cell)}
     assert missing == absent
 

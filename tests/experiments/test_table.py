@@ -1,4 +1,4 @@
-"""The paper's table from made-up numbers, and the formulas by hand."""
+"""The paper's table from made-up numbers, and its formulas computed by hand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from circlet.experiments.training_cells import DEPTHS, Settings
 
 
 def stored(cell, level: float) -> dict:
-    """A cell as its JSON would be: P@k is `level` plus the seed, less k; PSP@k is half of that."""
+    """A cell as it is stored: P@k is `level` plus the seed minus k, and PSP@k is half of that."""
     values = {k: level + cell.seed - k for k in DEPTHS}
     machine = {"processor": "Abacus", "threads": 2, "gpu": None}
     return {
@@ -48,7 +48,7 @@ def test_plan():
     assert "eurlex-4k/paper-chrr-d800-h768-seed0" in names
     assert "delicious/paper-chrr-d800-h768-split10-seed0" in names
     assert all(name.startswith("quick-") for name in (cell.name for cell in table.cells(Settings.quick())))
-    # The paper's protocol where it applies, all of it.
+    # All of the paper's protocol, where it applies.
     paper = next(cell for cell in planned if cell.name == "delicious/paper-hrr-d800-h768-seed1").settings()
     assert (paper["hidden"], paper["batch_size"], paper["epochs"], paper["lr"]) == ((768, 768), 64, 100, 1.0)
 
@@ -69,13 +69,13 @@ def test_rows_are_published_and_measured_side_by_side():
     assert not any(title.startswith("WordNet") for title in made)
 
 
-def test_fewer_seeds_than_planned_are_told():
+def test_fewer_seeds_than_planned_are_reported():
     partial = result({CHRR: 70})
     partial["cells"] = partial["cells"][:2]
     assert f"Fewer so far: {CHRR} 2." in table.tables(partial)[1].note
 
 
-def test_the_correction_has_rows_of_its_own():
+def test_the_correction_has_its_own_rows():
     made = {t.title: t for t in table.tables(result({CHRR: 70}, ["eurlex-4k"]))}
     rows = {row[0]: row[2:] for row in made["EURLex-4K: precision, %"].rows}
     assert rows["FastXML (published)"][0] == "76.4"

@@ -1,4 +1,4 @@
-"""Cells that train: what they are called, which rows they use, what they measure."""
+"""Cells that train: their names, the rows they use, and what they measure."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ SMALL = {"head": "chrr", "dim": 16, "hidden": (8,), "epochs": 3}
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory) -> Workplace:
-    """A dataset called delicious whose row i has the value i + 1 in its first feature, with two splits."""
+    """A dataset named delicious, with two splits, whose row i has the value i + 1 in its first feature."""
     folder = tmp_path_factory.mktemp("data") / "delicious"
     folder.mkdir()
     random = np.random.default_rng(0)
@@ -45,7 +45,7 @@ def place(tmp_path_factory) -> Workplace:
 
 
 class TestName:
-    def test_tells_what_matters(self):
+    def test_contains_what_matters(self):
         assert TrainingCell("eurlex-4k", "paper").name == "eurlex-4k/paper-chrr-d800-h768-seed0"
         fc = TrainingCell("eurlex-4k", "paper", {"head": "fc", "hidden": (1024, 1024)}, seed=2)
         assert fc.name == "eurlex-4k/paper-fc-h1024-seed2"
@@ -56,15 +56,15 @@ class TestName:
 
 
 class TestAbout:
-    def test_a_setting_of_the_library_is_recorded(self):
+    def test_a_default_of_the_library_is_recorded(self):
         about = TrainingCell("delicious", "default", {"lr": 0.5}, seed=4).about()
         assert about["settings"]["lr"] == 0.5
         assert about["settings"]["epochs"] == TrainingSettings().epochs
         assert about["settings"]["validation"] == 0.05
         assert about["seed"] == 4
 
-    def test_a_setting_that_nobody_set_yet_is_not(self, monkeypatch):
-        """What the library adds later, with a default, must not outdate what was measured."""
+    def test_a_setting_added_later_is_not(self, monkeypatch):
+        """A setting that the library adds later, with a default, must not outdate what was measured."""
         monkeypatch.setattr(
             training_cells, "RECORDED", tuple(n for n in training_cells.RECORDED if n != "schedule")
         )
@@ -75,10 +75,10 @@ class TestAbout:
 class TestRows:
     @staticmethod
     def numbers(split) -> list[int]:
-        """Which rows of the whole set a split has, counted from 1."""
+        """The rows of the whole dataset that a split has, counted from 1."""
         return split.X[:, 0].toarray().ravel().astype(int).tolist()
 
-    def test_a_split_counts_training_rows_and_then_test_rows(self, place):
+    def test_a_split_file_counts_training_rows_and_then_test_rows(self, place):
         order = np.load(Path(place.data) / "order.npy")
         for split in (1, 2):
             dataset = TrainingCell("delicious", "paper", split=split).load(place)
@@ -149,7 +149,7 @@ def test_the_seed_reaches_the_codebook(place, monkeypatch):
 
 
 class TestRecipe:
-    def test_a_cell_a_seed_and_less_for_large_sets(self):
+    def test_one_cell_per_seed_and_less_training_for_large_datasets(self):
         recipe = Recipe("CHRR", "paper", {"dim": 400})
         cells = recipe.cells("eurlex-4k", Settings())
         assert [cell.seed for cell in cells] == [0, 1, 2]

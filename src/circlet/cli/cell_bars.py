@@ -1,4 +1,4 @@
-"""How a run of an experiment's cells looks: a bar for all, a bar for the epochs of the one in hand."""
+"""Progress bars for a run of an experiment's cells: one for all cells, one for the epochs of the current cell."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class CellBars(Watcher):
-    """Used as a context manager around `run_cells`; without a terminal only its notes are printed."""
+    """A context manager around `run_cells`; without a terminal it prints only the notes."""
 
     def __init__(self) -> None:
         self.bars = Progress(
@@ -60,7 +60,7 @@ class CellBars(Watcher):
 
 
 class _Epochs(Reporter):
-    """Moves a bar by an epoch at a time."""
+    """Moves a bar forward after each epoch."""
 
     def __init__(self, bars: Progress, bar: TaskID) -> None:
         self.bars, self.bar = bars, bar

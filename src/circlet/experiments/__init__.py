@@ -1,14 +1,15 @@
 """The paper's experiments, one module each: `circlet reproduce NAME` runs one.
 
-A module's docstring states the paper's setting, what the paper leaves open and what we chose. It has `TITLE`,
-`Settings` (a frozen dataclass; `Settings.quick()` is a smaller version), and functions that meet in a JSON-ready
-dictionary, so that tables and pictures can be made again from a committed result:
+A module's docstring states the paper's setting, what the paper leaves open and what we chose. The module has
+`TITLE`, `Settings` (a frozen dataclass; `Settings.quick()` is a smaller version), and functions that take a
+JSON-ready result, so that tables and pictures can be made again from a committed one:
 
     tables(result) -> list[Table]    claims(result) -> list[Claim]    draw(result) -> matplotlib Figure
 
-There are two kinds. A simulation has `run(settings, track) -> result`, kept as one JSON. A study, on real data,
-has `cells(settings)`: its cells are measured one by one, each with a JSON of its own, and its result is what is
-stored of them (see `circlet.experiments.cells` and, for cells that train, `circlet.experiments.training_cells`).
+There are two kinds. A simulation has `run(settings, track) -> result`, stored as one JSON file. A study uses real
+data and has `cells(settings)`: its cells are measured one by one and stored in one JSON file each, and its result
+is the stored cells (see `circlet.experiments.cells` and, for cells that train,
+`circlet.experiments.training_cells`).
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ EXPERIMENTS = {
 }
 
 Result = dict[str, Any]
-#: Wraps the steps of a run, as `rich.progress.track` does, to show how far it is.
+#: Wraps the steps of a run to show its progress, as `rich.progress.track` does.
 Track = Callable[[Sequence[int]], Iterable[int]]
 
 
@@ -54,16 +55,16 @@ class Claim:
 
 
 class Experiment(Protocol):
-    """What every module of this package provides."""
+    """What the module of every experiment provides."""
 
     TITLE: str
     Settings: Any
 
     def tables(self, result: Result) -> list[Table]:
-        """Sum the result up for a person."""
+        """Summarize the result."""
 
     def claims(self, result: Result) -> list[Claim]:
-        """Judge the paper's claims by the result."""
+        """Judge the claims by the result."""
 
     def draw(self, result: Result) -> Figure:
         """Draw the result."""
@@ -80,7 +81,7 @@ class Study(Experiment, Protocol):
     """An experiment on real data."""
 
     def cells(self, settings: Any) -> Sequence[Cell]:
-        """What is to be measured, those of one dataset next to each other."""
+        """The cells to measure, those of one dataset next to each other."""
 
 
 def is_study(experiment: Experiment) -> TypeGuard[Study]:
@@ -89,36 +90,36 @@ def is_study(experiment: Experiment) -> TypeGuard[Study]:
 
 
 def is_simulation(experiment: Experiment) -> TypeGuard[Simulation]:
-    """Whether an experiment is measured in one go."""
+    """Whether an experiment is measured as a whole."""
     return hasattr(experiment, "run")
 
 
 def load(name: str) -> Experiment:
-    """Import an experiment by its name."""
+    """Import an experiment by name."""
     if name not in EXPERIMENTS:
-        raise ParameterError(f"no experiment is called {name!r}; there are {', '.join(EXPERIMENTS)}")
+        raise ParameterError(f"no experiment is named {name!r}; the names are {', '.join(EXPERIMENTS)}")
     module: Any = import_module(f"{__name__}.{name}")
     experiment: Experiment = module
     return experiment
 
 
 def save(name: str, result: Result, folder: Path) -> None:
-    """Write a simulation's result to `folder` as JSON, and the page and the picture made from it."""
+    """Write a simulation's result to `folder` as JSON, with the page and the picture made from it."""
     files.write_json(folder / f"{name}.json", result)
     render(name, result, folder / name)
 
 
 def render(name: str, result: Result, stem: Path) -> None:
-    """Write the page and the picture of a result, as `stem` with .md and .png."""
+    """Write the page and the picture of a result to `stem` with the suffixes .md and .png."""
     experiment = load(name)
     files.write_text(stem.with_suffix(".md"), markdown(experiment, result))
     with files.replacing(stem.with_suffix(".png")) as temporary:
-        # Without the version of matplotlib in its metadata, the same numbers give the same file.
+        # Without matplotlib's version in the metadata, the same numbers give the same file.
         experiment.draw(result).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
 
 
 def markdown(experiment: Experiment, result: Result) -> str:
-    """Render a result as a Markdown page: tables, then claims, each judged."""
+    """Render a result as a Markdown page: tables, then claims and whether they hold."""
     verdicts = Table(
         "Claims, judged by these numbers",
         ("Claim", "Holds?", "What we measured"),
@@ -130,7 +131,7 @@ def markdown(experiment: Experiment, result: Result) -> str:
 
 
 def _study_footer(result: Result) -> str:
-    from circlet.experiments.cells import footer  # slow to import, and only used here
+    from circlet.experiments.cells import footer  # slow to import
 
     return footer(result)
 

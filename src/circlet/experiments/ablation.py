@@ -1,14 +1,15 @@
-"""How should a network put out angles? The paper's comparison of CHRR with CHRR-Half, CHRR-sin and CHRR-tanh.
+"""How should a network output angles? The paper's comparison of CHRR with CHRR-Half, CHRR-sin and CHRR-tanh.
 
-CHRR predicts a pair for each angle and divides it by its norm, which takes 2 d outputs. CHRR-Half computes each
-half of them from half of the last hidden layer, with as many weights as HRR. CHRR-sin and CHRR-tanh have d
-outputs and squeeze them into an angle, π sin x or π tanh x. The setting is that of the paper's section 4, with
-d = 800 and h = 768. Beside them stand two things that this library does by default: `chrr-amplitude`, whose pairs
-are divided by their joint norm, and a loss that looks at all labels, binary cross-entropy through the same codes.
+CHRR predicts a pair of numbers for each angle and divides it by its norm, which takes 2 d outputs. CHRR-Half
+computes each half of them from half of the last hidden layer, with as many weights as HRR. CHRR-sin and CHRR-tanh
+have d outputs and squeeze each into an angle, π sin x or π tanh x. The setting is that of the paper's section 4,
+with d = 800 and h = 768. We add two things that this library does by default: `chrr-amplitude`, which divides the
+pairs by their joint norm, and a loss over all labels, binary cross-entropy with the same codes.
 
-What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs this one shares. The
-paper's figure is of Wiki10-31K; ours of Delicious, EURLex-4K and wordnet. Of yso-finna-en, where CHRR is far
-behind HRR, there is only what may tell why: amplitudes, which HRR has too, and the loss.
+What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs this experiment
+shares. The paper's figure is about Wiki10-31K; ours is about Delicious, EURLex-4K and wordnet. On yso-finna-en,
+where CHRR is far behind HRR, only the variants that may explain it are measured: amplitudes, which HRR has too,
+and the loss.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
-TITLE = "How a network should put out angles: variants of CHRR"
+TITLE = "How a network should output angles: variants of CHRR"
 DATASETS = ("delicious", "eurlex-4k", "wordnet", "yso-finna-en")
 METRICS = ("P@1", "P@5", "P@10", "P@20")
 TITLES = {
@@ -50,14 +51,14 @@ VARIANTS = {
     **{head: Recipe(title, "paper", {**CHRR.given, "head": head}) for head, title in TITLES.items()},
     "all-labels": Recipe("CHRR, loss over all labels (ours)", "paper", {**CHRR.given, "loss": "bce"}),
 }
-#: What is compared on a dataset, where that is not all.
+#: The variants that are compared on a dataset, where these are not all.
 SOME = {"yso-finna-en": ("chrr", "chrr-amplitude", "all-labels")}
 #: Points of P@k within which two models count as equal, and beyond which one is clearly worse.
 EQUAL, WORSE = 1.0, 2.0
 
 
 def cells(settings: Settings) -> list[TrainingCell]:
-    """Every variant on every dataset, but for `SOME`."""
+    """Every variant on every dataset, with the exceptions in `SOME`."""
     return [cell for dataset in DATASETS for these in _cells(dataset, settings).values() for cell in these]
 
 
@@ -72,7 +73,7 @@ def _measured(result: Result, dataset: str) -> dict[str, Runs]:
 
 
 def tables(result: Result) -> list[Table]:
-    """P@k and parameters for each dataset, a row for each variant."""
+    """P@k and parameters for each dataset, with a row for each variant."""
     made = []
     for dataset in DATASETS:
         measured = _measured(result, dataset)
@@ -94,7 +95,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def claims(result: Result) -> list[Claim]:
-    """Judge what the paper says of its variants."""
+    """Judge what the paper says about its variants."""
     found = {dataset: _measured(result, dataset) for dataset in DATASETS}
     gaps = {
         head: {
@@ -137,7 +138,7 @@ def claims(result: Result) -> list[Claim]:
     ]
 
 
-COLOURS = {
+COLORS = {
     "chrr": "#0072B2",
     "chrr-half": "#56B4E9",
     "chrr-sin": "#E69F00",
@@ -160,7 +161,7 @@ def draw(result: Result) -> Figure:
             at = [position + width * (place - (len(these) - 1) / 2) for position in range(len(METRICS))]
             heights = [variant.mean(metric) for metric in METRICS]
             errors = [variant.sd(metric) or 0.0 for metric in METRICS]
-            axis.bar(at, heights, width, yerr=errors, color=COLOURS[head], label=VARIANTS[head].title, capsize=2)
+            axis.bar(at, heights, width, yerr=errors, color=COLORS[head], label=VARIANTS[head].title, capsize=2)
         axis.set_title(title_of(dataset))
         axis.set_xticks(range(len(METRICS)), METRICS)
         axis.spines[["top", "right"]].set_visible(False)

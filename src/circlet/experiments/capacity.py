@@ -1,20 +1,20 @@
 """How many labels does one vector hold? The paper's section 3.2 and its heat maps.
 
 The setting is the paper's. A database has N = 1,000 random vectors. One of them is the concept vector **p**
-and k others are the labels. R = ⊕ p ⊗ c is built, decoded as R ⊗ p†, and all N are ranked by their similarity
-to it. The accuracy of a cell is the percentage of the k labels among the top k. The grid is d = 1…1024 by
-k = 1…50.
+and k others are the labels. The memory R = ⊕ p ⊗ c is built and decoded as R ⊗ p†, and all N vectors are ranked by
+their similarity to that. The accuracy of a cell is the percentage of the k labels among the top k. The grid is
+d = 1…1024 by k = 1…50.
 
 What the paper leaves open, and what we chose:
 
 - Repetitions: 5 per cell, each with its own database; their mean and standard deviation are kept.
 - Whether **p** may be one of the k labels: here it is not.
-- The similarity of real vectors: the inner product of Table 1. With projection all norms are 1, so a cosine
-  would rank alike.
-- The labels of k + 1 are those of k and one more, within a repetition, so that one running sum gives every
+- The similarity of real vectors: the inner product of Table 1. With projection all norms are 1, so the cosine
+  would give the same ranking.
+- Within a repetition, the labels for k + 1 are those for k and one more, so that one running sum gives every
   superposition. Each cell is distributed as in the paper; cells of one row are correlated.
 
-Plain HRR, which the paper's figure leaves out, is measured beside the two.
+Plain HRR, which the paper's figure leaves out, is measured too.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class Settings:
 def run(settings: Settings, track: Track = iter) -> Result:
     """Measure the retrieval accuracy of every method in every cell of the grid."""
     hits = {method: {} for method in METHODS}  # type: dict[str, dict[int, Tensor]]
-    # The largest first: a bar's estimate of the time left is then too long rather than too short.
+    # The largest first, so that a progress bar overestimates the time left rather than underestimating it.
     for dim in track(sorted(settings.dims, reverse=True)):
         for method in METHODS:
             hits[method][dim] = _hits(method, dim, settings)
@@ -83,12 +83,12 @@ def run(settings: Settings, track: Track = iter) -> Result:
 
 
 def _hits(method: str, dim: int, settings: Settings) -> Tensor:
-    """Count the labels retrieved, of shape (repetitions, max_k): column k − 1 for k stored labels."""
-    # Seeded by cell, not by order, so that a smaller grid gives the same numbers in the cells it has.
+    """Count the labels retrieved, of shape (repetitions, max_k): column k − 1 is for k stored labels."""
+    # Seeded by dimension, not by order, so that a smaller grid gives the same numbers in its cells.
     seed = np.random.SeedSequence([settings.seed, dim]).generate_state(1, np.uint64)[0]
     generator = torch.Generator().manual_seed(int(seed) >> 1)
     repetitions, n, max_k = settings.repetitions, settings.n_vectors, settings.max_k
-    # A random order of the database: its first is p, those after it are the labels.
+    # A random order of the database: the first vector is p, the next ones are the labels.
     order = torch.rand(repetitions, n, generator=generator).argsort(-1)[:, : max_k + 1]
     scores = SCORERS[method](dim, n, order, generator)
 
@@ -164,10 +164,10 @@ def tables(result: Result) -> list[Table]:
 
 
 def claims(result: Result) -> list[Claim]:
-    """Judge the two sentences of section 3.2, and add what the same grid says at equal output size."""
+    """Judge the two claims of section 3.2, and compare at the same number of network outputs."""
     mean = {method: np.array(values["mean"]) for method, values in result["methods"].items()}
     gap = mean["chrr"] - mean["hrr-projected"]
-    # With too few dimensions nothing is retrieved and with enough everything is: compare in between.
+    # With too few dimensions nothing is retrieved, and with enough of them everything is: compare in between.
     between = (mean["chrr"] > 20) & (mean["chrr"] < 99.5)
     share = 100 * (gap[between] > 0).mean()
     return [
@@ -186,7 +186,7 @@ def _judge_growth(dims: npt.NDArray[np.int64], gap: npt.NDArray[np.float64]) -> 
     """Judge whether the gap grows with k, on average over the dimensions and at each of them."""
     ks = np.linspace(0, gap.shape[1], 6).round().astype(int)[1:]
     average = gap.mean(0)[ks - 1]
-    # One row is noisy: a row here is the mean of its neighbours within 16 dimensions.
+    # A single row is noisy: take the mean of the rows within 16 dimensions.
     peaks = {dim: int(gap[np.abs(dims - dim) <= 16].mean(0).argmax()) + 1 for dim in TABLE_DIMS if dim in dims}
     grows = bool((np.diff(average) > 0).all())
     everywhere = all(peak == gap.shape[1] for peak in peaks.values())
@@ -202,7 +202,7 @@ def _judge_growth(dims: npt.NDArray[np.int64], gap: npt.NDArray[np.float64]) -> 
 
 
 def _judge_at_equal_outputs(result: Result) -> list[Claim]:
-    """Compare CHRR with HRR of twice the dimension: a network outputs 2d numbers for d angles."""
+    """Compare CHRR with HRR of twice the dimension, since a network outputs 2d numbers for d angles."""
     pairs = [(d, 2 * d) for d in (128, 256) if {d, 2 * d} <= set(result["settings"]["dims"])]
     if not pairs:
         return []
@@ -221,15 +221,15 @@ def _judge_at_equal_outputs(result: Result) -> list[Claim]:
 
 
 def draw(result: Result) -> Figure:
-    """Draw a heat map per method and the difference that the paper is about."""
+    """Draw a heat map for each method, and the difference between CHRR and HRR with projection."""
     from matplotlib.figure import Figure  # an extra
-    from scipy.ndimage import uniform_filter  # slow to import, and only used here
+    from scipy.ndimage import uniform_filter  # slow to import
 
     dims, ks = np.array(result["settings"]["dims"]), np.arange(1, result["settings"]["max_k"] + 1)
     mean = {method: np.array(values["mean"]).T for method, values in result["methods"].items()}
     figure = Figure(figsize=(15, 4.2), layout="constrained")
     axes = figure.subplots(1, 4, sharey=True)
-    # Cells reach from one measured dimension to the next, so that a coarse grid fills the panel too.
+    # Each cell extends halfway to the next measured dimension, so that a coarse grid fills the panel too.
     edges = np.concatenate([[dims[0] - 0.5], (dims[1:] + dims[:-1]) / 2, [dims[-1] + 0.5]])
     grid = (edges, np.append(ks, ks[-1] + 1) - 0.5)
 
@@ -238,7 +238,7 @@ def draw(result: Result) -> Figure:
         heat = axis.pcolormesh(*grid, mean[method], cmap="inferno", vmin=0, vmax=100, rasterized=True)
         axis.set_title(titles[method])
         if len(dims) > 1:
-            # A cell is the mean of a few repetitions: smoothed over its neighbours the line is readable.
+            # A cell is the mean of few repetitions: the line is readable only if it is smoothed.
             smooth = uniform_filter(mean[method], size=(3, 1 + len(dims) // 64), mode="nearest")
             line = axis.contour(dims, ks, smooth, levels=[HELD_AT], colors="black", linewidths=1)
             axis.clabel(line, fmt=f"{HELD_AT:.0f} %%", fontsize=8)
@@ -255,7 +255,7 @@ def draw(result: Result) -> Figure:
 
 
 def _rounded(values: Tensor) -> list[list[float]]:
-    # Whole percentages are written without a fraction: most cells are 0 or 100, and the file halves.
+    # Write integers without a fraction: most cells are 0 or 100, so the file is half as large.
     return [
         [int(value) if value == int(value) else value for value in row]
         for row in np.round(values.double().numpy(), 1).tolist()

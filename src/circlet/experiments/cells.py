@@ -1,8 +1,8 @@
-"""Cells: the measurements that an experiment on real data is made of, each with a JSON of its own.
+"""Cells: the measurements that an experiment on real data consists of, each in its own JSON file.
 
-A cell's JSON lies below ``OUT/cells``. `run_cells` measures what has none yet, so that an interrupted run goes
-on where it was; `collect` reads them back, and pages and pictures are made from nothing else. Experiments may
-share cells: what one has measured, another finds.
+The JSON files are below ``OUT/cells``. `run_cells` measures the cells that have none yet, so an interrupted run
+continues where it stopped. `collect` reads them back; pages and pictures are made from them alone. Experiments may
+share cells: a cell that one has measured is not measured again for another.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class Workplace:
     Parameters
     ----------
     data : Path or None
-        A folder with a subfolder for each dataset, looked into before the catalog's own.
+        A folder with a subfolder for each dataset, searched before the catalog's own.
     device : str
-        As `circlet.training.loop.resolve_device` takes it.
+        A name that `circlet.training.loop.resolve_device` accepts.
     features : Path or None
         A folder with a subfolder of dense features for each dataset that has some.
     """
@@ -56,15 +56,15 @@ class Workplace:
     features: Path | None = None
 
     def places(self, dataset: str) -> list[Path]:
-        """Where a dataset is looked for."""
+        """The folders in which a dataset is looked for."""
         return [folder / dataset for folder in (self.data, catalog.data_folder()) if folder is not None]
 
     def folder(self, dataset: str) -> Path | None:
-        """The dataset's folder; None if it is not here."""
+        """The dataset's folder; None if there is none."""
         return next((place for place in self.places(dataset) if place.is_dir()), None)
 
     def missing(self, dataset: str) -> str | None:
-        """Where a dataset that is not here was looked for and how to get it; None if it is here."""
+        """Where a missing dataset was looked for and how to get it; None if it was found."""
         if self.folder(dataset) is not None:
             return None
         looked = " or ".join(str(place) for place in self.places(dataset))
@@ -76,7 +76,7 @@ class Workplace:
         return f"{dataset}: found no folder {looked}; {how}"
 
     def load(self, dataset: str) -> Dataset:
-        """Read a dataset; the one read last is kept."""
+        """Read a dataset; the last one is cached."""
         folder = self.folder(dataset)
         if folder is None:
             raise DataError(str(self.missing(dataset)))
@@ -95,47 +95,47 @@ class Cell(Protocol):
 
     @property
     def name(self) -> str:
-        """Path of its JSON below the folder of cells, without the suffix."""
+        """Path of its JSON file below the folder of cells, without the suffix."""
 
     @property
     def epochs(self) -> int:
-        """Epochs that it trains, for who watches; 0 if it trains nothing."""
+        """Number of epochs that it trains, for progress bars; 0 if it trains nothing."""
 
     def about(self) -> Result:
-        """Everything that its numbers follow from, ready for JSON."""
+        """Everything that determines its numbers, ready for JSON."""
 
     def missing(self, workplace: Workplace) -> str | None:
-        """What it needs and the workplace lacks, as a line for a person; None if it can be measured."""
+        """What it needs and the workplace lacks, as one line of text; None if it can be measured."""
 
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
-        """Its numbers, ready for JSON."""
+        """Measure it; the numbers are ready for JSON."""
 
 
 class Watcher:
-    """Told how a run of cells goes; the command line shows it."""
+    """Receives the progress of a run of cells; the command line shows it."""
 
     def start(self, done: int, total: int) -> None:
-        """So many of all cells had a JSON already, or can't be measured here."""
+        """The run starts; `done` of the `total` cells are stored already or can't be measured here."""
 
     def begin(self, cell: Cell) -> AbstractContextManager[Reporter | None]:
-        """A cell begins; what is returned is told of its epochs. Not called where several run at once."""
+        """A cell starts; the context's reporter receives its epochs. Not called when several run at once."""
         return nullcontext()
 
     def end(self, cell: Cell) -> None:
-        """A cell has ended, well or not."""
+        """A cell has ended, measured or failed."""
 
     def note(self, line: str) -> None:
-        """Something that a person should know."""
+        """Show a line to the user."""
         logger.warning("%s", line)
 
 
 def path_of(cell: Cell, folder: Path) -> Path:
-    """Where a cell's JSON is."""
+    """The path of a cell's JSON file."""
     return folder / FOLDER / f"{cell.name}.json"
 
 
 def read(cell: Cell, folder: Path) -> Result | None:
-    """A cell's stored numbers; None if there are none, or none that belong to its present settings."""
+    """A cell's stored numbers; None if there are none or they were measured with other settings."""
     path = path_of(cell, folder)
     try:
         stored = json.loads(path.read_text(encoding="utf-8"))
@@ -145,13 +145,13 @@ def read(cell: Cell, folder: Path) -> Result | None:
         logger.warning("%s: found no readable JSON (%s); the cell counts as not measured", path, error)
         return None
     if not isinstance(stored, dict) or stored.get("about") != _as_stored(cell.about()):
-        logger.info("%s: found other settings than those wanted; the cell counts as not measured", path)
+        logger.info("%s: found settings other than those wanted; the cell counts as not measured", path)
         return None
     return stored
 
 
 def collect(experiment: str, settings: Any, cells: Sequence[Cell], folder: Path) -> Result:
-    """The result of an experiment: what is stored of its cells, in their order."""
+    """The result of an experiment: its stored cells, in order."""
     stored = (read(cell, folder) for cell in cells)
     return {
         "experiment": experiment,
@@ -168,39 +168,39 @@ def run_cells(
     jobs: int = 1,
     watcher: Watcher | None = None,
 ) -> list[str]:
-    """Measure the cells that have no JSON in `folder` yet.
+    """Measure the cells that are not stored in `folder` yet.
 
     Parameters
     ----------
     cells : sequence of Cell
-        Those of one dataset next to each other, so that it is read once.
+        Those of one dataset next to each other, so that it is read only once.
     folder : Path
     workplace : Workplace
-        What it lacks is told to the watcher, and the other cells are measured.
+        The watcher gets a note about what it lacks; the other cells are measured.
     jobs : int
-        Processes at a time.
+        Number of processes.
     watcher : Watcher, optional
 
     Returns
     -------
     list of str
-        Names of the cells that failed; the watcher has been told why.
+        Names of the cells that failed; the watcher got a note about each.
 
     Raises
     ------
     DataError
-        If there is nothing to measure and nothing measured.
+        If no cell is stored and none can be measured.
     """
     watcher = watcher or Watcher()
     if twice := [name for name, count in Counter(cell.name for cell in cells).items() if count > 1]:
-        raise ParameterError(f"cells need names of their own; found {twice[0]!r} twice")
+        raise ParameterError(f"wanted cells with different names; found {twice[0]!r} more than once")
     pending = [cell for cell in cells if read(cell, folder) is None]
     lacking = {cell.name: cell.missing(workplace) for cell in pending}
     for line in dict.fromkeys(line for line in lacking.values() if line):
         watcher.note(line)
     ready = [cell for cell in pending if lacking[cell.name] is None]
     if pending and not ready and len(pending) == len(cells):
-        raise DataError("found none of the datasets; wanted at least one, in a folder named with --data")
+        raise DataError("found none of the datasets; wanted at least one in the folder given by --data")
     watcher.start(len(cells) - len(ready), len(cells))
     if jobs > 1 and len(ready) > 1:
         return _run_at_once(ready, folder, workplace, min(jobs, len(ready)), watcher)
@@ -218,7 +218,7 @@ def run_cells(
 def _run_at_once(
     cells: Sequence[Cell], folder: Path, workplace: Workplace, jobs: int, watcher: Watcher
 ) -> list[str]:
-    # Not fork, which a process that has used a GPU or threads does not survive.
+    # Not fork: a process that has used a GPU or threads can't be forked safely.
     pool = ProcessPoolExecutor(
         jobs,
         mp_context=get_context("spawn"),
@@ -227,7 +227,8 @@ def _run_at_once(
     )
     failed = []
     try:
-        # Experiments name small datasets first; with the large ones first, no process ends long after the others.
+        # Experiments list small datasets first. Start with the large ones, so that no process ends long after the
+        # others.
         running: dict[Future[None], Cell] = {
             pool.submit(_measure, cell, folder, workplace, None): cell for cell in reversed(cells)
         }
@@ -236,7 +237,9 @@ def _run_at_once(
             try:
                 future.result()
             except BrokenProcessPool as error:
-                raise CircletError("a process was killed, for lack of memory perhaps: use fewer --jobs") from error
+                raise CircletError(
+                    "a process was killed, perhaps because memory ran out; use fewer --jobs"
+                ) from error
             except CircletError as error:
                 failed.append(_failure(cell, error, watcher))
             watcher.end(cell)
@@ -249,7 +252,7 @@ def _share_cores(threads: int) -> None:
     import torch
 
     torch.set_num_threads(threads)
-    # Ctrl-C reaches every process: one that trains sees to it by itself, an idle one has nothing to say.
+    # Ctrl-C reaches every process. Training installs its own handler; an idle process should print nothing.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
@@ -265,7 +268,7 @@ def _measure(cell: Cell, folder: Path, workplace: Workplace, reporter: Reporter 
 
 
 def _failure(cell: Cell, error: CircletError, watcher: Watcher) -> str:
-    if isinstance(error, KeyboardInterrupt):  # training's own: it stops between two steps
+    if isinstance(error, KeyboardInterrupt):  # raised by training, which stops between two steps
         raise error
     watcher.note(f"{cell.name}: {error}")
     return cell.name
@@ -276,7 +279,7 @@ def _as_stored(content: Result) -> Any:
 
 
 def footer(result: Result) -> str:
-    """Where the numbers of a result are from: commands, seeds, machines, versions and time."""
+    """How the numbers of a result were made: commands, seeds, machines, versions and time."""
     cells = result["cells"]
     if not cells:
         return "Nothing has been measured yet."

@@ -1,4 +1,4 @@
-"""Cells that look at codebooks alone: how many labels their codes hold, and what scoring with them costs."""
+"""Cells that measure codebooks alone: how many labels their codes hold, and what scoring with them costs."""
 
 from __future__ import annotations
 
@@ -22,32 +22,32 @@ from circlet.experiments.cells import Result, Workplace
 if TYPE_CHECKING:
     from circlet.training.loop import Reporter
 
-#: Labels of a codebook whose capacity is measured, as in the paper's retrieval experiment.
+#: Number of labels of a codebook whose capacity is measured, as in the paper's retrieval experiment.
 N_LABELS = 1000
 STORED = (10, 25, 50)
-#: Distance of neighbouring ids in a label set; None for random sets.
+#: Distance between neighboring ids in a label set; None for random sets.
 SETS: dict[str, int | None] = {"random ids": None, "consecutive ids": 1, "every 7th id": 7}
-#: Percentage from which on everything counts as retrieved: two codebooks above it can't be told apart.
+#: From this percentage on, everything counts as retrieved: two codebooks above it can't be told apart.
 FULL = 99.5
 #: Dimension, kind of label sets, k, percentage of one codebook, percentage of the other.
 Comparison = tuple[int, str, int, float, float]
-#: Most bytes of a table of codes that scoring is measured with.
+#: Size in bytes of the largest table of codes that scoring is measured with.
 TABLE_BYTES = 10**9
-#: Seconds to spend on one number of labels, once every codebook has had its least number of rounds.
+#: Seconds to spend on one number of labels, once every codebook has had the least number of rounds.
 ENOUGH_SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 10.0, 3, 25
-#: Seconds that a codebook has in a round, for as many calls as fit in.
+#: Seconds that a codebook gets in a round, for as many calls as fit.
 TURN_SECONDS = 0.01
 
 
 class InOrder(SpectralCodebook):
-    """A spectral codebook whose slots are the ids themselves: what the permutation of slots is there to avoid."""
+    """A spectral codebook whose slots are the ids themselves, to show what permuting the slots is for."""
 
     def slots(self, ids: Tensor) -> Tensor:
         return self._checked(ids)
 
 
 def capacity_books(dim: int, seed: int) -> dict[str, Codebook]:
-    """The codebooks whose capacity is compared, all of one dimension and seed."""
+    """The codebooks whose capacity is compared, all with the same dimension and seed."""
     independent = partial(IndependentCodebook, N_LABELS, dim, seed, cache=True)
     spectral = partial(SpectralCodebook, N_LABELS, dim, seed, cache=True)
     least = max(N_LABELS, 2 * (dim + 1))
@@ -73,12 +73,12 @@ def label_sets(kind: str, trials: int, k: int, generator: torch.Generator) -> Te
 
 
 def retrieved(book: Codebook, sets: Tensor, generator: torch.Generator) -> float:
-    """Percentage of the stored labels among the top k; each row of `sets`, `(trials, k)`, is one superposition."""
+    """Percentage of the stored labels among the top k; each row of `sets`, `(trials, k)`, is superposed."""
     trials, k = sets.shape
     sums = book.superpose(sets.flatten(), torch.arange(0, trials * k, k))
-    # The paper's superposition is the angle of the sum: only that is kept.
+    # The paper's superposition keeps only the angles of the sum.
     scores = book.scores(circular.pack(circular.unpack(sums)))
-    # Two-phase codes give equal scores, multiples of 1 / d: whoever wins a tie wins it by chance.
+    # The scores of two-phase codes are multiples of 1 / d and often equal: break ties at random.
     scores = scores + 1e-6 * torch.rand(scores.shape, generator=generator)
     top = scores.topk(k).indices
     return 100 * (top[:, :, None] == sets[:, None, :]).any(-1).double().mean().item()
@@ -86,15 +86,16 @@ def retrieved(book: Codebook, sets: Tensor, generator: torch.Generator) -> float
 
 @dataclass(frozen=True)
 class CapacityCell:
-    """Store label sets with every codebook of one dimension, read them back.
+    """Store label sets with every codebook of one dimension and read them back.
 
     Parameters
     ----------
     dim, seed : int
     books : int
-        Codebooks of each kind, with seeds of their own. Sets with one step are alike to a codebook in order.
+        Number of codebooks of each kind, with different seeds. More than one, because all label sets with the same
+        step look alike to a codebook whose slots are in order.
     trials : int
-        Label sets of each kind and size for each of them.
+        Number of label sets of each kind and size for each codebook.
     quick : bool
         Whether it belongs to a quick run.
     """
@@ -134,7 +135,7 @@ class CapacityCell:
         for number in range(self.books):
             seed = int(np.random.SeedSequence([self.seed, self.dim, number]).generate_state(1)[0])
             generator = torch.Generator().manual_seed(seed)
-            # The same sets for every codebook: what differs is the codes.
+            # The same sets for every codebook, so that only the codes differ.
             sets = {(kind, k): label_sets(kind, self.trials, k, generator) for kind in SETS for k in STORED}
             for name, book in capacity_books(self.dim, seed).items():
                 if isinstance(book, SpectralCodebook):
@@ -148,12 +149,12 @@ class CapacityCell:
 
 
 class Capacity:
-    """What stored capacity cells say.
+    """The numbers of stored capacity cells.
 
     Parameters
     ----------
     cells : sequence of dict
-        As `CapacityCell` leaves them.
+        As `CapacityCell` measures them.
     """
 
     def __init__(self, cells: Sequence[Result]) -> None:
@@ -161,7 +162,7 @@ class Capacity:
         self.dims: list[int] = sorted({cell["about"]["dim"] for cell in self.cells})
 
     def values(self, book: str, dim: int, kind: str, k: int) -> list[float]:
-        """Percentages retrieved, one for each seed."""
+        """Percentages retrieved, one per seed."""
         these = [cell for cell in self.cells if cell["about"]["dim"] == dim]
         return [float(cell["retrieved"][book][kind][str(k)]) for cell in these]
 
@@ -180,7 +181,7 @@ class Capacity:
         return length
 
     def pairs(self, book: str, other: str, kinds: Sequence[str]) -> Iterator[Comparison]:
-        """(dim, kind, k, mean of one, mean of the other) wherever not both retrieve everything."""
+        """(dim, kind, k, mean of one, mean of the other) unless both retrieve everything."""
         for dim, kind, k in ((dim, kind, k) for dim in self.dims for kind in kinds for k in STORED):
             both = self.mean(book, dim, kind, k), self.mean(other, dim, kind, k)
             if min(both) < FULL:
@@ -188,7 +189,7 @@ class Capacity:
 
 
 def scoring_books(n_labels: int, dim: int, seed: int) -> dict[str, Codebook]:
-    """The codebooks whose scoring is timed; a table of codes only where it is not too large."""
+    """The codebooks whose scoring is timed; the table of codes is left out where it is too large."""
     independent = partial(IndependentCodebook, n_labels, dim, seed)
     books: dict[str, Codebook] = {
         "spectral": SpectralCodebook(n_labels, dim, seed),
@@ -204,7 +205,7 @@ def scoring_books(n_labels: int, dim: int, seed: int) -> dict[str, Codebook]:
 
 
 def kept_bytes(book: Codebook) -> int:
-    """Bytes that a codebook keeps between two batches, beside its definition."""
+    """Bytes that a codebook keeps between two batches, in addition to its definition."""
     if isinstance(book, SpectralCodebook):
         return sum(table.nbytes for table in book._on(torch.device("cpu")))
     return _table_bytes(book) if book.cache else 0
@@ -215,7 +216,7 @@ def _table_bytes(book: Codebook) -> int:
 
 
 def _turn(book: Codebook, queries: Tensor) -> list[float]:
-    """Seconds of each call in a short while: the first, slowed by emptied caches, won't be in the median."""
+    """Seconds of each call for a short while. The first call has cold caches; the median ignores it."""
     found: list[float] = []
     while sum(found) < TURN_SECONDS:
         before = time.perf_counter()
@@ -226,7 +227,7 @@ def _turn(book: Codebook, queries: Tensor) -> list[float]:
 
 @dataclass(frozen=True)
 class ScoringCell:
-    """Time the scores of all labels, on a CPU, codebook after codebook in turns.
+    """Time the scores of all labels on a CPU; the codebooks take turns.
 
     Parameters
     ----------
@@ -234,7 +235,7 @@ class ScoringCell:
         Numbers of labels.
     dim : int
     batch : int
-        Queries scored at once.
+        Number of queries scored at once.
     quick : bool
         Whether it belongs to a quick run.
     """
@@ -272,12 +273,12 @@ class ScoringCell:
 
     def _measure_size(self, n_labels: int, queries: Tensor) -> Result:
         books = scoring_books(n_labels, self.dim, seed=0)
-        for book in books.values():  # makes tables, slots and the FFT's plan
+        for book in books.values():  # the first call makes tables, slots and the FFT's plan
             book.scores(queries)
         seconds: dict[str, list[float]] = {name: [] for name in books}
         started, rounds = time.perf_counter(), 0
         while rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() - started < ENOUGH_SECONDS):
-            # In turns, so that whatever else the machine does slows all of them alike.
+            # In turns, so that other load on the machine slows all of them alike.
             for name, book in books.items():
                 seconds[name] += _turn(book, queries)
             rounds += 1

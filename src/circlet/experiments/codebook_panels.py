@@ -12,7 +12,7 @@ from circlet.experiments.training_cells import Runs
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Okabe and Ito's colours, which colour-blind people can tell apart, a marker and a line each.
+#: Okabe and Ito's colors, which color-blind people can tell apart, each with a marker and a line style.
 STYLES = {
     "independent": ("#000000", "s", "-"),
     "four-phase": ("#E69F00", "^", "--"),
@@ -23,20 +23,20 @@ STYLES = {
     "in-order": ("#CC79A7", "X", ":"),
     "table": ("#009E73", "P", "-"),
 }
-#: Varies less from seed to seed than the first label does.
+#: P@5 varies less from seed to seed than P@1 does.
 TAGGING = "P@5"
-DATASET_COLOURS = ("#0072B2", "#E69F00")
+DATASET_COLORS = ("#0072B2", "#E69F00")
 
 
 def capacity_panel(axis: Axes, held: Capacity, dim: int, kind: str, titles: Mapping[str, str]) -> None:
-    """Percentages retrieved over k, for one dimension and one kind of label sets."""
-    for book, (colour, marker, line) in STYLES.items():
+    """Draw the percentages retrieved over k, for one dimension and one kind of label sets."""
+    for book, (color, marker, line) in STYLES.items():
         if book not in titles:
             continue
         means = [held.mean(book, dim, kind, k) for k in STORED]
         bars = [held.sd(book, dim, kind, k) or 0.0 for k in STORED]
         axis.errorbar(
-            STORED, means, bars, color=colour, marker=marker, ls=line, ms=5.5, lw=1.6, capsize=2.5,
+            STORED, means, bars, color=color, marker=marker, ls=line, ms=5.5, lw=1.6, capsize=2.5,
             label=titles[book],
         )  # fmt: skip
     axis.set_title(f"Capacity, d = {dim}, {kind}")
@@ -48,7 +48,7 @@ def capacity_panel(axis: Axes, held: Capacity, dim: int, kind: str, titles: Mapp
 
 
 def tagging_panel(axis: Axes, measured: Mapping[str, Mapping[str, Runs]], base: str) -> None:
-    """Bars of P@5, in points ahead of the codebook `base`, for each dataset."""
+    """Draw bars of P@5 for each dataset, in points ahead of the codebook `base`."""
     titles = list(dict.fromkeys(title for these in measured.values() for title in these if title != base))
     height = 0.8 / len(measured)
     for place, (dataset, these) in enumerate(measured.items()):
@@ -60,7 +60,7 @@ def tagging_panel(axis: Axes, measured: Mapping[str, Mapping[str, Runs]], base: 
             height=height,
             xerr=[runs.sd(TAGGING) or 0.0 for runs in found],
             error_kw={"elinewidth": 1, "capsize": 2},
-            color=DATASET_COLOURS[place % len(DATASET_COLOURS)],
+            color=DATASET_COLORS[place % len(DATASET_COLORS)],
             label=f"{dataset} ({level:.1f})",
         )
     axis.set_yticks(range(len(titles)), titles)
@@ -73,13 +73,13 @@ def tagging_panel(axis: Axes, measured: Mapping[str, Mapping[str, Runs]], base: 
 
 
 def time_panel(axis: Axes, cell: Result, titles: Mapping[str, str]) -> None:
-    """Milliseconds per query over the number of labels."""
+    """Draw the milliseconds per query over the number of labels."""
     for way, title in titles.items():
         points = [(int(n), found[way]["milliseconds"]) for n, found in cell["sizes"].items() if way in found]
         if not points:
             continue
-        colour, marker, line = STYLES[way]
-        axis.loglog(*zip(*points, strict=True), color=colour, marker=marker, ls=line, ms=6, lw=1.6, label=title)
+        color, marker, line = STYLES[way]
+        axis.loglog(*zip(*points, strict=True), color=color, marker=marker, ls=line, ms=6, lw=1.6, label=title)
     axis.set_xticks([int(n) for n in cell["sizes"]], [f"{int(n):,}" for n in cell["sizes"]])
     axis.minorticks_off()
     axis.set_title(f"Scoring all labels, d = {cell['about']['dim']}, CPU")

@@ -1,22 +1,23 @@
-"""Which codes should labels have? Ours: spectral codes beside the paper's independent angles, and few phases.
+"""Which codes should labels have? Spectral codes compared with the paper's independent angles, and few phases.
 
-The paper draws every label's angles independently and uniformly. This library's default are spectral codes, whose
-angles are 2π · slot · f_j / M for one frequency f_j per dimension and a permuted slot per label (M slots in all),
-so that the scores of all labels are one FFT. Four-phase and two-phase codes are independent angles out of four or
-two. Three things are measured: how well models with each codebook tag, how many labels one vector holds, and what
-scoring costs in time and bytes.
+The paper draws every label's angles independently and uniformly. This library's default is spectral codes, whose
+angles are 2π · slot · f_j / M with one frequency f_j per dimension and a permuted slot per label (M slots in all),
+so that one FFT gives the scores of all labels. Four-phase and two-phase codes are independent, with angles drawn
+from four or two values. Three things are measured: how well models with each codebook tag, how many labels one
+vector holds, and what scoring costs in time and bytes.
 
-What the paper leaves open, and what we chose; of codebooks other than its own it says nothing:
+What the paper leaves open, and what we chose (it says nothing about codebooks other than its own):
 
-- Tagging: the library's defaults in all but the codebook, on the paper's two smaller datasets. Spectral codes have
+- Tagging: the library's defaults except for the codebook, on the paper's two smaller datasets. Spectral codes have
   their default M (a twentieth above the number of labels, at least 2 (d + 1)) and about 2, 4 and 16 L. The seed
-  chooses the codes too.
+  also determines the codes.
 - Capacity: the setting of the paper's section 3.2, N = 1,000 labels of which k are stored in one vector. Labels
-  that occur together often have neighbouring ids, so beside random sets there are runs of ids and every 7th id.
-  "Slots in order" are spectral codes whose slot is the id, to show what permuting slots is for. The result with
-  one seed is the mean over 20 codebooks and 20 label sets for each; all codebooks are given the same sets.
-- Scoring: d = 800, batches of 8 queries, on the CPU whatever the device, codebook after codebook in turns; the
-  median of all calls in at least 3 rounds. The scores of all labels are timed, without the search for the best k.
+  that occur together often have neighboring ids, so there are sets of consecutive ids and of every 7th id in
+  addition to random ones. "Slots in order" are spectral codes whose slot is the id, to show what permuting slots
+  is for. The result for one seed is the mean over 20 codebooks with 20 label sets each; all kinds of codebooks get
+  the same sets.
+- Scoring: d = 800, batches of 8 queries, always on the CPU; the codebooks take turns, and the median of all calls
+  in at least 3 rounds counts. The scores of all labels are timed, without the search for the best k.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 
 TITLE = "Which codes labels should have"
 METRICS = ("P@1", "P@3", "P@5", "PSP@5")
-#: About 2, 4 and 16 times the number of labels, 983 and 3,993.
+#: About 2, 4 and 16 times the number of labels, which is 983 and 3,993.
 SLOTS = {"delicious": (2_000, 4_000, 16_000), "eurlex-4k": (8_000, 16_000, 64_000)}
 SPECTRAL = "spectral, default M"
 INDEPENDENT, FOUR, TWO = "independent, uniform angles", "independent, four phases", "independent, two phases"
@@ -75,7 +76,7 @@ SCORING = {
 
 @dataclass(frozen=True)
 class Settings(training_cells.Settings):
-    """Size of the experiment; the defaults are the full one.
+    """Size of the experiment; the defaults are the full size.
 
     Parameters
     ----------
@@ -84,7 +85,7 @@ class Settings(training_cells.Settings):
     dims : tuple of int
         Dimensions at which capacity is measured.
     books, trials : int
-        Codebooks for each seed, label sets for each of them.
+        Number of codebooks for each seed, and of label sets for each codebook.
     sizes : tuple of int
         Numbers of labels at which scoring is timed.
     """
@@ -113,7 +114,7 @@ def recipes(dataset: str) -> list[Recipe]:
 
 
 def cells(settings: Settings) -> list[Cell]:
-    """A cell for each model on each dataset with each seed, for each dimension and seed, and one of times."""
+    """Tagging for each dataset, model and seed, capacity for each dimension and seed, and one cell of scoring."""
     quick = settings.rows is not None
     planned: list[Cell] = []
     for dataset in SLOTS:
@@ -131,7 +132,7 @@ def _settings(result: Result) -> Settings:
 
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
-    """Runs of each model that has any, by its title."""
+    """Runs of each model that has any, by title."""
     found = {r.title: training_cells.runs(result, r.cells(dataset, _settings(result))) for r in recipes(dataset)}
     return {title: these for title, these in found.items() if these is not None}
 
@@ -141,7 +142,7 @@ def _of_kind(result: Result, kind: str) -> list[Result]:
 
 
 def tables(result: Result) -> list[Table]:
-    """Accuracy for each dataset, capacity for each kind of label sets, time and bytes of scoring."""
+    """Accuracy for each dataset, capacity for each kind of label sets, and time and bytes of scoring."""
     held = Capacity(_of_kind(result, "capacity"))
     made = [_accuracy(result, dataset) for dataset in SLOTS]
     made += [_capacity(result, held, kind) for kind in SETS if held.cells]
@@ -234,7 +235,7 @@ def _size(count: int) -> str:
 
 
 def claims(result: Result) -> list[Claim]:
-    """Judge what this library says of its codebooks; the paper says nothing of them."""
+    """Judge what this library claims about its codebooks; the paper says nothing about them."""
     held, measured = (
         Capacity(_of_kind(result, "capacity")),
         {dataset: _measured(result, dataset) for dataset in SLOTS},
@@ -273,8 +274,8 @@ def _judge_order(held: Capacity) -> Claim:
     random = list(held.pairs("in-order", "spectral", ["random ids"]))
     gaps = [ours - theirs for *_, ours, theirs in pairs]
     return Claim(
-        "Without permuted slots neighbouring labels collapse",
-        # Ten points, where random sets make a difference of less than one.
+        "Without permuted slots neighboring labels collapse",
+        # Ten points; with random sets the difference is less than one.
         _judged([gap < -10 for gap in gaps]),
         f"slots in order against permuted ones, on consecutive ids and every 7th: {_mean_gap(pairs):+.1f} points "
         f"on average, {min(gaps):+.1f} to {max(gaps):+.1f}; on random sets {_mean_gap(random):+.1f} on average",
@@ -301,7 +302,7 @@ def _judge_phases(held: Capacity, measured: dict[str, dict[str, Runs]]) -> list[
         if every:
             rule = "at most one point behind" if book == "four-phase" else "behind"
             evidence.insert(0, f"{rule} in {sum(every)} of {len(every)} comparisons")
-            made.append(Claim(f"{text}", _judged(every), "; ".join(evidence)))
+            made.append(Claim(text, _judged(every), "; ".join(evidence)))
     return made
 
 
@@ -345,7 +346,7 @@ def _judged(holding: Sequence[bool]) -> str:
 
 
 def draw(result: Result) -> Figure:
-    """Draw capacity over k, tagging beside the paper's codes, and the time of scoring over the labels."""
+    """Draw capacity over k, tagging compared with the paper's codes, and the time of scoring over L."""
     from matplotlib.figure import Figure  # an extra
 
     from circlet.experiments.codebook_panels import capacity_panel, tagging_panel, time_panel
@@ -356,7 +357,7 @@ def draw(result: Result) -> Figure:
     for axis, dim in zip(axes[0], held.dims, strict=False):
         capacity_panel(axis, held, dim, "random ids", HOLDING)
     if held.dims:
-        # In the middle of what was measured: neither where all fail nor where all retrieve everything.
+        # The middle dimension: there codebooks neither all fail nor all retrieve everything.
         capacity_panel(axes[1, 0], held, held.dims[len(held.dims) // 2], "consecutive ids", HOLDING)
         handles, labels = axes[1, 0].get_legend_handles_labels()
         figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
@@ -366,7 +367,7 @@ def draw(result: Result) -> Figure:
     if tagging:
         tagging_panel(axes[1, 1], tagging, INDEPENDENT)
     for cell in _of_kind(result, "scoring"):
-        # Codes of few phases take as long as uniform angles: one line stands for the three.
+        # Codes with few phases take as long as uniform angles: one line stands for all three.
         ways = {way: SCORING[way] for way in ("spectral", "spectral-4l", "table")}
         time_panel(axes[1, 2], cell, {**ways, "independent": "independent, from the seed"})
     for axis in axes.flat:

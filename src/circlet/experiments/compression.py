@@ -14,8 +14,8 @@ from circlet.report import Cell, Table
 def model_size(features: int, labels: int, *, stored_codes: bool = True) -> float:
     """The paper's compression of the model, in percent: 1 − size of CHRR / size of FC.
 
-    Sizes are those of the weights, without biases; the paper counts d × L for the labels' vectors, which a
-    codebook made from a seed does not store.
+    Sizes count the weights without biases. The paper counts d × L for the labels' vectors, which a codebook made
+    from a seed does not store.
     """
     d, narrow, wide = 800, 768, 2048
     circular = features * narrow + narrow * narrow + narrow * 2 * d + (d * labels if stored_codes else 0)

@@ -1,10 +1,10 @@
 """How many dimensions do labels need? The paper's figure of P@k and PSP@k over d, for HRR and CHRR.
 
 The setting is that of the paper's section 4: d = 100, 400, 800 and 1,000, h = 768, k = 5, 10 and 20, with FC
-(h = 2048) as a line. A CHRR of dimension d puts out 2 d numbers, an HRR d.
+(h = 2048) as a line. A CHRR of dimension d outputs 2 d numbers, an HRR d.
 
-What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs this one shares. The
-paper's figure is of Wiki10-31K and Delicious-200K; ours of Delicious, EURLex-4K and wordnet.
+What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs this experiment
+shares. The paper's figure is about Wiki10-31K and Delicious-200K; ours is about Delicious, EURLex-4K and wordnet.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def _runs(result: Result, dataset: str, recipe: Recipe) -> Runs | None:
 
 
 def tables(result: Result) -> list[Table]:
-    """P@k and PSP@k for each dataset, a row for each model."""
+    """P@k and PSP@k for each dataset, with a row for each model."""
     made = []
     for dataset in DATASETS:
         rows: list[tuple[Cell, ...]] = []
@@ -78,7 +78,7 @@ def _gaps(result: Result) -> dict[tuple[str, int, str], float]:
 
 
 def claims(result: Result) -> list[Claim]:
-    """Judge what the paper reads from its figure."""
+    """Judge what the paper concludes from its figure."""
     gaps = _gaps(result)
     if not gaps:
         return []
@@ -117,7 +117,7 @@ def _row(gaps: dict[tuple[str, int, str], float], dataset: str, metric: str) -> 
 
 
 def _judge_small(result: Result, gaps: dict[tuple[str, int, str], float], measured: list[str]) -> Claim:
-    """Judge whether small dimensions cost CHRR less."""
+    """Judge whether a small dimension costs CHRR less than HRR."""
     lost, kept = {}, []
     for dataset in measured:
         for head in HEADS:
@@ -135,7 +135,7 @@ def _judge_small(result: Result, gaps: dict[tuple[str, int, str], float], measur
 
 
 def _judge_outputs(result: Result, measured: list[str]) -> Claim:
-    """Compare at about as many outputs: CHRR of d = 400 has 800, as HRR of d = 800."""
+    """Compare at the same number of outputs: CHRR with d = 400 has 800, and so has HRR with d = 800."""
     gaps = {}
     for dataset in measured:
         ours, theirs = _runs(result, dataset, HEADS["chrr"][400]), _runs(result, dataset, HEADS["hrr"][800])
@@ -174,7 +174,7 @@ def _judge_fc(result: Result, measured: list[str]) -> Claim:
     )
 
 
-#: Colour and marker of each head.
+#: Color and marker of each head.
 STYLES = {"hrr": ("#E69F00", "^"), "chrr": ("#0072B2", "o")}
 
 
@@ -201,13 +201,13 @@ def draw(result: Result) -> Figure:
 
 
 def _draw_panel(axis: Axes, result: Result, dataset: str, metric: str) -> None:
-    for head, (colour, marker) in STYLES.items():
+    for head, (color, marker) in STYLES.items():
         found = {dim: _runs(result, dataset, recipe) for dim, recipe in HEADS[head].items()}
         points = [(dim, these.mean(metric), these.sd(metric) or 0.0) for dim, these in found.items() if these]
         if points:
             dims, means, deviations = zip(*points, strict=True)
             axis.errorbar(
-                dims, means, deviations, color=colour, marker=marker, ms=4, lw=1.5, capsize=2,
+                dims, means, deviations, color=color, marker=marker, ms=4, lw=1.5, capsize=2,
                 label=head.upper(),
             )  # fmt: skip
     if full := _runs(result, dataset, FC):

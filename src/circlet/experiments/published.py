@@ -1,4 +1,4 @@
-"""The paper's published numbers, in percent, and a correction."""
+"""The numbers that the paper published, in percent, and a correction."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ PUBLISHED: dict[str, dict[str, tuple[float, float, float, float]]] = {
         "CHRR": (43.2, 37.1, 6.6, 8.5),
     },
 }
-#: What the Repository's table had in 2020 for two methods that the paper prints under the wrong names.
+#: The Repository's numbers of 2020 for two methods that the paper prints under the wrong names.
 CORRECTED: dict[str, dict[str, dict[str, float]]] = {
     "eurlex-4k": {
         "FastXML": {"P@1": 71.4, "P@3": 59.9, "P@5": 50.4},
         "PfastreXML": {"P@1": 75.5, "P@3": 62.7, "P@5": 52.5, "PSP@1": 43.9, "PSP@3": 45.7, "PSP@5": 47.0},
     }
 }
-#: The paper's percentages: of the model's size, of the output's dimensions.
+#: The paper's compression in percent: of the model's size, and of the output's dimensions.
 COMPRESSION = {"delicious": (59, 19), "eurlex-4k": (61, 99), "wiki10-31k": (62, 99), "delicious-200k": (61, 80)}
 
 

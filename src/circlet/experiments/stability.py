@@ -1,25 +1,26 @@
-"""How reliable is the similarity to a stored label? The paper's section 3.3: its variance and its mean.
+"""How reliable is the similarity to a stored label? The paper's section 3.3: its mean and its variance.
 
 The setting is the paper's: d = 400; k = 1…50 random vectors c and one random **p**; R = ⊕ p ⊗ c, decoded as
-ĉ = R ⊗ p†; the similarities s_j = sim(ĉ, c_j) to the k stored vectors; their variance and mean for HRR, HRR
+ĉ = R ⊗ p†; the similarities s_j = sim(ĉ, c_j) to the k stored vectors; their variance and mean, for HRR, HRR
 with projection and CHRR.
 
 What the paper leaves open, and what we chose:
 
 - Repetitions: 20,000. Variance and mean are taken over all k × 20,000 similarities.
-- The similarity of real vectors. The paper's Table 1 has the inner product, but that has mean 1 at every k
-  (the sum of the stored vectors contains each of them once), while the paper's figure shows means that fall
-  to zero with k. That is the cosine, which its loss uses too. Figure and table show the cosine; the JSON has
-  the inner product beside it as ``dot_mean`` and ``dot_variance``.
-- As in the capacity experiment, the vectors of k + 1 are those of k and one more, within a repetition.
+- The similarity of real vectors. The paper's Table 1 has the inner product, but its mean is 1 at every k (the sum
+  of the stored vectors contains each of them once), while the means in the paper's figure fall to zero with k. The
+  cosine, which the paper's loss uses too, behaves like that. Our figure and table show the cosine; the JSON also
+  has the inner product, as ``dot_mean`` and ``dot_variance``.
+- As in the capacity experiment, the vectors for k + 1 are those for k and one more, within a repetition.
 
-Theory for CHRR. The component j of ĉ is the direction of S = Σ e^{iθ}, a sum of k unit phasors, so the mean
-cosine to a stored angle is E|S| / k, by symmetry between the k. With J the Bessel functions (Kluyver 1905),
+Theory for CHRR. Component j of ĉ is the direction of S = Σ e^{iθ}, a sum of k unit phasors, so by symmetry the
+mean cosine to a stored angle is E|S| / k. With the Bessel functions J (Kluyver 1905),
 
     E|S| = ∫ (1 − J₀(t)^k) / t² dt,        mean = E|S| / k  →  √π / (2 √k)  for large k.
 
-For the variance let r be the length of the other k − 1 phasors' sum. Averaged over its direction, the cosine
-of twice the angle is 1 − r² where r < 1, else 0. Its expectation is 2 ∫ J₂(t) J₀(t)^{k−1} / t dt, and so
+For the variance, let r be the length of the sum of the other k − 1 phasors. Averaged over the direction of that
+sum, the cosine of twice the angle is 1 − r² if r < 1, else 0. Its expectation is 2 ∫ J₂(t) J₀(t)^{k−1} / t dt, and
+so
 
     d · variance = 1/2 + ∫ J₂(t) J₀(t)^{k−1} / t dt − mean²  →  1/2  for large k.
 """
@@ -44,13 +45,13 @@ if TYPE_CHECKING:
 TITLE = "Mean and variance of the similarities to the stored labels"
 METHODS = {"hrr": "HRR", "hrr-projected": "HRR (w/Proj)", "chrr": "CHRR"}
 TABLE_KS = (1, 5, 10, 25, 50)
-#: Repetitions computed at once: keeps the largest tensor, (chunk, max_k, dim), in the cache.
+#: Number of repetitions computed at once: keeps the largest tensor, (chunk, max_k, dim), in the cache.
 CHUNK = 20
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The defaults are the paper's."""
+    """Size of the experiment; the defaults are the paper's."""
 
     dim: int = 400
     max_k: int = 50
@@ -64,7 +65,7 @@ class Settings:
 
 
 def run(settings: Settings, track: Track = iter) -> Result:
-    """Measure mean and variance of the similarities for every method and k."""
+    """Measure the mean and variance of the similarities for every method and k."""
     generator = torch.Generator().manual_seed(settings.seed)
     moments: dict[tuple[str, str], list[Tensor]] = {}
     for start in track(range(0, settings.repetitions, CHUNK)):
@@ -89,10 +90,10 @@ def run(settings: Settings, track: Track = iter) -> Result:
 def _similarities(size: int, settings: Settings, generator: torch.Generator) -> dict[tuple[str, str], Tensor]:
     """Similarity of the memory of each k to each vector, of shape (size, max_k, max_k).
 
-    The keys are a method and a prefix, empty for the similarity that is drawn and "dot_" for the other.
+    A key is a method and a prefix: empty for the similarity in the figure, "dot_" for the inner product.
     """
     shape, dim = (size, settings.max_k + 1), settings.dim
-    # Variances of 1e-4 beside means of 1 need more than float32.
+    # float32 is not precise enough for variances of 1e-4 with means of 1.
     angles = circular.random(shape, dim, generator=generator, dtype=torch.float64)
     concept, labels = angles[:, :1], angles[:, 1:]
     memory = circular.unpack(circular.pack(circular.bind(concept, labels)).cumsum(-2))
@@ -111,14 +112,14 @@ def _similarities(size: int, settings: Settings, generator: torch.Generator) -> 
 
 def _moments(similarities: Tensor) -> Tensor:
     """Count, sum and sum of squares over the stored vectors, for each k: (3, max_k)."""
-    # Row k − 1 is the memory of k vectors: its first k columns are those stored in it.
+    # Row k − 1 belongs to the memory of k vectors, and its first k columns to the vectors stored there.
     stored = torch.ones_like(similarities).tril()
     return torch.stack([(stored * similarities**power).sum((0, 2)) for power in (0, 1, 2)])
 
 
 def chrr_theory(max_k: int, dim: int) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """Exact mean and variance of CHRR's similarities for k = 1…max_k (see the module's docstring)."""
-    from scipy.integrate import simpson  # slow to import, and only used here
+    from scipy.integrate import simpson  # slow to import
     from scipy.special import j0, jv
 
     end, step = 1000.0, 0.02
@@ -129,7 +130,7 @@ def chrr_theory(max_k: int, dim: int) -> tuple[npt.NDArray[np.float64], npt.NDAr
     double_angle = np.array([0.5, 0.0, *np.zeros(max_k)])[:max_k]
     power = bessel0**2
     for k in range(3, max_k + 1):
-        # What the grid leaves out: at 0 the integrands tend to 0 and to k/4; beyond the end 1/t² adds 1/end.
+        # The grid leaves out t = 0, where the integrands tend to 0 and to k/4, and t > end, where 1/t² adds 1/end.
         double_angle[k - 1] = simpson(np.concatenate([[0.0], bessel2 * power / t]), dx=step)
         power = power * bessel0
         length = simpson(np.concatenate([[k / 4], (1 - power) / t**2]), dx=step) + 1 / end
@@ -138,7 +139,7 @@ def chrr_theory(max_k: int, dim: int) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 
 def tables(result: Result) -> list[Table]:
-    """Tabulate mean and variance at a few k."""
+    """Tabulate the mean and the variance at a few k."""
     ks = [k for k in TABLE_KS if k <= result["settings"]["max_k"]]
     rows = [(name, result["methods"][method]) for method, name in METHODS.items()]
     rows.append(("CHRR, theory", result["theory"]))
@@ -163,7 +164,7 @@ def tables(result: Result) -> list[Table]:
 def claims(result: Result) -> list[Claim]:
     """Judge the sentences of section 3.3."""
     methods = result["methods"]
-    # At k = 1 nothing interferes: every variance is zero but for rounding.
+    # At k = 1 nothing interferes: every variance is zero, except for rounding.
     variance = {method: np.array(values["variance"])[1:] for method, values in methods.items()}
     mean = {method: np.array(values["mean"]) for method, values in methods.items()}
     dot = {method: np.array(methods[method]["dot_variance"]) for method in ("hrr", "hrr-projected")}
@@ -188,7 +189,7 @@ def claims(result: Result) -> list[Claim]:
             f"{(dot['hrr-projected'] < dot['hrr']).sum()} of {last}",
         ),
         Claim(
-            "The means are roughly alike, and fall towards zero with k",
+            "The means are roughly alike, and fall toward zero with k",
             "yes" if 0.8 < ratio < 1.25 and mean["chrr"][-1] < 0.2 else "no",
             f"at k = {last}: HRR {mean['hrr'][-1]:.3f}, HRR (w/Proj) {mean['hrr-projected'][-1]:.3f}, "
             f"CHRR {mean['chrr'][-1]:.3f}",
@@ -205,11 +206,11 @@ def draw(result: Result) -> Figure:
     from matplotlib.figure import Figure  # an extra
 
     k = np.arange(1, result["settings"]["max_k"] + 1)
-    colours = {"hrr": "#999999", "hrr-projected": "#d1701f", "chrr": "#1f5fbf"}
+    colors = {"hrr": "#999999", "hrr-projected": "#d1701f", "chrr": "#1f5fbf"}
     figure = Figure(figsize=(10, 3.8), layout="constrained")
     for axis, quantity in zip(figure.subplots(1, 2), ("variance", "mean"), strict=True):
         for method, name in METHODS.items():
-            axis.plot(k, result["methods"][method][quantity], color=colours[method], label=name, lw=2)
+            axis.plot(k, result["methods"][method][quantity], color=colors[method], label=name, lw=2)
         axis.plot(k, result["theory"][quantity], color="black", ls=":", lw=1.5, label="CHRR, theory")
         axis.set_xlabel("stored labels k")
         axis.set_ylabel(f"{quantity} of the similarities")

@@ -1,29 +1,29 @@
-"""The paper's main table: how FC, HRR and CHRR rank labels, on real datasets, and how large they are.
+"""The paper's main table: how well FC, HRR and CHRR rank labels on real datasets, and how large they are.
 
 The setting is the paper's section 4: bags of words, two hidden layers, learning rate 1, batches of 64, 100 epochs;
-CHRR and HRR with d = 800 and h = 768; FC, an output for each label, with h = 2048, 1024 and 768. Beside these,
-in the paper's protocol, stand this library's own recipes: its defaults, and the preset `accurate`. Rows marked
-"published" are copied from the paper.
+CHRR and HRR with d = 800 and h = 768; FC, with an output for each label, with h = 2048, 1024 and 768. This
+library's own recipes are added: its defaults, and the preset `accurate`. Rows marked "published" are copied from
+the paper.
 
 What the paper leaves open, and what we chose:
 
-- The optimiser. A learning rate of 1 is usual for Adadelta, and the preset `paper` uses it, at a constant rate.
-  The scripts that the paper builds on have Adam at 0.001, times 0.7 after every epoch. A table shows what that
-  gives, and what the hundredth epoch gives. The choice was made after trials with one seed on held-out training
-  rows, which are not kept (docs/reproduction.md).
-- The loss of FC: binary cross-entropy over all labels. CHRR and HRR minimise the paper's sum of 1 − cosine.
-- Features are scaled to rows of length 1; no dropout.
+- The optimizer. A learning rate of 1 is usual for Adadelta, and the preset `paper` uses it, at a constant rate.
+  The scripts that the paper builds on use Adam at 0.001, multiplied by 0.7 after every epoch. One table shows the
+  results of that, and of the hundredth epoch. We made the choice after trials with one seed on held-out training
+  rows; the trials are not kept (docs/reproduction.md).
+- The loss of FC: binary cross-entropy over all labels. CHRR and HRR minimize the paper's sum of 1 − cosine.
+- Scaling and dropout: rows of features are scaled to length 1, and there is no dropout.
 - Which epoch counts. As in our own recipes, 5 % of the training rows are held out, chosen by the seed, and the
-  epoch that is best on those is kept; twenty without a better one end the training.
-- Repetitions, of which the paper says nothing: three seeds, which choose weights, codes and the order of rows.
-- Delicious's split. Ours is Mulan's, whose sizes are the paper's; the Repository also has ten random splits of
-  the same sizes, on which CHRR is run too.
-- PSP@k is normalised by the best possible ranking, as in the Repository. The paper's formula lacks that, but the
+  epoch that is best on those is kept. Training ends after twenty epochs without a better one.
+- Repetitions, which the paper does not mention: three seeds, which determine weights, codes and the order of rows.
+- Delicious's split. Ours is Mulan's, which has the sizes of the paper's. The Repository also has ten random splits
+  of the same sizes; CHRR is run on them too.
+- PSP@k is normalized by the best possible ranking, as in the Repository. The paper's formula lacks that, but the
   rows that it copies from others have it.
 
-The paper's Wiki10-31K and Delicious-200K are in no package registry; they run from a folder that has them. At
-their scale we add wordnet (WordNet's glosses with all their hypernyms) and yso-finna-en (titles with subjects
-from Finnish libraries), with batches of 256 and fewer epochs for every model: 20, and 10.
+The paper's Wiki10-31K and Delicious-200K are in no package registry; they are used if `--data` has them. At their
+scale we add wordnet (WordNet's glosses with all their hypernyms) and yso-finna-en (titles with subjects from
+Finnish libraries), with batches of 256 and fewer epochs for every model: 20 for wordnet, 10 for yso-finna-en.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ if TYPE_CHECKING:
 __all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
 TITLE = "The paper's table: precision on real datasets"
-#: What the paper leaves open, in other ways.
+#: Other choices for what the paper leaves open.
 SCRIPTS = {"optimizer": "adam", "lr": 1e-3, "schedule": "step"}
 LAST = {"validation": 0.0, "patience": None}
 OTHERWISE: dict[str, tuple[dict[str, Any], tuple[Recipe, ...]]] = {
@@ -76,11 +76,11 @@ RECIPES: dict[str, tuple[Recipe, ...]] = {
     "wordnet": LARGE,
     "yso-finna-en": LARGE,
 }
-#: The Repository's random splits, of the one set that has them here.
+#: The Repository's random splits, and the one dataset that they are used for.
 SPLIT_SET, SPLITS = "delicious", range(1, 11)
 SPLIT_WAYS = ("Adadelta at 1, best epoch", "Adam at 0.001, × 0.7 an epoch")
 
-#: Rows of the tables in their order: a name stands for published numbers, a recipe for ours.
+#: Rows of the tables in order: a name stands for published numbers, a recipe for ours.
 ROWS: tuple[str | Recipe, ...] = (
     "FastXML", "PfastreXML", "XML-CNN", "FC", FC, FC_1024, FC_768, "FC + XLNet",
     HRR, "CHRR", CHRR, "CHRR + XLNet", CIRCLET, ACCURATE,
@@ -88,7 +88,7 @@ ROWS: tuple[str | Recipe, ...] = (
 
 
 def cells(settings: Settings) -> list[TrainingCell]:
-    """Every model on every dataset with every seed; other ways to train; CHRR on each of Delicious's splits."""
+    """Every model on every dataset with every seed, other ways to train, and CHRR on Delicious's splits."""
     planned = []
     for dataset, recipes in RECIPES.items():
         for recipe in recipes:
@@ -118,13 +118,13 @@ def _runs(result: Result, dataset: str, recipe: Recipe) -> Runs | None:
 
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
-    """Runs of each recipe that has any, by its title."""
+    """Runs of each recipe that has any, by title."""
     found = {recipe.title: _runs(result, dataset, recipe) for recipe in RECIPES[dataset]}
     return {title: these for title, these in found.items() if these is not None}
 
 
 def tables(result: Result) -> list[Table]:
-    """A summary; P@k and PSP@k for each dataset, published rows beside ours; compression; ten splits."""
+    """A summary, P@k and PSP@k for each dataset with published rows and ours, compression, and ten splits."""
     made = []
     for dataset in RECIPES:
         for metric, long in (("P", "precision"), ("PSP", "propensity-scored precision")):
@@ -142,7 +142,7 @@ def tables(result: Result) -> list[Table]:
     ]
 
 
-#: The published row that a model of ours is set beside.
+#: The published row that belongs to a model of ours.
 COUNTERPARTS = {FC.title: "FC", CHRR.title: "CHRR"}
 
 
@@ -257,7 +257,7 @@ def _splits(result: Result) -> Table:
 
 
 def claims(result: Result) -> list[Claim]:
-    """Judge what the paper says of CHRR beside HRR and beside FC."""
+    """Judge how the paper compares CHRR with HRR and with FC."""
     pairs = {dataset: _measured(result, dataset) for dataset in RECIPES}
     beside_hrr = {d: r for d, r in pairs.items() if {HRR.title, CHRR.title} <= set(r)}
     beside_fc = {d: r for d, r in pairs.items() if {FC.title, CHRR.title} <= set(r)}
@@ -307,7 +307,7 @@ def _judge_hrr(gaps: dict[str, dict[str, float]]) -> list[Claim]:
 
 def _judge_fc(measured: dict[str, dict[str, Runs]]) -> Claim:
     gaps = {d: _gaps(these, FC) for d, these in measured.items()}
-    # A point: stricter than the paper, whose CHRR is up to 2.2 points behind its FC (P@1 on EURLex-4K).
+    # One point is stricter than the paper, whose CHRR is up to 2.2 points behind its FC (P@1 on EURLex-4K).
     near = [these[f"P@{k}"] >= -1 for these in gaps.values() for k in (1, 3, 5)]
     size = {d: r[CHRR.title].parameters / r[FC.title].parameters for d, r in measured.items()}
     return Claim(
@@ -323,7 +323,7 @@ def _judge_fc(measured: dict[str, dict[str, Runs]]) -> Claim:
 
 
 def draw(result: Result) -> Figure:
-    """Draw by how many points of P@k each model is ahead of FC, a panel for each dataset that was measured."""
+    """Draw by how many points of P@k each model is ahead of FC, with a panel for each measured dataset."""
     from matplotlib.figure import Figure  # an extra
 
     from circlet.experiments.table_panels import draw_panel

@@ -12,14 +12,14 @@ from circlet.experiments.training_cells import DEPTHS, Runs, title_of
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-#: Okabe and Ito's colors, which color-blind people can tell apart, and a marker each.
+#: Okabe and Ito's colors, which color-blind people can tell apart, each with a marker.
 STYLES = {
     HRR.title: ("#E69F00", "^"),
     CHRR.title: ("#0072B2", "o"),
     CIRCLET.title: ("#009E73", "D"),
     ACCURATE.title: ("#CC79A7", "v"),
 }
-#: Published rows, as open markers.
+#: Published rows, drawn as open markers.
 PUBLISHED_STYLES = {"FC": ("#000000", "s"), "CHRR": ("#0072B2", "o")}
 
 
@@ -30,7 +30,7 @@ def draw_panel(axis: Axes, dataset: str, measured: Mapping[str, Runs]) -> None:
     for place, (title, (color, marker)) in enumerate(STYLES.items()):
         if title not in measured:
             continue
-        # Side by side, so that error bars of near numbers can be told apart.
+        # Side by side, so that the error bars of similar numbers can be told apart.
         at = [position + 0.08 * (place - 1.5) for position in range(len(DEPTHS))]
         ahead = [measured[title].mean(f"P@{k}") - full[k] for k in DEPTHS]
         bars = [measured[title].sd(f"P@{k}") or 0.0 for k in DEPTHS]

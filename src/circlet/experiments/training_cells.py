@@ -1,11 +1,12 @@
-"""Cells that train a model on a dataset and rank its test rows, and what their tables share.
+"""Cells that train a model on a dataset and rank its test rows, and what their tables have in common.
 
-An experiment names its models as `Recipe`s; `Recipe.cells` gives one cell a seed for a dataset and `runs` finds
-their numbers in a result again. P@k and PSP@k are percentages over the test rows, propensities estimated from
-all training rows with the constants that the Repository uses for the dataset.
+An experiment describes its models as `Recipe` objects. `Recipe.cells` gives one cell for each seed, and `runs`
+finds their numbers in a result. P@k and PSP@k are percentages over the test rows; propensities are estimated from
+all training rows, with the constants that the Repository uses for the dataset.
 
-The paper trains for 100 epochs with batches of 64. The two sets that stand in for the paper's larger ones get
-less, every model alike: wordnet 20 epochs with batches of 256, yso-finna-en 10 (`LESS`).
+The paper trains for 100 epochs with batches of 64. The two datasets that stand in for the paper's larger ones are
+trained less, the same for every model: wordnet for 20 epochs and yso-finna-en for 10, both with batches of 256
+(`LESS`).
 """
 
 from __future__ import annotations
@@ -35,42 +36,42 @@ if TYPE_CHECKING:
     from circlet.training.loop import Reporter
 
 DEPTHS = (1, 3, 5, 10, 20)
-#: What the larger sets' runs are cut down to.
+#: Settings of the shorter runs on the larger datasets.
 LESS: dict[str, dict[str, int]] = {
     "wordnet": {"epochs": 20, "batch_size": 256},
     "yso-finna-en": {"epochs": 10, "batch_size": 256},
 }
-#: Settings that are recorded even where a preset leaves them to the library: a change of the library's defaults
-#: then outdates what was measured with the old ones, and a setting added later outdates nothing.
+#: Settings that are recorded even where a preset leaves them to the library. A change of the library's defaults
+#: thus outdates what was measured with the old ones, while a setting that is added later outdates nothing.
 RECORDED = (
     "head", "dim", "hidden", "codebook", "loss", "dropout", "epochs", "batch_size", "optimizer", "lr", "schedule",
     "weight_decay", "input_dropout", "metric", "patience",
 )  # fmt: skip
 TITLES = {"wordnet": "WordNet", "yso-finna-en": "YSO Finna"}
-#: Overrides that a cell's name tells in its own way, or that follow from its dataset.
-_TOLD = {"head", "dim", "hidden", "epochs", "batch_size"}
+#: Overrides that have a form of their own in a cell's name, or that follow from its dataset.
+_NAMED_OTHERWISE = {"head", "dim", "hidden", "epochs", "batch_size"}
 
 
 def title_of(dataset: str) -> str:
-    """A dataset's name as it is printed."""
+    """A dataset's name as printed in tables."""
     known = catalog.ENTRIES.get(dataset)
     return known.title if known else TITLES.get(dataset, dataset)
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Size of an experiment on real data; the defaults are the full one.
+    """Size of an experiment on real data; the defaults are the full size.
 
     Parameters
     ----------
     seeds : int
-        Runs of each model, with seeds 0, 1, …
+        Number of runs of each model, with seeds 0, 1, …
     rows : int or None
-        At most so many training rows, and half as many test rows.
+        The largest number of training rows; half as many test rows.
     epochs : int or None
-        At most so many epochs.
+        The largest number of epochs.
     shrink : int
-        Hidden widths are divided by it.
+        Divisor of the hidden widths.
     """
 
     seeds: int = 3
@@ -85,7 +86,7 @@ class Settings:
 
     @property
     def note(self) -> str:
-        """What is smaller than it should be, for the notes of tables; empty if nothing is."""
+        """How a quick run is smaller than a full one, for the notes of tables; empty for a full run."""
         if self.rows is None:
             return ""
         return (
@@ -96,23 +97,23 @@ class Settings:
 
 @dataclass(frozen=True)
 class TrainingCell:
-    """Train a model with one seed, rank the test rows.
+    """Train a model with one seed and rank the test rows.
 
     Parameters
     ----------
     dataset : str
     protocol : str
-        A preset's name.
+        Name of a preset.
     given : mapping
-        Settings in place of the preset's.
+        Settings that replace the preset's.
     seed : int
-        Of weights, codes, dropout, the order of rows and the choice of validation rows.
+        Determines weights, codes, dropout, the order of rows and the choice of validation rows.
     rows : int or None
-        At most so many training rows, and half as many test rows.
+        The largest number of training rows; half as many test rows.
     split : int or None
-        One of the Repository's random splits, from 1; None is the dataset's own.
+        Number of one of the Repository's random splits, from 1; None for the dataset's own split.
     features : str
-        "bow", the dataset's own, or one of `circlet.features.dense.MODES`.
+        "bow" for the dataset's own, or one of `circlet.features.dense.MODES`.
     """
 
     dataset: str
@@ -130,7 +131,7 @@ class TrainingCell:
         parts += [f"d{settings['dim']}"] if settings["head"] != "fc" else []
         parts += [f"h{settings['hidden'][0]}"]
         for key, value in self.given.items():
-            if key not in _TOLD and value is not None:
+            if key not in _NAMED_OTHERWISE and value is not None:
                 parts.append(value if isinstance(value, str) else f"{key.replace('_', '-')}{value}")
         parts += [self.features] if self.features != "bow" else []
         parts += [f"split{self.split}"] if self.split is not None else []
@@ -175,14 +176,14 @@ class TrainingCell:
             return None
         return (
             f"{self.dataset}: found no {' and '.join(path.name for path in files)} in {folder}; "
-            "the Repository has them beside the data"
+            "the Repository has them next to the data"
         )
 
     def load(self, workplace: Workplace) -> Dataset:
-        """The rows to train on and to test on."""
+        """Load the rows to train on and to test on."""
         dataset = workplace.load(self.dataset)
         if dataset.test is None:
-            raise DataError(f"{dataset.source}: found no test rows; an experiment wants a dataset with some")
+            raise DataError(f"{dataset.source}: found no test rows; an experiment needs a dataset that has some")
         if self.features != "bow":
             assert workplace.features is not None
             dataset = with_features(dataset, workplace.features / self.dataset, self.features)
@@ -268,7 +269,7 @@ def _split_files(folder: Path, dataset: str) -> tuple[Path, Path]:
 
 
 def _resplit(dataset: Dataset, name: str, split: int) -> Dataset:
-    """The rows of one of the Repository's splits, which count training rows and then test rows, from 1."""
+    """Split the rows as in a split file of the Repository, which numbers training rows, then test rows, from 1."""
     assert dataset.test is not None
     assert dataset.source is not None
     whole = _joined(dataset.train, dataset.test)
@@ -287,13 +288,13 @@ def _joined(first: Split, second: Split) -> Split:
 
 
 def _thinned(split: Split, rows: int) -> Split:
-    # Evenly spaced: files are often sorted, and their beginnings then know few of the labels.
+    # Evenly spaced, because files are often sorted and the first rows then have few of the labels.
     return split if split.n <= rows else split.take(np.linspace(0, split.n - 1, rows).astype(np.int64))
 
 
 @dataclass(frozen=True)
 class Recipe:
-    """A model of an experiment: its name in tables, and how it differs from a preset."""
+    """A model of an experiment: its title in tables, and how it differs from a preset."""
 
     title: str
     protocol: str
@@ -316,51 +317,51 @@ class Recipe:
 
 @dataclass(frozen=True)
 class Runs:
-    """Runs of a model that differ in their seed (or their split) alone."""
+    """Runs of a model that differ only in their seed (or their split)."""
 
     cells: Sequence[Result]
 
     def values(self, metric: str) -> list[float]:
-        """A metric of each run."""
+        """The metric in each run."""
         return [float(cell["metrics"][metric]) for cell in self.cells]
 
     def mean(self, metric: str) -> float:
-        """Its mean."""
+        """Mean of the metric."""
         return statistics.fmean(self.values(metric))
 
     def sd(self, metric: str) -> float | None:
-        """Its standard deviation, that of a sample; None for a single run."""
+        """Sample standard deviation of the metric; None for a single run."""
         return statistics.stdev(self.values(metric)) if len(self.cells) > 1 else None
 
     def show(self, metric: str) -> str:
-        """Both, as 75.2 ± 0.3."""
+        """Mean and deviation of the metric, such as 75.2 ± 0.3."""
         return shown(self.mean(metric), self.sd(metric))
 
     @property
     def parameters(self) -> int:
-        """Learned numbers of one model."""
+        """Number of learned parameters of one model."""
         return int(self.cells[0]["parameters"]["total"])
 
 
 def runs(result: Result, cells: Sequence[TrainingCell]) -> Runs | None:
-    """What a result has of these cells; None if it has nothing."""
+    """The runs of these cells that a result has; None if it has none."""
     wanted = {cell.name for cell in cells}
     found = [cell for cell in result["cells"] if cell["cell"] in wanted]
     return Runs(found) if found else None
 
 
 def verdict(holding: int, of: int) -> str:
-    """What comparisons say of a claim: yes if it holds in all of them, partly if in half or more, else no."""
+    """Whether a claim holds: yes if in all comparisons, partly if in at least half of them, else no."""
     if not of:
         return "not measured"
     return "yes" if holding == of else "partly" if 2 * holding >= of else "no"
 
 
 def shown(mean: float, sd: float | None) -> str:
-    """A mean and its deviation in one form everywhere: 75.2 ± 0.3."""
+    """Format a mean and its deviation, such as 75.2 ± 0.3."""
     return f"{mean:.1f}" if sd is None else f"{mean:.1f} ± {sd:.1f}"
 
 
 def millions(count: int) -> str:
-    """A number of parameters, as 5.1 M."""
+    """Format a number of parameters, such as 5.1 M."""
     return f"{count / 1e6:.1f} M" if count >= 1e5 else f"{count / 1e6:.3f} M"
