@@ -2,10 +2,10 @@
 
     python benchmarks/algebra.py --out benchmarks/results
 
-Every side computes the same thing from the same vectors; a check before the clock starts makes sure of it.
-The sides of a task take turns in bursts, so that whatever else the machine does hits all of them. The first
-call of a burst is not counted: it pays for memory that the side before it gave back. The median is kept.
-A time means little on a shared machine: read the ratios.
+Every side computes the same thing from the same vectors, which is checked before the clock starts. The sides of a
+task take turns in bursts, so that other load on the machine affects all of them. The first call of a burst is not
+counted, because it pays for memory that the previous side gave back. The result is the median. Absolute times mean
+little on a shared machine: read the ratios.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def superpose(n_labels: int) -> Task:
 
 def top_k() -> Task:
     codes = circular.random(100_000, 1024, generator=0)
-    # Queries that have something to find: superpositions of 10 labels each.
+    # Queries with labels to find: superpositions of 10 labels each.
     queries = circular.superpose(codes[: 64 * 10].view(64, 10, -1))
     packed, packed_queries = circular.pack(codes), circular.pack(queries)
     complex_codes, complex_queries = phasors(codes), phasors(queries)
@@ -97,7 +97,7 @@ def top_k() -> Task:
     def ours() -> Tensor:
         return (packed_queries @ packed.mT).topk(10).indices
 
-    # The same task on codes with structure: no table of codes, one FFT per query.
+    # The same task with structured codes: no table of codes, one FFT per query.
     book = SpectralCodebook(100_000, 1024, seed=0)
     labels = torch.arange(64 * 10)
     spectral_queries = circular.pack(circular.unpack(book.superpose(labels, labels[::10])))
@@ -144,7 +144,7 @@ def assert_close(a: Tensor, b: Tensor) -> None:
 
 
 def measure(task: Task, rounds: int) -> dict[str, float]:
-    """Milliseconds of each side: the median over `rounds` bursts, taken in turns."""
+    """Milliseconds of each side: the median over `rounds` bursts, in turns."""
     times: dict[str, list[float]] = {side: [] for side in task}
     for _ in range(rounds):
         for side, function in task.items():

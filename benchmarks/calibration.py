@@ -2,8 +2,8 @@
 
     python benchmarks/calibration.py --out benchmarks/results
 
-Trains on `pydocs`. The probabilities of the 20 best labels of every test document are put into ten bins; a bin's
-mean probability should be the share of its labels that are right.
+Trains on `pydocs`. The probabilities of the 20 best labels of every test document are put into ten bins. A bin's
+mean probability should equal the share of its labels that are correct.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ def draw(result: dict[str, Any]) -> Any:
     figure = Figure(figsize=(5, 4.6), layout="constrained")
     axis = figure.subplots()
     axis.plot([0, 1], [0, 1], color="black", lw=1, ls=":", label="perfect")
-    for (loss, found), colour in zip(result["losses"].items(), ("#1f5fbf", "#d1701f", "#999999"), strict=True):
+    for (loss, found), color in zip(result["losses"].items(), ("#1f5fbf", "#d1701f", "#999999"), strict=True):
         kept = np.array(found["count"]) >= 20
         points = np.array(found["mean_probability"])[kept], np.array(found["share_right"])[kept]
         axis.plot(
-            *points, marker="o", color=colour, label=f"{loss} (off by {100 * found['error']:.1f} % on average)"
+            *points, marker="o", color=color, label=f"{loss} (off by {100 * found['error']:.1f} % on average)"
         )
     axis.set_xlabel("probability said")
     axis.set_ylabel("share that was right")

@@ -3,9 +3,9 @@
     python benchmarks/growth.py --out benchmarks/results
 
 10³ to 10⁷ labels at d = 800. All sides of a size take turns in one process, and each must find the ten labels that
-a query was made of. A table of codes over 8 GB is not made, and a call that would take over 20 seconds, by the
-size before, not measured; the page says so. Peak memory is that of a process of its own. At a million labels this
-takes 14 GB of memory: two tables at a time.
+a query was made from. A table of codes over 8 GB is not made, and a call is not measured if the previous size
+suggests that it would take over 20 seconds; the page says so. Peak memory is measured in a separate process. At a
+million labels this takes 14 GB of memory, for two tables at a time.
 """
 
 from __future__ import annotations
@@ -42,13 +42,13 @@ from circlet.training.steps import learn
 SIZES = tuple(10**n for n in range(3, 8))
 DIM, FEATURES, BATCH = 800, 5_000, 256
 QUERIES, K = 16, 10
-#: Queries of a call.
+#: Number of queries in a call.
 CALLS = {"batch": QUERIES, "single": 1}
-#: Labels up to which a step with bce is taken: it scores all labels, (256, 10⁷) numbers several times over.
+#: Most labels for a step with bce, which scores all labels: 10⁷ would take (256, 10⁷) numbers several times over.
 BCE_LARGEST = 10**6
-#: Bytes of the largest table of codes that is made, and seconds of the longest call.
+#: Size in bytes of the largest table of codes, and seconds of the longest call.
 LARGEST_TABLE, LONGEST_CALL = 8e9, 20.0
-#: Turns of each side: at least, at most; and seconds after which a call is measured once and for all.
+#: Least and largest number of turns of each side, and seconds from which a call is measured only once.
 LEAST, MOST, SLOW = 3, 25, 5.0
 
 Sides = dict[str, Callable[[], Any]]
@@ -85,13 +85,13 @@ def main() -> None:
 
 
 def take_turns(sides: Sides, seconds: float) -> Times:
-    """Seconds of the calls of each side, in turns, until each had its time. A fast side's turn is two calls.
+    """Seconds of the calls of each side, in turns, until each has had its time. A fast side's turn is two calls.
 
-    The first of the two is not counted: it pays for the caches that the side before it filled.
+    The first of the two is not counted, because its caches hold the data of the previous side.
     """
     times: Times = {}
     for name, side in sides.items():
-        first = timed(side)  # memory is fetched, tables are made
+        first = timed(side)  # allocates memory and makes tables
         times[name] = [first] if first > SLOW else []
     unfinished = [name for name in sides if not times[name]]
     while unfinished:
@@ -122,7 +122,7 @@ def milliseconds(times: list[float], calls: int = 1) -> dict[str, Any]:
 
 
 def training(sizes: list[int], seconds: float) -> dict[str, dict[str, Any]]:
-    """A step with each loss at each size: milliseconds, and peak bytes of a process that takes two."""
+    """A step with each loss at each size: milliseconds, and peak bytes of a process that takes two steps."""
     wanted = [
         (loss, size) for loss in ("cosine", "bce") for size in sizes if loss == "cosine" or size <= BCE_LARGEST
     ]
@@ -138,7 +138,7 @@ def training(sizes: list[int], seconds: float) -> dict[str, dict[str, Any]]:
 
 
 def make_step(loss: str, n_labels: int) -> Callable[[], Any]:
-    """A function that takes a step, on a batch that lies ready: the next of four at every call."""
+    """A function that takes a step on a prepared batch, the next of four at every call."""
     torch.manual_seed(0)
     data = make_multilabel(4 * BATCH, FEATURES, n_labels, seed=0).train
     network = Network(NetworkSettings(loss=loss, dim=DIM), FEATURES, n_labels, sparse=True)
@@ -154,9 +154,9 @@ def make_step(loss: str, n_labels: int) -> Callable[[], Any]:
 
 def peak_of_training(loss: str, n_labels: int) -> dict[str, int]:
     step = make_step(loss, n_labels)
-    for _ in range(2):  # the first makes the optimiser's state
+    for _ in range(2):  # the first makes the optimizer's state
         step()
-    # Not getrusage: a process that was started by a large one begins with its peak.
+    # Not getrusage: its peak starts at the size of the parent process.
     status = Path("/proc/self/status").read_text(encoding="ascii")
     line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return {"peak_bytes": 1024 * int(line.split()[1])}
@@ -166,7 +166,7 @@ def peak_of_training(loss: str, n_labels: int) -> dict[str, int]:
 
 
 def model_bytes(n_labels: int) -> dict[str, int]:
-    """Bytes of a model's folder: with the cosine loss, with it and names of 16 letters, and with bce."""
+    """Bytes of a model's folder: with the cosine loss, the same with names of 16 letters, and with bce."""
     from circlet.features.scaling import Features
     from circlet.model.model import Model
 
@@ -185,13 +185,13 @@ def model_bytes(n_labels: int) -> dict[str, int]:
 
 
 def scoring(sizes: list[int], seconds: float) -> dict[str, dict[str, Any]]:
-    """Milliseconds per query, in batches and one by one, and bytes of codes, of each way at each size."""
+    """Milliseconds per query, in batches and one by one, and bytes of codes, for each way at each size."""
     found: dict[str, dict[str, Any]] = {}
     for size in sizes:
         before = found.get(str(size // 10), {})
         times: Times = {}
         here: dict[str, Any] = {}
-        # Two groups, with two tables of codes at a time. What is in both is the same measurement.
+        # Two groups, with two tables of codes at a time. The times of a side in both groups are put together.
         for group in groups(size, here, before):
             for name, values in take_turns(group, seconds).items():
                 times[name] = times.get(name, []) + values
@@ -204,7 +204,7 @@ def scoring(sizes: list[int], seconds: float) -> dict[str, dict[str, Any]]:
 
 
 def groups(n_labels: int, here: dict[str, Any], before: dict[str, Any]) -> Iterator[Sides]:
-    """The sides of a size, group by group; what is known of each way without a clock goes into `here`."""
+    """The sides of a size, group by group; what needs no timing is put into `here`."""
     book = SpectralCodebook(n_labels, DIM, seed=0)
     spectral = sides("spectral", lambda x: top_k(book, x, n_labels, K)[0], make_queries(book))
     here["spectral"] = {"code_bytes": bytes_of(vars(series_of(book, torch.device("cpu"))))}
@@ -234,19 +234,19 @@ def groups(n_labels: int, here: dict[str, Any], before: dict[str, Any]) -> Itera
     first |= product | sides("faiss", with_faiss(table), queries)
     yield first
 
-    first.clear()  # faiss's copy makes room for torchhd's
+    first.clear()  # frees faiss's copy, for torchhd's
     complex_table = phasors(table)
     here["torchhd"] = {"code_bytes": complex_table.nbytes}
     yield spectral | product | sides("torchhd", with_torchhd(complex_table), phasors(queries))
 
 
 def sides(name: str, best: Callable[[Any], Any], queries: Any) -> Sides:
-    """A way in batches and with one query at a time; both must find what the queries were made of."""
+    """A way in batches and with one query at a time; both must find the labels that the queries were made from."""
     wanted = torch.arange(QUERIES * K).view(QUERIES, K)
     found = {"all at once": best(queries), "one by one": best(queries[:1])}
     for how, ids in found.items():
         if not torch.equal(ids.as_subclass(Tensor).sort(dim=1).values, wanted[: len(ids)]):
-            raise AssertionError(f"{name}, {how}: not the labels that the queries were made of")
+            raise AssertionError(f"{name}, {how}: found labels other than those that the queries were made from")
     one = queries[:1]
     return {f"{name} | batch": lambda: best(queries), f"{name} | single": lambda: best(one)}
 
@@ -260,7 +260,7 @@ def make_queries(book: Codebook) -> Tensor:
 def make_table(book: Codebook) -> Tensor:
     """Codes of all labels, `(n_labels, 2 dim)`."""
     threads = torch.get_num_threads()
-    torch.set_num_threads(1)  # of small blocks: threads would mostly wait for each other
+    torch.set_num_threads(1)  # blocks are small: threads would mostly wait for each other
     table = torch.empty(book.n_labels, book.width)
     for ids in torch.split(torch.arange(book.n_labels), 1 << 12):
         table[ids[0] : ids[-1] + 1] = book.codes(ids)
@@ -275,7 +275,7 @@ def with_faiss(table: Tensor) -> Callable[[Tensor], Tensor]:
     usual = faiss.cvar.distance_compute_blas_threshold
 
     def best(x: Tensor) -> Tensor:
-        # Its fastest: by matrix products in batches, which by itself it takes for larger ones only.
+        # Its fastest setting: matrix products for batches, which it uses by default for larger batches only.
         faiss.cvar.distance_compute_blas_threshold = 1 if len(x) > 1 else usual
         return torch.from_numpy(index.search(x.numpy(), K)[1])
 
@@ -285,7 +285,7 @@ def with_faiss(table: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def phasors(packed: Tensor) -> Tensor:
-    """Packed codes as complex numbers, `(n, dim)`, in torchhd's class."""
+    """Packed codes as complex numbers, `(n, dim)`, of torchhd's class."""
     import torchhd
 
     numbers = torch.empty(len(packed), packed.shape[1] // 2, dtype=torch.complex64)
@@ -298,7 +298,7 @@ def phasors(packed: Tensor) -> Tensor:
 def with_torchhd(table: Tensor) -> Callable[[Tensor], Tensor]:
     import torchhd
 
-    # Its fastest: cosine_similarity would compute norms that are all the same.
+    # Its fastest function: cosine_similarity would compute norms that are all the same.
     return lambda x: torchhd.dot_similarity(x, table).topk(K).indices
 
 

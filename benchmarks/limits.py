@@ -1,14 +1,14 @@
-"""How far each hot path is from what the machine can do: bytes and operations counted, ceilings measured.
+"""How far each hot path is from what the machine can do, from counted bytes and operations and measured ceilings.
 
     python benchmarks/limits.py --device cpu
     PYTHONPATH=src python benchmarks/limits.py --device cuda
 
-Bytes are those that have to move at least: every input read once, every output written once. A path's floor is
-the longest of its bytes at the bandwidth of a copy, of its operations at the rate of large matrix products or of
-the fastest transforms, and, where it gathers rows of a table, of their bytes at the rate at which a table of that
-size is read again and again. What lies in a cache can beat a floor by bandwidth, and on a CPU so can what
-mostly reads: a copy also fetches what it overwrites. On a GPU, parts of a step are replayed from CUDA graphs, as
-the step itself is; decoding is launched from Python, as in use. Needs torch, numpy and scipy.
+A path's bytes are the fewest that have to move: every input is read once, every output written once. A path's
+floor is the longest of three times: its bytes at the bandwidth of a copy; its operations at the rate of large
+matrix products or of the fastest transforms; and, if it gathers rows of a table, their bytes at the rate at which
+a table of that size is read repeatedly. Data in a cache can beat a bandwidth floor, and on a CPU so can a path
+that mostly reads, because a copy also fetches what it overwrites. On a GPU, the parts of a step are replayed from
+CUDA graphs, as the step itself is; decoding is launched from Python, as in use. Needs torch, numpy and scipy.
 """
 
 from __future__ import annotations
@@ -41,24 +41,24 @@ from circlet.training.batches import Batches, DeviceRows, as_batch, label_sets
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import RecordedSteps, learn, make_steps
 
-#: About EURLex-4K, with the defaults but for the batch.
+#: About the size of EURLex-4K, with the defaults except for the batch.
 BATCH, FEATURES, HIDDEN, DIM, LABELS, WORDS = 1024, 5_000, 1024, 800, 4_000, 200
-#: Decoding: labels, the best that are wanted, and predictions at a time.
+#: Decoding: number of labels, number of best labels, and predictions at a time.
 MILLION, K, ROWS = 10**6, 10, {"cpu": 16, "cuda": 256}
-#: Times of which the median is taken, and seconds after which there are enough.
+#: Number of times of which the median is taken, and seconds after which fewer are enough.
 REPEATS, SECONDS = 15, 1.5
 
 
 @dataclass(frozen=True)
 class HotPath:
-    """Something to be measured, the bytes it has to move and its floating-point operations, and their rate."""
+    """A call to measure, the bytes it has to move, its floating-point operations, and the ceiling for these."""
 
     name: str
     call: Callable[[], Any]
     bytes: float
     flops: float = 0.0
     rate: str = "product"
-    #: Bytes read from the rows of a table, over and over.
+    #: Bytes read repeatedly from the rows of a table.
     gathered: float = 0.0
     recorded: bool = True
 
@@ -67,7 +67,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
-    parser.add_argument("--labels", type=int, default=MILLION, help="labels to decode")
+    parser.add_argument("--labels", type=int, default=MILLION, help="number of labels to decode")
     options = parser.parse_args()
     files.prepare_folder(options.out)
     torch.manual_seed(0)
@@ -93,7 +93,7 @@ def main() -> None:
 
 
 def seconds_of(call: Callable[[], Any], device: torch.device, *, recorded: bool = True) -> list[float]:
-    """Seconds of single calls, the first ones not counted."""
+    """Seconds of single calls, without the first ones."""
     for _ in range(2):
         call()
     on_gpu = device.type == "cuda"
@@ -124,7 +124,7 @@ def gpu_clock(call: Callable[[], Any], calls: int = 10) -> float:
 
 
 def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
-    """The same call, recorded: small kernels are launched from Python slower than they run."""
+    """The same call as a CUDA graph: Python launches small kernels more slowly than they run."""
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
     stream.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(stream):
@@ -140,18 +140,18 @@ def replayed(call: Callable[[], Any]) -> Callable[[], Any]:
 
 
 def ceilings(device: torch.device) -> dict[str, dict[str, Any]]:
-    """Bandwidth, and rates of matrix products and of transforms: the best that this machine gives."""
+    """Bandwidth and rates of matrix products and transforms: the best that this machine reaches."""
     on_gpu = device.type == "cuda"
 
     def best(call: Callable[[], Any], recorded: bool = False) -> float:
         return min(seconds_of(call, device, recorded=recorded))
 
-    source = torch.ones(1 << 28 if on_gpu else 1 << 26, device=device)  # beyond any cache
+    source = torch.ones(1 << 28 if on_gpu else 1 << 26, device=device)  # larger than any cache
     target = torch.empty_like(source)
     n, kind = (8192, torch.bfloat16) if on_gpu else (2048, torch.float32)
     a, b = (torch.randn(n, n, device=device).to(kind) for _ in range(2))
     table = torch.ones(FEATURES, HIDDEN, device=device)
-    # Short transforms, which stay in a cache, and one that is long.
+    # Short transforms, which stay in a cache, and long ones.
     rates = {}
     for length in (1 << 12, 1 << 20):
         spectrum = coefficients((1 << 26 if on_gpu else 1 << 21) // length, length, device)
@@ -183,12 +183,12 @@ def coefficients(rows: int, length: int, device: torch.device) -> Tensor:
 
 
 def fft_flops(values: float, length: int) -> float:
-    """Operations of real transforms of a length that give so many values in all, as they are usually counted."""
+    """Operations of real transforms with this length and total number of values, as they are usually counted."""
     return 2.5 * values * math.log2(length)
 
 
 def judged(path: HotPath, limits: dict[str, dict[str, Any]], device: torch.device) -> dict[str, Any]:
-    """A path with its floor and what it takes."""
+    """A path with its floor and its measured time."""
     floors = {"bandwidth": path.bytes / limits["copy"]["value"]}
     if path.gathered:
         floors["table"] = path.gathered / max(limits["table"]["value"], limits["copy"]["value"])
@@ -213,7 +213,7 @@ def judged(path: HotPath, limits: dict[str, dict[str, Any]], device: torch.devic
 
 
 def step(device: torch.device, limits: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """A whole step, and its parts."""
+    """Measure a whole step and its parts."""
     data = make_multilabel(8 * BATCH, FEATURES, LABELS, seed=0, words_per_row=WORDS).train
     raw: Any = data.X
     X, Y = raw.multiply(1 / np.sqrt(raw.multiply(raw).sum(axis=1))).tocsr().astype(np.float32), data.Y
@@ -225,7 +225,7 @@ def step(device: torch.device, limits: dict[str, dict[str, Any]]) -> dict[str, A
     optimizer = make_optimizer(network, settings, device)
     whole = whole_step(network, optimizer, Batches(X, Y, settings, 0), device)
     bags = sparse_layer(X, network, device)
-    # Predictions on a GPU, and steps that can't be recorded there, take the bags.
+    # On a GPU, predictions use the bags, and so do steps that can't be recorded.
     beside = bags if device.type == "cuda" else []
     parts = [
         *(dense_layer(X, Y, network, device) if beside else bags),
@@ -251,7 +251,7 @@ def step(device: torch.device, limits: dict[str, dict[str, Any]]) -> dict[str, A
 def whole_step(
     network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
 ) -> list[float]:
-    """Seconds of steps. On a CPU of batches that lie ready: in training a thread prepares them meanwhile."""
+    """Seconds of steps. On a CPU the batches are prepared, which in training a thread does in the meantime."""
     if device.type == "cpu":
         X, Y = batches.X[:BATCH], batches.Y[:BATCH]
         rows, labels = as_batch(X), label_sets(Y)
@@ -263,14 +263,14 @@ def whole_step(
     graph: Any = steps.graph
 
     def replay() -> None:
-        steps.step.zero_()  # or it would count beyond the rows
+        steps.step.zero_()  # otherwise it would count beyond the rows
         graph.replay()
 
     return seconds_of(replay, device, recorded=False)
 
 
 def sparse_layer(X: Any, network: Network, device: torch.device) -> list[HotPath]:
-    """The first layer of sparse rows: two embedding bags."""
+    """The first layer on sparse rows: two embedding bags."""
     batch: SparseRows = as_batch(X[:BATCH]).to(device)
     encoder: Any = network.encoder
     weight = encoder.layers[0].weight.detach()
@@ -287,13 +287,13 @@ def sparse_layer(X: Any, network: Network, device: torch.device) -> list[HotPath
     flops, rows = 2.0 * entries * HIDDEN, 4.0 * entries * HIDDEN
     return [
         HotPath("first layer, embedding bag", forward, moved, flops, gathered=rows),
-        # A batch's gradients are a smaller table than the weights: no floor by gathering.
+        # The gradients of a batch are a smaller table than the weights, so gathering gives no floor.
         HotPath("its gradient, embedding bag by columns", backward, moved, flops),
     ]
 
 
 def dense_layer(X: Any, Y: Any, network: Network, device: torch.device) -> list[HotPath]:
-    """The first layer on a GPU: rows written out, and matrix products in bfloat16."""
+    """The first layer on a GPU: dense rows, and matrix products in bfloat16."""
     data, rows = DeviceRows(X, Y, device), torch.arange(BATCH, device=device)
     batch = data.batch(rows)[0]
     encoder: Any = network.encoder
@@ -314,7 +314,7 @@ def dense_layer(X: Any, Y: Any, network: Network, device: torch.device) -> list[
 
 
 def head(network: Network, device: torch.device) -> list[HotPath]:
-    """The layer from hidden to code, with what is done to each hidden unit and each output."""
+    """The layer from hidden units to codes, with what is done to each hidden unit and each output."""
     kind = torch.bfloat16 if device.type == "cuda" else torch.float32
     each = kind.itemsize
     encoder: Any = network.encoder
@@ -339,7 +339,7 @@ def head(network: Network, device: torch.device) -> list[HotPath]:
 def loss_and_optimizer(
     network: Network, optimizer: torch.optim.Optimizer, Y: Any, device: torch.device
 ) -> list[HotPath]:
-    """From the head's output to the loss and back, and the pass of the optimiser over all weights."""
+    """From the head's output to the loss and back, and the optimizer's pass over all weights."""
     book = network.codebook
     assert isinstance(book, SpectralCodebook)
     labels = label_sets(Y[:BATCH]).to(device)
@@ -349,16 +349,16 @@ def loss_and_optimizer(
     def loss() -> Any:
         return torch.autograd.grad(network.loss(output, labels), [output, *weights])
 
-    # Scores out of the transform, read for the loss and for its gradient, which goes into the transform back;
-    # coefficients into one and out of the other, as many numbers as scores.
+    # The transform writes scores, which are read for the loss and for its gradient; the gradient goes into the
+    # transform back. Coefficients go into the one and come out of the other, as many numbers as scores.
     numbers = BATCH * book.length
     n_weights = sum(parameter.numel() for parameter in network.parameters())
     for parameter in network.parameters():
         parameter.grad = torch.zeros_like(parameter)
     return [
         HotPath("loss and its gradient", loss, 28 * numbers, 2 * fft_flops(numbers, book.length), "fft"),
-        # Reads weight, gradient and two moments, writes all but the gradient.
-        HotPath("optimiser", optimizer.step, 28 * n_weights),
+        # Reads the weight, the gradient and two moments; writes all except the gradient.
+        HotPath("optimizer", optimizer.step, 28 * n_weights),
     ]
 
 
@@ -366,7 +366,7 @@ def loss_and_optimizer(
 
 
 def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: int) -> dict[str, Any]:
-    """The ten best of a million labels, and the parts of finding them."""
+    """Measure how long it takes to find the ten best of a million labels, and the parts of it."""
     rows = ROWS[device.type]
     book = SpectralCodebook(n_labels, DIM, seed=0)
     phasors = torch.nn.functional.normalize(torch.randn(rows, 2 * DIM, device=device), dim=1) * math.sqrt(DIM)
@@ -376,7 +376,7 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
     part = phasors if kernels else phasors[:32]
     room, offsets = series.room(len(part)), series.offsets(None)
     scores, numbers = series(part, room), len(part) * book.length
-    # Ceilings of transforms are of real ones, which complex ones of two parts each surpass.
+    # The ceilings are those of real transforms, which complex transforms of two parts each surpass.
     flops = 0.0 if kernels else fft_flops(numbers, series.part)
     parts = [
         HotPath("coefficients", lambda: series.coefficients(part, room), 4 * numbers, recorded=False),

@@ -1,8 +1,8 @@
 """Time circlet's metrics and napkinXC's on the same rankings, in one run, and check that they agree.
 
-Synthetic data at the size of a large set: 100,000 rows, 200,000 labels of skewed frequency, rankings of 20.
-napkinXC takes its labels as a CSR matrix, as circlet does, or as lists, which suit its Python loops better;
-making those lists is not timed.
+Synthetic data of the size of a large dataset: 100,000 rows, 200,000 labels with skewed frequencies, rankings of
+20. napkinXC takes labels as a CSR matrix, as circlet does, or as lists, which suit its Python loops better. Making
+those lists is not timed.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ PEER_TIMES = ("napkinxc_csr_s", "napkinxc_lists_s")
 
 
 def synthetic(n: int, n_labels: int, per_row: float, depth: int, seed: int) -> tuple[sp.csr_matrix, np.ndarray]:
-    """Labels (n, n_labels), some rows without any, and ids (n, depth) that find some of them."""
+    """Labels (n, n_labels), where some rows have none, and ids (n, depth) that find some of them."""
     rng = np.random.default_rng(seed)
     counts = rng.poisson(per_row, size=n)
     row = np.repeat(np.arange(n), counts)
     label = (n_labels * rng.random(len(row)) ** 4).astype(np.int64)
     y = sp.csr_matrix((np.ones(len(row), dtype=np.float32), (row, label)), shape=(n, n_labels))
-    y.data[:] = 1  # a label drawn twice is one label
+    y.data[:] = 1  # a label drawn twice counts once
     # Different ids in every row: a random start and a stride that shares no factor with n_labels.
     stride = next(step for step in range(n_labels // depth - 1, 0, -1) if np.gcd(step, n_labels) == 1)
     ids = (rng.integers(n_labels, size=(n, 1)) + stride * np.arange(depth)) % n_labels
@@ -91,7 +91,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=100_000)
     parser.add_argument("--labels", type=int, default=200_000)
-    parser.add_argument("--per-row", type=float, default=5.0, help="mean number of labels of a row")
+    parser.add_argument("--per-row", type=float, default=5.0, help="mean number of labels in a row")
     parser.add_argument("--repeats", type=int, default=5, help="runs of circlet; napkinXC runs once")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
@@ -109,7 +109,7 @@ def main() -> None:
     from_ids, values = timed(lambda: evaluate(y, ids, weights, KS), options.repeats)
     from_scores, same = timed(lambda: evaluate(y, scores, weights, KS), options.repeats)
     if values != same:
-        raise SystemExit("ranked ids and the scores that stand for them give different values")
+        raise SystemExit("found different values from ranked ids and from scores with the same ranking")
     f1, _ = timed(lambda: (micro_f1(y, scores), macro_f1(y, scores)), options.repeats)
     content = {
         "provenance": provenance(packages=("napkinxc",)),
@@ -145,7 +145,7 @@ def table(content: dict[str, Any]) -> Table:
     settings = content["settings"]
     title = f"Seconds for {settings['rows']:,} rows × {settings['labels']:,} labels, k up to {max(KS)}"
     columns = ["metric", "circlet", "napkinXC (CSR)", "napkinXC (lists)", "faster by"]
-    return Table(title, columns, rows, note="circlet: the median of its runs. napkinXC: one run, ids as lists.")
+    return Table(title, columns, rows, note="circlet: median of its runs. napkinXC: one run, with ids as lists.")
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""circlet beside omikuji, napkinXC, PECOS, scikit-learn and fastText: accuracy, time, memory and size.
+"""circlet compared with omikuji, napkinXC, PECOS, scikit-learn and fastText: accuracy, time, memory and size.
 
     python benchmarks/peers.py --data DIR --out benchmarks
 
-Every peer has a virtual environment of its own and a script in `peers/` that trains, saves, loads and predicts in
-a process of its own; the processes take turns. Everybody gets the same matrices, the same number of threads, and
-rankings measured here by circlet's metrics. Each pair of peer and dataset has a JSON in `results/peers`; those
-that are measured are not run again. What can't be installed, fails or takes too long is reported, and the others
-go on.
+Every peer has its own virtual environment and a script in `peers/` that trains, saves, loads and predicts in its
+own process, one process at a time. All peers get the same matrices and the same number of threads, and circlet's
+metrics measure their rankings here. Each pair of peer and dataset has a JSON file in `results/peers`; pairs that
+are measured are not run again. A peer that can't be installed, fails or takes too long is reported, and the others
+are still run.
 """
 
 from __future__ import annotations
@@ -43,18 +43,18 @@ DATASETS = ("bibtex", "delicious", "eurlex-4k", "wordnet", "pydocs")
 
 @dataclass(frozen=True)
 class Peer:
-    """What is compared.
+    """A library with one choice of settings.
 
     Parameters
     ----------
     runner : str
-        Names the script `peers/run_….py`, and the virtual environment.
+        Name of the script `peers/run_….py` and of the virtual environment.
     variant : str
-        Which of the script's settings.
+        Name of the script's settings.
     packages : tuple of str
-        What pip installs; nothing for circlet, which runs where this runs.
+        Packages that pip installs; none for circlet, which uses this script's environment.
     bare : tuple of str
-        What pip installs without its dependencies.
+        Packages that pip installs without their dependencies.
     only : tuple of str
         Datasets that it runs on; the others take too long.
     """
@@ -70,10 +70,10 @@ PEERS = {
     "omikuji-parabel": Peer("omikuji", "parabel", ("omikuji", "numpy", "scipy")),
     "omikuji-bonsai": Peer("omikuji", "bonsai", ("omikuji", "numpy", "scipy")),
     "napkinxc": Peer("napkinxc", packages=("napkinxc", "numpy", "scipy")),
-    # Its linear models do without the gigabytes that its transformers need.
+    # Its linear models do not need the gigabytes of packages that its transformers need.
     "pecos": Peer("pecos", packages=("numpy<2", "scipy<1.14", "scikit-learn"), bare=("libpecos",)),
     "sklearn": Peer("sklearn", packages=("scikit-learn",), only=("bibtex", "delicious", "pydocs")),
-    # It was made for numpy 1, and its predict breaks with numpy 2.
+    # It was made for numpy 1, and its predict fails with numpy 2.
     "fasttext": Peer("fasttext", packages=("fasttext-wheel", "numpy<2", "scipy")),
     "circlet": Peer("circlet", "default"),
     "circlet-int8": Peer("circlet", "int8"),  # after circlet, whose model it stores
@@ -82,12 +82,14 @@ PEERS = {
 
 
 class NotMeasuredError(Exception):
-    """Why a peer has no numbers, in words for the page."""
+    """Why a peer has no numbers, as text for the page."""
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--data", type=Path, help="folder with a subfolder for each dataset, before circlet's own")
+    parser.add_argument(
+        "--data", type=Path, help="folder with a subfolder for each dataset, searched before circlet's own"
+    )
     parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS, metavar="NAME")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"))
@@ -136,7 +138,7 @@ def run_dataset(name: str, waiting: list[str], cells: Path, options: argparse.Na
             line = str(error)
         seconds = time.perf_counter() - start
         known = provenance()
-        # Where folders are is nobody else's concern.
+        # The result should not contain the paths of this machine.
         known["command"] = re.sub(r"(--(?:data|out|work)) \S+", r"\1 DIR", known["command"])
         cell["provenance"] = {**known, "seconds": round(seconds, 1)}
         files.write_json(cells / f"{name}-{peer}.json", cell)
@@ -144,9 +146,9 @@ def run_dataset(name: str, waiting: list[str], cells: Path, options: argparse.Na
 
 
 def read(name: str, folder: Path | None) -> Dataset:
-    """A dataset as matrices: texts are vectorised once, for everybody."""
+    """A dataset as matrices; texts are vectorized once, for all peers."""
     if folder is not None and not folder.is_dir():
-        raise ParameterError(f"--data: wanted a folder with datasets, found none at {folder}")
+        raise ParameterError(f"--data: wanted a folder with datasets, found no folder at {folder}")
     if folder is not None and (folder / name).is_dir():
         dataset = load_dataset(folder / name)
     else:
@@ -203,7 +205,7 @@ def run_peer(
 
 
 def environment(peer: Peer, folder: Path) -> Path:
-    """The Python of a peer's virtual environment, made if need be."""
+    """The Python of a peer's virtual environment, which is made if necessary."""
     if not peer.packages:
         return Path(sys.executable)
     python = folder / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
@@ -228,7 +230,7 @@ def environment(peer: Peer, folder: Path) -> Path:
 
 
 def last_line(log: Path, status: int) -> str:
-    """The last line that says what went wrong, without this machine's paths and addresses."""
+    """The last line of a log that reports an error, without this machine's paths and addresses."""
     lines = [line.strip() for line in log.read_text(encoding="utf-8", errors="replace").splitlines()]
     errors = [line for line in lines if re.match(r"(ERROR|[\w.]*(Error|Exception))\b", line)] or lines
     line = next((line for line in reversed(errors) if line), f"exit status {status}")

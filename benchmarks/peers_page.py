@@ -1,4 +1,4 @@
-"""The page and the picture of `peers.py`, from the JSON of each pair of peer and dataset."""
+"""The page and the picture of `peers.py`, made from the JSON file of each pair of peer and dataset."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from circlet import files
 from circlet.report import Table
 
 Cells = dict[str, dict[str, Any]]
-#: Name on the page and in the picture; circlet's rows stand last.
+#: Name on the page and in the picture; circlet's rows come last.
 NAMES = {
     "omikuji-parabel": ("omikuji, Parabel-like", "Parabel"),
     "omikuji-bonsai": ("omikuji, Bonsai-like", "Bonsai"),
@@ -24,7 +24,7 @@ NAMES = {
     "circlet-accurate": ("circlet, accurate", "accurate"),
 }
 OURS = tuple(name for name in NAMES if name.startswith("circlet"))
-#: Column, where its number is, factor, digits, and whether more is better.
+#: Column, where its number is found, factor, digits, and whether more is better.
 COLUMNS: tuple[tuple[str, tuple[str, str], float, int, bool], ...] = (
     *((f"{m}@{k}", ("metrics", f"{m}@{k}"), 100.0, 1, True) for m in ("P", "PSP") for k in (1, 3, 5)),
     ("train, s", ("measured", "train_s"), 1.0, 1, False),
@@ -35,32 +35,32 @@ COLUMNS: tuple[tuple[str, tuple[str, str], float, int, bool], ...] = (
 )
 SHARES = {f"{m}@{k}" for m in ("P", "PSP") for k in (1, 3, 5)}
 NOTES = """\
-What everybody gets: the same sparse matrices and threads. omikuji, napkinXC and circlet scale rows as they do by
-default; PECOS and scikit-learn, which leave them as they are, get rows of length 1. fastText takes words: a
-document's are the ids of its features, each once, so it does not see their values. `pydocs` is text; circlet's
-vectoriser makes one tf-idf matrix of it for all.
+All peers get the same sparse matrices and the same number of threads. omikuji, napkinXC and circlet scale rows as
+they do by default; PECOS and scikit-learn, which do not scale them, get rows of length 1. fastText takes words: a
+document's words are the ids of its features, each once, so it does not see their values. `pydocs` is text;
+circlet's vectorizer makes one tf-idf matrix of it for all.
 
-Settings: omikuji's defaults (Parabel-like), and unbalanced clusters of 100 at depth 3 (Bonsai-like), as its
-documentation has them; napkinXC's and PECOS's defaults; scikit-learn's `LinearSVC` for each label that has a
-training document; fastText with 25 epochs, the one of the rates 0.5, 0.2, 0.1 and 0.05 that is best on 2,000 rows
-(not timed) and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet holds 5 % of the training rows
-out to choose an epoch, the others train on all.
+Settings: omikuji's defaults (Parabel-like), and unbalanced clusters of 100 at depth 3 (Bonsai-like), as in its
+documentation; napkinXC's and PECOS's defaults; scikit-learn's `LinearSVC` for each label that has a training
+document; fastText with 25 epochs, whichever of the rates 0.5, 0.2, 0.1 and 0.05 is best on 2,000 rows (not timed),
+and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet holds out 5 % of the training rows to
+choose an epoch; the others train on all rows.
 
-Training excludes reading data, except for fastText, which trains from a file. Documents per second are from rows
-in memory to the 20 best labels: the whole test set (median of three passes), and 300 documents one at a time.
-omikuji's Python interface has no call for many documents, so that its two numbers are the same thing. Memory is
-the process's peak from start to end, with Python and the data. A model's size is what lies on disk; int8 is the
-default model stored in 8 bits, with the default's training time. P and PSP (A = 0.55, B = 1.5) are percentages by
-circlet's metrics.
+Training time excludes reading data, except for fastText, which trains from a file. Documents per second are
+measured from rows in memory to the 20 best labels: for the whole test set (median of three passes), and for 300
+documents one at a time. omikuji's Python interface has no call for many documents, so its two numbers measure the
+same thing. Memory is the process's peak from start to end, with Python and the data. A model's size is its size on
+disk; int8 is the default model stored in 8 bits, with the default's training time. P and PSP (A = 0.55, B = 1.5)
+are percentages, computed by circlet's metrics.
 """
 INTRODUCTION = """\
-Against the best peer in each measure, which need not be the same one. For accuracy the difference is in points,
-for the rest it is a factor.
+Compared with the best peer in each measure, which may be a different one each time. For accuracy the difference is
+in points; for the rest it is a factor.
 """
 
 
 def render(folder: Path, page: Path, picture: Path) -> None:
-    """Write the page and the picture from the JSONs in `folder`."""
+    """Write the page and the picture from the JSON files in `folder`."""
     datasets = collect(folder)
     if not datasets:
         raise SystemExit(f"no results in {folder}")
@@ -108,7 +108,7 @@ def value(cell: dict[str, Any], column: tuple[Any, ...]) -> float:
 
 
 def shown(number: float, digits: int) -> str:
-    # A tenth of a second tells nothing about minutes, but everything about two seconds. Shares end at 100.0.
+    # A tenth of a second matters for two seconds, not for minutes. Percentages up to 100.0 keep their digits.
     return f"{number:,.{digits if number < 100.05 else 0}f}"
 
 
@@ -145,7 +145,7 @@ def against(datasets: dict[str, Cells], ours: str) -> Table:
 
 
 def distance(cells: Cells, ours: str, column: tuple[Any, ...]) -> str | None:
-    """Say `level`, or `ahead` or `behind` and by how much; None where there is nothing to compare."""
+    """Say `level`, or `ahead` or `behind` and by how much; None if there is nothing to compare."""
     peers = {peer: value(cells[peer], column) for peer in NAMES if peer not in OURS and is_measured(cells, peer)}
     if not peers or not is_measured(cells, ours):
         return None
@@ -183,7 +183,7 @@ def versions(datasets: dict[str, Cells]) -> str:
 
 
 def draw(datasets: dict[str, Cells]) -> Any:
-    """P@5 against the model's size on disk, a panel for each dataset."""
+    """Draw P@5 over the model's size on disk, with a panel for each dataset."""
     from matplotlib.figure import Figure
 
     columns = min(3, len(datasets))
@@ -210,14 +210,14 @@ def _panel(axis: Any, name: str, cells: Cells) -> None:
     left, right = min(sizes) / 1.6, max(sizes) * 4
     bottom, top = min(heights) - 0.15 * room, max(heights) + 0.2 * room
     axis.set(xscale="log", xlim=(left, right), ylim=(bottom, top))
-    # As fractions of the panel, in which names can be kept apart.
+    # In fractions of the panel, where the distances between names can be computed.
     at = {
         peer: (math.log(size / left) / math.log(right / left), (height - bottom) / (top - bottom))
         for peer, (size, height) in points.items()
     }
     for peer, (x, y) in places(at).items():
-        colour = "#1f5fbf" if peer in OURS else "#777777"
-        axis.plot(*points[peer], marker="o", ms=5, color=colour, ls="none")
+        color = "#1f5fbf" if peer in OURS else "#777777"
+        axis.plot(*points[peer], marker="o", ms=5, color=color, ls="none")
         axis.annotate(
             NAMES[peer][1],
             at[peer],
@@ -226,8 +226,8 @@ def _panel(axis: Any, name: str, cells: Cells) -> None:
             textcoords="axes fraction",
             va="center",
             fontsize=8,
-            color=colour,
-            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": colour},
+            color=color,
+            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": color},
         )
     axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
     axis.xaxis.set_major_formatter("{x:g}")
@@ -239,7 +239,7 @@ def _panel(axis: Any, name: str, cells: Cells) -> None:
 
 
 def places(points: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Where names stand: right of their points, moved up or down to lie on no other name or point."""
+    """Where to put names: to the right of their points, moved up or down to overlap no other name or point."""
     line, letter = 0.065, 0.024  # a name's height, and the width of one of its letters
     taken = [(x - 0.01, x + 0.01, y) for x, y in points.values()]
     found = {}

@@ -1,9 +1,9 @@
-"""Training and predicting EURLex-4K with the defaults, beside omikuji's Parabel-like default.
+"""Training and predicting EURLex-4K with the defaults, compared with omikuji's Parabel-like default.
 
     python benchmarks/predicting.py DATA --out benchmarks/results
 
-A side's prediction is a process of its own: start, load the model, read the test rows, write the top 5 of each.
-The sides take turns. Accuracy is measured by circlet's metrics for both.
+Each side predicts in its own process: start, load the model, read the test rows, write the top 5 of each. The
+sides take turns. circlet's metrics measure the accuracy of both.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Pages and pictures of `growth.py` and `limits.py`, and the numbers in docs/scale.md, from their JSON alone.
+"""Pages and pictures of `growth.py` and `limits.py`, and the numbers in docs/scale.md, from JSON files alone.
 
     python benchmarks/scale_page.py
 
-writes them again without measuring. In docs/scale.md the numbers stand between comments, `<!-- growth -->` and
-`<!-- end -->`; where a JSON is not there, nothing stands there.
+writes them again without measuring. In docs/scale.md the numbers are between comments such as `<!-- growth -->`
+and `<!-- end -->`; if a JSON file is missing, there is nothing between them.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ WAYS = {
 }
 RIVALS = ("product", "faiss")
 MILLION = str(10**6)
-#: Seeds of the codebooks' capacity cells; their mean is shown once all are there.
+#: Seeds and dimensions of the codebooks' capacity cells; their mean is shown if all of them exist.
 SEEDS, DIMS = (0, 1, 2), (128, 256, 512)
 BOOKS = {
     "independent": "independent angles",
@@ -59,7 +59,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def filled(text: str) -> str:
-    """A page with what stands between its comments made anew."""
+    """A page with the text between its comments made again."""
     makers: dict[str, Callable[[], str]] = {
         "capacity": capacity_section,
         "growth": lambda: growth_section(read(RESULTS / "growth.json")),
@@ -78,7 +78,7 @@ def power(size: str) -> str:
 
 
 def amount(n_bytes: float) -> str:
-    """Bytes for people."""
+    """Bytes in a readable unit."""
     for factor, unit in ((1e9, "GB"), (1e6, "MB"), (1e3, "kB")):
         if n_bytes >= factor:
             return f"{n_bytes / factor:.3g} {unit}"
@@ -135,7 +135,7 @@ def scoring_tables(result: dict[str, Any]) -> list[Table]:
             f"Ten best labels, ms per query in batches of {n}",
             columns,
             rows(clock("batch")),
-            note="faiss is told to take matrix products here, which is faster; by itself it does so for larger "
+            note="faiss is set to use matrix products here, which is faster; by default it does so for larger "
             "batches only.",
         ),
         Table("Ten best labels, ms for a single query", columns, rows(clock("single"))),
@@ -143,8 +143,8 @@ def scoring_tables(result: dict[str, Any]) -> list[Table]:
             "Memory for codes",
             columns,
             rows(lambda found: amount(found["code_bytes"]) if "code_bytes" in found else None),
-            note="Of spectral codes: all tables that decoding keeps, with the label of each slot. Of generated "
-            "codes: the block that is there at a time.",
+            note="For spectral codes: all tables that decoding keeps, with the label of each slot. For generated "
+            "codes: the one block that exists at a time.",
         ),
     ]
 
@@ -163,7 +163,8 @@ def training_tables(result: dict[str, Any]) -> list[Table]:
             f"A training step, batch {settings['batch']}, {settings['features']:,} features",
             ("labels", "cosine, ms", "bce, ms", "cosine, peak memory", "bce, peak memory"),
             [(power(s), *steps[2 * i : 2 * i + 2], *peaks[2 * i : 2 * i + 2]) for i, s in enumerate(sizes)],
-            note="Peak memory is the whole process's, with Python and torch. bce scores all labels in every step.",
+            note="Peak memory is that of the whole process, with Python and torch. bce scores all labels in every "
+            "step.",
         ),
         Table(
             "A model's folder",
@@ -248,7 +249,7 @@ def draw_growth(result: dict[str, Any], path: Path) -> None:
             clock.plot(
                 *zip(*points, strict=True), style, color=f"C{color}", label=label if how == "batch" else None
             )
-        if way not in ("cached", "faiss", "torchhd"):  # tables as large as the product's
+        if way not in ("cached", "faiss", "torchhd"):  # their tables are as large as the product's
             points = [(s, f["code_bytes"]) for s, f in found.items() if "code_bytes" in f]
             what = "a table, for any of the others" if way == "product" else label
             memory.plot(*zip(*points, strict=True), "o-", color=f"C{color}", label=what)
@@ -314,13 +315,13 @@ def limits_tables(result: dict[str, Any]) -> list[Table]:
             [row(path) for path in (*step["paths"], *({**p, "name": f"({p['name']})"} for p in step["beside"]))],
             note=f"The whole step: {step['ms']:.3g} ms, {step['ms'] / step['floor_ms']:.2f}× the sum of the "
             f"floors, {step['floor_ms']:.3g} ms (goal: 1.3×)."
-            + (" In brackets: what predictions do instead of the dense first layer." if step["beside"] else ""),
+            + (" In parentheses: what predictions do instead of the dense first layer." if step["beside"] else ""),
         ),
         Table(
             f"Decoding {decoding['rows_of_parts']} queries, {decoding['labels']:,} labels, d = {decoding['dim']}",
             columns,
             [row(path) for path in decoding["paths"]],
-            note=f"All of it, {decoding['rows']} predictions to their ten best labels: {decoding['ms']:.3g} ms, "
+            note=f"In all, from {decoding['rows']} predictions to their ten best labels: {decoding['ms']:.3g} ms, "
             f"{decoding['ms'] / decoding['fft_floor_ms']:.2f}× the bandwidth floor of its FFT, "
             f"{decoding['fft_floor_ms']:.3g} ms (goal on a GPU: 2×).",
         ),
@@ -367,14 +368,14 @@ def capacity_section() -> str:
         "d",
         "M",
         "(M − 2d)/(M − 1)",
-        *(f"{n} {ids}" for ids in ("random", "neighbours") for n in (10, 25, 50)),
+        *(f"{n} {ids}" for ids in ("random", "neighbors") for n in (10, 25, 50)),
     )
     table = Table(
-        "Percentage of stored labels among the best as many, of 1,000",
+        "Percentage of k stored labels among the k best of 1,000",
         columns,
         rows,
-        note="Sets of 10, 25 and 50 labels: random ones, and neighbours by id. Mean of three seeds, each with 20 "
-        "codebooks of 20 sets ([all codebooks](../experiments/results/codebooks.md)).",
+        note="Sets of k = 10, 25 and 50 labels: random ones, and neighbors by id. Mean of three seeds, each with "
+        "20 codebooks and 20 sets for each ([all codebooks](../experiments/results/codebooks.md)).",
     )
     return table.markdown()
 

@@ -1,10 +1,10 @@
-"""What a step costs as features grow, by rows and over the whole weight; and from raw titles to a model.
+"""What a step costs as features grow, by rows and over the whole weight, and what training on raw titles costs.
 
     python benchmarks/scale_training.py [--titles FOLDER] --out benchmarks/results
 
-Each side of a comparison is a process of its own, because both at once would not fit in memory, and the sides take
-turns. FOLDER is yso-finna-en by name or path: its raw titles are written as JSONL, and the command line takes it
-from there.
+Each side of a comparison has its own process, because both together would not fit in memory, and the sides take
+turns. FOLDER is yso-finna-en, by name or path: its raw titles are written as JSONL, and the command line does the
+rest.
 """
 
 from __future__ import annotations
@@ -39,15 +39,17 @@ from circlet.training.steps import learn
 SIZES = (10**4, 10**5, 10**6)
 BATCH, STEPS, TURNS = 256, 6, 3
 OPTIONS = {"epochs": 3, "hidden": 512, "dim": 800, "dropout": 0.2, "min-df": 2, "validation": 0.01}
-# glibc gives every larger tensor fresh pages and takes them back after the step, each time at the cost of writing
-# zeros to them; so told, it keeps them.
+# By default glibc takes fresh pages for every large tensor and returns them after the step, and the system fills
+# them with zeros each time. With these settings it keeps them.
 KEEP_PAGES = {"MALLOC_MMAP_THRESHOLD_": str(1 << 28), "MALLOC_TRIM_THRESHOLD_": str(1 << 30)}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--titles", help="yso-finna-en, by name or path")
-    parser.add_argument("--largest", type=int, default=SIZES[-1], help="most features, a million by default")
+    parser.add_argument(
+        "--largest", type=int, default=SIZES[-1], help="largest number of features, a million by default"
+    )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"))
     parser.add_argument("--side", nargs=2, type=int, help=argparse.SUPPRESS)
     options = parser.parse_args()
@@ -69,7 +71,7 @@ def main() -> None:
 
 
 def both(n_features: int) -> dict[str, dict[str, float]]:
-    """Medians of the turns of each side."""
+    """Measure both sides in turns; the medians."""
     turns: dict[str, list[dict[str, float]]] = {"by rows": [], "whole weight": []}
     for _ in range(TURNS):
         for name, found in turns.items():
@@ -82,7 +84,7 @@ def both(n_features: int) -> dict[str, dict[str, float]]:
 
 
 def one_side(n_features: int, by_rows: int) -> dict[str, float]:
-    """Milliseconds of a step with h = 1,024, and megabytes at most."""
+    """Milliseconds of a step with h = 1,024, and peak memory in megabytes."""
     data = make_multilabel(BATCH * STEPS, n_features, 3000, seed=0).train
     X = Features("sqrt").fit(data.X).transform(data.X)
     network = Network(NetworkSettings(loss="cosine"), n_features, 3000, sparse=True)
@@ -113,7 +115,7 @@ def peak_megabytes() -> float:
 
 
 def from_titles(dataset: Dataset) -> dict[str, Any]:
-    """Train and judge a model of the titles alone, by command line."""
+    """Train and evaluate a model on the titles alone, with the command line."""
     with tempfile.TemporaryDirectory() as scratch:
         folder, model = Path(scratch) / "titles", Path(scratch) / "model"
         folder.mkdir()
@@ -131,7 +133,7 @@ def from_titles(dataset: Dataset) -> dict[str, Any]:
         train = measured(["train", str(folder), "--model", str(model), *given, "--json"])
         judged = measured(["evaluate", str(model), str(folder), "--json"])
     trained = train.pop("printed")
-    judged["printed"].pop("model")  # a folder that is gone
+    judged["printed"].pop("model")  # a folder that no longer exists
     return {
         "options": OPTIONS,
         "train": {**train, "history": trained["history"], "n_features": trained["n_features"]},
@@ -141,7 +143,7 @@ def from_titles(dataset: Dataset) -> dict[str, Any]:
 
 
 def measured(arguments: list[str]) -> dict[str, Any]:
-    """Seconds, processor seconds and megabytes at most of a command, and the JSON it prints."""
+    """Seconds, processor seconds and peak megabytes of a command, and the JSON that it prints."""
     load, start = os.getloadavg()[0], time.perf_counter()
     with tempfile.TemporaryFile("w+") as printed:
         command = [sys.executable, "-m", "circlet", *arguments]
@@ -149,7 +151,7 @@ def measured(arguments: list[str]) -> dict[str, Any]:
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
         if process.returncode:
-            raise SystemExit(f"circlet {arguments[0]} ended with {process.returncode}")
+            raise SystemExit(f"circlet {arguments[0]} ended with exit status {process.returncode}")
         printed.seek(0)
         found = json.load(printed)
     return {

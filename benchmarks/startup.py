@@ -1,8 +1,8 @@
-"""How long a person waits for `circlet --help`, and for `circlet predict` on one line, most of it importing torch.
+"""How long a user waits for `circlet --help` and for `circlet predict` on one line, and for importing torch.
 
     python benchmarks/startup.py --out benchmarks/results
 
-The model is `pydocs` with the default sizes, after one epoch: loading it takes as long as after thirty.
+The model is trained on `pydocs` with the default sizes for one epoch: loading it takes as long as after thirty.
 """
 
 from __future__ import annotations

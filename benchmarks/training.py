@@ -1,9 +1,9 @@
-"""What training costs: against `fc`, against the bare tensor operations, and as the number of labels grows.
+"""What training costs: compared with `fc`, with the bare tensor operations, and as the number of labels grows.
 
     python benchmarks/training.py DATA --out benchmarks/results
 
-DATA is EURLex-4K by name or path. Both sides of a comparison take turns in one process. Peak memory is that of a
-process of its own.
+DATA is EURLex-4K, by name or path. Both sides of a comparison take turns in one process. Peak memory is measured
+in a separate process.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def chrr_against_fc(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, float]:
 def against_bare_operations(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, float]:
     """Seconds of forty steps of `train` and of the same steps with nothing around them.
 
-    The bare side runs the network, the loss, its gradient and the optimiser on batches that lie ready.
+    The bare side runs the network, the loss, its gradient and the optimizer on prepared batches.
     """
     rows = np.arange(64 * 40)
     settings = NetworkSettings(hidden=(768, 768), loss="cosine", dropout=0.0)
@@ -139,7 +139,7 @@ def growth() -> dict[str, dict[str, float]]:
         }
     once = TrainingSettings(epochs=1, batch_size=size)
     for network, Y in runs.values():
-        train(network, X[:size], Y[:size], once)  # slots are looked up once
+        train(network, X[:size], Y[:size], once)  # so that slots are looked up before the clock starts
     sides = {f"{n:,}": partial(train, network, X, Y, once) for n, (network, Y) in runs.items()}
     for size_shown, seconds in in_turns(sides, 5).items():
         found[size_shown]["step_ms"] = 1e3 * seconds / steps
@@ -147,7 +147,7 @@ def growth() -> dict[str, dict[str, float]]:
 
 
 def peak_memory(data: str) -> dict[str, float]:
-    """Megabytes at most, of reading the data and training two epochs with the defaults."""
+    """Peak megabytes of reading the data and training two epochs with the defaults."""
     X, Y = scaled(data)
     train(Network(NetworkSettings(), X.shape[1], Y.shape[1], sparse=True), X, Y, TrainingSettings(epochs=2))
     return {"train_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}

@@ -1,12 +1,12 @@
-"""What every runner does alike: read the matrices, train, save, load, predict, and say what each cost.
+"""What all runners share: they read the matrices, train, save, load, predict, and report the cost of each.
 
-A runner is a script for one peer's own virtual environment, which has numpy, scipy and that peer, but not circlet:
+A runner is a script for a peer's own virtual environment, which has numpy, scipy and that peer, but not circlet:
 
     python run_PEER.py DATA WORK --variant NAME --threads 2
 
-DATA holds `X.trn.npz Y.trn.npz X.tst.npz` and `train.txt`; into WORK go the model, `measured.json` and
-`ranked.npy`, the 20 best labels of each test document. Reading data, bringing it into a peer's own form, saving
-and loading are not timed. Predictions are those of the model as it was loaded from disk.
+DATA holds `X.trn.npz Y.trn.npz X.tst.npz` and `train.txt`. The model, `measured.json` and `ranked.npy`, the 20
+best labels of each test document, are written to WORK. Reading data, converting it to a peer's own form, saving
+and loading are not timed. The predictions are made by the model that was loaded from disk.
 """
 
 from __future__ import annotations
@@ -28,25 +28,25 @@ import numpy as np
 import scipy.sparse as sp
 
 TOP = 20
-#: Documents that are predicted one at a time, after some to warm up.
+#: Number of documents that are predicted one at a time, and how many of them are first used to warm up.
 SINGLES, WARM_UP = 300, 20
-#: Passes over the test set: the median of three, fewer if they take longer than this.
+#: Number of passes over the test set, and seconds after which there are no more.
 PASSES, ENOUGH_SECONDS = 3, 30.0
 
 
 class Runner(ABC):
-    """One peer with one choice of settings. Methods are called in the order they stand here.
+    """One peer with one choice of settings. The methods are called in the order of their definition.
 
     Parameters
     ----------
     variant : str
-        Which settings; each runner knows its own.
+        Name of the settings; each runner has its own.
     threads : int
     """
 
-    #: Distributions whose versions belong to the result.
+    #: Distributions whose versions are part of the result.
     packages: tuple[str, ...] = ()
-    #: What differs from the peer's defaults, for the page.
+    #: Settings that differ from the peer's defaults, for the page.
     settings: dict[str, Any]
 
     def __init__(self, variant: str, threads: int) -> None:
@@ -58,7 +58,7 @@ class Runner(ABC):
 
     @abstractmethod
     def train(self) -> dict[str, float] | None:
-        """Train, and give what was measured before where there is nothing left to train."""
+        """Train; if the model is trained already, return what was measured then."""
 
     @abstractmethod
     def save(self, folder: Path) -> None:
@@ -66,10 +66,10 @@ class Runner(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Read the model back, in place of the trained one."""
+        """Read the model back; it replaces the trained one."""
 
     def documents(self, X: sp.csr_matrix) -> Any:
-        """Documents in the form that the peer predicts from; slices of it are documents too."""
+        """Documents in the form that the peer predicts from; slices of it must be documents too."""
         return X
 
     @abstractmethod
@@ -87,7 +87,7 @@ def main(kind: type[Runner]) -> None:
     runner = kind(options.variant, options.threads)
     measured, ranked = measure(runner, options.data, options.work)
     np.save(options.work / "ranked.npy", ranked)
-    # Written last: where it is, all is there.
+    # Written last: if it exists, everything exists.
     (options.work / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
 
 
@@ -146,7 +146,7 @@ def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.
 
 
 def as_ids(found: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
-    """Rankings as `(n, TOP)` ids, -1 where there are no more."""
+    """Rankings as `(n, TOP)` ids, filled up with -1."""
     ids = np.full((len(found), TOP), -1, dtype=np.int64)
     for row, labels in enumerate(found):
         ids[row, : min(len(labels), TOP)] = labels[:TOP]
@@ -154,7 +154,7 @@ def as_ids(found: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:
 
 
 def unit_rows(X: sp.csr_matrix) -> sp.csr_matrix:
-    """Rows scaled to length 1; empty rows stay so."""
+    """Rows scaled to length 1; empty rows stay empty."""
     X = sp.csr_matrix(X, dtype=np.float32, copy=True)
     norms = np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())
     X.data /= np.repeat(norms, np.diff(X.indptr))
@@ -162,10 +162,10 @@ def unit_rows(X: sp.csr_matrix) -> sp.csr_matrix:
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held."""
+    """Peak memory of this process."""
     status = Path("/proc/self/status")
     if status.exists():
-        # Not ru_maxrss: it starts with the size of the process that started this one.
+        # Not ru_maxrss: it starts at the size of the parent process.
         line = next(line for line in status.read_text().splitlines() if line.startswith("VmHWM"))
         return int(line.split()[1]) * 1024
     import resource

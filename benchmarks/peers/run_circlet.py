@@ -1,4 +1,4 @@
-"""circlet: a preset as `circlet train` has it, or `int8`, the default's model stored in 8 bits."""
+"""circlet: a preset of `circlet train`, or `int8`, the default model stored in 8 bits."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from circlet.training.loop import TrainingSettings
 
 
 class Circlet(common.Runner):
-    """A preset, trained as the command does it."""
+    """A preset, trained as `circlet train` does."""
 
     packages = ("circlet", "torch")
 
@@ -27,7 +27,7 @@ class Circlet(common.Runner):
         torch.set_num_threads(self.threads)
         self.store = "int8" if self.variant == "int8" else "float32"
         self.preset = "default" if self.variant == "int8" else self.variant
-        # int8 is not learned: it takes the default's model where that was trained before.
+        # int8 is not trained: it uses the default's model if that exists.
         self.before = work.parent / "circlet" if self.variant == "int8" else None
         self.settings = resolve(self.preset, {}) | {"store": self.store}
         self.split = Split(as_features(X, "X"), as_labels(Y, "Y"))

@@ -1,9 +1,9 @@
-"""fastText: a document is the ids of its features, each once, as words; values are lost.
+"""fastText: the words of a document are the ids of its features, each once; their values are lost.
 
-One independent classifier per label (`ova`), as its documentation advises for several labels; with many labels and
-documents that takes hours, and the hierarchical softmax takes its place. The best learning rate differs by a
-factor of ten between datasets and too high a one gives NaN, so some rows choose it; that is not counted as
-training.
+It trains one independent classifier per label (`ova`), as its documentation advises for several labels. With many
+labels and documents that takes hours, and the hierarchical softmax is used instead. The best learning rate differs
+by a factor of ten between datasets, and a rate that is too high gives NaN, so it is chosen on some of the rows;
+that is not counted as training.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ import common
 import fasttext
 import scipy.sparse as sp
 
-#: Documents × labels up to which every label is trained on every document.
+#: Largest documents × labels for which every label is trained on every document.
 ALL_LABELS = 1e8
-#: The first is its documentation's for several labels.
+#: Learning rates; the first is the one in its documentation for several labels.
 RATES = (0.5, 0.2, 0.1, 0.05)
-#: Rows that choose among them, the last tenth of which are judged by.
+#: Number of rows used to choose a rate: trained on nine tenths, measured on the last tenth.
 CHOOSING = 2000
 
 
@@ -43,7 +43,7 @@ class FastText(common.Runner):
         self.rate = max(precision, key=precision.__getitem__)
 
     def train(self) -> dict[str, float]:
-        # More rows may bring a NaN after all; the time is that of the rate that worked.
+        # With more rows a rate may still give NaN; the time counted is that of the rate that works.
         for rate in [rate for rate in RATES if rate <= self.rate]:
             start, cpu = time.perf_counter(), time.process_time()
             self.model = self._fit(self.lines, rate)
@@ -59,7 +59,7 @@ class FastText(common.Runner):
         }
 
     def _fit(self, lines: Path, rate: float) -> Any:
-        """The model, or None where it came to NaN."""
+        """Train a model; None if it gives NaN."""
         try:
             return fasttext.train_supervised(
                 str(lines), thread=self.threads, minCount=1, verbose=0, lr=rate, **self.settings
@@ -73,7 +73,7 @@ class FastText(common.Runner):
         self.model.save_model(str(folder / "model.bin"))
 
     def load(self, folder: Path) -> None:
-        # Its own function of this name only adds a warning.
+        # fasttext.load_model only adds a warning.
         self.model = fasttext.FastText._FastText(model_path=str(folder / "model.bin"))
 
     def documents(self, X: sp.csr_matrix) -> list[str]:

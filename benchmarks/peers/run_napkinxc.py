@@ -18,7 +18,7 @@ class NapkinXC(common.Runner):
 
     def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
         super().prepare(X, Y, data, work)
-        # It writes its model while it trains.
+        # napkinXC writes its model while it trains.
         self.written = work / "written"
         shutil.rmtree(self.written, ignore_errors=True)
 

@@ -9,7 +9,7 @@ import common
 import omikuji
 import scipy.sparse as sp
 
-#: As omikuji's own documentation has them.
+#: As in omikuji's documentation.
 SETTINGS = {"parabel": {}, "bonsai": {"cluster_balanced": False, "cluster_k": 100, "max_depth": 3}}
 
 
@@ -19,7 +19,7 @@ class Omikuji(common.Runner):
     packages = ("omikuji",)
 
     def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
-        # `Model.train_on_data` reads and trains in one; these are its two steps, so that reading is not timed.
+        # `Model.train_on_data` reads and trains in one call; its two steps are taken here, to time only one.
         self.pool = omikuji._ThreadPoolHandle(self.threads, initialize=True)
         path = omikuji.ffi.new("char[]", str(data / "train.txt").encode())
         self.rows = omikuji.ffi.gc(
@@ -47,7 +47,7 @@ class Omikuji(common.Runner):
         return [list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True)) for a, b in bounds]
 
     def rank(self, documents: Any) -> list[list[int]]:
-        # There is no call for many documents. Its own threads share the trees; ours would wait for Python's lock.
+        # It has no call for many documents. Its own threads share the trees; ours would wait for Python's lock.
         rankings = (self.model.predict(document, top_k=common.TOP) for document in documents)
         return [[label for label, _ in ranking] for ranking in rankings]
 

@@ -31,14 +31,14 @@ class Pecos(common.Runner):
         del self.model, self.X, self.Y
 
     def load(self, folder: Path) -> None:
-        # What its documentation says to load for prediction alone.
+        # As its documentation says for models that only predict.
         self.model = XLinearModel.load(str(folder), is_predict_only=True)
 
     def documents(self, X: sp.csr_matrix) -> sp.csr_matrix:
         return common.unit_rows(X)
 
     def rank(self, documents: Any) -> list[np.ndarray]:
-        # Threads share documents: for one, the others would only spin.
+        # Threads divide the documents among them: with one document, the other threads would only spin.
         threads = min(self.threads, documents.shape[0])
         scores = self.model.predict(documents, only_topk=common.TOP, threads=threads)
         rows = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))

@@ -1,7 +1,7 @@
 """scikit-learn: a linear support vector machine per label, on rows of length 1.
 
-Labels without a training document have no machine: `OneVsRestClassifier` would give them the constant score 0,
-which is above most margins.
+Labels without a training document are left out: `OneVsRestClassifier` would give them the constant score 0, which
+is above most margins.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class OneVsRest(common.Runner):
         self.settings = {"estimator": "LinearSVC", "rows": "of length 1"}
 
     def train(self) -> None:
-        # Threads, not processes: liblinear lets go of Python's lock, and one process's memory can be measured.
+        # Threads, not processes: liblinear releases Python's lock, and the memory of one process can be measured.
         with joblib.parallel_config("threading", n_jobs=self.threads):
             self.model = OneVsRestClassifier(LinearSVC(random_state=0), n_jobs=self.threads).fit(self.X, self.Y)
 
@@ -38,7 +38,7 @@ class OneVsRest(common.Runner):
 
     def load(self, folder: Path) -> None:
         self.seen, self.model = joblib.load(folder / "model.joblib")
-        # One product for all labels, where `decision_function` goes through them one by one.
+        # One product for all labels; `decision_function` goes through them one by one.
         self.weights = np.vstack([machine.coef_ for machine in self.model.estimators_]).T
         self.bias = np.concatenate([machine.intercept_ for machine in self.model.estimators_])
 
