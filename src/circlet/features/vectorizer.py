@@ -396,7 +396,7 @@ def _unit_rows(rows: csr_matrix) -> csr_matrix:
     rows.sort_indices()
     of_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     norms = np.sqrt(np.bincount(of_row, weights=rows.data**2, minlength=rows.shape[0]))
-    rows.data = rows.data / norms[of_row]
+    rows.data = rows.data / np.where(norms > 0, norms, 1)[of_row]
     return rows
 
 
