@@ -60,10 +60,10 @@ def fetch(
 
     Example: circlet datasets fetch eurlex-4k
     """
-    from circlet.data import catalog
+    from circlet.data import fetch as downloads
 
     with _fetch_bar(name) as progress:
-        folder = catalog.fetch(name, progress)
+        folder = downloads.fetch(name, progress)
     err.print(f"{name} is in {folder}", highlight=False, soft_wrap=True)
 
 

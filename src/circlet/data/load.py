@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.data import matrices, records, xmc
+from circlet.data import catalog, matrices, records, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
 from circlet.data.lines import bad, iter_text, peek, shown
 from circlet.errors import DataError, ParameterError
@@ -118,8 +118,6 @@ def is_there(path: Path) -> bool:
 
 
 def _locate(name: str) -> Path:
-    from circlet.data import catalog  # it loads datasets with this module
-
     if name not in catalog.ENTRIES:
         wanted = "wanted data that `circlet train --help` describes, or a name from `circlet datasets list`"
         if near := difflib.get_close_matches(name.lower(), catalog.ENTRIES, n=1):
