@@ -72,7 +72,9 @@ def info(
     data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with data.")],
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
-    label_separator: Annotated[str, typer.Option(help="What separates labels in CSV and TSV.")] = ";",
+    label_separator: Annotated[
+        str | None, typer.Option(help="What separates labels in CSV and TSV; [] for lists.  [default: guessed]")
+    ] = None,
     split: Annotated[int, typer.Option(min=0, help="Column of the Repository's split files.")] = 0,
     as_json: AsJson = False,
 ) -> None:
@@ -101,7 +103,7 @@ def _statistics_table(dataset: Dataset) -> Table:
         return f"{value:,.2f}" if isinstance(value, float) else value
 
     rows = [(key.replace("_", " "), shown(value)) for key, value in dataset.statistics().as_dict().items()]
-    return Table(dataset.name, ("", "found"), rows, note=f"Recognised: {dataset.format}")
+    return Table(dataset.name, ("", "found"), rows, note=f"Recognized: {dataset.format}")
 
 
 @contextmanager

@@ -17,7 +17,7 @@ MAX_LINE = 1 << 26  # bytes; a longer "line" is a damaged or hostile file, and w
 _BOM = b"\xef\xbb\xbf"
 
 
-def bad(path: Path, line: int | None, found: str, wanted: str) -> DataError:
+def bad(path: Path | str, line: int | None, found: str, wanted: str) -> DataError:
     """The error for `path` (at `line`, where there is one): what was found and what was wanted."""
     place = f"{path}:{line}" if line else f"{path}"
     return DataError(f"{place}: found {found}; wanted {wanted}")
