@@ -30,6 +30,7 @@ import scipy.sparse as sp
 from circlet import files
 from circlet.data import catalog, load_dataset
 from circlet.data.dataset import Dataset
+from circlet.data.fetch import fetch
 from circlet.data.xmc import write_xmc
 from circlet.errors import CircletError, ParameterError
 from circlet.features.vectorizer import TextVectorizer
@@ -153,7 +154,7 @@ def read(name: str, folder: Path | None) -> Dataset:
         dataset = load_dataset(folder / name)
     else:
         if not catalog.is_here(name):
-            catalog.fetch(name)
+            fetch(name)
         dataset = load_dataset(name)
     if dataset.train.X is not None:
         return dataset

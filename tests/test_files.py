@@ -1,10 +1,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
+import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from safetensors import safe_open
 
 from circlet import files
 from circlet.errors import OutputError
@@ -57,3 +62,23 @@ def test_a_folder_in_the_way(tmp_path):
 def test_prepare_folder_makes_it_and_leaves_it_empty(tmp_path):
     files.prepare_folder(tmp_path / "a" / "b")
     assert list((tmp_path / "a" / "b").iterdir()) == []
+
+
+@pytest.mark.parametrize("make", [np.array, torch.tensor])
+def test_tensors_are_written_with_the_mode_of_any_file(tmp_path, make):
+    files.write_text(tmp_path / "a.txt", "")
+    files.write_tensors(tmp_path / "a.safetensors", {"x": make([1.0, 2.0])}, {"of": "a test"})
+    with safe_open(tmp_path / "a.safetensors", framework="numpy") as stored:
+        assert stored.metadata() == {"of": "a test"}
+        assert stored.get_tensor("x").tolist() == [1, 2]
+    assert (tmp_path / "a.safetensors").stat().st_mode == (tmp_path / "a.txt").stat().st_mode
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.safetensors", "a.txt"]
+
+
+def test_numpy_arrays_are_written_without_torch(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; import numpy as np; from circlet import files; "
+        f"files.write_tensors(Path({str(tmp_path)!r}) / 'a.safetensors', {{'x': np.ones(2)}}); "
+        "assert 'torch' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)

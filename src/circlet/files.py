@@ -6,8 +6,9 @@ import hashlib
 import json
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +47,37 @@ def write_text(path: Path, text: str) -> None:
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as JSON, whole or not at all; each innermost list stays on one line."""
     write_text(path, _pretty(content) + "\n")
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file, whole or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    tensors : mapping of str to ndarray, or of str to torch.Tensor
+        Contiguous, all of one kind; torch is imported only for its own tensors.
+    metadata : dict, optional
+        Strings to store in the file's header.
+    """
+    import numpy as np
+    from safetensors import SafetensorError
+
+    of_numpy = all(isinstance(tensor, np.ndarray) for tensor in tensors.values())
+    library: Any = import_module(f"safetensors.{'numpy' if of_numpy else 'torch'}")
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        # safetensors writes a temporary file of its own, readable only by its owner, and a process that is killed
+        # leaves it behind. In a folder named like our own temporary files it can be found and removed.
+        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as scratch:
+            written = Path(scratch) / path.name
+            try:
+                library.save_file(dict(tensors), written, metadata=metadata)
+            except SafetensorError as error:  # this is how it reports a full disk
+                raise OutputError(f"cannot write {path}: {error}") from error
+            written.chmod(mode)
+            written.replace(temporary)
 
 
 def sha256(path: Path) -> str:

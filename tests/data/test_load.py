@@ -9,8 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.data import Dataset, Split, load_dataset
-from circlet.data.load import recognise
 from circlet.data.matrices import write_matrices
+from circlet.data.recognize import recognize
 from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError, ParameterError
@@ -123,7 +123,7 @@ def test_text_pair(tmp_path, kind, suffix, caplog):
         write_records(tmp_path / f"{part}.{TEXT_FILES[kind]}{suffix}", RECORDS, kind)
     with caplog.at_level(logging.INFO, logger="circlet"):
         dataset = load_dataset(tmp_path)
-    assert f"recognised {dataset.format}" in caplog.text
+    assert f"recognized {dataset.format}" in caplog.text
     assert dataset.format.endswith(", train and test files")
     assert dataset.label_names == ["x", "y", "é"]
     assert dataset.train.texts == dataset.test.texts == ["a text", "another", "ünïcode"]
@@ -135,7 +135,7 @@ def test_text_pair(tmp_path, kind, suffix, caplog):
 def test_content_decides_not_the_name(tmp_path, kind):
     write_records(tmp_path / "documents.dat", RECORDS, kind)
     dataset = load_dataset(tmp_path / "documents.dat")
-    assert recognise(tmp_path / "documents.dat") == kind
+    assert recognize(tmp_path / "documents.dat") == kind
     assert (dataset.name, dataset.test) == ("documents", None)
 
 
@@ -218,7 +218,7 @@ def test_folders_that_hold_no_dataset(tmp_path, files, message):
 
 @pytest.mark.parametrize("split", [-1, True, 1.0, "0"])
 def test_split_is_a_number(tmp_path, split):
-    with pytest.raises(ParameterError, match="wanted a whole number from 0"):
+    with pytest.raises(ParameterError, match="wanted an integer >= 0"):
         load_dataset(tmp_path, split=split)
 
 

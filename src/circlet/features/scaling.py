@@ -46,9 +46,12 @@ class Features:
         if self.scaling == "standard":
             if sparse:
                 raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
-            deviation = X.std(axis=0, dtype=np.float64)
-            self.arrays["mean"] = X.mean(axis=0, dtype=np.float64).astype(np.float32)
-            self.arrays["scale"] = (1 / np.where(deviation > 0, deviation, 1)).astype(np.float32)
+            mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
+            # Below this a column is constant: the deviation is what rounding left of the sums, or its inverse is
+            # too large for float32. Such a column is shifted, but not scaled up.
+            least = np.maximum(X.shape[0] * np.finfo(np.float64).eps * np.abs(mean), np.finfo(np.float32).tiny)
+            self.arrays["mean"] = mean.astype(np.float32)
+            self.arrays["scale"] = (1 / np.where(deviation > least, deviation, 1)).astype(np.float32)
         elif self.scaling == "tfidf":
             # A mapped matrix has no zeros among its entries.
             present = column_counts(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
@@ -67,9 +70,9 @@ class Features:
         if sparse:
             rows.sum_duplicates()
         if self.scaling == "standard":
-            return (rows - self.arrays["mean"]) * self.arrays["scale"]
+            return _standardized(rows, self.arrays["mean"], self.arrays["scale"])
         if self.scaling == "tfidf":
-            rows = rows.multiply(self.arrays["idf"]).tocsr() if sparse else rows * self.arrays["idf"]
+            rows = _weighted(rows, self.arrays["idf"])
         elif self.scaling == "sqrt":
             rows = _root(rows)
         return rows if self.scaling == "none" else _unit_rows(rows)
@@ -112,6 +115,27 @@ class ScaledRows:
         scaled = self.features.transform(found.copy() if is_mapped(found) else found)
         release(self.X)
         return scaled
+
+
+def _standardized(rows: Any, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> Any:
+    """Rows shifted and scaled by column; values too large for float32 become its largest."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = (rows - mean) * scale
+    if np.isfinite(scaled).all():
+        return scaled
+    # A difference of float32 numbers may overflow where the scaled one does not: doubles tell.
+    largest = np.finfo(np.float32).max
+    wide = (rows.astype(np.float64) - mean) * scale.astype(np.float64)
+    return np.where(np.isfinite(scaled), scaled, np.clip(wide, -largest, largest)).astype(np.float32)
+
+
+def _weighted(rows: Any, idf: npt.NDArray[np.float32]) -> Any:
+    """Rows times the weight of each column, in float32 unless a product is too large for it."""
+    with np.errstate(over="ignore"):
+        weighted = rows.multiply(idf).tocsr() if sp.issparse(rows) else rows * idf
+    if np.isfinite(weighted.data if sp.issparse(rows) else weighted).all():
+        return weighted
+    return _weighted(rows.astype(np.float64), idf)
 
 
 def _root(rows: Any) -> Any:

@@ -1,17 +1,17 @@
-"""From texts to sparse rows: tf-idf with a saved vocabulary, or hashing for streams that fit in no memory.
+"""From texts to sparse rows: tf-idf with a saved vocabulary.
 
-Both compose scikit-learn's vectorisers and add what they lack: words of every script, a state that is saved as
-JSON and safetensors instead of a pickle, and rows for who only tags in a fraction of the time that importing
-scikit-learn takes.
+scikit-learn learns the vocabulary. This module adds what it lacks: words of every script, a state saved as JSON
+and safetensors instead of a pickle, and rows without importing scikit-learn, which takes many times longer than
+tagging a text.
 
 **What a word is.** A run of letters and digits of any length, with the combining marks on them: `re` does not
-count marks as part of a word, and would cut Hindi, Tamil or vocalised Arabic at every vowel. A Han ideograph
+count marks as part of a word, and would cut Hindi, Tamil or vocalized Arabic at every vowel. A Han ideograph
 or a Hiragana letter is a word by itself, as in Unicode's own word boundaries (UAX #29); two-word n-grams are
 then the bigrams that are usual for Chinese and Japanese. Thai, Lao, Khmer and Burmese need a dictionary to be
-cut into words: use `char_ngrams` there. Emoji and punctuation are not words; character n-grams do see them.
+split into words: use `char_ngrams` there. Emoji and punctuation are not words; character n-grams do see them.
 
-**What is done to a text first.** NFKC, so that one letter has one form (é composed or not, a full-width X),
-then lower case. A lone surrogate, which no UTF-8 file can hold, becomes U+FFFD.
+**How a text is prepared.** NFKC, so that one letter has one form (é composed or not, a full-width X), then lower
+case. A lone surrogate, which no UTF-8 file can hold, becomes U+FFFD.
 """
 
 from __future__ import annotations
@@ -23,11 +23,12 @@ from dataclasses import dataclass
 from functools import cache, cached_property, partial
 from itertools import chain
 from pathlib import Path
-from typing import Any, ClassVar, TypeVar
+from typing import Any
 
 import numpy as np
 from scipy.sparse import csr_matrix, hstack
 
+from circlet.checks import is_integer
 from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.features.terms import Terms, characters, count, words
 from circlet.features.vectorizer_state import (
@@ -36,7 +37,6 @@ from circlet.features.vectorizer_state import (
     check_digest,
     checked_terms,
     read_idf,
-    read_json,
     read_state,
     write_state,
 )
@@ -46,56 +46,6 @@ NGrams = tuple[int, int]
 #: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
 _IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-class _Vectorizer:
-    """What both vectorisers share: n-grams of prepared text, checks, and a folder to be saved in."""
-
-    kind: ClassVar[str]
-
-    def __init__(
-        self, *, word_ngrams: NGrams | None, char_ngrams: NGrams | None, sublinear_tf: bool, lowercase: bool
-    ) -> None:
-        self.word_ngrams = _checked_ngrams("word_ngrams", word_ngrams)
-        self.char_ngrams = _checked_ngrams("char_ngrams", char_ngrams)
-        if self.word_ngrams is None and self.char_ngrams is None:
-            raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
-        self.sublinear_tf = _checked_flag("sublinear_tf", sublinear_tf)
-        self.lowercase = _checked_flag("lowercase", lowercase)
-
-    def parameters(self) -> dict[str, Any]:
-        """Give the arguments that make an unfitted vectoriser like this one."""
-        return {
-            "word_ngrams": self.word_ngrams,
-            "char_ngrams": self.char_ngrams,
-            "sublinear_tf": self.sublinear_tf,
-            "lowercase": self.lowercase,
-        }
-
-    def __repr__(self) -> str:
-        arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters().items())
-        return f"{type(self).__name__}({arguments})"
-
-    def _analyzers(self) -> dict[str, Terms]:
-        """Give the terms of a text for each kind of feature: words, then characters."""
-        kinds: dict[str, Terms] = {}
-        if self.word_ngrams is not None:
-            kinds["word"] = words(word_pattern(), *self.word_ngrams)
-        if self.char_ngrams is not None:
-            # N-grams do not span two words, which would mostly be rare ones.
-            kinds["char"] = characters(*self.char_ngrams)
-        return {kind: partial(self._terms_in, terms) for kind, terms in kinds.items()}
-
-    def _terms_in(self, terms: Terms, text: str) -> list[str]:
-        return terms(self._prepare(text))
-
-    def _prepare(self, text: str) -> str:
-        if not text.isascii():
-            text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
-        return text.lower() if self.lowercase else text
-
-
-_Loaded = TypeVar("_Loaded", "TextVectorizer", "HashingTextVectorizer")
 
 
 @dataclass(frozen=True)
@@ -110,22 +60,22 @@ class _Known:
         return {term: column for column, term in enumerate(self.terms)}
 
 
-class TextVectorizer(_Vectorizer):
-    """Tf-idf of words and, if asked for, of character n-grams; rows have length 1.
+class TextVectorizer:
+    """Tf-idf of words and, optionally, of character n-grams; rows have length 1.
 
     Parameters
     ----------
     word_ngrams : (int, int) or None
         Shortest and longest run of words that is a feature; None for no words at all.
     char_ngrams : (int, int) or None
-        The same for runs of characters within a word, joined as further features. Words and characters then
-        weigh the same: each part of a row is brought to one length before they are joined.
+        The same for runs of characters within a word, as further features. Words and characters then weigh the
+        same: each part of a row is normalized before the two are joined.
     sublinear_tf : bool
         Count a term that occurs t times as 1 + log t.
     min_df : int or float
-        Leave out terms in fewer texts than this: a count, or a fraction below 1 of the texts.
+        Leave out terms that occur in fewer texts than this: a count, or a fraction below 1 of the texts.
     max_features : int or None
-        Keep only the most frequent: as many words and as many character n-grams.
+        Keep only the most frequent terms: this many words and this many character n-grams.
     lowercase : bool
 
     Examples
@@ -138,8 +88,6 @@ class TextVectorizer(_Vectorizer):
     [[0.0, 0.0, 0.0, 1.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0]]
     """
 
-    kind = "tfidf"
-
     def __init__(
         self,
         *,
@@ -150,29 +98,42 @@ class TextVectorizer(_Vectorizer):
         max_features: int | None = None,
         lowercase: bool = True,
     ) -> None:
-        super().__init__(
-            word_ngrams=word_ngrams, char_ngrams=char_ngrams, sublinear_tf=sublinear_tf, lowercase=lowercase
-        )
-        whole = _is_whole(min_df) and min_df >= 1
-        if not whole and not (isinstance(min_df, float) and 0 < min_df < 1):
-            raise ParameterError(f"`min_df` must be a whole number >= 1 or a fraction below 1, got {min_df!r}")
-        if max_features is not None and not (_is_whole(max_features) and max_features >= 1):
-            raise ParameterError(f"`max_features` must be a whole number >= 1 or None, got {max_features!r}")
-        self.min_df = min_df
-        self.max_features = max_features
+        self.word_ngrams = _checked_ngrams("word_ngrams", word_ngrams)
+        self.char_ngrams = _checked_ngrams("char_ngrams", char_ngrams)
+        if self.word_ngrams is None and self.char_ngrams is None:
+            raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
+        self.sublinear_tf = _checked_flag("sublinear_tf", sublinear_tf)
+        self.lowercase = _checked_flag("lowercase", lowercase)
+        if not is_integer(min_df, 1) and not (isinstance(min_df, float) and 0 < min_df < 1):
+            raise ParameterError(f"`min_df` must be an integer >= 1 or a fraction below 1, got {min_df!r}")
+        if max_features is not None and not is_integer(max_features, 1):
+            raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
+        self.min_df = int(min_df) if is_integer(min_df) else min_df  # JSON knows no NumPy numbers
+        self.max_features = None if max_features is None else int(max_features)
         self._fitted: dict[str, _Known] | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Give the arguments that make an unfitted vectoriser like this one."""
-        return {**super().parameters(), "min_df": self.min_df, "max_features": self.max_features}
+        """Return the arguments that make an unfitted vectorizer like this one."""
+        return {
+            "word_ngrams": self.word_ngrams,
+            "char_ngrams": self.char_ngrams,
+            "sublinear_tf": self.sublinear_tf,
+            "lowercase": self.lowercase,
+            "min_df": self.min_df,
+            "max_features": self.max_features,
+        }
+
+    def __repr__(self) -> str:
+        arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters().items())
+        return f"TextVectorizer({arguments})"
 
     def fit(self, texts: Iterable[str]) -> TextVectorizer:
-        """Learn the terms of `texts` and how many texts each is in."""
+        """Learn the terms of `texts`, and in how many texts each occurs."""
         self.fit_transform(texts)
         return self
 
     def fit_transform(self, texts: Iterable[str]) -> csr_matrix:
-        """Learn from `texts` and give their rows: `fit` and `transform` in one reading."""
+        """Learn from `texts` and return their rows: `fit` and `transform` in one pass."""
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         texts = list(_checked_texts("fit", texts))
@@ -190,8 +151,8 @@ class TextVectorizer(_Vectorizer):
                 blocks.append(vectorizer.fit_transform(texts))
                 fitted[kind] = _Known(vectorizer.get_feature_names_out().tolist(), vectorizer.idf_)
             except ValueError:
-                # All arguments are checked, so what is left is that no term remains. A corpus of emoji has no
-                # words, but it has characters.
+                # All arguments are checked, so the only possible reason is that no term remains. A corpus of emoji
+                # has no words, but it has characters.
                 fitted[kind] = _Known([], np.zeros(0))
         if not blocks:
             raise DataError(f"fit: no term of the {len(texts)} texts is in at least min_df={self.min_df} of them")
@@ -199,7 +160,7 @@ class TextVectorizer(_Vectorizer):
         return _joined(blocks)
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """Give one row per text, float32 and of length 1, or empty if no term of the text is known.
+        """Return one row per text, float32 and of length 1, or empty if no term of the text is known.
 
         Returns
         -------
@@ -221,11 +182,11 @@ class TextVectorizer(_Vectorizer):
 
     @property
     def n_features(self) -> int:
-        """How many columns a row has."""
+        """Number of columns of a row."""
         return sum(len(known.terms) for known in self._known().values())
 
     def feature_names(self) -> list[str]:
-        """Give the term of each column: words in order of code points, then character n-grams likewise."""
+        """Return the term of each column: words in order of code points, then character n-grams likewise."""
         return [term for known in self._known().values() for term in known.terms]
 
     def save(self, folder: str | Path) -> None:
@@ -233,14 +194,14 @@ class TextVectorizer(_Vectorizer):
         known = self._known()
         idf = np.concatenate([these.idf for these in known.values()])
         terms = {kind: these.terms for kind, these in known.items()}
-        write_state(Path(folder), self.kind, self.parameters(), idf, terms=terms)
+        write_state(Path(folder), self.parameters(), terms, idf)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
         """Read what `save` wrote; DataError if it is damaged, of another kind or from a newer circlet."""
         path = Path(folder) / STATE_FILE
-        state = read_state(path, cls.kind, {"terms"})
-        vectorizer = _from_parameters(cls, path, state["parameters"])
+        state = read_state(path)
+        vectorizer = _from_parameters(path, state["parameters"])
         terms = checked_terms(path, state["terms"], list(vectorizer._analyzers()))
         idf = read_idf(Path(folder) / TENSOR_FILE, sum(map(len, terms.values())))
         check_digest(path, state, idf)
@@ -251,6 +212,24 @@ class TextVectorizer(_Vectorizer):
             start += len(known)
         return vectorizer
 
+    def _analyzers(self) -> dict[str, Terms]:
+        """For each kind of feature, words then characters, a function from a text to its terms."""
+        kinds: dict[str, Terms] = {}
+        if self.word_ngrams is not None:
+            kinds["word"] = words(word_pattern(), *self.word_ngrams)
+        if self.char_ngrams is not None:
+            # N-grams do not span two words: such n-grams would mostly be rare.
+            kinds["char"] = characters(*self.char_ngrams)
+        return {kind: partial(self._terms_in, terms) for kind, terms in kinds.items()}
+
+    def _terms_in(self, terms: Terms, text: str) -> list[str]:
+        return terms(self._prepare(text))
+
+    def _prepare(self, text: str) -> str:
+        if not text.isascii():
+            text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
+        return text.lower() if self.lowercase else text
+
     def _known(self) -> dict[str, _Known]:
         if self._fitted is None:
             from sklearn.exceptions import NotFittedError
@@ -259,122 +238,19 @@ class TextVectorizer(_Vectorizer):
         return self._fitted
 
 
-class HashingTextVectorizer(_Vectorizer):
-    """Counts of words and character n-grams, hashed to a fixed number of columns; rows have length 1.
-
-    There is nothing to learn and no vocabulary to keep, so texts may come in batches without end. There are
-    no terms to name and no idf either: prefer `TextVectorizer` where all texts can be read before training.
-
-    Parameters
-    ----------
-    n_features : int
-        Columns. Terms share a column by chance, with opposite signs as often as not.
-    word_ngrams, char_ngrams, sublinear_tf, lowercase
-        As for `TextVectorizer`; here every occurrence weighs the same, of a word or of a character n-gram.
-
-    Examples
-    --------
-    >>> from circlet.features.vectorizer import HashingTextVectorizer
-    >>> HashingTextVectorizer(n_features=1024).transform(["a red fox", ""]).shape
-    (2, 1024)
-    """
-
-    kind = "hashing"
-
-    def __init__(
-        self,
-        *,
-        n_features: int = 2**18,
-        word_ngrams: NGrams | None = (1, 1),
-        char_ngrams: NGrams | None = None,
-        sublinear_tf: bool = True,
-        lowercase: bool = True,
-    ) -> None:
-        super().__init__(
-            word_ngrams=word_ngrams, char_ngrams=char_ngrams, sublinear_tf=sublinear_tf, lowercase=lowercase
-        )
-        if not (_is_whole(n_features) and 1 <= n_features < 2**31):
-            raise ParameterError(f"`n_features` must be a whole number from 1 to 2**31 - 1, got {n_features!r}")
-        self.n_features = n_features
-
-    def parameters(self) -> dict[str, Any]:
-        """Give the arguments that make a vectoriser like this one."""
-        return {"n_features": self.n_features, **super().parameters()}
-
-    def fit(self, texts: Iterable[str]) -> HashingTextVectorizer:
-        """Do nothing, for the sake of one interface: `texts` is not read."""
-        return self
-
-    def fit_transform(self, texts: Iterable[str]) -> csr_matrix:
-        """Give the rows of `texts`, as `transform` does."""
-        return self.transform(texts)
-
-    def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """Give one row per text, float32 and of length 1, or empty if the text has no term.
-
-        Returns
-        -------
-        csr_matrix of shape (n_texts, n_features)
-        """
-        from sklearn.feature_extraction.text import HashingVectorizer
-
-        texts = list(_checked_texts("transform", texts))
-        if not texts:
-            return csr_matrix((0, self.n_features), dtype=np.float32)
-        hashing = HashingVectorizer(n_features=self.n_features, analyzer=self._terms_of(), norm=None)
-        counts = csr_matrix(hashing.transform(texts))
-        counts.eliminate_zeros()  # two terms of opposite sign in one column
-        if self.sublinear_tf:
-            counts.data = np.sign(counts.data) * (1 + np.log(np.abs(counts.data)))
-        return _unit_rows(counts).astype(np.float32)
-
-    def feature_names(self) -> list[str]:
-        """Name the columns by their number: hashing keeps no terms."""
-        return [f"column {column}" for column in range(self.n_features)]
-
-    def save(self, folder: str | Path) -> None:
-        """Write `vectorizer.json` into `folder`: the parameters are the whole state."""
-        write_state(Path(folder), self.kind, self.parameters(), None)
-
-    @classmethod
-    def load(cls, folder: str | Path) -> HashingTextVectorizer:
-        """Read what `save` wrote; DataError if it is damaged, of another kind or from a newer circlet."""
-        path = Path(folder) / STATE_FILE
-        state = read_state(path, cls.kind, set())
-        vectorizer = _from_parameters(cls, path, state["parameters"])
-        check_digest(path, state, None)
-        return vectorizer
-
-    def _terms_of(self) -> Terms:
-        kinds = self._analyzers()
-        in_words, in_characters = kinds.get("word"), kinds.get("char")
-
-        def terms(text: str) -> list[str]:
-            found = in_words(text) if in_words else []
-            # The prefix, which no word has, keeps the n-gram "cat" apart from the word.
-            return found + [f":{ngram}" for ngram in in_characters(text)] if in_characters else found
-
-        return terms
-
-
-def load_vectorizer(folder: str | Path) -> TextVectorizer | HashingTextVectorizer:
-    """Load the vectoriser that was saved in `folder`, whichever kind it is."""
-    kind = read_json(Path(folder) / STATE_FILE).get("kind")
-    if kind == TextVectorizer.kind:
-        return TextVectorizer.load(folder)
-    if kind == HashingTextVectorizer.kind:
-        return HashingTextVectorizer.load(folder)
-    raise DataError(f"{Path(folder) / STATE_FILE}: `kind` must be 'tfidf' or 'hashing', found {kind!r}")
+def load_vectorizer(folder: str | Path) -> TextVectorizer:
+    """Load the vectorizer that was saved in `folder`."""
+    return TextVectorizer.load(folder)
 
 
 @cache
 def word_pattern() -> str:
-    """Give the regular expression of a word, with the combining marks that this Python's Unicode has."""
+    """The regular expression of a word, with the combining marks that this Python's Unicode has."""
     codes = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # there are none elsewhere
     marks = [char for char in map(chr, codes) if unicodedata.category(char).startswith("M")]
-    marks += "\u200c\u200d"  # they join or part letters within words of Persian and of Indic scripts
-    # `re` looks into a set of more than 16 bits one range after the other: with one set for all marks, plain
-    # text would take ten times as long.
+    marks += "\u200c\u200d"  # they join or separate letters within words of Persian and of Indic scripts
+    # `re` searches a set with characters beyond 16 bits one range after the other: with one set for all marks,
+    # plain text would take ten times as long.
     low = "(?=[\u0300-\uffff])[" + "".join(mark for mark in marks if mark <= "\uffff") + "]"
     high = "(?=[\U00010000-\U0010ffff])[" + "".join(mark for mark in marks if mark > "\uffff") + "]"
     letters = f"[^\\W{_IDEOGRAPHS}]"
@@ -385,18 +261,18 @@ def word_pattern() -> str:
 
 
 def _joined(blocks: list[Any]) -> csr_matrix:
-    """Bring each block's rows to length 1, then those of all blocks side by side."""
+    """Normalize the rows of each block, put the blocks side by side, and normalize again."""
     blocks = [_unit_rows(csr_matrix(block)) for block in blocks]
     rows = blocks[0] if len(blocks) == 1 else _unit_rows(csr_matrix(hstack(blocks, format="csr")))
     return rows.astype(np.float32)
 
 
 def _unit_rows(rows: csr_matrix) -> csr_matrix:
-    # `fit_transform` leaves columns in another order than `transform`; the last bit of a sum depends on it.
+    # `fit_transform` leaves columns in another order than `transform`, and the last bit of a sum depends on it.
     rows.sort_indices()
     of_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
     norms = np.sqrt(np.bincount(of_row, weights=rows.data**2, minlength=rows.shape[0]))
-    rows.data = rows.data / norms[of_row]
+    rows.data = rows.data / np.where(norms > 0, norms, 1)[of_row]
     return rows
 
 
@@ -415,7 +291,7 @@ def _checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
 def _checked_ngrams(name: str, value: Any) -> NGrams | None:
     if value is None:
         return None
-    pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(_is_whole(size) for size in value)
+    pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(is_integer(size) for size in value)
     if not pair or not 1 <= value[0] <= value[1]:
         raise ParameterError(f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}")
     return int(value[0]), int(value[1])
@@ -427,16 +303,12 @@ def _checked_flag(name: str, value: Any) -> bool:
     return value
 
 
-def _is_whole(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
-
-
-def _from_parameters(cls: type[_Loaded], path: Path, parameters: Any) -> _Loaded:
-    wanted = set(cls().parameters())
+def _from_parameters(path: Path, parameters: Any) -> TextVectorizer:
+    wanted = set(TextVectorizer().parameters())
     if not isinstance(parameters, dict) or set(parameters) != wanted:
         found = sorted(parameters) if isinstance(parameters, dict) else parameters
         raise DataError(f"{path}: `parameters` must have {sorted(wanted)}, found {found!r}")
     try:
-        return cls(**parameters)
+        return TextVectorizer(**parameters)
     except ParameterError as error:
         raise DataError(f"{path}: {error}") from error

@@ -1,6 +1,6 @@
-"""The files of a saved vectoriser: `vectorizer.json` and, for tf-idf, `vectorizer.safetensors`.
+"""The files of a saved vectorizer: `vectorizer.json` and `vectorizer.safetensors`.
 
-Everything that a damaged, foreign or newer file can be wrong about is found here and raised as a DataError.
+Whatever can be wrong with a damaged, foreign or newer file is found here and raised as a DataError.
 """
 
 from __future__ import annotations
@@ -14,62 +14,51 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
-from circlet.files import prepare_folder, replacing, write_text
+from circlet.files import prepare_folder, write_tensors, write_text
 
+KIND = "tfidf"
 FORMAT = 1
 STATE_FILE = "vectorizer.json"
 TENSOR_FILE = "vectorizer.safetensors"
 
 
 def write_state(
-    folder: Path, kind: str, parameters: dict[str, Any], idf: npt.NDArray[np.float64] | None, **content: Any
+    folder: Path, parameters: dict[str, Any], terms: dict[str, list[str]], idf: npt.NDArray[np.float64]
 ) -> None:
-    """Write both files, or only `vectorizer.json` where there is no idf."""
-    from safetensors.numpy import save_file
-
+    """Write both files."""
     prepare_folder(folder)
-    if idf is None:
-        (folder / TENSOR_FILE).unlink(missing_ok=True)  # of a vectoriser saved here before
-    else:
-        with replacing(folder / TENSOR_FILE) as temporary:
-            save_file({"idf": idf}, temporary)
-    state = {"kind": kind, "format": FORMAT, "parameters": parameters, **content}
-    # The state comes last and has a digest of the numbers: half of a save is noticed. It is ASCII only, so
-    # that no reader, editor or line ending changes a term.
+    write_tensors(folder / TENSOR_FILE, {"idf": idf})
+    state = {"kind": KIND, "format": FORMAT, "parameters": parameters, "terms": terms}
+    # The state comes last and has a digest of the numbers, so an interrupted save is noticed. It is ASCII only,
+    # so that no reader, editor or line ending changes a term.
     write_text(folder / STATE_FILE, json.dumps({**state, "sha256": _digest(state, idf)}) + "\n")
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """Read `vectorizer.json`, whatever kind of vectoriser it is of."""
+def read_state(path: Path) -> dict[str, Any]:
+    """Read `vectorizer.json`; its kind, format and keys are the ones that `write_state` writes."""
     try:
         state = json.loads(path.read_bytes())
     except OSError as error:
-        raise DataError(f"{path}: cannot read a saved vectoriser: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested without end
-        raise DataError(f"{path}: not a saved vectoriser: {error}") from error
+        raise DataError(f"{path}: cannot read a saved vectorizer: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
+        raise DataError(f"{path}: not a saved vectorizer: {error}") from error
     if not isinstance(state, dict):
-        raise DataError(f"{path}: a saved vectoriser is a JSON object, found {type(state).__name__}")
-    return state
-
-
-def read_state(path: Path, kind: str, content: set[str]) -> dict[str, Any]:
-    """Read `vectorizer.json` of this kind, in this format, with these keys beside the common ones."""
-    state = read_json(path)
-    if state.get("kind") != kind:
-        raise DataError(f"{path}: `kind` must be {kind!r}, found {state.get('kind')!r}")
+        raise DataError(f"{path}: a saved vectorizer is a JSON object, found {type(state).__name__}")
+    if state.get("kind") != KIND:
+        raise DataError(f"{path}: `kind` must be {KIND!r}, found {state.get('kind')!r}")
     version = state.get("format")
     if type(version) is int and version > FORMAT:
         raise DataError(f"{path}: saved by a newer circlet (format {version}); this one reads up to {FORMAT}")
     if type(version) is not int or version != FORMAT:
         raise DataError(f"{path}: `format` must be {FORMAT}, found {version!r}")
-    wanted = {"kind", "format", "parameters", "sha256"} | content
+    wanted = {"kind", "format", "parameters", "terms", "sha256"}
     if set(state) != wanted:
         raise DataError(f"{path}: the keys must be {sorted(wanted)}, found {sorted(state)}")
     return state
 
 
 def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, list[str]]:
-    """Give the terms in the order of `kinds`: lists of different strings, not all of them empty."""
+    """Return the terms in the order of `kinds`: lists of different strings, not all of them empty."""
     if not isinstance(terms, dict) or sorted(terms) != sorted(kinds):
         found = sorted(terms) if isinstance(terms, dict) else type(terms).__name__
         raise DataError(f"{path}: `terms` must have a list for each of {kinds}, found {found}")
@@ -98,19 +87,18 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
                 raise DataError(f"{path}: 'idf' must be F64 of shape ({size},), one per term, found {found}")
             idf: npt.NDArray[np.float64] = file.get_tensor("idf")
     except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: cannot read the numbers of a saved vectoriser: {error}") from error
+        raise DataError(f"{path}: cannot read the numbers of a saved vectorizer: {error}") from error
     if not np.isfinite(idf).all():
-        raise DataError(f"{path}: 'idf' has numbers that are not finite")
+        raise DataError(f"{path}: 'idf' has non-finite numbers")
     return idf
 
 
-def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64] | None) -> None:
-    """Make sure that state and numbers are as they were written, and by the same save."""
+def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]) -> None:
+    """Make sure that state and numbers are unchanged, and written by the same save."""
     state = dict(state)
     if state.pop("sha256") != _digest(state, idf):
-        raise DataError(f"{path}: damaged, or not of the same save as {TENSOR_FILE}: the sha256 differs")
+        raise DataError(f"{path}: damaged, or saved at another time than {TENSOR_FILE}: the sha256 differs")
 
 
-def _digest(state: dict[str, Any], idf: npt.NDArray[np.float64] | None) -> str:
-    numbers = b"" if idf is None else idf.astype("<f8").tobytes()
-    return hashlib.sha256(json.dumps(state).encode() + numbers).hexdigest()
+def _digest(state: dict[str, Any], idf: npt.NDArray[np.float64]) -> str:
+    return hashlib.sha256(json.dumps(state).encode() + idf.astype("<f8").tobytes()).hexdigest()

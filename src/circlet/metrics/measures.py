@@ -53,6 +53,8 @@ __all__ = [
     "recall_at_k",
 ]
 
+_MAX_WEIGHT = 1e280  # of an inverse propensity: sums of any number of them stay finite
+
 
 def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
     """Fraction of the first k predictions that are true labels, averaged over rows.
@@ -204,7 +206,12 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     if n < 3:
         raise DataError(f"y_train has {n} rows; inverse propensities are estimated from 3 or more")
     counts = np.bincount(labels.indices, minlength=n_labels)
-    weights: npt.NDArray[np.float64] = 1 + (math.log(n) - 1) * (b + 1) ** a * (counts + b) ** -a
+    a, b = float(a), float(b)
+    try:
+        with np.errstate(over="raise"):
+            weights: npt.NDArray[np.float64] = 1 + (math.log(n) - 1) * (b + 1) ** a * (counts + b) ** -a
+    except ArithmeticError as error:
+        raise ParameterError(f"a={a!r} and b={b!r} give inverse propensities that are not finite") from error
     return weights
 
 
@@ -371,8 +378,9 @@ def _checked_weights(inv_propensity: npt.ArrayLike, n_labels: int) -> npt.NDArra
     weights = number_array(inv_propensity, "inv_propensity").astype(np.float64)
     if weights.shape != (n_labels,):
         raise DataError(f"inv_propensity has shape {weights.shape}; y_true wants ({n_labels},)")
-    wrong = ~(np.isfinite(weights) & (weights >= 0))
+    wrong = ~((weights >= 0) & (weights <= _MAX_WEIGHT))
     if wrong.any():
         label = int(np.argmax(wrong))
-        raise DataError(f"inv_propensity of label {label}: found {weights[label]}; wanted finite and >= 0")
+        wanted = f"a number from 0 to {_MAX_WEIGHT}"
+        raise DataError(f"inv_propensity of label {label}: found {weights[label]}; wanted {wanted}")
     return weights

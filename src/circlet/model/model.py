@@ -23,7 +23,7 @@ from circlet.data.dataset import Split, check_label_names
 from circlet.data.mapped import is_mapped
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features.scaling import Features
-from circlet.features.vectorizer import HashingTextVectorizer, TextVectorizer, load_vectorizer
+from circlet.features.vectorizer import TextVectorizer, load_vectorizer
 from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.model import precision as storage
 from circlet.model.folder import (
@@ -45,7 +45,7 @@ __all__ = ["FORMAT", "Model", "fit"]
 
 #: Training rows that probabilities are calibrated on where there are no validation rows.
 ENOUGH_TO_CALIBRATE = 2000
-Vectorizer = TextVectorizer | HashingTextVectorizer
+Vectorizer = TextVectorizer
 
 
 class Model:
