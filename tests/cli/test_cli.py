@@ -195,7 +195,7 @@ def test_interrupt_leaves_nothing_behind(circlet, tmp_path, monkeypatch):
 
 
 def test_only_what_the_session_made_is_written_to(circlet):
-    """The check of `home` at the end rests on this: every place that is written to lies in the session's folder."""
+    """The check of `home` at the end rests on this: all that is written goes to the session's folder."""
     import matplotlib
     import platformdirs
 
