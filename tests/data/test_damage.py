@@ -185,7 +185,10 @@ def test_damage(pristine, layout, damages):
         data = damaged(data, damage)
     path.write_bytes(data)
     dataset, message, peak = read_and_measure(folder)
-    assert peak < CONSTANT + MULTIPLE * unpacked_size(path, data)
+    allowed = CONSTANT + MULTIPLE * unpacked_size(path, data)
+    if peak >= allowed:  # once may be a table of the interpreter that had to grow; twice is the reader
+        dataset, message, peak = read_and_measure(folder)
+    assert peak < allowed
     if dataset is None:
         assert str(folder) in message
     else:
