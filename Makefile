@@ -1,7 +1,10 @@
 # `make demo` and `make test` set everything up by themselves. `make help` lists the rest.
-PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+# What made a complete .venv (pip comes last) goes on being used, unless another Python is named.
+PYTHON ?= $(if $(wildcard $(BIN)/pip3.1[0-3]),$(BIN)/python,python3)
+FOUND := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
+PIP := $(BIN)/pip$(or $(FOUND),-none)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
@@ -10,10 +13,15 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-# A stamp is written only after its install succeeded, so an interrupted set-up is taken up again.
-$(VENV)/.run: pyproject.toml constraints.txt
+# Missing where .venv was left half made or another version made it: then it is made anew.
+$(PIP):
+	$(if $(filter 3.10 3.11 3.12 3.13,$(FOUND)),,$(error found $(if $(FOUND),Python $(FOUND) \
+		as $(PYTHON),no Python called $(PYTHON)); wanted 3.10 to 3.13: make $(MAKECMDGOALS) PYTHON=python3.11))
+	@$(PYTHON) -m venv --clear $(VENV)
+
+# A stamp is written only after its install succeeded, so an interrupted setup is taken up again.
+$(VENV)/.run: pyproject.toml constraints.txt $(PIP)
 	@echo "setting up $(VENV) (a few minutes the first time)"
-	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@$(INSTALL) '.[plot,fetch]'
 	@touch $@
 
@@ -33,15 +41,15 @@ demo: $(VENV)/.run  ## see it work
 test: $(VENV)/.dev  ## the fast tests
 	@$(BIN)/python -m pytest
 
-slow: $(VENV)/.dev  ## the slow tests
-	@$(BIN)/python -m pytest -m slow
+slow: $(VENV)/.dev  ## the slow tests, and every property on many random examples
+	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(VENV)/.dev  ## let ruff mend what it can
+format: $(VENV)/.dev  ## let ruff fix what it can
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 

@@ -1,9 +1,72 @@
+"""What all tests share: where they may write, how hypothesis chooses examples, and the command in this process."""
+
 from __future__ import annotations
 
-from collections.abc import Iterator
+import gc
+import io
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Callable, Iterator
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import torch
+from hypothesis import settings
+
+# The same examples every time. `make slow` looks for new ones with the other profile.
+settings.register_profile("fixed", derandomize=True, deadline=None, database=None, max_examples=50)
+settings.register_profile("random", deadline=None, database=None, max_examples=500)
+settings.load_profile("fixed")
+
+if TYPE_CHECKING:
+    from circlet.data.pydocs import PyDocs
+
+_scratch = pytest.StashKey[Path]()
+
+
+# Last, because pytest decides by TERM whether its own output has colors.
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Point everything that writes outside of a test's folder to a temporary one, in child processes too."""
+    scratch = config.stash[_scratch] = Path(tempfile.mkdtemp(prefix="circlet-tests-"))
+    for name in ("home", "data", "matplotlib"):
+        (scratch / name).mkdir()
+    os.environ |= {
+        "HOME": str(scratch / "home"),
+        "USERPROFILE": str(scratch / "home"),  # what Windows has instead
+        "CIRCLET_DATA": str(scratch / "data"),
+        "HYPOTHESIS_STORAGE_DIRECTORY": str(scratch / "hypothesis"),
+        "MPLCONFIGDIR": str(scratch / "matplotlib"),
+        "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        # The commands print 80 plain columns, whatever terminal the tests are started from.
+        "TERM": "dumb",
+    }
+    for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        os.environ.pop(name, None)
+    # Most tensors here are small: several threads would mostly wait, for each other and for other programs.
+    torch.set_num_threads(1)
+
+
+def pytest_collection_finish() -> None:
+    """Spare the garbage collector the hundreds of thousands of objects that imports have made."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    shutil.rmtree(config.stash[_scratch], ignore_errors=True)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def home() -> Iterator[Path]:
+    """The user's folder as the tests see it, which they leave empty."""
+    folder = Path(os.environ["HOME"])
+    yield folder
+    assert list(folder.rglob("*")) == [], "a test wrote into the user's folder"
 
 
 @pytest.fixture(scope="module")
@@ -13,3 +76,47 @@ def one_thread() -> Iterator[None]:
     torch.set_num_threads(1)
     yield
     torch.set_num_threads(threads)
+
+
+class Finished(NamedTuple):
+    """What is left of a command, by the names of `subprocess.CompletedProcess`."""
+
+    returncode: int
+    stdout: str
+    stderr: str
+
+
+@pytest.fixture(scope="session")
+def circlet() -> Callable[..., Finished]:
+    """Run the `circlet` command in this process, which saves seconds of imports.
+
+    Words are its arguments, `stdin` its input and other keywords its environment.
+    """
+
+    def run(*words: object, stdin: str | bytes = "", **environment: str) -> Finished:
+        from circlet.cli import main
+
+        content = stdin.encode() if isinstance(stdin, str) else stdin
+        out, err = io.StringIO(), io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(out), redirect_stderr(err):
+            patch.setattr(sys, "argv", ["circlet", *map(str, words)])
+            patch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
+            # It names itself after the program, which is not `python -m pytest`.
+            patch.setattr(sys.modules["__main__"], "__package__", "")
+            for name, value in environment.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as ended:
+                main()
+        assert isinstance(ended.value.code, int)
+        return Finished(ended.value.code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def real_pydocs() -> PyDocs:
+    """The embedded dataset, built once in the session's data folder, where `load_dataset` finds it."""
+    from circlet.data import catalog
+    from circlet.data.pydocs import cached_pydocs
+
+    return cached_pydocs(catalog.data_folder() / "pydocs")

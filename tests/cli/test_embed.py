@@ -1,18 +1,15 @@
-"""`circlet embed` as a person runs it, with a sentence_transformers of our own on the path."""
+"""`circlet embed` as a person runs it, with our own sentence_transformers on the path."""
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
+import re
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-
-from circlet.cli import app
-from circlet.errors import CircletError
 
 LIBRARY = """
 import os
@@ -42,22 +39,19 @@ def place(tmp_path_factory) -> Path:
     return folder
 
 
-def circlet(place: Path, *arguments: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "circlet", "embed", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        encoding="utf-8",
-        timeout=120,
-        check=False,
-        env={**os.environ, "PYTHONPATH": str(place / "site"), "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1"},
-    )
+@pytest.fixture(autouse=True)
+def _library(place, monkeypatch):
+    monkeypatch.syspath_prepend(place / "site")
+    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS"):
+        monkeypatch.setenv(name, "0")  # the command sets them for its process, which here is ours
+    yield
+    sys.modules.pop("sentence_transformers", None)
 
 
-def test_texts_become_feature_files(place, tmp_path):
+def test_texts_become_feature_files(circlet, place, tmp_path):
     out = tmp_path / "new" / "features"
-    arguments = (place / "data", "--model-path", place / "model", "--out", out, "--device", "cpu")
-    finished = circlet(place, *arguments)
+    words = ("embed", place / "data", "--model-path", place / "model", "--out", out, "--device", "cpu")
+    finished = circlet(*words)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == ""
     assert "X.trn.npy: 2 texts, 2 features" in finished.stderr
@@ -65,7 +59,7 @@ def test_texts_become_feature_files(place, tmp_path):
     np.testing.assert_allclose(np.load(out / "X.trn.npy"), [[0.6, 0.8]] * 2, atol=5e-4)
     np.testing.assert_allclose(np.load(out / "X.tst.npy"), [[0.6, 0.8]], atol=5e-4)
     # Again: nothing to do, and the record as it was.
-    finished = circlet(place, *arguments, "--json")
+    finished = circlet(*words, "--json")
     record = json.loads(finished.stdout)
     assert record == json.loads((out / "embed.json").read_text(encoding="utf-8"))
     assert "--json" not in record["provenance"]["command"]
@@ -81,14 +75,13 @@ def test_texts_become_feature_files(place, tmp_path):
         ({"data": "rows.txt"}, r"rows\.txt: found svmlight multilabel text, without texts of its train rows"),
     ],
 )
-def test_mistakes(change, message, place, tmp_path, monkeypatch):
-    for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS"):
-        monkeypatch.setenv(name, "0")  # the command sets them for its process, which here is ours
+def test_mistakes(circlet, change, message, place, tmp_path, monkeypatch):
     (tmp_path / "rows.txt").write_text("0 1:0.5\n1 2:1\n")
     monkeypatch.chdir(tmp_path)
     options = {"--model-path": place / "model", "--device": "cpu", "--out": "out", **change}
     data = options.pop("data", place / "data")
-    with pytest.raises(CircletError, match=message):
-        app(["embed", str(data), *(str(word) for pair in options.items() for word in pair)], standalone_mode=False)
+    finished = circlet("embed", data, *(word for pair in options.items() for word in pair))
+    assert finished.returncode == 2
+    assert re.search(message, finished.stderr.splitlines()[-1])
     assert os.environ["HF_HUB_OFFLINE"] == "1"
     assert not (tmp_path / "out").exists()

@@ -1,9 +1,8 @@
-"""Damage to valid files of every format: a sound read or a `DataError`, soon and in little memory."""
+"""Damage to valid files of every format: a sound read or a `DataError`, in little memory."""
 
 from __future__ import annotations
 
 import gzip
-import time
 import tracemalloc
 
 import numpy as np
@@ -12,14 +11,13 @@ import scipy.sparse as sp
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from circlet.data import Dataset, Split, load_dataset
+from circlet.data import Dataset, Split, load_dataset, xmc
 from circlet.data.dataset import check_split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
-from circlet.data.xmc import _compiled, write_sparse_text, write_xmc
+from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError
 
-SECONDS = 20  # a hang, not a busy machine
 # Read-ahead, the block in hand, small objects; then a multiple of the size once unpacked.
 CONSTANT, MULTIPLE = 4 << 20, 40
 
@@ -146,11 +144,6 @@ def unpacked_size(path, data):
 
 
 @pytest.fixture(scope="module", autouse=True)
-def _warm():
-    _compiled([b"0 1:1\n"])  # scikit-learn's import is neither slow reading nor memory of it
-
-
-@pytest.fixture(scope="module")
 def pristine(tmp_path_factory):
     """Each layout's folder, written once, with the bytes of the file to damage."""
     made = {}
@@ -158,6 +151,7 @@ def pristine(tmp_path_factory):
         folder = tmp_path_factory.mktemp(name)
         write(folder)
         made[name] = (folder, folder / target, (folder / target).read_bytes())
+        load_dataset(folder)  # what the first reading imports is no memory of reading
     return made
 
 
@@ -169,33 +163,31 @@ def test_undamaged(pristine, layout):
 
 
 def read_and_measure(folder):
-    """What a folder reads as, or the error's message; seconds; bytes held at most."""
+    """What a folder reads as, or the error's message; bytes held at most."""
     dataset = message = None
     tracemalloc.start()
-    started = time.perf_counter()
     try:
         dataset = load_dataset(folder)
     except DataError as error:
         message = str(error)
-    seconds = time.perf_counter() - started
-    peak = tracemalloc.get_traced_memory()[1]
-    tracemalloc.stop()
-    return dataset, message, seconds, peak
+    finally:
+        peak = tracemalloc.get_traced_memory()[1]
+        tracemalloc.stop()
+    return dataset, message, peak
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=3))
 def test_damage(pristine, layout, damages):
     folder, path, data = pristine[layout]
     for damage in damages:
         data = damaged(data, damage)
     path.write_bytes(data)
-    dataset, message, seconds, peak = read_and_measure(folder)
+    dataset, message, peak = read_and_measure(folder)
     allowed = CONSTANT + MULTIPLE * unpacked_size(path, data)
-    if peak >= allowed:  # once may be an import or another test's leftovers; twice is the reader
-        dataset, message, seconds, peak = read_and_measure(folder)
-    assert seconds < SECONDS
+    if peak >= allowed:  # once may be a table of the interpreter that had to grow; twice is the reader
+        dataset, message, peak = read_and_measure(folder)
     assert peak < allowed
     if dataset is None:
         assert str(folder) in message
@@ -209,11 +201,12 @@ def test_damage(pristine, layout, damages):
 
 @pytest.mark.parametrize("header", [True, False])
 @pytest.mark.parametrize("line", [b"0\n", b"0 1:1\n", b"\n", b" \n"])
-def test_memory_grows_no_faster_than_the_file(tmp_path, line, header):
+def test_memory_grows_no_faster_than_the_file(tmp_path, monkeypatch, line, header):
     """On small files the constant hides the multiple, so this compares two sizes."""
+    monkeypatch.setattr(xmc, "_BLOCK_ROWS", 256)  # several blocks in small files too
     path = tmp_path / "train.txt"
     sizes, peaks = [], []
-    for count in (20_000, 40_000):
+    for count in (2_000, 6_000):
         first = b"%d 2 2\n" % count if header else b"0 1:1\n"
         path.write_bytes(first + line * (count - 1) + b"0 1:1\n")
         tracemalloc.start()

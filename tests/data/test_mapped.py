@@ -217,7 +217,7 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, judged):
     """What is allocated, that is. Pages of the files are the system's, which takes them back when it needs to."""
     monkeypatch.setattr(_mapped, "BLOCK", 1 << 14)
     sizes, peaks = [], []
-    for n in (1_000, 8_000):
+    for n in (200, 1_600):
         # Long rows: what does grow is a few numbers a row, their order and the labels' counts.
         columns = 40 * np.arange(500) + np.random.default_rng(0).integers(0, 40, (n, 500))
         X = sp.csr_matrix(
@@ -235,5 +235,5 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, judged):
         fitted(split, validation=validation)
         peaks.append(tracemalloc.get_traced_memory()[1])
         tracemalloc.stop()
-    assert sizes[1] - sizes[0] > 25 << 20
+    assert sizes[1] - sizes[0] > 5 << 20
     assert peaks[1] - peaks[0] < 0.1 * (sizes[1] - sizes[0]), peaks

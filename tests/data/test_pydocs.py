@@ -6,7 +6,6 @@ import json
 import logging
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -347,28 +346,19 @@ def test_cache_that_cannot_be_written(builds, tmp_path):
 # The real one
 
 
-@pytest.fixture(scope="module")
-def real() -> tuple[PyDocs, float]:
-    start = time.perf_counter()
-    return build_pydocs(), time.perf_counter() - start
-
-
-def test_real_size_and_time(real):
-    documents, seconds = real
-    labels = {label for document in all_of(documents).values() for label in document.labels}
-    n_train, n_test = len(documents.train), len(documents.test)
+def test_real_size(real_pydocs):
+    labels = {label for document in all_of(real_pydocs).values() for label in document.labels}
+    n_train, n_test = len(real_pydocs.train), len(real_pydocs.test)
     assert n_train + n_test >= 8_000
     assert len(labels) > 1_000
     assert 0.18 < n_test / (n_train + n_test) < 0.22
-    assert seconds < 30
 
 
-def test_real_documents(real):
-    documents, _ = real
-    for split in (documents.train, documents.test):
+def test_real_documents(real_pydocs):
+    for split in (real_pydocs.train, real_pydocs.test):
         names = [document.name for document in split]
         assert names == sorted(set(names))
-    found = all_of(documents)
+    found = all_of(real_pydocs)
     assert len({document.text for document in found.values()}) == len(found)
     kinds = ("package: ", "module: ", "kind: ", "takes: ")
     for document in found.values():

@@ -2,12 +2,11 @@ from __future__ import annotations
 
 import json
 import os
-import random
 import signal
 import subprocess
 import sys
 import threading
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -82,11 +81,16 @@ class CtrlC(Reporter):
             signal.raise_signal(signal.SIGINT)
 
 
+@pytest.fixture(scope="module")
+def uninterrupted() -> tuple[Network, list[dict[str, Any]]]:
+    whole = make()
+    return whole, train(whole, X, Y, settings(), validation=HELD_OUT)
+
+
 class TestInterruption:
     @pytest.mark.parametrize("at", range(1, 3 * STEPS + 1))
-    def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, tmp_path):
-        whole, parts = make(), make()
-        history = train(whole, X, Y, settings(), validation=HELD_OUT)
+    def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, uninterrupted, tmp_path):
+        (whole, history), parts = uninterrupted, make()
         with pytest.raises(InterruptedRunError) as caught:
             train(parts, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(at))
         assert str(tmp_path) in str(caught.value)
@@ -375,20 +379,17 @@ class TestUnwritable:
         assert_same_weights(resumed, whole)
 
 
-EPOCHS = 12
+EPOCHS = 6
+STEPS_OF_AN_EPOCH = 8
 SCRIPT = """
-EPOCHS = 12
-import sys
+import os, signal, sys
 from pathlib import Path
 import numpy as np, scipy.sparse as sp, torch
 from circlet.data.dataset import Split
 from circlet.model.model import fit
 from circlet.network.network import NetworkSettings
+from circlet.training import checkpoint
 from circlet.training.loop import Reporter, TrainingSettings
-
-class Report(Reporter):
-    def step(self, taken):
-        print("step", flush=True)
 
 def run(folder, reporter=None):
     torch.set_num_threads(1)
@@ -399,65 +400,98 @@ def run(folder, reporter=None):
         Split(X[:240], Y[:240]),
         validation=Split(X[240:], Y[240:]),
         network=NetworkSettings(dim=64, hidden=(64,), dropout=0.3, seed=5),
-        training=TrainingSettings(epochs=EPOCHS, batch_size=32, lr=0.01, input_dropout=0.1),
+        training=TrainingSettings(epochs=6, batch_size=32, lr=0.01, input_dropout=0.1),
         folder=Path(folder),
         resume=True,
         reporter=reporter,
     )
     model.save(folder)
 
+def countdown(n):
+    # Ends the process without a word when it has been called n times.
+    left = n
+    def call():
+        nonlocal left
+        left -= 1
+        if left == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+    return call
+
+class Killed(Reporter):
+    def __init__(self, at):
+        self.call = countdown(at)
+    def step(self, taken):
+        self.call()
+
 if __name__ == "__main__":
-    run(sys.argv[1], Report())
+    folder, where, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
+    if where == "step":
+        run(folder, Killed(at))
+    else:  # while a checkpoint is written: half of it is there, under its temporary name
+        write, call = checkpoint.save_file, countdown(at)
+        def half(tensors, path, metadata):
+            write(tensors, path, metadata=metadata)
+            os.truncate(path, os.path.getsize(path) // 2)
+            call()
+            write(tensors, path, metadata=metadata)
+        checkpoint.save_file = half
+        run(folder)
 """
 
 
+@pytest.fixture(scope="module")
+def run() -> Callable[[Path], None]:
+    names: dict[str, Any] = {"__name__": "script"}
+    exec(compile(SCRIPT, "script.py", "exec"), names)
+    return names["run"]
+
+
+@pytest.fixture(scope="module")
+def whole(run, tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("whole")
+    run(folder)
+    return folder
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
 class TestKilled:
-    """A real process, killed at random moments, resumed until it is done."""
+    """A real process that is killed, and resumed as if nothing had happened."""
 
-    def run_until_done(self, script: Path, folder: Path, kills: int) -> int:
-        """Number of kills that hit a running process."""
-        delays, hits = random.Random(time.time_ns()), 0
-        while True:
-            with subprocess.Popen(
-                [sys.executable, script, folder], stdout=subprocess.PIPE, stderr=subprocess.PIPE
-            ) as process:
-                assert process.stdout is not None
-                process.stdout.readline()  # it is in the first step
-                if hits < kills:
-                    # Read on meanwhile: a full pipe would halt it.
-                    deadline = time.monotonic() + delays.uniform(0, 0.2)
-                    while time.monotonic() < deadline and process.stdout.readline():
-                        pass
-                    process.kill()
-                _, errors = process.communicate()
-            if process.returncode == 0:
-                return hits
-            assert process.returncode == -signal.SIGKILL, errors.decode()
-            hits += 1
+    def kill(self, folder: Path, where: str, at: int) -> None:
+        done = subprocess.run(
+            [sys.executable, "-c", SCRIPT, folder, where, str(at)], capture_output=True, text=True, check=False
+        )
+        assert done.returncode == -signal.SIGKILL, done.stderr
 
-    def check(self, tmp_path: Path, kills: int) -> None:
-        script = tmp_path / "script.py"
-        script.write_text(SCRIPT)
-        names: dict[str, Any] = {"__name__": "script"}
-        exec(compile(SCRIPT, "script.py", "exec"), names)
-        names["run"](tmp_path / "whole")
-        assert self.run_until_done(script, tmp_path / "killed", kills) >= 1
-        whole, killed = tmp_path / "whole", tmp_path / "killed"
-        assert sorted(path.name for path in killed.iterdir()) == sorted(path.name for path in whole.iterdir())
-        expected, found = (load_file(folder / "weights.safetensors") for folder in (whole, killed))
-        assert expected.keys() == found.keys()
-        assert all(torch.equal(tensor, found[name]) for name, tensor in expected.items())
-        config, same = (json.loads((folder / "config.json").read_text()) for folder in (whole, killed))
+    def assert_same(self, found: Path, wanted: Path) -> None:
+        assert sorted(path.name for path in found.iterdir()) == sorted(path.name for path in wanted.iterdir())
+        weights, expected = (load_file(folder / "weights.safetensors") for folder in (found, wanted))
+        assert weights.keys() == expected.keys()
+        assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
+        config, same = (json.loads((folder / "config.json").read_text()) for folder in (found, wanted))
         assert config == same
-        histories = [timeless(json.loads((folder / "history.json").read_text())) for folder in (whole, killed)]
+        histories = [timeless(json.loads((folder / "history.json").read_text())) for folder in (found, wanted)]
         assert histories[0] == histories[1]
         assert len(histories[0]) == EPOCHS
 
-    @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-    def test_once(self, tmp_path):
-        self.check(tmp_path, kills=1)
+    def test_once(self, run, whole, tmp_path):
+        self.kill(tmp_path, "write", 3)
+        assert (tmp_path / checkpoint.NAME).is_file()  # of the second epoch
+        assert list(tmp_path.glob(".*.part"))  # half of the third's
+        run(tmp_path)
+        self.assert_same(tmp_path, whole)
 
     @pytest.mark.slow
-    @pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-    def test_many_times(self, tmp_path):
-        self.check(tmp_path, kills=8)
+    @pytest.mark.parametrize("at", [1, 7, 8, 9, 23, EPOCHS * STEPS_OF_AN_EPOCH])
+    def test_in_a_step(self, run, whole, tmp_path, at):
+        self.kill(tmp_path, "step", at)
+        assert (tmp_path / checkpoint.NAME).exists() == (at > STEPS_OF_AN_EPOCH)
+        run(tmp_path)
+        self.assert_same(tmp_path, whole)
+
+    @pytest.mark.slow
+    def test_again_and_again(self, run, whole, tmp_path):
+        for where, at in (("step", 3), ("write", 1), ("step", 12), ("write", 2), ("step", 9), ("step", 10)):
+            self.kill(tmp_path, where, at)
+        run(tmp_path)
+        self.assert_same(tmp_path, whole)
