@@ -24,7 +24,7 @@ from torch import Tensor
 
 from circlet import files
 from circlet.algebra import circular, holographic
-from circlet.codebooks.base import SpectralCodebook
+from circlet.codebooks import SpectralCodebook
 from circlet.provenance import provenance
 from circlet.report import Table
 

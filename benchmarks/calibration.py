@@ -17,10 +17,9 @@ import numpy as np
 from circlet import files
 from circlet.data import load_dataset
 from circlet.features.vectorizer import TextVectorizer
-from circlet.model.model import fit
-from circlet.network.network import NetworkSettings
+from circlet.model import fit
 from circlet.provenance import provenance
-from circlet.training.loop import TrainingSettings
+from circlet.settings import NetworkSettings, TrainingSettings
 
 
 def main() -> None:

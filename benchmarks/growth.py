@@ -29,11 +29,11 @@ from torch import Tensor
 
 from circlet import files
 from circlet.algebra import circular
-from circlet.codebooks.base import Codebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.codebooks.decoding import LABELS, top_k
 from circlet.codebooks.fourier import series_of
 from circlet.data.synthetic import make_multilabel
-from circlet.network.network import Network, NetworkSettings
+from circlet.network import Network, NetworkSettings
 from circlet.provenance import provenance
 from circlet.training.batches import as_batch, label_sets
 from circlet.training.optimizers import make_optimizer
@@ -168,7 +168,7 @@ def peak_of_training(loss: str, n_labels: int) -> dict[str, int]:
 def model_bytes(n_labels: int) -> dict[str, int]:
     """Bytes of a model's folder: with the cosine loss, the same with names of 16 letters, and with bce."""
     from circlet.features.scaling import Features
-    from circlet.model.model import Model
+    from circlet.model import Model
 
     found = {}
     for kind, loss in (("cosine", "cosine"), ("cosine, names", "cosine"), ("bce", "bce")):

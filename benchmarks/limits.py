@@ -30,12 +30,12 @@ import torch
 from torch import Tensor
 
 from circlet import files
-from circlet.codebooks.base import SpectralCodebook
+from circlet.codebooks import SpectralCodebook
 from circlet.codebooks.decoding import _best, top_k
 from circlet.codebooks.fourier import PairedSeries, _real_series, series_of
 from circlet.data.synthetic import make_multilabel
-from circlet.network.encoders import SparseRows
-from circlet.network.network import Network, NetworkSettings
+from circlet.network import Network, NetworkSettings
+from circlet.network.batch import SparseRows
 from circlet.provenance import provenance
 from circlet.training.batches import Batches, DeviceRows, as_batch, label_sets
 from circlet.training.optimizers import make_optimizer

@@ -28,11 +28,11 @@ from circlet.data import Dataset, load_dataset
 from circlet.data.records import Record, write_records
 from circlet.data.synthetic import make_multilabel
 from circlet.features.scaling import Features
-from circlet.network.network import Network, NetworkSettings
+from circlet.network import Network, NetworkSettings
 from circlet.provenance import provenance
 from circlet.report import Table
+from circlet.settings import TrainingSettings
 from circlet.training.batches import as_batch, label_sets
-from circlet.training.loop import TrainingSettings
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
 

@@ -27,7 +27,7 @@ import torch
 from circlet import files
 from circlet.data import load_dataset
 from circlet.features.scaling import Features
-from circlet.network.network import Network, NetworkSettings
+from circlet.network import Network, NetworkSettings
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.training.batches import as_batch, label_sets

@@ -12,10 +12,9 @@ import scipy.sparse as sp
 import torch
 
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
-from circlet.model.model import Model, fit
-from circlet.network.network import NetworkSettings
+from circlet.model import Model, fit
+from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.settings.presets import resolve
-from circlet.training.loop import TrainingSettings
 
 
 class Circlet(common.Runner):

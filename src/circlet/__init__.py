@@ -1,29 +1,43 @@
 """Multi-label learning with circular vectors: an output layer that does not grow with the labels."""
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from circlet.version import __version__
+
 if TYPE_CHECKING:
-    from circlet.codebooks.base import IndependentCodebook, SpectralCodebook
+    from circlet import algebra, data, errors, metrics
+    from circlet.codebooks import IndependentCodebook, SpectralCodebook
     from circlet.data import load_dataset
-    from circlet.estimator.classifier import CircletClassifier
+    from circlet.estimator import CircletClassifier
 
-__version__ = "0.1.0"
-__all__ = ["CircletClassifier", "IndependentCodebook", "SpectralCodebook", "__version__", "load_dataset"]
+__all__ = [
+    "CircletClassifier",
+    "IndependentCodebook",
+    "SpectralCodebook",
+    "__version__",
+    "algebra",
+    "data",
+    "errors",
+    "load_dataset",
+    "metrics",
+]
 
-# Imported when first asked for: torch takes seconds, and many commands do without.
+# Imported when first asked for: torch takes seconds, and many commands do without it.
 _HOMES = {
-    "CircletClassifier": "circlet.estimator.classifier",
-    "IndependentCodebook": "circlet.codebooks.base",
-    "SpectralCodebook": "circlet.codebooks.base",
+    "CircletClassifier": "circlet.estimator",
+    "IndependentCodebook": "circlet.codebooks",
+    "SpectralCodebook": "circlet.codebooks",
     "load_dataset": "circlet.data",
 }
+_PACKAGES = ("algebra", "data", "errors", "metrics")
 
 
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"circlet.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module
-
     value = globals()[name] = getattr(import_module(_HOMES[name]), name)
     return value
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from circlet import __version__
+from circlet.version import __version__
 
 
 def provenance(*, packages: tuple[str, ...] = ()) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def test_texts_become_feature_files(circlet, place, tmp_path):
     ("change", "message"),
     [
         ({"--model-path": "someone/some-model"}, r"some-model: found no such folder; .*nothing is downloaded"),
-        ({"--device": "nonsense"}, "`device` 'nonsense' is not here"),
+        ({"--device": "nonsense"}, "`device` 'nonsense' is not available"),
         ({"data": "nowhere"}, "found no file, folder or dataset called 'nowhere'"),
         ({"data": "rows.txt"}, r"rows\.txt: found svmlight multilabel text, without texts of its train rows"),
     ],

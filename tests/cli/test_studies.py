@@ -13,7 +13,7 @@ import typer
 from circlet import experiments
 from circlet.cli import app, reproduce
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.training.loop import InterruptedRunError
+from circlet.training import InterruptedRunError
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn.functional import normalize
 
+from circlet import codebooks
 from circlet.algebra import circular, holographic
-from circlet.codebooks import base as codebook
-from circlet.codebooks.base import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook, decoding
 from circlet.codebooks.hashing import _mixed, permuted, uniform
 from circlet.errors import DTypeError, ParameterError, ShapeError
 
@@ -101,7 +101,7 @@ class TestEveryCodebook:
         book = make(50, 3, seed=3)
         predicted = predictions(book, 4)
         codes, scores = book.codes(torch.arange(50)), book.scores(predicted)
-        monkeypatch.setattr(codebook, "BLOCK", block)
+        monkeypatch.setattr(decoding, "BLOCK", block)
         again = make(50, 3, seed=3)
         torch.testing.assert_close(again.codes(torch.arange(50)), codes)
         torch.testing.assert_close(again.scores(predicted), scores)
@@ -221,7 +221,7 @@ class TestEveryCodebook:
     @pytest.mark.parametrize("n_labels", [41.0, "41", None])
     def test_growing_to_what_is_no_number(self, make: Make, n_labels):
         book = make(40, 6)
-        with pytest.raises(ParameterError, match=r"`n_labels` must be a whole number >= 1, got .*(41|None)"):
+        with pytest.raises(ParameterError, match=r"`n_labels` must be an integer >= 1, got .*(41|None)"):
             book.grow(n_labels)
         assert book.n_labels == 40
 
@@ -245,7 +245,7 @@ class TestEveryCodebook:
         book = make(40, 6, seed=9)
         text = repr(book)
         assert text.startswith(f"{type(book).__name__}(n_labels=40, dim=6, seed=9")
-        assert eval(text, vars(codebook)).state() == book.state()
+        assert eval(text, vars(codebooks)).state() == book.state()
 
     def test_one_label_of_one_dimension(self, make: Make):
         book = make(1, 1)
@@ -257,15 +257,15 @@ class TestEveryCodebook:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"n_labels": 0}, "`n_labels` must be a whole number >= 1, got 0"),
-            ({"n_labels": -5}, "`n_labels` must be a whole number >= 1, got -5"),
-            ({"n_labels": 2.5}, "`n_labels` must be a whole number >= 1, got 2.5"),
-            ({"n_labels": "many"}, "`n_labels` must be a whole number >= 1, got 'many'"),
-            ({"dim": 0}, "`dim` must be a whole number >= 1, got 0"),
-            ({"dim": 8.0}, "`dim` must be a whole number >= 1, got 8.0"),
-            ({"dim": None}, "`dim` must be a whole number >= 1, got None"),
-            ({"seed": -1}, "`seed` must be a whole number >= 0, got -1"),
-            ({"seed": 0.5}, "`seed` must be a whole number >= 0, got 0.5"),
+            ({"n_labels": 0}, "`n_labels` must be an integer >= 1, got 0"),
+            ({"n_labels": -5}, "`n_labels` must be an integer >= 1, got -5"),
+            ({"n_labels": 2.5}, "`n_labels` must be an integer >= 1, got 2.5"),
+            ({"n_labels": "many"}, "`n_labels` must be an integer >= 1, got 'many'"),
+            ({"dim": 0}, "`dim` must be an integer >= 1, got 0"),
+            ({"dim": 8.0}, "`dim` must be an integer >= 1, got 8.0"),
+            ({"dim": None}, "`dim` must be an integer >= 1, got None"),
+            ({"seed": -1}, "`seed` must be an integer >= 0, got -1"),
+            ({"seed": 0.5}, "`seed` must be an integer >= 0, got 0.5"),
         ],
     )
     def test_wrong_parameters(self, make: Make, arguments, message):
@@ -286,7 +286,7 @@ class TestEveryCodebook:
     )
     def test_ids_of_a_wrong_type(self, make: Make, ids, found):
         book = make(10, 4)
-        message = f"label ids must be a tensor of whole numbers, got {found}"
+        message = f"label ids must be a tensor of integers, got {found}"
         for use in (book.codes, lambda ids: book.superpose(ids, torch.tensor([0]))):
             with pytest.raises(DTypeError, match=message):
                 use(ids)
@@ -416,7 +416,7 @@ class TestIndependent:
         scores = book.scores(predicted)
         assert book._table is None
         assert sum(blocks) == 200_000
-        assert max(blocks) * book.width <= codebook.BLOCK < 200_000 * book.width
+        assert max(blocks) * book.width <= decoding.BLOCK < 200_000 * book.width
         ids = torch.tensor([0, 99_999, max(blocks) - 1, max(blocks), 199_999])
         torch.testing.assert_close(scores[:, ids], predicted @ book.codes(ids).mT / 8)
 
@@ -759,7 +759,7 @@ class TestPhases:
         assert "phases" not in IndependentCodebook(20, 6).state()
 
     def test_one_phase_is_none(self):
-        with pytest.raises(ParameterError, match="`phases` must be a whole number >= 2, got 1"):
+        with pytest.raises(ParameterError, match="`phases` must be an integer >= 2, got 1"):
             IndependentCodebook(20, 6, phases=1)
 
 

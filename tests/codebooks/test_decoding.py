@@ -17,13 +17,13 @@ from circlet import CircletClassifier
 from circlet.algebra import circular
 from circlet.cli import app
 from circlet.cli.predict import parse_bytes
+from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
 from circlet.codebooks import decoding as decode
 from circlet.codebooks import fourier as _series
-from circlet.codebooks.base import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
-from circlet.codebooks.decoding import top_k
 from circlet.codebooks.fourier import Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
-from circlet.network.losses import LOSSES, Loss, make_loss
+from circlet.network.losses import LOSSES
+from circlet.network.scorer import Scorer
 
 # Few different values, so that most rows have ties, also at the last place.
 scores_with_ties = hnp.arrays(
@@ -33,6 +33,20 @@ scores_with_ties = hnp.arrays(
 
 def same(outputs: torch.Tensor) -> torch.Tensor:
     return outputs
+
+
+def top_k(scorer, outputs, n_labels, k, **options):
+    """Of a codebook, a scorer, or a function that gives the scores of all labels."""
+    if isinstance(scorer, (Codebook, Scorer)):
+        return scorer.top_k(outputs, k, **options)
+    allowed = options.get("allowed")
+    return decode.top_k(
+        lambda k, budget: decode.of_rows(scorer, outputs, n_labels, allowed, k, budget),
+        outputs,
+        n_labels,
+        k,
+        **options,
+    )
 
 
 def ranked(scores: np.ndarray, k: int) -> np.ndarray:
@@ -153,8 +167,8 @@ def predictions(book: Codebook, n: int, seed: int = 0) -> torch.Tensor:
     return circular.pack(circular.random(n, book.dim, generator=generator))
 
 
-def a_loss(name: str, book: Codebook, seed: int = 0) -> Loss:
-    loss = make_loss(name, book, book.n_labels)
+def a_scorer(name: str, book: Codebook, seed: int = 0) -> Scorer:
+    loss = Scorer(book, book.n_labels, scaled=LOSSES[name].scaled, biased=LOSSES[name].biased)
     if name == "bce":
         # Few different values: many labels without a prediction are equal.
         values = np.random.default_rng(seed).integers(-2, 2, len(loss.bias))
@@ -189,7 +203,7 @@ class TestSameWhateverTheBudget:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_ids_and_scores_to_the_bit(self, make, loss, n_labels, dim, rows, k, part, memory, masked):
         book = make(n_labels, dim, seed=dim)
-        scorer, outputs = a_loss(loss, book), predictions(book, rows)
+        scorer, outputs = a_scorer(loss, book), predictions(book, rows)
         allowed = torch.arange(n_labels) % 3 > 0 if masked else None
         expected = top_k(scorer, outputs, n_labels, k, allowed=allowed)
         found = [
@@ -205,7 +219,7 @@ class TestSameWhateverTheBudget:
     def test_many_labels(self, monkeypatch, make, n_labels, dim):
         monkeypatch.undo()
         book = make(n_labels, dim)
-        scorer, outputs = a_loss("softmax", book), predictions(book, 21)
+        scorer, outputs = a_scorer("softmax", book), predictions(book, 21)
         expected = top_k(scorer, outputs, n_labels, 10)
         for size, memory in ((1, None), (4, 1), (21, 3_000_000)):
             found = [top_k(scorer, some, n_labels, 10, memory=memory) for some in torch.split(outputs, size)]
@@ -216,7 +230,7 @@ class TestSameWhateverTheBudget:
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
     def test_is_a_sort_of_all_logits(self, make, loss, n_labels, dim):
         book = make(n_labels, dim, seed=1)
-        scorer, outputs = a_loss(loss, book), predictions(book, 4)
+        scorer, outputs = a_scorer(loss, book), predictions(book, 4)
         with torch.no_grad():
             logits = scorer.logits(outputs)
         ids, scores = top_k(scorer, outputs, n_labels, n_labels)
@@ -262,7 +276,7 @@ class TestNothingPredicted:
     @pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
     def test_all_labels_are_equal(self, make):
         book = make(200, 16)
-        for scorer in (book, a_loss("cosine", book), a_loss("softmax", book)):
+        for scorer in (book, a_scorer("cosine", book), a_scorer("softmax", book)):
             ids, scores = top_k(scorer, torch.zeros(2, book.width), 200, 5)
             assert ids.tolist() == [[0, 1, 2, 3, 4]] * 2
             assert scores.tolist() == [[0.0] * 5] * 2
@@ -270,7 +284,7 @@ class TestNothingPredicted:
     @pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
     def test_the_bias_ranks(self, make):
         book = make(200, 16)
-        loss = a_loss("bce", book)
+        loss = a_scorer("bce", book)
         bias = loss.bias.detach().numpy()[None, :200]
         for _ in range(2):
             ids, scores = top_k(loss, torch.zeros(1, book.width), 200, 70)
@@ -350,7 +364,7 @@ class TestMistakes:
 @pytest.mark.parametrize(("n_labels", "k"), [(40_000, 10), (40_000, 300), (300, 500), (1, 2)])
 def test_a_gpu_ranks_as_a_cpu_does(make, name, n_labels, k):
     book = make(n_labels, 100)
-    loss, allowed = a_loss(name, book), torch.arange(n_labels) % 5 > 0
+    loss, allowed = a_scorer(name, book), torch.arange(n_labels) % 5 > 0
     outputs = predictions(book, 20)
     ids, scores = top_k(loss, outputs, n_labels, k, allowed=allowed)
     loss = loss.cuda()

@@ -17,11 +17,10 @@ from circlet.data.matrices import write_matrices
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.features.scaling import Features, ScaledRows
-from circlet.model.model import Model, fit
-from circlet.network.network import NetworkSettings
-from circlet.training import checkpoint
+from circlet.model import Model, fit
+from circlet.settings import NetworkSettings, RunSettings
+from circlet.training import Reporter, TrainingSettings, checkpoint
 from circlet.training.batches import DeviceRows
-from circlet.training.loop import Reporter, TrainingSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -36,13 +35,9 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 
 
 def fitted(split: Split, scaling: str = "sqrt", loss: str = "bce", **given) -> Model:
-    return fit(
-        split,
-        network=NetworkSettings(dim=16, hidden=(12,), dropout=0.2, loss=loss),
-        training=TrainingSettings(epochs=2, batch_size=16, input_dropout=0.1, lr=0.01),
-        scaling=scaling,
-        **given,
-    )
+    network = NetworkSettings(dim=16, hidden=(12,), dropout=0.2, loss=loss)
+    training = TrainingSettings(epochs=2, batch_size=16, input_dropout=0.1, lr=0.01)
+    return fit(split, RunSettings(network, training, scaling=scaling), **given)
 
 
 def assert_same_weights(one: Model, other: Model) -> None:
@@ -185,7 +180,7 @@ class TestTraining:
 
     def test_goes_on_with_the_rows_it_began_with(self, mapped, tmp_path):
         class Stop(Reporter):
-            def epoch(self, number, n_steps):
+            def epoch(self, number, n_steps, done):
                 if number == 1:
                     raise InterruptedError
 
@@ -200,7 +195,7 @@ class TestTraining:
 
     def test_goes_on_after_an_interruption(self, mapped, tmp_path):
         class Stop(Reporter):
-            def epoch(self, number, n_steps):
+            def epoch(self, number, n_steps, done):
                 if number == 1:
                     raise InterruptedError
 

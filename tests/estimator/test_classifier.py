@@ -22,9 +22,8 @@ import circlet
 from circlet import CircletClassifier
 from circlet.data.dataset import Split
 from circlet.errors import DataError, DTypeError, ParameterError
-from circlet.model.model import Model, fit
-from circlet.network.network import NetworkSettings
-from circlet.training.loop import TrainingSettings
+from circlet.model import Model, fit
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 QUICK = {
     "dim": 16, "hidden": (16,), "epochs": 8, "batch_size": 32, "lr": 0.03, "dropout": 0.0, "validation": 0.0,
@@ -349,7 +348,7 @@ def test_encoder_of_ones_own(tmp_path):
     assert isinstance(classifier.model_.network.encoder, Halves)
     assert isinstance(clone(classifier).encoder, Halves)
     classifier.save(tmp_path)
-    with pytest.raises(ParameterError, match=r"encoder of its own, a Halves: load\(folder, encoder=...\)"):
+    with pytest.raises(ParameterError, match=r"a custom encoder, a Halves: load\(folder, encoder=...\)"):
         CircletClassifier.load(tmp_path)
     np.testing.assert_array_equal(
         scored(CircletClassifier.load(tmp_path, encoder=Halves()), X), scored(classifier, X)
@@ -492,13 +491,8 @@ def test_names_of_features_are_saved(tmp_path):
 def test_a_folder_that_the_command_wrote(tmp_path, named):
     X, Y = indicator()
     settings = NetworkSettings(dim=20, hidden=(24, 16), loss="cosine", seed=4)
-    model = fit(
-        Split(X, Y),
-        network=settings,
-        training=TrainingSettings(epochs=2, lr=0.01),
-        label_names=LABELS if named else None,
-        scaling="sqrt",
-    )
+    run = RunSettings(settings, TrainingSettings(epochs=2, lr=0.01), scaling="sqrt")
+    model = fit(Split(X, Y), run, label_names=LABELS if named else None)
     model.save(tmp_path)
     loaded = CircletClassifier.load(tmp_path)
     assert (loaded.dim, loaded.hidden, loaded.loss, loaded.epochs, loaded.lr) == (20, (24, 16), "cosine", 2, 0.01)
@@ -534,7 +528,7 @@ def damaged(change):
         (damaged(lambda state: [state]), "found no description of a classifier"),
         (damaged(lambda state: {**state, "format": 2}), "found format 2; circlet .* reads format 1"),
         (damaged(lambda state: {**state, "more": 1}), "found the keys .*; wanted"),
-        (damaged(lambda state: {**state, "parameters": {"dim": 4}}), r"found the parameters \['dim'\]; wanted"),
+        (damaged(lambda state: {**state, "parameters": {"dims": 4}}), r"found the parameters \['dims'\]; wanted"),
         (damaged(lambda state: {**state, "parameters": 4}), "found the parameters 4; wanted"),
         (damaged(lambda state: {**state, "target": "odd"}), "found the target 'odd'; wanted one of indicator"),
         (damaged(lambda state: {**state, "weights_sha256": ""}), "description of other weights"),
@@ -572,16 +566,16 @@ def test_a_damaged_folder_is_refused(tmp_path, damage, message):
         ({"hidden": ()}, "`hidden` must be one or more"),
         ({"codebook": "holographic"}, "codebook holographic does not fit head chrr"),
         ({"head": "fc", "loss": "cosine"}, "choose bce or softmax for fc"),
-        ({"epochs": 0}, "`epochs` must be at least 1|`epochs` must be a whole number"),
+        ({"epochs": 0}, "`epochs` must be at least 1|`epochs` must be an integer"),
         ({"metric": "F1"}, "`metric` must be like P@1"),
         ({"scaling": "odd"}, "`scaling` must be auto or one of"),
-        ({"validation": -1}, "`validation` must be a share below 1 or a number of rows, got -1"),
+        ({"validation": -1}, "`validation` must be a share at least 0 and below 1, or a number of rows, got -1"),
         ({"validation": None}, "`validation` must be .* got None"),
         ({"validation": 60}, "size is 60; wanted a fraction"),
         ({"threshold": 2}, "`threshold` must be between 0 and 1, got 2"),
         ({"threshold": None}, "`threshold` must be between 0 and 1, got None"),
         ({"random_state": -1}, "`random_state` must be at least 0, got -1"),
-        ({"device": "abacus"}, "`device` 'abacus' is not here"),
+        ({"device": "abacus"}, "`device` 'abacus' is not available"),
         ({"encoder": "bert"}, "`encoder` must be a torch.nn.Module, got str"),
         ({"min_df": 0}, "`min_df` must be"),
     ],
@@ -600,7 +594,7 @@ def test_bad_parameters_are_named_by_fit(parameters, message):
         ([[], []], "found no label in any row"),
         ([["a"], "b"], "y, row 2: found 'b'; wanted a list of labels"),
         ([["a"], [1]], "found the label 1 of type int; wanted labels that are all text"),
-        ([[1.5], [2]], "found the label 1.5 of type float; wanted labels that are all text or all whole"),
+        ([[1.5], [2]], "found the label 1.5 of type float; wanted labels that are all text or all integers"),
         ([["a"], [["b"]]], "found a label that is a collection"),
         ([["a"], ["b\tc"]], "a label name with a tab"),
         (np.array([[0, 1], [2, 0]]), "y: found 2.0 at row 2, label 0; wanted 0 or 1"),
@@ -652,7 +646,7 @@ def test_targets_of_another_kind(on_texts, on_rows):
 
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, None])
 def test_bad_k(on_texts, k):
-    with pytest.raises(ParameterError, match="`k` must be a whole number >= 1"):
+    with pytest.raises(ParameterError, match="`k` must be an integer >= 1"):
         on_texts.suggest("red", k=k)
 
 
@@ -695,7 +689,7 @@ def test_predict_gives_the_top_k_if_asked_to():
     best, _ = clf.suggest(texts[:5], k=2)
     assert [set(clf.classes_[row.indices]) for row in marked] == [set(names) for names in best.tolist()]
     clf.top_k = 0
-    with pytest.raises(ParameterError, match="`top_k` must be None or a whole number >= 1, got 0"):
+    with pytest.raises(ParameterError, match="`top_k` must be None or an integer >= 1, got 0"):
         clf.predict(texts)
 
 

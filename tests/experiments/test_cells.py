@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from circlet.errors import DataError, ParameterError
 from circlet.experiments.cells import Watcher, Workplace, collect, footer, read, run_cells
 from circlet.experiments.training_cells import Settings, TrainingCell
-from circlet.training.loop import InterruptedRunError
+from circlet.training import InterruptedRunError
 
 MEASURED: list[str] = []
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from circlet import experiments
 from circlet.algebra import circular
 from circlet.cli import app
-from circlet.codebooks.base import IndependentCodebook, SpectralCodebook
+from circlet.codebooks import IndependentCodebook, SpectralCodebook
 from circlet.experiments import codebook_cells, codebooks, table
 from circlet.experiments.cells import Workplace
 from circlet.experiments.codebook_cells import (

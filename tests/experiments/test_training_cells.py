@@ -16,9 +16,9 @@ from circlet.experiments import training_cells
 from circlet.experiments.cells import Workplace
 from circlet.experiments.training_cells import DEPTHS, Recipe, Runs, Settings, TrainingCell, runs, shown, verdict
 from circlet.metrics import evaluate, inverse_propensity
-from circlet.model.model import fit
-from circlet.network.network import NetworkSettings
-from circlet.training.loop import TrainingSettings
+from circlet.model import fit
+from circlet.network.network import make_codebook
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"head": "chrr", "dim": 16, "hidden": (8,), "epochs": 3}
@@ -119,12 +119,8 @@ def test_measures_what_a_direct_computation_gives(place):
     measured = cell.measure(place, None)
     dataset = load_dataset(place.folder("delicious"))
     train, validation = dataset.validation_split(0.05, seed=3)
-    model = fit(
-        train,
-        network=NetworkSettings(head="chrr", dim=16, hidden=(8,), seed=3),
-        training=TrainingSettings(epochs=3),
-        validation=validation,
-    )
+    network = NetworkSettings(head="chrr", dim=16, hidden=(8,), seed=3)
+    model = fit(train, RunSettings(network, TrainingSettings(epochs=3)), validation=validation)
     ids, _ = model.top_k(dataset.test.X, 20)
     values = evaluate(dataset.test.Y, ids, inverse_propensity(dataset.train.Y), DEPTHS, metrics=("P", "PSP"))
     assert measured["metrics"] == {name: round(100 * value, 3) for name, value in values.items()}
@@ -137,11 +133,11 @@ def test_measures_what_a_direct_computation_gives(place):
 def test_the_seed_reaches_the_codebook(place, monkeypatch):
     codes = []
 
-    def record(train, *, network, **_):
-        codes.append(network.make_codebook(6).codes(torch.arange(6)))
-        return fit(train, network=network, **_)
+    def record(train, settings, **_):
+        codes.append(make_codebook(settings.network, 6).codes(torch.arange(6)))
+        return fit(train, settings, **_)
 
-    monkeypatch.setattr("circlet.model.model.fit", record)
+    monkeypatch.setattr("circlet.model.fit", record)
     for seed in (0, 0, 1):
         TrainingCell("delicious", "paper", SMALL, seed).measure(place, None)
     assert torch.equal(codes[0], codes[1])

@@ -9,11 +9,10 @@ import pytest
 import torch
 
 from circlet import kernels as _kernels
+from circlet.codebooks import SpectralCodebook
 from circlet.codebooks import decoding as decode
 from circlet.codebooks import fourier as _series
-from circlet.codebooks.base import SpectralCodebook
-from circlet.codebooks.decoding import top_k
-from circlet.network.losses import make_loss
+from circlet.network.scorer import Scorer
 
 pytest.importorskip("triton", reason="there is no Triton here")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -70,8 +69,8 @@ def check(book: SpectralCodebook, outputs: torch.Tensor, ids: torch.Tensor, scor
 def test_best_labels(n_labels, dim, length, k):
     book = SpectralCodebook(n_labels, dim, seed=1, length=length)
     outputs = predictions(9, dim)
-    ids, scores = top_k(book, outputs, n_labels, k)
-    assert isinstance(_series.series_of(book, outputs.device), _series.PairedSeries)
+    ids, scores = book.top_k(outputs, k)
+    assert isinstance(book._series_on(outputs.device), _series.PairedSeries)
     assert ids.shape == (9, min(k, n_labels))
     check(book, outputs, ids, scores)
 
@@ -81,8 +80,8 @@ def test_best_labels(n_labels, dim, length, k):
 def test_short_transforms(n_labels, dim):
     book = SpectralCodebook(n_labels, dim)
     outputs = predictions(5, dim)
-    check(book, outputs, *top_k(book, outputs, n_labels, 7))
-    assert n_labels < 1_000 or _series.series_of(book, outputs.device).parts > 20
+    check(book, outputs, *book.top_k(outputs, 7))
+    assert n_labels < 1_000 or book._series_on(outputs.device).parts > 20
 
 
 @pytest.mark.parametrize("n_labels", [300, 5_000])
@@ -90,10 +89,10 @@ def test_short_transforms(n_labels, dim):
 def test_equal_scores_go_by_id(n_labels, k):
     # Nothing is predicted: the bias ranks, of few different values, −0 among them.
     bias = np.random.default_rng(0).integers(-2, 3, n_labels).astype(np.float32)
-    loss = make_loss("bce", SpectralCodebook(n_labels, 16), n_labels)
+    loss = Scorer(SpectralCodebook(n_labels, 16), n_labels, scaled=True, biased=True)
     for values in (bias, np.zeros_like(bias), np.where(bias > 0, 0.0, -0.0), np.where(bias > 1, np.inf, bias)):
         loss.bias.data[:n_labels] = torch.from_numpy(values)
-        ids, scores = top_k(loss.to(DEVICE), torch.zeros(2, 32, device=DEVICE), n_labels, k)
+        ids, scores = loss.to(DEVICE).top_k(torch.zeros(2, 32, device=DEVICE), k)
         expected = np.argsort(-values, kind="stable")[:k]
         np.testing.assert_array_equal(ids.cpu(), [expected, expected])
         np.testing.assert_array_equal(scores.cpu(), [values[expected]] * 2)
@@ -102,22 +101,22 @@ def test_equal_scores_go_by_id(n_labels, k):
 def test_masks():
     book = SpectralCodebook(2_000, 30)
     outputs = predictions(3, 30)
-    every, values = top_k(book, outputs, 2_000, 2_000)
+    every, values = book.top_k(outputs, 2_000)
     allowed = torch.arange(2_000) % 4 == 0
-    ids, scores = top_k(book, outputs, 2_000, 2_000, allowed=allowed)
+    ids, scores = book.top_k(outputs, 2_000, allowed=allowed)
     fourth = every % 4 == 0
     assert torch.equal(ids[:, :500], every[fourth].view(3, 500))
     assert torch.equal(scores[:, :500], values[fourth].view(3, 500))
     assert (ids[:, 500:] == -1).all()
-    assert (top_k(book, outputs, 2_000, 3, allowed=allowed & False)[0] == -1).all()
+    assert (book.top_k(outputs, 3, allowed=allowed & False)[0] == -1).all()
 
 
 def test_same_whatever_the_batch():
     book = SpectralCodebook(3_000, 40)
     outputs = predictions(20, 40)
-    ids, scores = top_k(book, outputs, 3_000, 10)
+    ids, scores = book.top_k(outputs, 10)
     for size, memory in ((20, 1), (20, 300_000), (3, None), (1, None)):
-        found = [top_k(book, some, 3_000, 10, memory=memory) for some in torch.split(outputs, size)]
+        found = [book.top_k(some, 10, memory=memory) for some in torch.split(outputs, size)]
         check(book, outputs, *map(torch.cat, zip(*found, strict=True)))
         torch.testing.assert_close(torch.cat([close for _, close in found]), scores, atol=1e-6, rtol=0)
         # What differs from batch to batch are last digits.
@@ -128,9 +127,9 @@ def test_same_whatever_the_batch():
 
 def test_more_labels_later():
     book = SpectralCodebook(20, 8, length=60)
-    top_k(book, predictions(1, 8), 20, 3)
+    book.top_k(predictions(1, 8), 3)
     book.grow(50)
-    assert top_k(book, book.codes(torch.tensor([44], device=DEVICE)), 50, 1)[0].item() == 44
+    assert book.top_k(book.codes(torch.tensor([44], device=DEVICE)), 1)[0].item() == 44
 
 
 @pytest.mark.skipif(INTERPRETED, reason="there is no GPU here")
@@ -139,8 +138,8 @@ def test_more_labels_later():
 def test_the_budget_is_kept(k, scale):
     book = SpectralCodebook(300_000, 64)
     outputs, budget = predictions(256, 64) * scale, 1 << 27
-    top_k(book, outputs[:1], 300_000, k)
+    book.top_k(outputs[:1], k)
     before = torch.cuda.memory_allocated()
     torch.cuda.reset_peak_memory_stats()
-    top_k(book, outputs, 300_000, k, memory=budget)
+    book.top_k(outputs, k, memory=budget)
     assert budget // 4 < torch.cuda.max_memory_allocated() - before < budget + (8 << 20)

@@ -18,14 +18,15 @@ from torch import nn
 from circlet import files
 from circlet.data.dataset import Split
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.features.vectorizer import TextVectorizer
-from circlet.model import folder as _model_folder
-from circlet.model import model as model_module
-from circlet.model.model import FORMAT, Model, calibrate, fit
+from circlet.features.scaling import Features
+from circlet.model import Model, calibration, fit
+from circlet.model import folder as folders
+from circlet.model.calibration import calibrate
+from circlet.model.folder import FORMAT
+from circlet.network import Network, NetworkSettings
 from circlet.network.heads import HEADS
-from circlet.network.network import Network, NetworkSettings
-from circlet.training import checkpoint
-from circlet.training.loop import Reporter, TrainingSettings
+from circlet.settings import RunSettings
+from circlet.training import Reporter, TrainingSettings, checkpoint
 
 N, F, L = 80, 14, 6
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
@@ -58,14 +59,8 @@ TRAINING = TrainingSettings(epochs=3, batch_size=16, lr=0.02)
 def trained(
     kind: str = "sparse", *, names: bool = True, network: NetworkSettings = NETWORK, **arguments: Any
 ) -> Model:
-    return fit(
-        split(kind),
-        network=network,
-        label_names=NAMES if names else None,
-        vectorizer=TextVectorizer() if kind == "texts" else None,
-        validation=split(kind, 1),
-        **{"training": TRAINING, **arguments},
-    )
+    settings = RunSettings(network, arguments.pop("training", TRAINING), scaling=arguments.pop("scaling", "auto"))
+    return fit(split(kind), settings, label_names=NAMES if names else None, validation=split(kind, 1), **arguments)
 
 
 @cache
@@ -200,7 +195,7 @@ class TestSize:
     def saved(self, n_labels: int, folder: Path, **changes: Any) -> Path:
         settings = NetworkSettings(**{"dim": 16, "hidden": (8,), "loss": "cosine", **changes})
         network = Network(settings, F, n_labels, sparse=True)
-        Model(network, model_module.Features("l2"), n_features=F, sparse=True).save(folder)
+        Model(network, Features("l2"), n_features=F, sparse=True).save(folder)
         return folder
 
     @pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr"])
@@ -364,7 +359,7 @@ class TestDamage:
     def test_these_are_all_keys(self, folder):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         assert sorted(config) == sorted([*KEYS, "store", "format", "circlet"])  # which old folders do not have
-        assert sorted(_model_folder._WANTED) == sorted([*KEYS, "store"])
+        assert sorted(folders._WANTED) == sorted([*KEYS, "store"])
 
     @pytest.mark.parametrize(("key", "value"), [(key, value) for key in KEYS for value in WRONG[key]])
     def test_a_wrong_value(self, key, value, folder):
@@ -408,7 +403,7 @@ class TestDamage:
 class TestRows:
     def test_scaled_like_the_training_rows(self):
         model = shared("sparse")
-        expected = model_module.Features("sqrt").transform(documents("sparse"))
+        expected = Features("sqrt").transform(documents("sparse"))
         np.testing.assert_allclose(model.rows(documents("sparse")).toarray(), expected.toarray())
 
     @pytest.mark.parametrize(("kind", "other"), [("sparse", "dense"), ("dense", "sparse")])
@@ -464,10 +459,6 @@ class TestFit:
         assert model.training["epochs"] == len(model.history) == 3
         assert model.training["lr"] == 0.02
 
-    def test_texts_need_a_vectorizer(self):
-        with pytest.raises(ParameterError, match="need texts and a vectorizer"):
-            fit(split("texts"), network=NETWORK, training=TRAINING)
-
     def test_texts_come_scaled_out_of_their_vectorizer(self):
         assert shared("texts").features.scaling == "none"
 
@@ -475,7 +466,7 @@ class TestFit:
     def test_no_documents(self, kind):
         given = split(kind).take([])
         with pytest.raises(ParameterError, match="there are no documents to train on"):
-            fit(given, network=NETWORK, training=TRAINING, vectorizer=TextVectorizer())
+            fit(given, RunSettings(NETWORK, TRAINING))
 
     @pytest.mark.parametrize(
         ("names", "message"),
@@ -487,10 +478,11 @@ class TestFit:
     )
     def test_names_that_could_not_be_saved(self, names, message):
         with pytest.raises(DataError, match=message):
-            fit(split("sparse"), network=NETWORK, training=TRAINING, label_names=names)
+            fit(split("sparse"), RunSettings(NETWORK, TRAINING), label_names=names)
 
     def test_without_validation_rows(self):
-        model = fit(split("sparse"), network=NETWORK, training=TRAINING, validation=split("sparse").take([]))
+        nothing = split("sparse").take([])
+        model = fit(split("sparse"), RunSettings(NETWORK, TRAINING), validation=nothing)
         assert model.calibration == (1.0, 0.0)
         assert not any("@" in name for record in model.history for name in record)
 
@@ -515,9 +507,9 @@ class TestCalibration:
         ids = np.tile(np.arange(depth), (n, 1))
         right = random.random((n, depth)) < 1 / (1 + np.exp(-(slope * scores + intercept)))
         with monkeypatch.context() as patch:
-            patch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
+            patch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
             indicator = sp.csr_matrix(right.astype(np.float32))
-            found = calibrate(None, None, indicator, torch.device("cpu"), depth=depth)
+            found = calibrate(None, None, indicator, depth=depth)
         assert found == pytest.approx((slope, intercept), rel=0.05)
         model = Model(shared().network, shared().features, n_features=F, sparse=True, calibration=found)
         probabilities = model.probabilities(scores)
@@ -528,21 +520,21 @@ class TestCalibration:
     @pytest.mark.parametrize(("name", "right"), [("all", np.ones((4, 3))), ("none", np.zeros((4, 3)))])
     def test_nothing_to_tell_apart(self, name, right, monkeypatch):
         ids, scores = np.tile(np.arange(3), (4, 1)), np.random.default_rng(0).random((4, 3), dtype=np.float32)
-        monkeypatch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
-        assert calibrate(None, None, sp.csr_matrix(right), torch.device("cpu")) == (1.0, 0.0)
+        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
+        assert calibrate(None, None, sp.csr_matrix(right)) == (1.0, 0.0)
 
     def test_a_falling_curve_is_not_taken(self, monkeypatch):
         ids, scores = np.tile(np.arange(3), (40, 1)), np.tile(np.float32([3, 2, 1]), (40, 1))
-        monkeypatch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
+        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
         right = sp.csr_matrix(np.tile([0.0, 0.0, 1.0], (40, 1)))
-        assert calibrate(None, None, right, torch.device("cpu")) == (1.0, 0.0)
+        assert calibrate(None, None, right) == (1.0, 0.0)
 
     def test_few_rows_make_nothing_certain(self, monkeypatch):
         """Scores that separate completely would else have a curve without end."""
         ids, scores = np.tile(np.arange(2), (40, 1)), np.tile(np.float32([0.3, 0.1]), (40, 1))
-        monkeypatch.setattr(model_module, "predict_top_k", lambda *_, **__: (ids, scores))
+        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
         right = sp.csr_matrix(np.tile([1.0, 0.0], (40, 1)))
-        slope, intercept = calibrate(None, None, right, torch.device("cpu"))
+        slope, intercept = calibrate(None, None, right)
         found = 1 / (1 + np.exp(-(slope * scores[0] + intercept)))
         assert found == pytest.approx([41 / 42, 1 / 42], abs=1e-3)
 
@@ -551,7 +543,7 @@ class TestCalibration:
     def test_probabilities_lie_between_0_and_1_and_rank_alike(self, loss, validated):
         settings = NetworkSettings(dim=24, hidden=(16,), loss=loss)
         validation = split("sparse", 1) if validated else None
-        model = fit(split("sparse"), network=settings, training=TRAINING, validation=validation)
+        model = fit(split("sparse"), RunSettings(settings, TRAINING), validation=validation)
         _, scores = model.top_k(documents("sparse"), L)
         probabilities = model.probabilities(scores)
         assert probabilities.dtype == np.float32

@@ -21,12 +21,12 @@ from circlet.cli import app
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.metrics import precision_at_k
-from circlet.model import folder as _model_folder
-from circlet.model.model import Model, fit
+from circlet.model import Model, fit
+from circlet.model import folder as folders
+from circlet.model.compress import compress
 from circlet.model.precision import LEAST_SCALE, STORES, packed, unpacked
-from circlet.network.network import NetworkSettings
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.training import checkpoint
-from circlet.training.loop import TrainingSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -46,7 +46,7 @@ matrices = arrays.arrays(
 def shared(**changes: Any) -> Model:
     """A model that tests only read."""
     network = NetworkSettings(dim=128, hidden=(64,), dropout=0.2, **changes)
-    return fit(DATA.train, network=network, training=TrainingSettings(epochs=8, batch_size=64, lr=0.01))
+    return fit(DATA.train, RunSettings(network, TrainingSettings(epochs=8, batch_size=64, lr=0.01)))
 
 
 def back(tensor: torch.Tensor, store: str) -> torch.Tensor:
@@ -148,7 +148,7 @@ class TestStores:
         for call in (
             lambda: packed({}, "int4"),
             lambda: shared().save(tmp_path / "m", "int4"),
-            lambda: _model_folder.compress(tmp_path, tmp_path / "m", "int4"),
+            lambda: compress(tmp_path, tmp_path / "m", "int4"),
         ):
             with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
                 call()
@@ -185,14 +185,14 @@ class TestModel:
     def test_what_is_not_asked_to_be_rounded_is_not(self, tmp_path):
         shared().save(tmp_path / "small", "int8")
         Model.load(tmp_path / "small").save(tmp_path / "large")
-        assert _model_folder.read_config(tmp_path / "large")["store"] == "float32"
+        assert folders.read_config(tmp_path / "large")["store"] == "float32"
         small, large = (Model.load(tmp_path / name).network.state_dict() for name in ("small", "large"))
         assert all(torch.equal(small[name], large[name]) for name in small)
 
     def test_an_old_folder_is_float32(self, tmp_path):
         shared().save(tmp_path)
         change_config(tmp_path, store=...)
-        assert _model_folder.read_config(tmp_path)["store"] == "float32"
+        assert folders.read_config(tmp_path)["store"] == "float32"
         np.testing.assert_array_equal(
             Model.load(tmp_path).top_k(DATA.test.X, 3)[0], shared().top_k(DATA.test.X, 3)[0]
         )
@@ -298,7 +298,7 @@ class TestCompress:
 
     @pytest.mark.parametrize("store", STORES)
     def test_the_same_as_saving_so(self, store, folder, tmp_path):
-        _model_folder.compress(folder, tmp_path / "new" / "copy", store)
+        compress(folder, tmp_path / "new" / "copy", store)
         shared().save(tmp_path / "saved", store)
         assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
 
@@ -306,14 +306,14 @@ class TestCompress:
         for name in ("README.md", checkpoint.NAME, "run.json", ".weights.safetensors.1.part"):
             (folder / name).write_text("mine")
         before = tree(folder)
-        _model_folder.compress(folder, tmp_path / "copy", "bf16")
+        compress(folder, tmp_path / "copy", "bf16")
         assert tree(folder) == before
         found = sorted(path.name for path in (tmp_path / "copy").iterdir())
         assert found == ["README.md", "config.json", "history.json", "weights.safetensors"]
 
     def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
-        _model_folder.compress(folder, tmp_path / "one", "int8")
-        _model_folder.compress(tmp_path / "one", tmp_path / "two", "int8")
+        compress(folder, tmp_path / "one", "int8")
+        compress(tmp_path / "one", tmp_path / "two", "int8")
         assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
     def test_nothing_is_ever_replaced(self, folder, tmp_path):
@@ -322,7 +322,7 @@ class TestCompress:
         (tmp_path / "empty").mkdir()
         for output in (folder, tmp_path / "file", tmp_path / "empty"):
             with pytest.raises(ParameterError, match=r"exists already: choose another folder, or remove it"):
-                _model_folder.compress(folder, output, "int8")
+                compress(folder, output, "int8")
         assert tree(folder) == before
 
     @pytest.mark.parametrize("step", ["write_tensors", "write_json"])
@@ -331,15 +331,15 @@ class TestCompress:
         def fail(*_: Any) -> None:
             raise error
 
-        monkeypatch.setattr(checkpoint if step == "write_tensors" else files, step, fail)
+        monkeypatch.setattr(files, step, fail)
         wanted = OutputError if isinstance(error, OSError) else KeyboardInterrupt
         with pytest.raises(wanted):
-            _model_folder.compress(folder, tmp_path / "copy", "int8")
+            compress(folder, tmp_path / "copy", "int8")
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
     def test_what_a_killed_one_left_is_no_hindrance(self, folder, tmp_path):
         (tmp_path / f".copy.{os.getpid()}.part").mkdir()
-        _model_folder.compress(folder, tmp_path / "copy", "int8")
+        compress(folder, tmp_path / "copy", "int8")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "model"]
 
     def test_damaged_models_are_refused(self, folder, tmp_path):
@@ -347,23 +347,23 @@ class TestCompress:
         whole = path.read_bytes()
         path.write_bytes(whole[:-1])
         with pytest.raises(DataError, match=r"weights\.safetensors: found other weights"):
-            _model_folder.compress(folder, tmp_path / "copy", "int8")
+            compress(folder, tmp_path / "copy", "int8")
         tensors = {"head.output.weight": torch.full((2, 2), torch.nan)}
         save_file(tensors, path)
         change_config(folder, weights_sha256=files.sha256(path))
         with pytest.raises(DataError, match=r"weights\.safetensors: found nan at row 0, column 0 of head"):
-            _model_folder.compress(folder, tmp_path / "copy", "int8")
+            compress(folder, tmp_path / "copy", "int8")
         with pytest.raises(DataError, match="is not a circlet model"):
-            _model_folder.compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
+            compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
     def test_an_encoder_of_ones_own(self, tmp_path):
         make = lambda: nn.Sequential(nn.Linear(800, 8), nn.Tanh())  # noqa: E731
         dense = DATA.train.take(range(100))
         dense = type(dense)(dense.X.toarray(), dense.Y)
-        settings = {"network": NetworkSettings(dim=16, hidden=(8,)), "training": TrainingSettings(epochs=1)}
-        fit(dense, encoder=make(), **settings).save(tmp_path / "model")
-        _model_folder.compress(tmp_path / "model", tmp_path / "copy", "int8")
+        settings = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
+        fit(dense, settings, encoder=make()).save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", "int8")
         assert Model.load(tmp_path / "copy", encoder=make()).top_k(dense.X, 2)[0].shape == (100, 2)
 
 
@@ -378,13 +378,13 @@ class TestEstimator:
     @pytest.mark.parametrize("store", STORES)
     def test_saved(self, store, classifier, tmp_path):
         classifier.save(tmp_path, store=store)
-        assert _model_folder.read_config(tmp_path)["store"] == store
+        assert folders.read_config(tmp_path)["store"] == store
         found = CircletClassifier.load(tmp_path).suggest(DATA.test.X, k=1)[0]
         assert (found == classifier.suggest(DATA.test.X, k=1)[0]).mean() > 0.95
 
     def test_compressed(self, classifier, tmp_path):
         classifier.save(tmp_path / "model")
-        _model_folder.compress(tmp_path / "model", tmp_path / "copy", "int8")
+        compress(tmp_path / "model", tmp_path / "copy", "int8")
         loaded = CircletClassifier.load(tmp_path / "copy")
         assert loaded.get_params() == classifier.get_params()
 
@@ -394,7 +394,7 @@ class TestEstimator:
         for content in ({**state, "weights_sha256": "0"}, [1]):
             files.write_json(tmp_path / "model" / "estimator.json", content)
             with pytest.raises(DataError, match=r"estimator\.json: found the description of other weights"):
-                _model_folder.compress(tmp_path / "model", tmp_path / "copy", "int8")
+                compress(tmp_path / "model", tmp_path / "copy", "int8")
         assert not (tmp_path / "copy").exists()
 
 
@@ -413,7 +413,7 @@ class TestCommands:
         inside("compress", str(folder))
         copy = folder.with_name("model-int8")
         assert "model-int8: " in capsys.readouterr().err
-        assert _model_folder.read_config(copy)["store"] == "int8"
+        assert folders.read_config(copy)["store"] == "int8"
         inside("compress", str(folder), "--store", "bf16", "--output", "new/small", "--json")
         summary = json.loads(capsys.readouterr().out)
         assert summary["bytes"] == sum(map(len, tree(Path("new/small")).values()))

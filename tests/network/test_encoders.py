@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.network.encoders import Dropout, Encoder, SparseLinear, SparseRows, linear
+from circlet.network.batch import SparseRows
+from circlet.network.encoders import Dropout, Encoder, SparseLinear, linear
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -35,45 +36,20 @@ CASES = {
 }
 
 
-class TestSparseRows:
-    @pytest.mark.parametrize("case", CASES)
-    def test_both_orders_hold_the_matrix(self, case):
-        dense = CASES[case].astype(np.float32)
-        batch = SparseRows.of(sp.csr_matrix(dense))
-        assert len(batch) == len(dense)
-        ends = [*batch.starts[1:].tolist(), len(batch.columns)]
-        by_rows = np.zeros_like(dense)
-        for row, (start, end) in enumerate(zip(batch.starts.tolist(), ends, strict=True)):
-            by_rows[row, batch.columns[start:end]] = batch.values[start:end]
-        np.testing.assert_array_equal(by_rows, dense)
-        ends = [*batch.column_starts[1:].tolist(), len(batch.rows)]
-        by_columns = np.zeros_like(dense)
-        for column, start, end in zip(batch.touched.tolist(), batch.column_starts.tolist(), ends, strict=False):
-            by_columns[batch.rows[start:end], column] = batch.column_values[start:end]
-        np.testing.assert_array_equal(by_columns, dense)
+def test_no_documents():
+    batch = SparseRows.for_training(sp.csr_matrix((0, 5), dtype=np.float32))
+    layer = SparseLinear(5, 3, generator=seeded())
+    assert len(batch) == 0
+    assert layer(batch).shape == (0, 3)
+    layer(batch).sum().backward()
+    assert not layer.weight.grad.any()
 
-    def test_types_whatever_the_matrix_has(self):
-        X = sp.csr_matrix(CASES["ordinary"].astype(np.float64))
-        batch = SparseRows.of(X)
-        assert batch.values.dtype == batch.column_values.dtype == torch.float32
-        assert all(
-            tensor.dtype == torch.int64
-            for tensor in (batch.columns, batch.starts, batch.touched, batch.rows, batch.column_starts)
-        )
 
-    def test_no_documents(self):
-        batch = SparseRows.of(sp.csr_matrix((0, 5), dtype=np.float32))
-        layer = SparseLinear(5, 3, generator=seeded())
-        assert len(batch) == 0
-        assert layer(batch).shape == (0, 3)
-        layer(batch).sum().backward()
-        assert not layer.weight.grad.any()
-
-    def test_on_its_own_device_it_is_itself(self):
-        batch = SparseRows.of(sp.csr_matrix(CASES["ordinary"]))
-        assert batch.to(torch.device("cpu")) is batch
-        moved = batch.to(torch.device("meta"))
-        assert moved.columns.device.type == moved.column_values.device.type == "meta"
+def test_rows_for_prediction_have_no_gradient():
+    layer = SparseLinear(4, 3, generator=seeded())
+    output = layer(SparseRows.of(sp.csr_matrix(CASES["ordinary"].astype(np.float32))))
+    with pytest.raises(RuntimeError, match=r"made for prediction; training wants SparseRows\.for_training"):
+        output.sum().backward()
 
 
 class TestByRows:
@@ -81,18 +57,18 @@ class TestByRows:
     @settings(deadline=None, max_examples=40)
     def test_the_rows_are_those_of_the_whole_gradient(self, X, seed):
         layer = SparseLinear(X.shape[1], 3, generator=seeded(seed))
-        layer(SparseRows.of(X)).square().sum().backward()
+        layer(SparseRows.for_training(X)).square().sum().backward()
         whole, layer.weight.grad = layer.weight.grad, None
-        layer(SparseRows.of(X, by_rows=True)).square().sum().backward()
+        layer(SparseRows.for_training(X, by_rows=True)).square().sum().backward()
         rows, values = layer.weight.row_gradient
         assert layer.weight.grad is None
         assert torch.equal(torch.zeros_like(whole).index_copy_(0, rows, values), whole)
 
     def test_elsewhere_than_on_a_cpu_gradients_are_whole(self):
-        batch = SparseRows.of(sp.csr_matrix(CASES["ordinary"]), by_rows=True)
-        assert batch.by_rows
-        assert batch.to(torch.device("cpu")).by_rows
-        assert not batch.to(torch.device("meta")).by_rows
+        batch = SparseRows.for_training(sp.csr_matrix(CASES["ordinary"]), by_rows=True)
+        assert batch.by_columns.by_rows
+        assert batch.to(torch.device("cpu")).by_columns.by_rows
+        assert not batch.to(torch.device("meta")).by_columns.by_rows
 
 
 class TestSparseLinear:
@@ -104,7 +80,7 @@ class TestSparseLinear:
             layer.bias.copy_(torch.randn(3, generator=seeded(seed + 1)))
         weight = layer.weight.detach().clone().requires_grad_()
         bias = layer.bias.detach().clone().requires_grad_()
-        output = layer(SparseRows.of(X))
+        output = layer(SparseRows.for_training(X))
         expected = torch.from_numpy(X.toarray()).double() @ weight + bias
         torch.testing.assert_close(output, expected)
         upstream = torch.randn(expected.shape, generator=seeded(seed + 2), dtype=torch.float64)
@@ -115,7 +91,7 @@ class TestSparseLinear:
 
     @pytest.mark.parametrize("case", CASES)
     def test_gradient_by_finite_differences(self, case):
-        batch = SparseRows.of(sp.csr_matrix(CASES[case]))
+        batch = SparseRows.for_training(sp.csr_matrix(CASES[case]))
         layer = SparseLinear(CASES[case].shape[1], 2, generator=seeded()).double()
 
         def output(weight: torch.Tensor) -> torch.Tensor:
@@ -127,7 +103,7 @@ class TestSparseLinear:
     def test_a_gradient_that_is_not_contiguous(self):
         X = sp.csr_matrix(CASES["ordinary"])
         layer = SparseLinear(4, 3, generator=seeded())
-        layer(SparseRows.of(X)).mT.sum(0).pow(2).sum().backward()
+        layer(SparseRows.for_training(X)).mT.sum(0).pow(2).sum().backward()
         weight = layer.weight.detach().clone().requires_grad_()
         (torch.from_numpy(X.toarray()).float() @ weight).mT.sum(0).pow(2).sum().backward()
         torch.testing.assert_close(layer.weight.grad, weight.grad)
@@ -188,7 +164,7 @@ class TestEncoder:
     @pytest.mark.parametrize("n", [0, 1, 8])
     def test_shape(self, hidden, sparse, n):
         X = np.random.default_rng(0).random((n, 6), dtype=np.float32)
-        batch = SparseRows.of(sp.csr_matrix(X)) if sparse else torch.from_numpy(X)
+        batch = SparseRows.for_training(sp.csr_matrix(X)) if sparse else torch.from_numpy(X)
         out = encoder(hidden, sparse=sparse, dropout=0.5)(batch)
         assert out.shape == (n, hidden[-1])
         assert (out >= 0).all()
@@ -200,7 +176,7 @@ class TestEncoder:
         with torch.no_grad():
             for mine, its in zip(one.parameters(), other.parameters(), strict=True):
                 its.copy_(mine.mT if mine.shape != its.shape else mine)
-        torch.testing.assert_close(one(SparseRows.of(sp.csr_matrix(X))), other(torch.from_numpy(X)))
+        torch.testing.assert_close(one(SparseRows.for_training(sp.csr_matrix(X))), other(torch.from_numpy(X)))
 
     def test_dropout_acts_in_training_only(self):
         X = torch.rand(6, 6, generator=seeded())

@@ -10,10 +10,13 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize
 
 from circlet.algebra import circular, holographic
-from circlet.codebooks.base import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
-from circlet.errors import ParameterError, ShapeError
-from circlet.network import spectral_bce as _binary
-from circlet.network.losses import LOSSES, LabelSets, make_loss
+from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.errors import ShapeError
+from circlet.network import spectral_bce
+from circlet.network.batch import LabelSets
+from circlet.network.losses import LOSSES
+from circlet.network.scorer import Scorer
+from circlet.settings import network as network_settings
 
 N, DIM = 9, 6
 BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
@@ -44,13 +47,28 @@ def dense(sets: list[list[int]]) -> torch.Tensor:
     return targets
 
 
-def make(name: str, book: str | None) -> tuple[torch.nn.Module, Codebook | None]:
+class Judge(torch.nn.Module):
+    """A loss and the scorer that it judges, as a network has them."""
+
+    def __init__(self, name: str, codes: Codebook | None) -> None:
+        super().__init__()
+        self.loss = LOSSES[name]
+        self.scorer = Scorer(codes, N, scaled=self.loss.scaled, biased=self.loss.biased)
+
+    def forward(self, output: torch.Tensor, labels: LabelSets) -> torch.Tensor:
+        return self.loss.function(self.scorer, output, labels)
+
+    def logits(self, output: torch.Tensor) -> torch.Tensor:
+        return self.scorer.logits(output)
+
+
+def make(name: str, book: str | None) -> tuple[Judge, Codebook | None]:
     codes = None if book is None else BOOKS[book](N, DIM, seed=1)
-    loss = make_loss(name, codes, N)
+    judge = Judge(name, codes)
     with torch.no_grad():
-        for position, parameter in enumerate(loss.parameters()):
+        for position, parameter in enumerate(judge.parameters()):
             parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(position)))
-    return loss, codes
+    return judge, codes
 
 
 SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name == "cosine" and book is None)]
@@ -116,12 +134,6 @@ class TestEveryLoss:
     def test_no_documents(self, name, book):
         loss, codes = make(name, book)
         assert loss(output_for(codes, 0), label_sets([])).item() == 0
-
-    @every
-    def test_logits_have_a_column_per_label(self, name, book):
-        loss, codes = make(name, book)
-        assert loss.logits(output_for(codes, 4)).shape == (4, N)
-        assert loss.logits(output_for(codes, 0)).shape == (0, N)
 
     @pytest.mark.parametrize("book", ["independent", "spectral"])
     @pytest.mark.parametrize("name", LOSSES)
@@ -193,7 +205,7 @@ class TestBinary:
         inputs = [output_for(codes, len(sets), seed), *loss.parameters()]
         expected = binary_cross_entropy_with_logits(loss.logits(inputs[0]), dense(sets), reduction="sum")
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(_binary, "LOGITS", logits)
+            patch.setattr(spectral_bce, "LOGITS", logits)
             found = loss(inputs[0], label_sets(sets))
         torch.testing.assert_close(
             torch.autograd.grad(3 * found, inputs), torch.autograd.grad(3 * expected / len(sets), inputs)
@@ -220,46 +232,15 @@ class TestBinary:
             torch.testing.assert_close(found, expected)
             torch.testing.assert_close(torch.autograd.grad(found, inputs), torch.autograd.grad(expected, inputs))
 
-    @pytest.mark.parametrize("book", BOOKS)
-    def test_logits_are_scaled_similarities_and_a_bias(self, book):
-        loss, codes = make("bce", book)
-        output = output_for(codes, 3)
-        expected = codes.scores(output) * loss.log_scale.exp() + loss.bias[:N]
-        torch.testing.assert_close(loss.logits(output), expected)
-
     @pytest.mark.parametrize("book", [*BOOKS, None])
     def test_large_logits_do_not_overflow(self, book):
         loss, codes = make("bce", book)
         with torch.no_grad():
             if codes is not None:
-                loss.log_scale.fill_(math.log(1e4))
+                loss.scorer.log_scale.fill_(math.log(1e4))
         output = output_for(codes, len(SETS))
         value = loss(output if codes is not None else output * 1e4, label_sets(SETS))
         assert torch.isfinite(value)
-
-    def test_at_first_unrelated_labels_have_logits_of_about_1(self):
-        book = IndependentCodebook(3000, 400)
-        loss = make_loss("bce", book, 3000)
-        output = circular.pack(circular.random(2, 400, generator=torch.Generator().manual_seed(0)))
-        assert float(loss.logits(output).detach().std()) == pytest.approx(1, abs=0.1)
-
-    @pytest.mark.parametrize("book", BOOKS)
-    def test_starts_from_the_labels_frequencies(self, book):
-        loss, _ = make("bce", book)
-        counts = torch.tensor([0, 1, 5, 10, 0, 2, 2, 2, 9])
-        loss.start_from(counts, 10)
-        torch.testing.assert_close(loss.bias[:N].sigmoid(), (counts + 0.5) / 11)
-        # Labels to come have not been seen either.
-        torch.testing.assert_close(loss.bias[N:].sigmoid(), torch.full((len(loss.bias) - N,), 0.5 / 11))
-        assert loss.bias.requires_grad
-
-    def test_the_others_have_nothing_to_start_from(self):
-        for name, book in SENSIBLE:
-            if name != "bce" or book is None:
-                loss, _ = make(name, book)
-                before = {key: tensor.clone() for key, tensor in loss.state_dict().items()}
-                loss.start_from(torch.ones(N), 10)
-                assert all(torch.equal(tensor, before[key]) for key, tensor in loss.state_dict().items())
 
 
 class TestSoftmax:
@@ -278,67 +259,12 @@ class TestSoftmax:
         torch.testing.assert_close(loss(output + 100, labels), loss(output, labels), atol=1e-4, rtol=1e-4)
 
 
-class TestGrowth:
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_old_labels_keep_their_scores(self, name):
-        loss, codes = make(name, "spectral")
-        output = output_for(codes, 4)
-        before = loss.logits(output).detach()
-        shapes = {key: tensor.shape for key, tensor in loss.state_dict().items()}
-        loss.grow(N + 3)
-        after = loss.logits(output).detach()
-        assert loss.n_labels == codes.n_labels == N + 3
-        assert after.shape == (4, N + 3)
-        torch.testing.assert_close(after[:, :N], before)
-        assert {key: tensor.shape for key, tensor in loss.state_dict().items()} == shapes
-        assert torch.isfinite(loss(output, label_sets([[N + 2], [0], [], [N]])))
-
-    @pytest.mark.parametrize("name", ["cosine", "softmax"])
-    @pytest.mark.parametrize("book", ["independent", "holographic"])
-    def test_codebooks_without_slots_grow_without_bound(self, name, book):
-        loss, codes = make(name, book)
-        loss.grow(5 * N)
-        assert loss.logits(output_for(codes, 2)).shape == (2, 5 * N)
-
-    def test_fc_cannot(self):
-        loss, _ = make("bce", None)
-        with pytest.raises(ParameterError, match="head fc has one output per label and can't take new labels"):
-            loss.grow(N + 1)
-
-    def test_bce_has_no_bias_beyond_its_own(self):
-        loss, codes = make("bce", "independent")
-        with pytest.raises(
-            ParameterError, match=f"a bias for {N} labels and can't take {N + 1}: .*cosine or softmax"
-        ):
-            loss.grow(N + 1)
-        assert loss.n_labels == codes.n_labels == N
-
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_more_than_the_slots(self, name):
-        loss, codes = make(name, "spectral")
-        with pytest.raises(ParameterError, match="train anew"):
-            loss.grow(codes.length + 1)
-        assert loss.n_labels == N
-
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_shrinking(self, name):
-        loss, _ = make(name, "spectral")
-        with pytest.raises(ParameterError, match="can't shrink"):
-            loss.grow(N - 1)
-        assert loss.n_labels == N
+def test_cosine_needs_codes():
+    with pytest.raises(TypeError, match="this scorer has no codebook"):
+        LOSSES["cosine"].function(
+            Scorer(None, N, scaled=False, biased=False), torch.zeros(1, N), label_sets([[1]])
+        )
 
 
-def test_cosine_makes_no_sense_for_fc():
-    with pytest.raises(ParameterError, match="head fc has none: choose bce or softmax"):
-        make_loss("cosine", None, N)
-
-
-def test_an_unknown_name_is_refused_with_the_known_ones():
-    with pytest.raises(ParameterError, match=r"`loss` must be one of cosine, bce, softmax, got 'mse'"):
-        make_loss("mse", None, N)
-
-
-def test_labels_move_to_a_device():
-    moved = label_sets(SETS).to(torch.device("meta"))
-    assert len(moved) == len(SETS)
-    assert {moved.ids.device.type, moved.starts.device.type, moved.documents.device.type} == {"meta"}
+def test_settings_name_the_losses():
+    assert set(LOSSES) == set(network_settings.LOSSES)

@@ -8,13 +8,15 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from circlet.codebooks.base import HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import HolographicCodebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ParameterError
+from circlet.network import Network, NetworkSettings
 from circlet.network import network as network_module
-from circlet.network.encoders import Dropout, SparseRows
+from circlet.network.batch import SparseRows
+from circlet.network.encoders import Dropout
 from circlet.network.heads import HEADS
 from circlet.network.losses import LOSSES
-from circlet.network.network import Network, NetworkSettings
+from circlet.network.network import make_codebook
 
 F, L = 7, 11
 X = np.random.default_rng(0).random((5, F), dtype=np.float32)
@@ -40,20 +42,20 @@ class TestSettings:
             ("head", ["chrr"], "one of chrr"),
             ("loss", "mse", "one of cosine, bce, softmax"),
             ("codebook", "random", "auto or one of spectral, independent, four-phase, two-phase, holographic"),
-            ("slots", 0, "None or a whole number >= 1"),
+            ("slots", 0, "None or an integer >= 1"),
             ("codebook", None, "auto or one of spectral"),
-            ("dim", 0, "a whole number >= 1"),
-            ("dim", 2.0, "a whole number >= 1"),
-            ("dim", "800", "a whole number >= 1"),
-            ("dim", True, "a whole number >= 1"),
-            ("seed", -1, "a whole number >= 0"),
-            ("seed", None, "a whole number >= 0"),
-            ("hidden", (), "one or more whole numbers >= 1"),
-            ("hidden", (8, 0), "one or more whole numbers >= 1"),
-            ("hidden", (8, 2.5), "one or more whole numbers >= 1"),
-            ("hidden", 768, "one or more whole numbers >= 1"),
-            ("hidden", None, "one or more whole numbers >= 1"),
-            ("hidden", "768", "one or more whole numbers >= 1"),
+            ("dim", 0, "an integer >= 1"),
+            ("dim", 2.0, "an integer >= 1"),
+            ("dim", "800", "an integer >= 1"),
+            ("dim", True, "an integer >= 1"),
+            ("seed", -1, "an integer >= 0"),
+            ("seed", None, "an integer >= 0"),
+            ("hidden", (), "one or more integers >= 1"),
+            ("hidden", (8, 0), "one or more integers >= 1"),
+            ("hidden", (8, 2.5), "one or more integers >= 1"),
+            ("hidden", 768, "one or more integers >= 1"),
+            ("hidden", None, "one or more integers >= 1"),
+            ("hidden", "768", "one or more integers >= 1"),
             ("dropout", 1.0, "at least 0 and below 1"),
             ("dropout", -0.1, "at least 0 and below 1"),
             ("dropout", float("nan"), "at least 0 and below 1"),
@@ -107,24 +109,24 @@ class TestCodebook:
         ],
     )
     def test_by_head_and_name(self, head, codebook, kind):
-        book = small(head=head, codebook=codebook, seed=4).make_codebook(L)
+        book = make_codebook(small(head=head, codebook=codebook, seed=4), L)
         assert type(book) is kind
         assert (book.n_labels, book.dim, book.seed) == (L, 6, 4)
 
     def test_fc_has_none(self):
-        assert small(head="fc").make_codebook(L) is None
+        assert make_codebook(small(head="fc"), L) is None
 
     def test_a_state_is_taken_up(self):
-        book = small().make_codebook(L)
+        book = make_codebook(small(), L)
         book.grow(book.length)
-        again = small().make_codebook(L, book.state())
+        again = make_codebook(small(), L, book.state())
         assert again.state() == book.state()
 
     def test_a_table_is_kept_only_where_every_step_needs_it_and_it_is_small(self, monkeypatch):
-        assert small(codebook="independent", loss="bce").make_codebook(L).cache
-        assert not small(codebook="independent", loss="cosine").make_codebook(L).cache
+        assert make_codebook(small(codebook="independent", loss="bce"), L).cache
+        assert not make_codebook(small(codebook="independent", loss="cosine"), L).cache
         monkeypatch.setattr(network_module, "TABLE_LIMIT", L * 12 - 1)
-        assert not small(codebook="independent", loss="bce").make_codebook(L).cache
+        assert not make_codebook(small(codebook="independent", loss="bce"), L).cache
 
 
 class TestNetwork:
@@ -191,7 +193,7 @@ class TestNetwork:
         before, shapes = network.logits(batch), [p.shape for p in network.parameters()]
         network.grow(L + 2)
         torch.testing.assert_close(network.logits(batch)[:, :L], before)
-        assert network.codebook.n_labels == network.loss.n_labels == L + 2
+        assert network.codebook.n_labels == network.n_labels == L + 2
         assert [p.shape for p in network.parameters()] == shapes
 
 
@@ -202,7 +204,7 @@ class TestStart:
     def test_with_bce_a_label_is_as_likely_as_it_is_frequent(self, head):
         network = make(head=head)
         network.start_from(self.COUNTS, 10)
-        bias = network.head.output.bias if head == "fc" else network.loss.bias[:L]
+        bias = network.head.output.bias if head == "fc" else network.scorer.bias[:L]
         torch.testing.assert_close(bias.detach().sigmoid(), (self.COUNTS + 0.5) / 11)
 
     @pytest.mark.parametrize(("head", "loss"), [("chrr", "cosine"), ("chrr", "softmax"), ("fc", "softmax")])

@@ -7,11 +7,13 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.network.losses import LabelSets, make_loss
-from circlet.network.network import NetworkSettings
+from circlet.network.batch import LabelSets, label_sets
+from circlet.network.losses import LOSSES
+from circlet.network.network import make_codebook
+from circlet.network.scorer import Scorer
+from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.training import batches
-from circlet.training.batches import Batches, DeviceRows, label_sets
-from circlet.training.loop import TrainingSettings
+from circlet.training.batches import Batches, DeviceRows
 
 CPU = torch.device("cpu")
 
@@ -72,8 +74,8 @@ class TestByRows:
         few, many = self.made(25), self.made(24)
         assert few.by_rows
         assert not many.by_rows
-        assert [rows.by_rows for rows, _ in few.epoch(0, 0)] == [True, True]
-        assert [rows.by_rows for rows, _ in many.epoch(0, 0)] == [False, False]
+        assert [rows.by_columns.by_rows for rows, _ in few.epoch(0, 0)] == [True, True]
+        assert [rows.by_columns.by_rows for rows, _ in many.epoch(0, 0)] == [False, False]
 
     def test_never_with_dense_features(self):
         assert not self.made(100, dense=True).by_rows
@@ -86,9 +88,12 @@ def test_labels_that_only_fill_up_count_nothing(head, loss):
         pytest.skip("fc has no codes")
     X, Y = ragged(5, 8, 4), abs(ragged(6, 8, 9))
     rows = np.array([7, 0, 3, 3])
-    codebook = NetworkSettings(head=head, dim=6, loss=loss).make_codebook(9)
-    made = make_loss(loss, codebook, 9)
+    codebook = make_codebook(NetworkSettings(head=head, dim=6, loss=loss), 9)
+    made = LOSSES[loss]
+    scorer = Scorer(codebook, 9, scaled=made.scaled, biased=made.biased)
     width = 9 if codebook is None else codebook.width
     output = torch.randn(4, width, generator=torch.Generator().manual_seed(0))
     _, padded = DeviceRows(X, Y, CPU).batch(torch.from_numpy(rows))
-    torch.testing.assert_close(made(output, padded), made(output, label_sets(Y[rows])))
+    torch.testing.assert_close(
+        made.function(scorer, output, padded), made.function(scorer, output, label_sets(Y[rows]))
+    )

@@ -12,17 +12,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import scipy.sparse as sp
 import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
 from circlet.errors import DataError, OutputError
-from circlet.network.network import Network, NetworkSettings
-from circlet.training import checkpoint
+from circlet.network import Network, NetworkSettings
+from circlet.settings.training import OPTIMIZERS
+from circlet.training import InterruptedRunError, Reporter, StepsTaken, TrainingSettings, checkpoint, train
 from circlet.training import loop as training
 from circlet.training.batches import Batches
-from circlet.training.loop import InterruptedRunError, Reporter, Taken, TrainingSettings, train
 
 try:
     import resource
@@ -75,7 +76,7 @@ class CtrlC(Reporter):
     def __init__(self, at: int) -> None:
         self.at, self.steps = at, 0
 
-    def step(self, taken: Taken) -> None:
+    def step(self, taken: StepsTaken) -> None:
         self.steps += 1
         if self.steps == self.at:
             signal.raise_signal(signal.SIGINT)
@@ -105,7 +106,7 @@ class TestInterruption:
         assert timeless(again) == timeless(history)
         assert counter.steps == 3 * STEPS - at  # no step is done twice
 
-    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
     @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
     def test_every_optimizer_goes_on_as_it_was(self, optimizer, head, tmp_path):
         whole, resumed = make(head=head), make(head=head)
@@ -122,7 +123,7 @@ class TestInterruption:
         train(resumed, X, Y, settings(optimizer=optimizer, weight_decay=0.01), folder=tmp_path, resume=True)
         assert_same_weights(resumed, whole)
 
-    @pytest.mark.parametrize("optimizer", training.OPTIMIZERS)
+    @pytest.mark.parametrize("optimizer", OPTIMIZERS)
     @pytest.mark.parametrize("at", [1, 4, 6])
     def test_steps_by_rows_go_on_as_they_were(self, optimizer, at, tmp_path):
         # Fewer entries a document than elsewhere, and many features that none has.
@@ -189,7 +190,7 @@ class TestCheckpoints:
         seen = []
 
         class Watch(Reporter):
-            def epoch(self, number: int, n_steps: int) -> None:
+            def epoch(self, number: int, n_steps: int, done: int) -> None:
                 seen.append((tmp_path / checkpoint.NAME).exists())
 
         train(make(), X, Y, settings(), folder=tmp_path, reporter=Watch())
@@ -298,7 +299,7 @@ class TestDamage:
         with pytest.raises(DataError, match="found no intact checkpoint") as error:
             train(make(), X, Y, settings(), folder=path.parent, resume=True)
         assert str(error.value).startswith(str(path))
-        assert "remove it to start anew" in str(error.value)
+        assert "remove it to start again" in str(error.value)
 
     @pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.999])
     def test_truncated(self, path, share):
@@ -357,7 +358,7 @@ class TestUnwritable:
     def test_a_full_disk_leaves_the_checkpoint_before(self, tmp_path, monkeypatch):
         whole, resumed = make(), make()
         train(whole, X, Y, settings())
-        real, calls = checkpoint.save_file, []
+        real, calls = safetensors.torch.save_file, []
 
         def full(tensors, path, metadata):
             calls.append(path)
@@ -369,11 +370,11 @@ class TestUnwritable:
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-        monkeypatch.setattr(checkpoint, "save_file", full)
+        monkeypatch.setattr(safetensors.torch, "save_file", full)
         with pytest.raises(OutputError, match=r"cannot write .*checkpoint\.safetensors: .*I/O error"):
             train(make(), X, Y, settings(), folder=tmp_path)
         assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
-        monkeypatch.setattr(checkpoint, "save_file", real)
+        monkeypatch.setattr(safetensors.torch, "save_file", real)
         history = train(resumed, X, Y, settings(), folder=tmp_path, resume=True)
         assert len(history) == 3
         assert_same_weights(resumed, whole)
@@ -384,12 +385,11 @@ STEPS_OF_AN_EPOCH = 8
 SCRIPT = """
 import os, signal, sys
 from pathlib import Path
-import numpy as np, scipy.sparse as sp, torch
+import numpy as np, safetensors.torch, scipy.sparse as sp, torch
 from circlet.data.dataset import Split
-from circlet.model.model import fit
-from circlet.network.network import NetworkSettings
-from circlet.training import checkpoint
-from circlet.training.loop import Reporter, TrainingSettings
+from circlet.model import fit
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+from circlet.training import Reporter
 
 def run(folder, reporter=None):
     torch.set_num_threads(1)
@@ -398,9 +398,11 @@ def run(folder, reporter=None):
     Y = sp.csr_matrix((random.random((300, 25)) < 0.1).astype(np.float32))
     model = fit(
         Split(X[:240], Y[:240]),
+        RunSettings(
+            NetworkSettings(dim=64, hidden=(64,), dropout=0.3, seed=5),
+            TrainingSettings(epochs=6, batch_size=32, lr=0.01, input_dropout=0.1),
+        ),
         validation=Split(X[240:], Y[240:]),
-        network=NetworkSettings(dim=64, hidden=(64,), dropout=0.3, seed=5),
-        training=TrainingSettings(epochs=6, batch_size=32, lr=0.01, input_dropout=0.1),
         folder=Path(folder),
         resume=True,
         reporter=reporter,
@@ -428,13 +430,13 @@ if __name__ == "__main__":
     if where == "step":
         run(folder, Killed(at))
     else:  # while a checkpoint is written: half of it is there, under its temporary name
-        write, call = checkpoint.save_file, countdown(at)
+        write, call = safetensors.torch.save_file, countdown(at)
         def half(tensors, path, metadata):
             write(tensors, path, metadata=metadata)
             os.truncate(path, os.path.getsize(path) // 2)
             call()
             write(tensors, path, metadata=metadata)
-        checkpoint.save_file = half
+        safetensors.torch.save_file = half
         run(folder)
 """
 

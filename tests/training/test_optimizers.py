@@ -8,10 +8,12 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from circlet.network.encoders import RowGradient, SparseRows
-from circlet.network.network import Network, NetworkSettings
-from circlet.training.loop import TrainingSettings
-from circlet.training.optimizers import OPTIMIZERS, FusedAdadelta, RowAdamW, RowSGD, make_optimizer, set_rate
+from circlet.network import Network, NetworkSettings
+from circlet.network.batch import SparseRows
+from circlet.network.encoders import RowGradient
+from circlet.settings import TrainingSettings
+from circlet.settings.training import OPTIMIZERS
+from circlet.training.optimizers import FusedAdadelta, RowAdamW, RowSGD, make_optimizer, set_rate
 
 CPU = torch.device("cpu")
 KEPT = {"adamw": "exp_avg", "adam": "exp_avg", "adadelta": "square_avg", "sgd": "momentum_buffer"}
@@ -45,7 +47,7 @@ class TestByRows:
         layer = network.encoder.layers[0]
         for _ in range(5):
             optimizer.zero_grad(set_to_none=True)
-            layer(SparseRows.of(X, by_rows=by_rows)).square().sum().backward()
+            layer(SparseRows.for_training(X, by_rows=by_rows)).square().sum().backward()
             assert (layer.weight.grad is None) == by_rows
             optimizer.step()
             assert not hasattr(layer.weight, "row_gradient")

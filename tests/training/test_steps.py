@@ -8,10 +8,10 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from circlet.network.network import Network, NetworkSettings
-from circlet.training import steps
+from circlet.network import Network, NetworkSettings
+from circlet.network.inference import top_k
+from circlet.training import Reporter, TrainingSettings, steps, train
 from circlet.training.batches import Batches
-from circlet.training.loop import Reporter, TrainingSettings, predict_top_k, train
 
 CUDA = torch.device("cuda")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -84,7 +84,7 @@ class TestRecorded:
         chosen = TrainingSettings(epochs=12, batch_size=32, input_dropout=0.1, lr=1e-2)
         history = train(made, X[:300], Y[:300], chosen, device=CUDA, validation=(X[300:], Y[300:]))
         assert history[-1]["nDCG@5"] > history[0]["nDCG@5"]
-        ids, _ = predict_top_k(made, X[300:], 3, CUDA)
+        ids, _ = top_k(made, X[300:], 3)
         assert ids.shape == (30, 3)
 
     def test_noise_differs_from_step_to_step(self):
@@ -99,7 +99,7 @@ class TestRecorded:
         whole = train(network(), X, Y, TrainingSettings(epochs=3, batch_size=32), device=CUDA)
 
         class After(Reporter):
-            def epoch(self, number, n_steps):
+            def epoch(self, number, n_steps, done):
                 if number == 2:
                     raise InterruptedError
 

@@ -10,10 +10,10 @@ from typing import Annotated
 
 import typer
 
-from circlet import __version__
 from circlet.cli import compress, datasets, demo, embed, evaluate, info, predict, reproduce, train
 from circlet.cli.console import err
 from circlet.errors import CircletError
+from circlet.version import __version__
 
 # The base of every error about how a command was typed. Newer typer carries its own click, older typer
 # depends on the package, so neither's module can be named.

@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from circlet.cli.console import err
 from circlet.experiments.cells import Cell, Watcher
-from circlet.training.loop import Reporter
+from circlet.training import Reporter
 
 if TYPE_CHECKING:
     from rich.progress import TaskID

@@ -8,24 +8,25 @@ from typing import Annotated, Any
 
 import typer
 
+from circlet.cli import options
 from circlet.cli.console import err
 
 
 def compress(
-    model: Annotated[Path, typer.Argument(help="A folder that `circlet train` wrote.")],
+    model: options.ModelFolder,
     store: Annotated[str, typer.Option(help="How weights are stored: bf16, int8 (or float32).")] = "int8",
     output: Annotated[
-        Path | None, typer.Option(help="Folder for the copy, a new one.  [default: MODEL-int8, say]")
+        Path | None, typer.Option(help="New folder for the copy.  [default: MODEL-int8, say]")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print both sizes as JSON.")] = False,
 ) -> None:
     """Copy a model with its weights in fewer bits; the model itself stays as it is.
 
-    Rounding can't be undone, so nothing is ever replaced: evaluate the copy, then remove what you do not need.
+    Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove what you do not need.
 
     Example: circlet compress my-model --store int8
     """
-    from circlet.model.folder import compress as copy
+    from circlet.model.compress import compress as copy
 
     if output is None:
         beside = model.resolve() if model.name in ("", "..") else model  # "." has no name

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Annotated, Any
+from typing import Any
 
-import typer
-
+from circlet.cli import options
 from circlet.cli.console import err, out
 from circlet.report import Cell, Table
+from circlet.settings import RunSettings
 
 SENTENCES = (
     "solve a sparse symmetric eigenvalue problem",
@@ -19,17 +19,19 @@ SENTENCES = (
     "parse the arguments of a command line program",
 )
 #: Smaller than the defaults, to be quick; the same for all three.
-HIDDEN, EPOCHS = (512,), 20
+SMALLER = {"hidden": (512,), "dim": 400, "epochs": 20, "min_df": 2}
 
 
 def demo(
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
-    as_json: Annotated[bool, typer.Option("--json", help="Print the table as JSON.")] = False,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
+    as_json: options.AsJson = False,
 ) -> None:
     """Train three taggers on Python's own documentation, compare them, and tag a few sentences.
 
     Example: circlet demo
     """
+    options.use_threads(threads)
     from circlet.data import load_dataset
 
     err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")
@@ -64,29 +66,25 @@ def demo(
 
 
 def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple[Cell, ...]]:
-    from circlet.cli.evaluate import measure
     from circlet.cli.progress import TrainingBar
-    from circlet.features.vectorizer import TextVectorizer
-    from circlet.model.model import fit
-    from circlet.network.network import NetworkSettings
-    from circlet.training.loop import TrainingSettings, resolve_device
+    from circlet.devices import resolve_device
+    from circlet.model import fit
+    from circlet.model.evaluation import evaluate_model
 
-    train, validation = dataset.validation_split(0.05)
+    settings = RunSettings.of({**SMALLER, "head": head})
+    learned, held_out = settings.hold_out(dataset)
     started = time.perf_counter()
-    training = TrainingSettings(epochs=EPOCHS)
-    with TrainingBar(training.epochs, head, quiet=True) as bar:
+    with TrainingBar(settings.training.epochs, head, quiet=True) as bar:
         model = fit(
-            train,
-            network=NetworkSettings(head=head, hidden=HIDDEN, dim=400),
-            training=training,
+            learned,
+            settings,
+            validation=held_out,
             label_names=dataset.label_names,
-            vectorizer=TextVectorizer(min_df=2),
-            validation=validation,
             device=resolve_device(device),
             reporter=bar,
         )
     seconds = time.perf_counter() - started
-    values = measure(model, dataset, [1, 3, 5])
+    values = evaluate_model(model, dataset, [1, 3, 5]).values
     counts = model.network.parameter_counts()
     percents = ("/".join(f"{100 * values[f'{name}@{k}']:.1f}" for k in (1, 3, 5)) for name in ("P", "PSP"))
     size = 4 * counts["total"] / 1e6

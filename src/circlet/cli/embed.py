@@ -9,6 +9,7 @@ from typing import Annotated
 
 import typer
 
+from circlet.cli import options
 from circlet.cli.console import err, track
 
 
@@ -18,11 +19,12 @@ def embed(
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for X.trn.npy, X.tst.npy and embed.json.")],
     name: Annotated[str | None, typer.Option(help="The model's name in embed.json, if not its folder's.")] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 64,
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
-    label_separator: Annotated[str, typer.Option(help="What separates labels in CSV and TSV.")] = ";",
-    split: Annotated[int, typer.Option(min=0, help="Column of the Repository's split files.")] = 0,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "labels",
+    label_separator: options.LabelSeparator = None,
+    split: options.SplitColumn = 0,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what embed.json holds.")] = False,
 ) -> None:
     """Turn a dataset's raw texts into dense features with a pre-trained model; nothing is downloaded.
@@ -31,12 +33,13 @@ def embed(
 
     Example: circlet embed my-texts --model-path all-MiniLM-L6-v2 --out features
     """
-    # Before anything imports the hub's client, which reads them then and never again.
+    # Before anything imports the hub's client, which reads them only once.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    options.use_threads(threads)
     from circlet.data import load_dataset
+    from circlet.devices import resolve_device
     from circlet.features.embed import check_model_folder, embed_dataset
-    from circlet.training.loop import resolve_device
 
     check_model_folder(model_path)
     place = str(resolve_device(device))

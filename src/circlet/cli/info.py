@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet import files
+from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.errors import DataError, MissingExtraError
+from circlet.errors import DataError, MissingExtraError, OutputError
 from circlet.report import Table
 
 if TYPE_CHECKING:
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def info(
-    model: Annotated[Path, typer.Argument(help="A folder that `circlet train` wrote.")],
+    model: options.ModelFolder,
     plot: Annotated[Path | None, typer.Option(help="Draw the training history into this PNG file.")] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what a model is, how large each part is and what it was trained on.
 
@@ -29,8 +30,10 @@ def info(
     """
     if plot is not None and find_spec("matplotlib") is None:
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the history")
+    if plot is not None and not plot.parent.is_dir():
+        raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
+    from circlet.model import Model
     from circlet.model.folder import read_config
-    from circlet.model.model import Model
 
     loaded = Model.load(model)
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}
@@ -51,7 +54,6 @@ def info(
     if plot is not None:
         if not loaded.history:
             raise DataError(f"{model / 'history.json'}: found no epochs to draw")
-        files.prepare_folder(plot.parent)
         with files.replacing(plot) as temporary:
             draw_history(loaded.history).savefig(temporary, dpi=110, format="png")
         err.print(f"{plot} drawn", highlight=False)

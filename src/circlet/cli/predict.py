@@ -14,37 +14,45 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet import files
+from circlet.cli import options
 from circlet.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
-    from circlet.model.model import Model
+    from circlet.model import Model
 
-#: Documents taken at a time: memory does not depend on how many there are.
+#: Documents taken at a time, so that memory does not grow with their number.
 CHUNK = 1024
 
 
 def predict(
-    model: Annotated[Path, typer.Argument(help="A folder that `circlet train` wrote.")],
-    data: Annotated[str, typer.Argument(metavar="INPUT", help="Data of any format, or - for a text per line.")],
+    model: options.ModelFolder,
+    data: Annotated[
+        str,
+        typer.Argument(metavar="INPUT", help="Data of any format, or - for standard input: JSONL, CSV, lines, …"),
+    ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
     output: Annotated[Path | None, typer.Option(help="File to write.  [default: stdout]")] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels less probable.")] = 0.0,
     form: Annotated[str, typer.Option("--format", help="jsonl or tsv.")] = "jsonl",
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
+    text_column: options.TextColumn = "text",
     memory: Annotated[
         str | None, typer.Option(help="Most that scores may take at a time: 256MB, 2G, …  [default: automatic]")
     ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda, …")] = "auto",
+    device: options.Device = "auto",
+    threads: options.Threads = None,
 ) -> None:
     """Suggest labels for documents, with probabilities.
+
+    Labels that the input may have are never looked at.
 
     Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
     """
     if form not in ("jsonl", "tsv"):
         raise ParameterError(f"--format must be jsonl or tsv, got {form!r}")
     budget = None if memory is None else parse_bytes(memory)
-    from circlet.model.model import Model
-    from circlet.training.loop import resolve_device
+    options.use_threads(threads)
+    from circlet.devices import resolve_device
+    from circlet.model import Model
 
     loaded = Model.load(model, resolve_device(device))
     documents = _chunks(loaded, data, text_column)
@@ -72,18 +80,17 @@ def _chunks(model: Model, data: str, text_column: str) -> Iterator[Any]:
         rows = _rows(data)
         yield from (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
         return
-    texts = _stdin() if data == "-" else _texts(data, text_column)
+    texts = _stdin(text_column) if data == "-" else _texts(data, text_column)
     size = 1 if data == "-" and sys.stdin.isatty() else CHUNK
     while chunk := list(islice(texts, size)):
         yield chunk
 
 
-def _stdin() -> Iterator[str]:
-    for number, line in enumerate(sys.stdin.buffer, start=1):
-        try:
-            yield line.decode("utf-8").rstrip("\r\n")
-        except UnicodeDecodeError as error:
-            raise DataError(f"stdin:{number}: found bytes that are not UTF-8 ({error.reason})") from error
+def _stdin(text_column: str) -> Iterator[str]:
+    from circlet.data.records import Columns
+    from circlet.data.stream import iter_texts
+
+    return iter_texts(sys.stdin.buffer, Columns(text=text_column))
 
 
 def _texts(data: str, text_column: str) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""How training looks: a live bar for who watches, a line per epoch for a log."""
+"""How training looks: a live bar on a terminal, and a line per epoch."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from circlet.cli.console import err
-from circlet.training.loop import Reporter, Taken
+from circlet.training import Reporter, StepsTaken
 
 
 class TrainingBar(Reporter):
@@ -27,7 +27,7 @@ class TrainingBar(Reporter):
             disable=not err.is_terminal,
         )
         self.bar = self.bars.add_task("", total=None, numbers="")
-        self.n_steps = self.documents = 0
+        self.documents = 0
 
     def __enter__(self) -> TrainingBar:
         self.bars.start()
@@ -38,13 +38,15 @@ class TrainingBar(Reporter):
     ) -> None:
         self.bars.stop()
 
-    def epoch(self, number: int, n_steps: int) -> None:
-        if self.n_steps == 0:  # the first after a start or a resumption: all that is left is now known
-            self.n_steps = n_steps
-            self.bars.update(self.bar, total=n_steps + (self.epochs - number - 1) * n_steps)
-        self.bars.update(self.bar, description=f"{self.name}epoch {number + 1}/{self.epochs}")
+    def epoch(self, number: int, n_steps: int, done: int) -> None:
+        self.bars.update(
+            self.bar,
+            total=self.epochs * n_steps,
+            completed=number * n_steps + done,
+            description=f"{self.name}epoch {number + 1}/{self.epochs}",
+        )
 
-    def step(self, taken: Taken) -> None:
+    def step(self, taken: StepsTaken) -> None:
         self.documents += taken.documents
         elapsed = self.bars.tasks[0].elapsed or 0
         speed = f"{self.documents / elapsed:,.0f} documents/s" if elapsed else ""

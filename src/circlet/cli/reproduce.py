@@ -125,8 +125,8 @@ def _study(
             )
 
     from circlet.cli.cell_bars import CellBars
+    from circlet.devices import resolve_device
     from circlet.experiments.cells import Workplace, collect, run_cells
-    from circlet.training.loop import resolve_device
 
     resolve_device(device)  # an unknown device fails here, once, rather than in every cell
     experiment = experiments.load(name)

@@ -1,9 +1,9 @@
-"""Top-k labels from predicted vectors: exact, within a memory budget.
+"""The k best labels of predicted vectors: exact, within a memory budget.
 
-A spectral codebook's scores are transformed for as many rows at a time as stay in the cache; codes without
-structure are taken block by block, and the best of the labels so far are merged with those of the next block. The
-result is that of sorting all scores, with equal ones by id, and the same whatever the batch or the budget: on a
-CPU to the last bit. On a GPU, transforms of another batch may differ in their last digits.
+A Fourier series is evaluated for as many rows at a time as stay in the cache. Codes without structure come in
+blocks, and the best labels so far are merged with those of the next block. The result is that of sorting all
+scores, with equal ones by id, and does not depend on the batch or the budget: on a CPU to the last bit. On a GPU,
+transforms of another batch may differ in their last digits.
 """
 
 from __future__ import annotations
@@ -12,17 +12,17 @@ import math
 from collections.abc import Callable, Iterator
 from itertools import chain
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from circlet.codebooks.base import Codebook, HolographicCodebook, SpectralCodebook, _BlockCodebook
-from circlet.codebooks.fourier import PairedSeries, series_of
+from circlet.checks import is_integer, is_real
+from circlet.codebooks.fourier import PairedSeries, Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
-from circlet.network.losses import Loss
 
-__all__ = ["affine", "check_options", "top_k"]
+__all__ = ["check_options", "of_blocks", "of_rows", "of_series", "top_k"]
 
+#: Numbers of codes at a time: a block stays in the cache.
+BLOCK = 1 << 18
 #: Bytes of scores and what is made of them at a time on a CPU: more leaves its cache and is slower.
 MEMORY = 1 << 26
 #: The same on a GPU, where few launches matter more; at most a quarter of what is free.
@@ -40,15 +40,16 @@ LABELS = 1 << 12
 #: Labels beyond the k best whose scores are computed again, in double precision: the last digits of a matrix
 #: product depend on its shape, and would decide between labels that are as good as equal.
 MARGIN = 8
-#: Scores of which only the largest is looked at first.
+#: Size of a group of scores, of which only the largest is looked at first.
 GROUP = 1 << 8
 
-Scorer = Loss | Codebook | Callable[[Tensor], Tensor]
+#: Ids and scores of the best labels, some rows at a time.
+Found = Iterator[tuple[Tensor, Tensor]]
 
 
 @torch.no_grad()
 def top_k(
-    scorer: Scorer,
+    find: Callable[[int, int], Found],
     outputs: Tensor,
     n_labels: int,
     k: int,
@@ -61,9 +62,8 @@ def top_k(
 
     Parameters
     ----------
-    scorer : Loss, Codebook or callable
-        A loss ranks by its logits, a codebook by similarity. A callable maps outputs `(m, width)` to scores
-        `(m, n_labels)`.
+    find : callable
+        Called with k and a budget in bytes: `of_series`, `of_blocks` or `of_rows` with their other arguments.
     outputs : Tensor of shape (batch, width)
     n_labels, k : int
         k may exceed n_labels; there are then n_labels columns.
@@ -86,26 +86,11 @@ def top_k(
         −∞ where the id is −1.
     """
     check_options(n_labels, memory, allowed, threshold)
-    k = min(k, n_labels)
-    if not len(outputs):
-        empty = torch.zeros(0, k, dtype=torch.int64, device=outputs.device)
-        return empty, torch.zeros(0, k, device=outputs.device)
-    budget = _budget(memory, outputs.device)
-    book = scorer if isinstance(scorer, Codebook) else scorer.codebook if isinstance(scorer, Loss) else None
-    if book is None or k < 1:
-        logits = scorer.logits if isinstance(scorer, Loss) else scorer
-        assert not isinstance(logits, Codebook)
-        found = _of_rows(logits, outputs, n_labels, k, budget, allowed)
-    else:
-        scale, bias = affine(scorer) if isinstance(scorer, Loss) else (1.0, None)
-        book._checked_prediction(outputs)
-        scaled = outputs.float() * scale
-        if isinstance(book, SpectralCodebook):
-            found = _of_series(book, scaled, bias, k, budget, allowed)
-        else:
-            assert isinstance(book, _BlockCodebook)
-            found = _of_blocks(book, scaled, bias, k, budget, allowed)
-    parts = list(zip(*found, strict=True))
+    k = max(0, min(k, n_labels))
+    if not len(outputs) or not k:
+        empty = torch.zeros(len(outputs), k, dtype=torch.int64, device=outputs.device)
+        return empty, torch.zeros(len(outputs), k, device=outputs.device)
+    parts = list(zip(*find(k, _budget(memory, outputs.device)), strict=True))
     ids, scores = torch.cat(parts[0]), torch.cat(parts[1])
     if allowed is not None or threshold is not None:
         none = scores == -math.inf if threshold is None else (scores < threshold) | (scores == -math.inf)
@@ -113,20 +98,11 @@ def top_k(
     return ids, scores
 
 
-def affine(loss: Loss) -> tuple[float, Tensor | None]:
-    """Scale and bias by which a loss with codes makes logits of similarities; the bias is `(n_labels,)`."""
-    log_scale, bias = getattr(loss, "log_scale", None), getattr(loss, "bias", None)
-    scale = 1.0 if log_scale is None else float(log_scale.detach().exp())
-    return scale, None if bias is None else bias.detach()[: loss.n_labels].float()
-
-
 def check_options(n_labels: int, memory: object, allowed: object, threshold: object) -> None:
-    """Refuse what `top_k` can't make sense of."""
-    if memory is not None and (
-        not isinstance(memory, (int, np.integer)) or isinstance(memory, bool) or memory < 1
-    ):
+    """Refuse options that make no sense to `top_k`."""
+    if memory is not None and not is_integer(memory, 1):
         raise ParameterError(f"`memory` must be a number of bytes, at least 1, got {memory!r}")
-    if threshold is not None and (not isinstance(threshold, (int, float, np.number)) or math.isnan(threshold)):
+    if threshold is not None and (not is_real(threshold) or math.isnan(threshold)):  # type: ignore[arg-type]
         raise ParameterError(f"`threshold` must be a number, got {threshold!r}")
     if allowed is None:
         return
@@ -148,12 +124,15 @@ def _budget(memory: int | None, device: torch.device) -> int:
     return min(DEVICE_MEMORY, free // 4)
 
 
-Found = Iterator[tuple[Tensor, Tensor]]
-
-
-def _of_rows(
-    logits: Callable[[Tensor], Tensor], outputs: Tensor, n_labels: int, k: int, budget: int, allowed: Tensor | None
+def of_rows(
+    logits: Callable[[Tensor], Tensor],
+    outputs: Tensor,
+    n_labels: int,
+    allowed: Tensor | None,
+    k: int,
+    budget: int,
 ) -> Found:
+    """Of scores that a function gives for all labels, `(some, n_labels)` of outputs `(some, width)`."""
     for part in torch.split(outputs, max(1, budget // (PER_SCORE * max(n_labels, 1)))):
         scores = logits(part)
         if allowed is not None:
@@ -161,10 +140,10 @@ def _of_rows(
         yield _best(scores, k)
 
 
-def _of_series(
-    book: SpectralCodebook, outputs: Tensor, bias: Tensor | None, k: int, budget: int, allowed: Tensor | None
+def of_series(
+    series: Series, outputs: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
 ) -> Found:
-    series = series_of(book, outputs.device)
+    """Of scores that are the values of a Fourier series, plus a bias."""
     offsets = series.offsets(bias)
     if allowed is not None:
         offsets = torch.where(
@@ -175,7 +154,7 @@ def _of_series(
     fused = isinstance(series, PairedSeries) and k <= FEW
     if fused:
         from circlet.kernels.triton import best
-    size = max(1, min(budget // ((DEVICE_PER_SCORE if fused else PER_SCORE) * book.length), MOST))
+    size = max(1, min(budget // ((DEVICE_PER_SCORE if fused else PER_SCORE) * series.length), MOST))
     room = series.room(min(size, len(outputs)))
     for part in torch.split(outputs, size):
         if fused:
@@ -184,41 +163,50 @@ def _of_series(
             yield _best(series(part, room).add_(offsets), k, series.labels)
 
 
-def _of_blocks(
-    book: _BlockCodebook, outputs: Tensor, bias: Tensor | None, k: int, budget: int, allowed: Tensor | None
+def of_blocks(
+    blocks: Callable[[torch.device], Iterator[Tensor]],
+    codes_of: Callable[[Tensor], Tensor],
+    outputs: Tensor,
+    bias: Tensor | None,
+    allowed: Tensor | None,
+    k: int,
+    budget: int,
 ) -> Found:
-    device = outputs.device
-    offsets = torch.zeros(book.n_labels, device=device) if bias is None else bias.to(device)
+    """Of inner products of outputs with the codes of all labels, plus a bias.
+
+    `blocks` gives all codes in order, on a device; `codes_of` those of some labels.
+    """
+    device, block_size = outputs.device, max(1, BLOCK // outputs.shape[1])
+    offsets = None if bias is None else bias.to(device)
     if allowed is not None:
-        offsets = offsets.masked_fill(~allowed.to(device), -math.inf)
-    size = max(1, budget // (PER_SCORE * LABELS))
-    for part in torch.split(outputs * book.scale, size):
+        unbiased = torch.zeros(len(allowed), device=device) if offsets is None else offsets
+        offsets = unbiased.masked_fill(~allowed.to(device), -math.inf)
+    for part in torch.split(outputs, max(1, budget // (PER_SCORE * LABELS))):
         ids = torch.zeros(len(part), 0, dtype=torch.int64, device=device)
         best, start = torch.zeros(len(part), 0, device=device), 0
-        for blocks in _gathered(book._blocks(device), book._labels_per_block):
-            scores = torch.cat([part @ codes.mT for codes in blocks], dim=1)
+        for gathered in _gathered(blocks(device), block_size):
+            scores = torch.cat([part @ codes.mT for codes in gathered], dim=1)
             end = start + scores.shape[1]
-            new_ids, new = _best(scores.add_(offsets[start:end]), min(k + MARGIN, end - start))
+            scores += 0.0 if offsets is None else offsets[start:end]  # with 0 too: −0 is then 0
+            new_ids, new = _best(scores, min(k + MARGIN, end - start))
             ids, best = _ordered(torch.cat([best, new], dim=1), torch.cat([ids, new_ids + start], dim=1))
             ids, best, start = ids[:, : k + MARGIN], best[:, : k + MARGIN], end
-        ids, best = _ordered(_precise(book, part, ids, budget).add_(offsets[ids]), ids)
+        precise = _precise(codes_of, part, ids, budget).add_(0.0 if offsets is None else offsets[ids])
+        ids, best = _ordered(precise, ids)
         yield ids[:, :k], best[:, :k]
 
 
-def _precise(book: _BlockCodebook, outputs: Tensor, ids: Tensor, budget: int) -> Tensor:
+def _precise(codes_of: Callable[[Tensor], Tensor], outputs: Tensor, ids: Tensor, budget: int) -> Tensor:
     """Products of outputs with the codes of these labels, `(batch, k)`, rounded once."""
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(ids).flatten()
-    size, parts = max(1, budget // (32 * book.width)), []
+    size, parts = max(1, budget // (32 * outputs.shape[1])), []
     for row, label in zip(torch.split(rows, size), torch.split(ids.flatten(), size), strict=True):
-        codes = book.codes(label)
-        if isinstance(book, HolographicCodebook) and not book.projected:
-            codes = torch.nn.functional.normalize(codes, dim=-1)
-        parts.append((codes.double() * outputs[row]).sum(dim=1).float())
+        parts.append((codes_of(label).double() * outputs[row]).sum(dim=1).float())
     return torch.cat(parts).view(ids.shape)
 
 
 def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Blocks of at most `size` codes, so many together that there are about LABELS of them."""
+    """Blocks of at most `size` codes each, collected until there are about LABELS codes."""
     smaller = chain.from_iterable(torch.split(block, size) for block in blocks)
     together: list[Tensor] = []
     for block in smaller:
@@ -232,7 +220,7 @@ def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
 
 def _best(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
     """The k best labels of each row; `labels` are those of the columns, distinct where scores are above −∞."""
-    # Where scores are equal at the last place any of them is found; one place more shows which rows have that.
+    # Among equal scores at the last place, `_largest` finds any. One place more shows which rows have such ties.
     values, found = _largest(scores, min(k + 1, scores.shape[1]))
     ids, best = _ordered(values, found if labels is None else labels[found].long())
     ids, best, rest = ids[:, :k], best[:, :k], best[:, k:]
@@ -244,7 +232,7 @@ def _best(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor,
 
 
 def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
-    """The ids with those that have the lowest of the best scores replaced by the lowest ids that have it."""
+    """The ids, where labels that tie for the last place are replaced by those with the lowest ids."""
     k, last = ids.shape[1], best[:, -1:]
     if labels is None:
         labels = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
@@ -257,15 +245,15 @@ def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor |
 
 
 def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest values of each row, in descending order, and where they are; any of equal ones."""
+    """The k largest values of each row, in descending order, and their places; ties are broken arbitrarily."""
     groups = values.shape[1] // GROUP
     if groups < 4 * k:
         return values.topk(k)
-    # The k groups with the highest maxima hold k values that no other group's surpass.
+    # The k groups with the highest maxima hold k values that no value of another group exceeds.
     whole = values[:, : groups * GROUP].view(-1, groups, GROUP)
     chosen = whole.amax(dim=2).topk(k).indices
     inside = whole.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
-    # With a last group that is not whole.
+    # The last group may be incomplete.
     largest, found = torch.cat([inside, values[:, groups * GROUP :]], dim=1).topk(k)
     group = chosen.gather(1, (found // GROUP).clamp(max=k - 1))
     rest = found - k * GROUP

@@ -1,43 +1,78 @@
-"""The scores of a spectral codebook's labels, in the order in which they are cheapest to compute.
+"""Scores as a Fourier series: all labels of a spectral codebook at once.
+
+`evaluate` and its transpose `project` are one real transform each, for training. `Series` is for decoding: it
+gives the same values faster, in an order of its own.
 
 All scores of a prediction are a Fourier series at the slots n = 0…M−1. With M = Q · P and n = n₂ + Q n₁,
 
     Σ_j c_j e^{2πi f_j n / M}  =  Σ_j (c_j e^{2πi f_j n₂ / M}) e^{2πi (f_j mod P) n₁ / P}:
 
-for each n₂ a transform of length P whose few coefficients are turned by n₂, instead of one of length M. Only
-d of M/2 coefficients are there, so turning them is nearly free, and short transforms stay in the cache.
+instead of one transform of length M, one of length P for each n₂, with coefficients that are turned by n₂. Only d
+of the M/2 coefficients are non-zero, so turning them is nearly free, and short transforms stay in the cache.
 
-On a GPU two parts are one complex transform, one in its real part and the other in its imaginary part: a transform
-of real values costs more passes over memory, which is all that such a short one costs.
+On a GPU, two parts share one complex transform, as its real and its imaginary part. A transform of real values
+needs more passes over memory, and memory traffic is all that such a short transform costs.
 """
 
 from __future__ import annotations
 
 import math
-from weakref import WeakKeyDictionary
+from collections.abc import Callable
 
 import torch
 from torch import Tensor
 
-from circlet import kernels as _kernels
-from circlet.codebooks.base import SLOT_BLOCK, SpectralCodebook
+from circlet import kernels
 
-__all__ = ["PairedSeries", "Series", "series_of"]
+__all__ = ["SLOT_BLOCK", "PairedSeries", "Series", "coefficients", "evaluate", "make_series", "project"]
 
 #: The longest transform that is not split, if its length has divisors, and the shortest that one is split into.
 LONGEST, SHORTEST = 1 << 14, 1 << 10
 #: The longest complex transform on a GPU: one kernel, which reads and writes its numbers once.
 LONGEST_PAIR = 1 << 13
+#: Labels whose slots are computed at a time: few enough that torch's threads do not wait for each other.
+SLOT_BLOCK = 1 << 15
 
-_made: WeakKeyDictionary[SpectralCodebook, Series] = WeakKeyDictionary()
+
+def coefficients(phasors: Tensor) -> Tensor:
+    """Coefficients `(batch, dim)` of the series whose values are inner products with packed phasors."""
+    # cos(θ − φ) = Re(e^{−iθ} e^{iφ}). A real transform adds each coefficient's conjugate: callers halve.
+    cos, sin = phasors.chunk(2, dim=1)
+    return torch.complex(cos, -sin)
 
 
-def series_of(book: SpectralCodebook, device: torch.device) -> Series:
-    """The series of a codebook on a device, kept as long as the codebook is there and has as many labels."""
-    series = _made.get(book)
-    if series is None or series.n_labels != book.n_labels or series.device != device:
-        series = _made[book] = (PairedSeries if _kernels.run_on(device) else Series)(book, device)
-    return series
+def evaluate(coefficients: Tensor, frequencies: Tensor, length: int, room: Tensor | None = None) -> Tensor:
+    """Values at all slots, `(batch, length)`, of the series that have these coefficients.
+
+    `room` is a spectrum of zeros but at these frequencies, to be written to; without it the result can be
+    differentiated.
+    """
+    if room is None:
+        spectrum = coefficients.new_zeros(len(coefficients), length // 2 + 1)
+        spectrum = spectrum.index_copy(1, frequencies, coefficients)
+    else:
+        spectrum = room[: len(coefficients)]
+        spectrum[:, frequencies] = coefficients
+    values: Tensor = torch.fft.irfft(spectrum, n=length, norm="forward")
+    return values
+
+
+def project(values: Tensor, frequencies: Tensor) -> Tensor:
+    """The transpose of `evaluate`: from values at all slots, `(batch, length)`, back to packed phasors."""
+    by_coefficient = torch.fft.rfft(values)[:, frequencies]
+    return torch.cat([by_coefficient.real, -by_coefficient.imag], dim=1)
+
+
+def make_series(
+    frequencies: Tensor,
+    slots: Callable[[Tensor], Tensor],
+    length: int,
+    n_labels: int,
+    device: torch.device,
+) -> Series:
+    """The fastest series that a device has; see `Series` for the arguments."""
+    kind = PairedSeries if kernels.run_on(device) else Series
+    return kind(frequencies, slots, length, n_labels, device)
 
 
 class Series:
@@ -45,7 +80,12 @@ class Series:
 
     Parameters
     ----------
-    book : SpectralCodebook
+    frequencies : Tensor of shape (dim,)
+    slots : callable
+        Gives the slots of labels.
+    length : int
+        M, the number of slots.
+    n_labels : int
     device : torch.device
 
     Attributes
@@ -54,20 +94,27 @@ class Series:
         The label at each place of the result; `n_labels` where there is none.
     """
 
-    def __init__(self, book: SpectralCodebook, device: torch.device) -> None:
-        self.device, self.n_labels, self.dim = device, book.n_labels, book.dim
-        self.length, self.parts = book.length, self._split(book.length // 2)
+    def __init__(
+        self,
+        frequencies: Tensor,
+        slots: Callable[[Tensor], Tensor],
+        length: int,
+        n_labels: int,
+        device: torch.device,
+    ) -> None:
+        self.device, self.n_labels, self.dim = device, n_labels, len(frequencies)
+        self.length, self.parts = length, self._split(length // 2)
         self.part = self.length // self.parts
-        self._arrange(book.frequencies.to(device))
+        self._arrange(frequencies.to(device))
         self.labels = torch.full((self.length,), self.n_labels, dtype=torch.int32, device=device)
         for ids in torch.split(torch.arange(self.n_labels, device=device), SLOT_BLOCK):
-            slots = book.slots(ids)
-            self.labels[self._places_of(slots % self.parts, slots // self.parts)] = ids.int()
+            at = slots(ids)
+            self.labels[self._places_of(at % self.parts, at // self.parts)] = ids.int()
         self._bias: Tensor | None = None
         self._offsets: Tensor | None = None
 
     def _split(self, half: int) -> int:
-        """Q, of M/2, such that transforms are of even length."""
+        """Into how many parts Q to split, given M/2; transforms then have even length."""
         return _divisor(half, SHORTEST // 2, LONGEST // 2)
 
     def _places_of(self, part: Tensor, within: Tensor) -> Tensor:
@@ -90,7 +137,8 @@ class Series:
 
     def offsets(self, bias: Tensor | None) -> Tensor:
         """What is added to each place, `(M,)`: the bias of its label, −∞ where there is none."""
-        # Comparing is a fraction of gathering, and sees what a version counter does not, as a recorded step.
+        # Comparing costs a fraction of gathering, and notices changes that a version counter misses, such as those
+        # made by a replayed CUDA graph.
         known = self._offsets is not None and (
             self._bias is None if bias is None else self._bias is not None and torch.equal(self._bias, bias)
         )
@@ -104,7 +152,7 @@ class Series:
         return torch.cat([values, values.new_full((1,), -math.inf)]).index_select(0, self.labels)
 
     def room(self, rows: int) -> Tensor:
-        """Room for the coefficients of so many predictions, to be used again for the next ones."""
+        """Room for the coefficients of this many predictions; it can be used again for the next ones."""
         return torch.zeros(rows, self.parts, self.part // 2 + 1, dtype=torch.complex64, device=self.device)
 
     def __call__(self, phasors: Tensor, room: Tensor) -> Tensor:
@@ -118,7 +166,7 @@ class Series:
         coefficients = torch.complex(cos[:, self._order], sin[:, self._order] * self._sign)
         turned = torch.split(coefficients[:, None, :] * self._turns, self._sizes, dim=2)
         spectrum = room[: len(phasors)]
-        # The first layer has all places that any has: nothing of the predictions before is left.
+        # The first layer writes to every place that is used, so nothing is left of earlier predictions.
         spectrum[:, :, self._places[0]] = turned[0]
         for places, values in zip(self._places[1:], turned[1:], strict=True):
             spectrum[:, :, places] += values
@@ -131,10 +179,10 @@ class Series:
 
 
 class PairedSeries(Series):
-    """The same by Triton's kernels, two parts in one complex transform: n₂ and n₂ + 1, for even n₂.
+    """The same by Triton's kernels, with two parts in one complex transform: n₂ and n₂ + 1, for even n₂.
 
-    With all coefficients, also those of negative frequencies, a transform is that of real values; plus i times
-    those of another part, its imaginary part is the other.
+    With the coefficients of negative frequencies included, the transform of one part is real. Adding i times the
+    coefficients of the other part puts the other part into the imaginary part.
     """
 
     def _split(self, half: int) -> int:
@@ -147,10 +195,10 @@ class PairedSeries(Series):
         signed = torch.cat([frequencies, -frequencies])
         order, layer = _layers(signed % self.part)
         signed, dims = signed[order], order % self.dim
-        # A prediction in this order, e^{−iθ} where frequencies are positive: what goes to near places is near.
+        # A prediction in this order, e^{−iθ} where frequencies are positive: neighbors go to neighboring places.
         self._sources = torch.stack([dims, dims + self.dim], dim=1).flatten()
         self._signs = torch.stack([torch.ones_like(signed), -signed.sign()], dim=1).flatten().float()
-        # Which of them each layer adds to a place; −1: none, as all of the last.
+        # Which of them each layer adds to a place. −1 is none, and the last layer has nothing else.
         self._entries = torch.full((int(layer[-1]) + 2, self.part), -1, dtype=torch.int32, device=order.device)
         self._entries[layer, signed % self.part] = torch.arange(len(order), dtype=torch.int32, device=order.device)
         turns = torch.arange(self.parts, device=order.device)[:, None] * signed % self.length
@@ -176,24 +224,25 @@ def _real_series(spectrum: Tensor, n: int) -> Tensor:
     if spectrum.device.type != "cpu":
         series: Tensor = torch.fft.irfft(spectrum, n=n, norm="forward")
         return series
-    # As fast as torch's, and a row's result does not depend on the rows beside it: torch's of a lone one does.
+    # As fast as torch's, and a row's result does not depend on the rows beside it. torch's result for a lone row
+    # differs.
     from scipy.fft import irfft
 
     return torch.from_numpy(irfft(spectrum.numpy(), n=n, norm="forward", workers=torch.get_num_threads()))
 
 
 def _layers(place: Tensor) -> tuple[Tensor, Tensor]:
-    """An order of what goes to these places, and the layer of each in that order: no two of a layer meet."""
+    """Order entries by layer, so that no two of a layer share a place; the order, and the layer of each entry."""
     by_place = place.argsort(stable=True)
     ordered = place[by_place]
-    # How many before share its place.
+    # How many earlier entries share its place.
     layer = torch.arange(len(place), device=place.device) - torch.searchsorted(ordered, ordered)
     by_layer = layer.argsort(stable=True)
     return by_place[by_layer], layer[by_layer]
 
 
 def _divisor(n: int, shortest: int, longest: int) -> int:
-    """Of n: into so many parts it is split, the fewest that are not too long, unless they are too short."""
+    """The smallest divisor of n that splits it into parts of at most `longest`, none below `shortest`."""
     small = [q for q in range(1, math.isqrt(n) + 1) if n % q == 0]
     divisors = [q for q in (*small, *(n // q for q in reversed(small))) if q <= max(n // shortest, 1)]
     return next((q for q in divisors if n // q <= longest), divisors[-1])

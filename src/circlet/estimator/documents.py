@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from numbers import Real
 from typing import Any
 
@@ -14,7 +15,7 @@ __all__ = ["as_many", "as_rows", "as_texts", "count"]
 
 
 def as_many(X: Any) -> Any:
-    """`X`, or if it is one document, a text or a row of shape (n_features,), that one as many."""
+    """`X` itself, or a batch of one if it is a single document: a text, or a row of shape (n_features,)."""
     if isinstance(X, str):
         return [X]
     if isinstance(X, (list, tuple)):
@@ -25,9 +26,11 @@ def as_many(X: Any) -> Any:
 
 
 def as_texts(X: Any) -> list[str] | None:
-    """`X` as a list, if there is a text in it; whether all are texts is for the vectoriser to check."""
+    """`X` as a list, if there is a text in it; the vectorizer checks that all are texts."""
     if isinstance(X, str):
         raise DataError("found one text; wanted a list of texts")
+    if isinstance(X, Iterator):
+        raise DataError(f"found a {type(X).__name__}, which can be read only once; wanted a list of texts or rows")
     if not isinstance(X, (list, tuple)):
         if getattr(X, "ndim", 0) != 1 or getattr(getattr(X, "dtype", None), "kind", "") not in ("O", "U", "T"):
             return None
@@ -36,17 +39,17 @@ def as_texts(X: Any) -> list[str] | None:
 
 
 def as_rows(estimator: Any, X: Any, *, first: bool) -> Any:
-    """Finite float32 rows, CSR or dense, of as many features as the estimator was fitted on, or is `first`."""
+    """Finite float32 rows, CSR or dense, with as many features as the `first` rows had."""
     try:
-        with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        with np.errstate(over="ignore"):  # too large values become infinite, and are refused
             rows = _validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=first)
     except ValueError as error:
         raise DataError(str(error)) from error
     if not sp.issparse(rows):
-        return rows if rows.flags.writeable else rows.copy()  # torch shares memory with writeable arrays only
+        return rows if rows.flags.writeable else rows.copy()  # torch shares memory only with writable arrays
     rows = sp.csr_matrix(rows)
     if not rows.has_canonical_format:
-        rows = rows.copy()  # the caller's stays as it is
+        rows = rows.copy()  # the caller's matrix stays as it is
         rows.sum_duplicates()
     return rows
 

@@ -3,49 +3,56 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from torch import nn
 
-from circlet import __version__, files
+from circlet import files
+from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator.targets import KINDS, Targets
-from circlet.model.folder import read_json
-from circlet.model.model import Model
-from circlet.training.loop import TrainingSettings, resolve_device
+from circlet.model import Model
+from circlet.model.folder import CONFIG, read_json
+from circlet.model.folder import ESTIMATOR as NAME
+from circlet.settings import RunSettings
+from circlet.version import __version__
 
-if TYPE_CHECKING:
-    from torch import nn
+__all__ = ["NAME", "Saved", "load", "save"]
 
-    from circlet.estimator.classifier import CircletClassifier
-
-NAME = "estimator.json"
 FORMAT = 1
 _KEYS = {"format", "circlet", "weights_sha256", "parameters", "encoder", "target", "classes", "feature_names"}
-_WORDS = ("word_ngrams", "char_ngrams", "min_df", "max_features")
 
 
-def save(classifier: CircletClassifier, folder: Path, store: str = "float32") -> None:
+class Saved(NamedTuple):
+    """A fitted classifier, taken apart."""
+
+    parameters: dict[str, Any]
+    model: Model
+    targets: Targets
+    feature_names: Any
+
+
+def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
     """Write a fitted classifier."""
-    classifier.model_.save(folder, store)
-    targets, classes = classifier._targets, None
+    parameters, model, targets, names = classifier
+    model.save(folder, store)
+    classes = None
     if targets.kind != "indicator":
         dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
         classes = {
             "dtype": "str" if dtype.kind == "U" else dtype.name,
             "values": None if text else targets.classes.tolist(),  # labels.txt has what is text
         }
-    parameters = {name: _plain(value) for name, value in classifier.get_params(deep=False).items()}
-    if isinstance(classifier.random_state, np.random.RandomState):
-        parameters["random_state"] = classifier.model_.network.settings.seed
-    names = getattr(classifier, "feature_names_in_", None)
+    encoder = parameters["encoder"]
+    plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder"}
     state = {
         "format": FORMAT,
         "circlet": __version__,
-        "weights_sha256": read_json(folder / "config.json")["weights_sha256"],
-        "parameters": {**parameters, "encoder": None},
-        "encoder": None if classifier.encoder is None else type(classifier.encoder).__name__,
+        "weights_sha256": read_json(folder / CONFIG)["weights_sha256"],
+        "parameters": {**plain, "encoder": None},
+        "encoder": None if encoder is None else type(encoder).__name__,
         "target": targets.kind,
         "classes": classes,
         "feature_names": None if names is None else names.tolist(),
@@ -53,35 +60,33 @@ def save(classifier: CircletClassifier, folder: Path, store: str = "float32") ->
     files.write_json(folder / NAME, state)
 
 
-def load(
-    folder: Path, known: list[str], given: dict[str, Any], encoder: nn.Module | None
-) -> tuple[dict[str, Any], Model, Targets, list[str] | None]:
-    """Read parameters, model, targets and names of features; `given` parameters take the place of saved ones."""
+def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder: nn.Module | None) -> Saved:
+    """Read a classifier; `given` parameters replace saved ones, and those that were not saved have `defaults`."""
     path = folder / NAME
     if not path.exists():
         model = Model.load(folder, resolve_device(given.get("device", "auto")), encoder)
-        return {**_parameters_of(model), **given}, model, _targets_of(model), None
-    state = _checked(path, known)
+        return Saved({**_parameters_of(model), **given}, model, _targets_of(model), None)
+    state = _checked(path, defaults)
     if state["encoder"] is not None and encoder is None:
         raise ParameterError(
-            f"{folder}: this classifier was fitted with an encoder of its own, a {state['encoder']}: "
+            f"{folder}: this classifier was fitted with a custom encoder, a {state['encoder']}: "
             "load(folder, encoder=...) with one like it"
         )
     lists = ("hidden", "word_ngrams", "char_ngrams")
     parameters: dict[str, Any] = {
         name: tuple(value) if name in lists and isinstance(value, list) else value
-        for name, value in {**state["parameters"], **given}.items()
+        for name, value in {**defaults, **state["parameters"], **given}.items()
     }
     model = Model.load(folder, resolve_device(parameters["device"]), encoder)
-    if read_json(folder / "config.json")["weights_sha256"] != state["weights_sha256"]:
+    if read_json(folder / CONFIG)["weights_sha256"] != state["weights_sha256"]:
         raise DataError(
-            f"{path}: found the description of other weights than config.json's; "
-            "if `circlet train` wrote the model anew, remove this file"
+            f"{path}: found the description of other weights than {CONFIG}'s; "
+            "if `circlet train` has replaced the model, remove this file"
         )
-    return parameters, model, _restored(path, state, model), state["feature_names"]
+    return Saved(parameters, model, _restored(path, state, model), state["feature_names"])
 
 
-def _checked(path: Path, known: list[str]) -> dict[str, Any]:
+def _checked(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     state = read_json(path)
     if not isinstance(state, dict) or "format" not in state:
         raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
@@ -90,9 +95,10 @@ def _checked(path: Path, known: list[str]) -> dict[str, Any]:
     if set(state) != _KEYS:
         raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
     parameters, names = state["parameters"], state["feature_names"]
-    if not isinstance(parameters, dict) or set(parameters) != set(known):
+    # An older circlet had fewer parameters; those that were added since have their defaults.
+    if not isinstance(parameters, dict) or not set(parameters) <= set(known):
         found = sorted(parameters) if isinstance(parameters, dict) else parameters
-        raise DataError(f"{path}: found the parameters {found}; wanted {sorted(known)}")
+        raise DataError(f"{path}: found the parameters {found}; wanted some of {sorted(known)}")
     if state["target"] not in KINDS:
         raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
@@ -126,25 +132,19 @@ def _targets_of(model: Model) -> Targets:
 
 
 def _parameters_of(model: Model) -> dict[str, Any]:
-    """What the model itself says of the parameters it was made with."""
-    network = model.network.settings.as_dict()
-    seed = network.pop("seed")
-    training = {
-        name: model.training[name] for name in TrainingSettings.__dataclass_fields__ if name in model.training
-    }
+    """The parameters as far as the model itself knows them."""
     words = {} if model.vectorizer is None else model.vectorizer.parameters()
+    known = {**model.network.settings.as_dict(), **model.training, **words}
     return {
-        **network,
-        **training,
-        **{name: words[name] for name in _WORDS if name in words},
-        "hidden": tuple(network["hidden"]),
+        **{name: known[name] for name in RunSettings.names() if name in known},
+        "hidden": tuple(model.network.settings.hidden),
         "scaling": model.features.scaling,
-        "random_state": seed,
+        "random_state": model.network.settings.seed,
     }
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON has it."""
+    """A parameter as JSON can hold it."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

@@ -1,14 +1,15 @@
-"""Targets in the forms people have them in, as the label indicator that networks learn from.
+"""Targets in the forms that people have, turned into the label indicator that networks learn from.
 
 | kind | what `y` is | `classes` |
 |---|---|---|
 | indicator | a sparse or dense matrix of zeros and ones, `(n, n_labels)` | the column numbers |
-| named | a list of label lists, of str or of int | the labels, sorted; those that come later at the end |
+| named | a list of label lists, of str or of int | the labels, sorted; later ones are appended |
 | single | one class for each row, 1-d | the classes, likewise |
 """
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -17,8 +18,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.checks import is_integer
 from circlet.data.dataset import as_labels, check_label_names
-from circlet.errors import DataError
+from circlet.errors import DataError, ParameterError
 
 __all__ = ["KINDS", "Targets"]
 
@@ -46,19 +48,19 @@ class Targets:
         return self.kind == "single"
 
     def names(self) -> list[str] | None:
-        """The labels as text; None if they are mere columns."""
+        """The labels as text; None if they are just columns."""
         return None if self.kind == "indicator" else [str(label) for label in self.classes.tolist()]
 
     @classmethod
     def of(cls, y: Any, classes: Any = None) -> Targets:
-        """The targets that `y` has, and the labels `classes` that it may yet have."""
+        """The targets of `y`, and of the labels `classes` that may come later."""
         kind, labels = _read(y)
         if kind == "indicator":
             return cls(kind, np.arange(labels.shape[1]))
         return cls(kind, np.empty(0, dtype=object))._with(labels, classes)
 
     def extended(self, y: Any, classes: Any = None) -> Targets:
-        """These targets with what is new in `y` and `classes` at the end; the old ones keep their places."""
+        """These targets, with new labels of `y` and `classes` appended; the old ones keep their places."""
         kind, labels = self._read_alike(y)
         if kind == "indicator":
             return Targets(kind, np.arange(labels.shape[1]))
@@ -71,7 +73,8 @@ class Targets:
             return labels[:, : len(self.classes)]
         place = {label: position for position, label in enumerate(self.classes.tolist())}
         if kind == "single":
-            present, position = np.unique(labels, return_inverse=True)
+            present = _distinct_classes(labels)
+            position = np.searchsorted(present, labels)
             flat = [place.get(label, -1) for label in present.tolist()]
             ids, lengths = np.array(flat, dtype=np.int64)[position.ravel()], np.ones(len(labels), dtype=np.int64)
         else:
@@ -81,9 +84,19 @@ class Targets:
         known = ids >= 0
         shape = (len(lengths), len(self.classes))
         Y = sp.csr_matrix((np.ones(known.sum(), dtype=np.float32), (rows[known], ids[known])), shape=shape)
-        Y.data[:] = 1  # a label that was named twice in a row has been added up
+        Y.data[:] = 1  # a label that stands twice in a row was added up
         Y.sort_indices()
         return Y
+
+    def mask(self, labels: Any) -> npt.NDArray[np.bool_]:
+        """Which classes are among these labels, `(n_labels,)`."""
+        if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
+            raise ParameterError(f"`allowed` must be a collection of labels, got {labels!r}")
+        given, classes = set(labels), self.classes.tolist()
+        unknown = given.difference(classes)
+        if unknown:
+            raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(classes)} labels")
+        return np.fromiter((label in given for label in classes), dtype=np.bool_, count=len(classes))
 
     def _read_alike(self, y: Any) -> tuple[str, Any]:
         kind, labels = _read(y, self.kind)
@@ -99,7 +112,7 @@ class Targets:
         return kind, labels
 
     def _with(self, labels: Any, classes: Any) -> Targets:
-        found = np.unique(labels) if self.single else _sorted_names(labels[0])
+        found = _distinct_classes(labels) if self.single else _sorted_names(labels[0])
         if classes is not None:
             further = _read(classes)[1] if self.single else _sorted_names(classes)
             found = np.unique(np.concatenate([found, np.asarray(further, dtype=found.dtype.type)]))
@@ -121,33 +134,30 @@ def _is_text(label: Any) -> bool:
 
 
 def _sorted_names(flat: Any) -> npt.NDArray[Any]:
-    """Distinct labels in order, of str (as objects: one long name must not widen all) or of int."""
+    """Distinct labels in order: str, as objects so that one long name does not widen all, or int."""
     labels = _distinct(flat)
     texts = sum(isinstance(label, str) for label in labels)
     if texts == len(labels):
         return np.array(sorted(map(str, labels)), dtype=object)
     for label in labels:
-        whole = isinstance(label, (int, np.integer)) and not isinstance(label, bool)
-        if texts or not whole:
+        if texts or not is_integer(label):
             found = next(label for label in labels if not isinstance(label, str)) if texts else label
-            wanted = "labels that are all text" if texts else "labels that are all text or all whole numbers"
+            wanted = "labels that are all text" if texts else "labels that are all text or all integers"
             raise DataError(f"found the label {found!r} of type {type(found).__name__}; wanted {wanted}")
-    return np.array(sorted(map(int, labels)), dtype=np.int64)
+    return _as_int64(sorted(map(int, labels)))
 
 
 def _distinct(flat: Any) -> set[Any]:
     try:
         return set(flat.tolist() if isinstance(flat, np.ndarray) else flat)
     except TypeError as error:
-        raise DataError(
-            f"y: found a label that is a collection ({error}); wanted text or whole numbers"
-        ) from error
+        raise DataError(f"y: found a label that is a collection ({error}); wanted text or integers") from error
 
 
 def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
     """The kind of `y`, and with it: a CSR indicator, (labels of all rows, labels per row), or a 1-d array.
 
-    Lists that may be of two kinds are of the kind that came `before`.
+    Lists that could be of two kinds are read as the kind that came `before`.
     """
     if sp.issparse(y):
         return "indicator", as_labels(y, "y")
@@ -168,7 +178,7 @@ def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
 
 
 def _label_rows(y: Any) -> list[Any] | None:
-    """The label lists, if `y` is some: in a list, or in a 1-d array or series of objects."""
+    """The label lists if `y` has them, in a list or in a 1-d array or series of objects; else None."""
     if not isinstance(y, (list, tuple)):
         if getattr(y, "ndim", 0) != 1 or getattr(getattr(y, "dtype", None), "kind", "") != "O":
             return None
@@ -182,9 +192,9 @@ def _label_rows(y: Any) -> list[Any] | None:
 
 
 def _is_indicator(lengths: npt.NDArray[np.int64], flat: list[Any]) -> bool:
-    """Whether lists are rows of zeros and ones, and not of labels: no set of labels has one of them twice.
+    """Whether lists are rows of zeros and ones, not labels: no document has the same label twice.
 
-    Of two columns, only lists that are all {0, 1} could be either.
+    With two columns, lists that are all {0, 1} could be either.
     """
     return (
         len(lengths) > 0 and lengths[0] > 1 and bool((lengths == lengths[0]).all()) and _distinct(flat) <= {0, 1}
@@ -201,4 +211,26 @@ def _classes_of_rows(y: Any) -> npt.NDArray[Any]:
     except ValueError as error:
         raise DataError(str(error)) from error
     labels: npt.NDArray[Any] = np.asarray(checked)
+    if labels.dtype.kind == "u":
+        return _as_int64(labels.tolist())
     return labels.astype(object) if labels.dtype.kind == "T" else labels
+
+
+def _as_int64(labels: list[int]) -> npt.NDArray[np.int64]:
+    try:
+        return np.array(labels, dtype=np.int64)
+    except OverflowError:
+        limit = np.iinfo(np.int64)
+        wrong = next(label for label in labels if not limit.min <= label <= limit.max)
+        raise DataError(
+            f"found the label {wrong}; wanted integers from −2⁶³ to 2⁶³ − 1, or the labels as text"
+        ) from None
+
+
+def _distinct_classes(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The classes of one-class rows, sorted."""
+    try:
+        return np.unique(labels)
+    except TypeError as error:
+        kinds = sorted({type(label).__name__ for label in labels.tolist()})
+        raise DataError(f"y: found classes of the types {', '.join(kinds)}; wanted classes of one type") from error

@@ -29,7 +29,7 @@ from circlet.errors import CircletError, DataError, ParameterError
 
 if TYPE_CHECKING:
     from circlet.data import Dataset
-    from circlet.training.loop import Reporter
+    from circlet.training import Reporter
 
 logger = logging.getLogger(__name__)
 

@@ -16,11 +16,11 @@ import torch
 from torch import Tensor
 
 from circlet.algebra import circular
-from circlet.codebooks.base import Codebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.experiments.cells import Result, Workplace
 
 if TYPE_CHECKING:
-    from circlet.training.loop import Reporter
+    from circlet.training import Reporter
 
 #: Number of labels of a codebook whose capacity is measured, as in the paper's retrieval experiment.
 N_LABELS = 1000
@@ -207,7 +207,8 @@ def scoring_books(n_labels: int, dim: int, seed: int) -> dict[str, Codebook]:
 def kept_bytes(book: Codebook) -> int:
     """Bytes that a codebook keeps between two batches, in addition to its definition."""
     if isinstance(book, SpectralCodebook):
-        return sum(table.nbytes for table in book._on(torch.device("cpu")))
+        slots = book.slots_on(torch.device("cpu"))
+        return slots.frequencies.nbytes + slots.of_labels.nbytes
     return _table_bytes(book) if book.cache else 0
 
 

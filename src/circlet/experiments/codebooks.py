@@ -27,7 +27,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from circlet.codebooks.base import SpectralCodebook
+from circlet.codebooks import SpectralCodebook
 from circlet.experiments import Claim, training_cells
 from circlet.experiments.cells import Cell, Result
 from circlet.experiments.codebook_cells import (

@@ -30,10 +30,11 @@ from circlet.experiments.cells import Result, Workplace
 from circlet.features.dense import with_features
 from circlet.features.embed import RECORD
 from circlet.files import sha256
+from circlet.settings import DEFAULTS, RunSettings
 from circlet.settings.presets import resolve
 
 if TYPE_CHECKING:
-    from circlet.training.loop import Reporter
+    from circlet.training import Reporter
 
 DEPTHS = (1, 3, 5, 10, 20)
 #: Settings of the shorter runs on the larger datasets.
@@ -45,7 +46,7 @@ LESS: dict[str, dict[str, int]] = {
 #: thus outdates what was measured with the old ones, while a setting that is added later outdates nothing.
 RECORDED = (
     "head", "dim", "hidden", "codebook", "loss", "dropout", "epochs", "batch_size", "optimizer", "lr", "schedule",
-    "weight_decay", "input_dropout", "metric", "patience",
+    "weight_decay", "input_dropout", "metric", "patience", "scaling", "validation",
 )  # fmt: skip
 TITLES = {"wordnet": "WordNet", "yso-finna-en": "YSO Finna"}
 #: Overrides that have a form of their own in a cell's name, or that follow from its dataset.
@@ -205,35 +206,24 @@ class TrainingCell:
         return {"dense_features": {"model": model, "sha256": digests}}
 
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
-        from circlet.metrics import evaluate, inverse_propensity
-        from circlet.model.model import fit
-        from circlet.network.network import NetworkSettings
-        from circlet.training.loop import TrainingSettings, resolve_device
+        from circlet.devices import resolve_device
+        from circlet.model import fit
+        from circlet.model.evaluation import evaluate_model
 
-        settings, dataset = self.settings(), self.load(workplace)
+        settings, dataset = RunSettings.of(self.settings(), seed=self.seed), self.load(workplace)
         device, test = resolve_device(workplace.device), dataset.test
         assert test is not None
-        train, validation = dataset.train, None
-        share = settings["validation"]
-        if share and round(train.n * share) >= 1:
-            train, validation = dataset.validation_split(share, seed=self.seed, copy=False)
+        train, validation = settings.hold_out(dataset)
         started = time.perf_counter()
-        model = fit(
-            train,
-            network=NetworkSettings(seed=self.seed, **_those_of(NetworkSettings, settings)),
-            training=TrainingSettings(**_those_of(TrainingSettings, settings)),
-            scaling=settings["scaling"],
-            validation=validation,
-            device=device,
-            reporter=reporter,
-        )
+        model = fit(train, settings, validation=validation, device=device, reporter=reporter)
         trained = time.perf_counter()
-        ranked, _ = model.top_k(test.X, max(DEPTHS))
-        known = catalog.ENTRIES.get(self.dataset)
-        weights = inverse_propensity(dataset.train.Y, *((known.a, known.b) if known else ()))
-        values = evaluate(test.Y, ranked, weights, DEPTHS, metrics=("P", "PSP"))
+        values = evaluate_model(model, dataset, DEPTHS).values
         return {
-            "metrics": {metric: round(100 * value, 3) for metric, value in values.items()},
+            "metrics": {
+                metric: round(100 * value, 3)
+                for metric, value in values.items()
+                if metric.partition("@")[0] in ("P", "PSP")
+            },
             "parameters": model.network.parameter_counts(),
             "shapes": {
                 "features": model.n_features,
@@ -250,18 +240,9 @@ class TrainingCell:
 
 
 def full_settings(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a preset, with those given in place of its own and the library's where neither says."""
-    from circlet.network.network import NetworkSettings
-    from circlet.training.loop import TrainingSettings
-
-    library: dict[str, Any] = {"scaling": "auto", "validation": 0.05}
-    for part in (NetworkSettings(), TrainingSettings()):
-        library |= {name: value for name, value in vars(part).items() if name in RECORDED}
-    return {**library, **resolve(protocol, dict(given))}
-
-
-def _those_of(cls: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name in cls.__dataclass_fields__}
+    """The settings of a preset, with the given ones in place of its own and the library's where neither says."""
+    library = {name: DEFAULTS[name] for name in RECORDED}
+    return {**library, **resolve(protocol, given)}
 
 
 def _split_files(folder: Path, dataset: str) -> tuple[Path, Path]:

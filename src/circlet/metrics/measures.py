@@ -44,6 +44,7 @@ __all__ = [
     "coverage_at_k",
     "evaluate",
     "inverse_propensity",
+    "inverse_propensity_of_counts",
     "macro_f1",
     "micro_f1",
     "ndcg_at_k",
@@ -199,13 +200,19 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     (n_labels,) array
         At least 1, the larger the rarer the label; largest for a label that no training row has.
     """
-    if not (math.isfinite(a) and math.isfinite(b) and a >= 0 and b > 0):
-        raise ParameterError(f"`a` must be a number >= 0 and `b` one > 0, got a={a!r} and b={b!r}")
     labels = label_matrix(y_train, "y_train")
     n, n_labels = labels.shape
     if n < 3:
         raise DataError(f"y_train has {n} rows; inverse propensities are estimated from 3 or more")
-    counts = np.bincount(labels.indices, minlength=n_labels)
+    return inverse_propensity_of_counts(np.bincount(labels.indices, minlength=n_labels), n, a, b)
+
+
+def inverse_propensity_of_counts(
+    counts: npt.NDArray[np.int64], n: int, a: float = 0.55, b: float = 1.5
+) -> npt.NDArray[np.float64]:
+    """Inverse propensities, as `inverse_propensity` gives them, of labels that `counts` of n >= 3 rows have."""
+    if not (math.isfinite(a) and math.isfinite(b) and a >= 0 and b > 0):
+        raise ParameterError(f"`a` must be a number >= 0 and `b` one > 0, got a={a!r} and b={b!r}")
     a, b = float(a), float(b)
     try:
         with np.errstate(over="raise"):

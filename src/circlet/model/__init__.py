@@ -1,5 +1,6 @@
-"""A trained tagger: what is fitted, saved and loaded."""
+"""What is fitted, saved, loaded and used: a network and all that surrounds it."""
 
-from circlet.model.model import FORMAT, Model, fit
+from circlet.model.fitting import fit, fit_further, further_settings
+from circlet.model.model import Model
 
-__all__ = ["FORMAT", "Model", "fit"]
+__all__ = ["Model", "fit", "fit_further", "further_settings"]

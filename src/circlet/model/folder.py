@@ -1,11 +1,23 @@
-"""Reading a model's folder, every file checked, whatever is wrong a `DataError` that names it; smaller copies."""
+"""A model's folder: everything that is written to it and read from it, each file checked.
+
+| file | what it holds |
+|---|---|
+| `config.json` | settings, sizes, calibration, and the digest of the weights; written last |
+| `weights.safetensors` | the network's weights and the arrays of its scaling, see `precision` |
+| `history.json` | a record per epoch |
+| `labels.txt` | names of the labels, if they have names |
+| `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
+| `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
+| `checkpoint.safetensors`, `run.json` | an interrupted run |
+
+Whatever is wrong with a file is a `DataError` that names it. There is no pickle.
+"""
 
 from __future__ import annotations
 
 import json
-import os
-import shutil
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,32 +25,96 @@ import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file
 
-from circlet import __version__, files
-from circlet.errors import DataError, OutputError, ParameterError
-from circlet.model import precision as storage
-from circlet.network.heads import HEADS
-from circlet.network.network import NetworkSettings
+from circlet import files
+from circlet.errors import DataError
+from circlet.features.vectorizer import TextVectorizer, load_vectorizer
+from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
+from circlet.model import precision
 from circlet.training import checkpoint
+from circlet.version import __version__
+
+__all__ = ["FORMAT", "Contents", "read", "read_config", "read_json", "read_weights", "write"]
 
 #: Version of the folder's layout; a newer one is refused.
 FORMAT = 1
-WEIGHTS = "weights.safetensors"
-#: What `circlet train` keeps beside a checkpoint; its own name for it must not import torch.
-RUN_FILE = "run.json"
+CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
+ESTIMATOR = "estimator.json"
+#: The options of a run of `circlet train`, kept beside its checkpoint.
+RUN = "run.json"
+
+
+@dataclass
+class Contents:
+    """What a model's folder holds.
+
+    Parameters
+    ----------
+    config : dict
+        Everything in `config.json` but what describes the files themselves.
+    tensors : dict of Tensor
+        Weights and arrays by name.
+    history : list of dict
+    label_names : list of str or None
+    vectorizer : TextVectorizer or None
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, torch.Tensor]
+    history: list[dict[str, Any]]
+    label_names: list[str] | None
+    vectorizer: TextVectorizer | None
+
+
+def write(folder: Path, contents: Contents, store: str) -> None:
+    """Write a model, its weights stored as `precision.STORES` says, in place of the one that may be there."""
+    tensors = precision.packed(contents.tensors, store)
+    files.prepare_folder(folder)
+    files.write_tensors(folder / WEIGHTS, tensors)
+    files.write_json(folder / HISTORY, contents.history)
+    if contents.label_names is not None:
+        files.write_text(folder / LABELS, "".join(f"{name}\n" for name in contents.label_names))
+    if contents.vectorizer is not None:
+        contents.vectorizer.save(folder)
+    own = {
+        "named_labels": contents.label_names is not None,
+        "texts": contents.vectorizer is not None,
+        "weights_sha256": files.sha256(folder / WEIGHTS),
+        "store": store,
+    }
+    files.write_json(folder / CONFIG, {"format": FORMAT, "circlet": __version__, **contents.config, **own})
+    checkpoint.remove(folder)
+    # Files that an earlier model here had and this one does not.
+    stale = [ESTIMATOR]
+    stale += [LABELS] if contents.label_names is None else []
+    stale += [STATE_FILE, TENSOR_FILE] if contents.vectorizer is None else []
+    for name in stale:
+        (folder / name).unlink(missing_ok=True)
+
+
+def read(folder: Path) -> Contents:
+    """Read and check a model."""
+    config = read_config(folder)
+    return Contents(
+        config,
+        read_weights(folder / WEIGHTS, config["weights_sha256"], config["store"]),
+        _read_history(folder / HISTORY),
+        _read_labels(folder / LABELS, config["n_labels"]) if config["named_labels"] else None,
+        load_vectorizer(folder) if config["texts"] else None,
+    )
 
 
 def read_config(folder: Path) -> dict[str, Any]:
     """Read and check `config.json`."""
-    path = folder / "config.json"
+    path = folder / CONFIG
     if not path.is_file():
         if (folder / checkpoint.NAME).is_file():
             # `circlet train` keeps its options beside the checkpoint; without them Python code was training.
-            by_command = (folder / RUN_FILE).is_file()
+            by_command = (folder / RUN).is_file()
             how = f"circlet train DATA --model {folder} --resume" if by_command else "the same `fit`, resume=True"
             raise DataError(
                 f"{folder} is not a circlet model yet: found an interrupted run in it; to go on: {how}"
             )
-        raise DataError(f"{folder} is not a circlet model: found no config.json in it")
+        raise DataError(f"{folder} is not a circlet model: found no {CONFIG} in it")
     config = read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
         raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
@@ -47,7 +123,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
             f"this is circlet {__version__}, which reads format {FORMAT}"
         )
-    config.setdefault("store", "float32")  # not said before there was a choice
+    config.setdefault("store", "float32")  # older folders do not say: there was no choice
     for name, (holds, wanted) in _WANTED.items():
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
@@ -70,8 +146,8 @@ def _is(*kinds: type | None) -> Callable[[Any], bool]:
 #: What config.json must hold besides its format: a check and its words.
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "network": (_is(dict), "settings by name"),
-    "n_features": (_count, "a whole number >= 1"),
-    "n_labels": (_count, "a whole number >= 1"),
+    "n_features": (_count, "an integer >= 1"),
+    "n_labels": (_count, "an integer >= 1"),
     "sparse": (_is(bool), "true or false"),
     "codebook": (_is(dict, None), "a codebook's state or null"),
     "scaling": (_is(str), "a name"),
@@ -80,28 +156,11 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "texts": (_is(bool), "true or false"),
     "weights_sha256": (_is(str), "a digest"),
     "store": (
-        lambda value: isinstance(value, str) and value in storage.STORES,
-        f"one of {', '.join(storage.STORES)}",
+        lambda value: isinstance(value, str) and value in precision.STORES,
+        f"one of {', '.join(precision.STORES)}",
     ),
     "training": (_is(dict), "settings by name"),
 }
-
-
-def check_codebook(settings: NetworkSettings, config: dict[str, Any]) -> None:
-    """Labels and dimension are named twice; they must agree."""
-    wanted = {"n_labels": config["n_labels"], "dim": settings.dim}
-    state = config["codebook"]
-    found = state and {name: state.get(name) for name in wanted}
-    if found != (wanted if HEADS[settings.head].codes else None):
-        raise DataError(f"found the codebook {state} for {wanted} and head {settings.head}; wanted one that fits")
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """Read and check `history.json`."""
-    history = read_json(path)
-    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
-        raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
-    return history
 
 
 def read_json(path: Path) -> Any:
@@ -112,43 +171,25 @@ def read_json(path: Path) -> Any:
         raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
 
 
-def _reason(error: Exception) -> str:
-    # The system's messages would name the path once more.
-    return str(getattr(error, "strerror", None) or error)
-
-
 def read_weights(path: Path, digest: str, store: str) -> dict[str, torch.Tensor]:
     """The tensors of a file, in float32 however they are stored."""
     try:
         if files.sha256(path) != digest:
-            raise DataError(f"{path}: found other weights than config.json describes; the model is damaged")
+            raise DataError(f"{path}: found other weights than {CONFIG} describes; the model is damaged")
         tensors: dict[str, torch.Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: found no readable weights ({_reason(error)})") from error
-    return storage.unpacked(path, tensors, store)
+    return precision.unpacked(path, tensors, store)
 
 
-def check_features(path: Path, tensors: dict[str, torch.Tensor], n_features: int) -> None:
-    """Before a network is made: one for a wrong number of features may be too large for any memory."""
-    first = tensors.get("encoder.layers.0.weight")
-    if first is not None and n_features not in first.shape:
-        raise DataError(f"{path}: found a first layer of shape {tuple(first.shape)}; wanted {n_features} features")
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    history = read_json(path)
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
+    return history
 
 
-def check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
-    """Refuse tensors of other names, shapes or types than the network has."""
-    for name in sorted({*wanted, *found}):
-        shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
-        if shapes[0] != shapes[1]:
-            raise DataError(f"{path}: found {name} of shape {shapes[0]}; wanted {shapes[1]}")
-        types = [str(part[name].dtype).removeprefix("torch.") for part in (found, wanted)]
-        if types[0] != types[1]:
-            raise DataError(f"{path}: found {name} in {types[0]}; wanted {types[1]}")
-
-
-def read_labels(folder: Path, n_labels: int) -> list[str]:
-    """Read the names of the labels."""
-    path = folder / "labels.txt"
+def _read_labels(path: Path, n_labels: int) -> list[str]:
     try:
         names = path.read_text(encoding="utf-8").split("\n")[:-1]
     except (OSError, ValueError) as error:
@@ -158,51 +199,6 @@ def read_labels(folder: Path, n_labels: int) -> list[str]:
     return names
 
 
-def compress(folder: Path, output: Path, store: str) -> None:
-    """Copy a model with its weights stored as `store` says; `output` appears whole or not at all.
-
-    Works on files, not on a network: a model with an encoder of its own needs none here.
-    """
-    storage.check_store(store)
-    config = read_config(folder)
-    if output.exists():
-        raise ParameterError(f"{output} exists already: choose another folder, or remove it")
-    files.prepare_folder(output.parent)
-    scratch = output.with_name(f".{output.name}.{os.getpid()}.part")
-    shutil.rmtree(scratch, ignore_errors=True)  # of a process that had the same number, and was killed
-    try:
-        scratch.mkdir()
-        _copy_rest(folder, scratch)
-        _write_smaller(folder, scratch, config, store)
-        scratch.rename(output)
-    except OutputError:
-        raise
-    except OSError as error:
-        raise OutputError(f"cannot copy {folder} to {output}: {_reason(error)}") from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
-
-
-def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: str) -> None:
-    weights, estimator = folder / WEIGHTS, folder / "estimator.json"
-    tensors = read_weights(weights, config["weights_sha256"], config["store"])
-    try:
-        tensors = storage.packed(tensors, store)
-    except DataError as error:
-        raise DataError(f"{weights}: {error}") from error
-    checkpoint.write_tensors(output / WEIGHTS, tensors)
-    digest = files.sha256(output / WEIGHTS)
-    if estimator.is_file():
-        state = read_json(estimator)
-        if not isinstance(state, dict) or state.get("weights_sha256") != config["weights_sha256"]:
-            raise DataError(f"{estimator}: found the description of other weights than config.json's")
-        files.write_json(output / estimator.name, {**state, "weights_sha256": digest})
-    files.write_json(output / "config.json", {**config, "store": store, "weights_sha256": digest})
-
-
-def _copy_rest(folder: Path, output: Path) -> None:
-    """Whatever lies in the folder but what is written anew, and the traces of a run that is under way."""
-    written = {WEIGHTS, "config.json", "estimator.json", checkpoint.NAME, RUN_FILE}
-    for path in folder.iterdir():
-        if path.is_file() and path.name not in written and not path.name.startswith("."):
-            shutil.copyfile(path, output / path.name)
+def _reason(error: Exception) -> str:
+    # The system's messages would name the path once more.
+    return str(getattr(error, "strerror", None) or error)

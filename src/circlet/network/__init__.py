@@ -1,5 +1,6 @@
-"""The network: encoder, head and loss."""
+"""From documents to the scores of all labels: encoder, head, scorer and losses."""
 
-from circlet.network.network import CODEBOOKS, Network, NetworkSettings
+from circlet.network.network import Network
+from circlet.settings import NetworkSettings
 
-__all__ = ["CODEBOOKS", "Network", "NetworkSettings"]
+__all__ = ["Network", "NetworkSettings"]

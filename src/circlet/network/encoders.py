@@ -2,75 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-import numpy as np
-import scipy.sparse as sp
 import torch
 from torch import Tensor, nn
 
-__all__ = ["Dropout", "Encoder", "RowGradient", "SparseLinear", "SparseRows"]
+from circlet.network.batch import SparseRows
 
-
-@dataclass(frozen=True)
-class SparseRows:
-    """A batch of sparse rows, by rows for the forward pass and by columns for the backward one.
-
-    Parameters
-    ----------
-    columns, starts, values : Tensor
-        Compressed rows: row i has the entries from ``starts[i]`` to ``starts[i + 1]``.
-    touched : Tensor
-        The columns that have an entry, ascending; without `by_rows` all columns, where more than half have one.
-    rows, column_starts, column_values : Tensor
-        The same entries column by column: those of ``touched[j]`` begin at ``column_starts[j]``.
-    by_rows : bool
-        Whether the weight that these rows meet gets a `RowGradient`, which only optimisers made by
-        `circlet.training.optimizers.make_optimizer` heed, instead of a gradient of its own size.
-    """
-
-    columns: Tensor
-    starts: Tensor
-    values: Tensor
-    touched: Tensor
-    rows: Tensor
-    column_starts: Tensor
-    column_values: Tensor
-    by_rows: bool = False
-
-    @classmethod
-    def of(cls, X: sp.csr_matrix, *, by_rows: bool = False) -> SparseRows:
-        """Take over a matrix; its transposition is scipy's, a fraction of a millisecond for a batch."""
-        by_columns = X.tocsc()
-        touched = np.flatnonzero(np.diff(by_columns.indptr))
-        if not by_rows and 2 * len(touched) > X.shape[1]:
-            touched = np.arange(X.shape[1])
-        arrays = (
-            *(X.indices, X.indptr[:-1], X.data.astype(np.float32, copy=False), touched),
-            *(by_columns.indices, by_columns.indptr[touched], by_columns.data.astype(np.float32, copy=False)),
-        )
-        tensors = (torch.from_numpy(np.ascontiguousarray(array)) for array in arrays)
-        parts: list[Any] = [tensor if tensor.is_floating_point() else tensor.long() for tensor in tensors]
-        return replace(cls(*parts), by_rows=by_rows)
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def to(self, device: torch.device) -> SparseRows:
-        """The same batch on a device; there, gradients are of the weight's size."""
-        if self.values.device == device:
-            return self
-        parts = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "by_rows"}
-        moved = {name: part.to(device, non_blocking=True) for name, part in parts.items()}
-        return replace(self, **moved, by_rows=False)
+__all__ = ["Dropout", "Encoder", "RowGradient", "SparseLinear"]
 
 
 class RowGradient(NamedTuple):
-    """The gradient of a weight in the rows that a batch touched: the weight's attribute `row_gradient`.
+    """The gradient of a weight in the rows that a batch touched, kept as the weight's attribute `row_gradient`.
 
-    It is that of the last backward pass alone, and goes with the step that takes it.
+    It belongs to the last backward pass alone, and the step that uses it removes it.
     """
 
     rows: Tensor
@@ -80,9 +26,9 @@ class RowGradient(NamedTuple):
 class _SparseProduct(torch.autograd.Function):
     """Sparse rows times a dense matrix.
 
-    Both passes are an embedding bag: forward, a row sums the matrix rows of its columns; backward, a column
-    sums the gradient rows of the documents that have it. torch's own backward scatters instead, which is several
-    times slower on a CPU and adds in an order that is not fixed on a GPU.
+    Both passes are an embedding bag. Forward, a row sums the matrix rows of its columns. Backward, a column sums
+    the gradient rows of the documents that have it. torch's own backward pass scatters instead, which is several
+    times slower on a CPU, and on a GPU adds in an order that varies.
     """
 
     @staticmethod
@@ -94,21 +40,23 @@ class _SparseProduct(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, None]:
-        batch, (gradient,) = ctx.batch, gradients
+        entries, (gradient,) = ctx.batch.by_columns, gradients
+        if entries is None:
+            raise RuntimeError("these rows were made for prediction; training wants SparseRows.for_training")
         touched = torch.nn.functional.embedding_bag(
-            batch.rows,
+            entries.rows,
             gradient.contiguous(),
-            batch.column_starts,
+            entries.starts,
             mode="sum",
-            per_sample_weights=batch.column_values.to(gradient.dtype),
+            per_sample_weights=entries.values.to(gradient.dtype),
         )
-        if batch.by_rows:
-            # Of a million features a batch has some thousands: the rest would be zeros to write, read and add.
-            ctx.weight.row_gradient = RowGradient(batch.touched, touched)
+        if entries.by_rows:
+            # A batch has some thousands of a million features: the rest would be zeros to write, read and add.
+            ctx.weight.row_gradient = RowGradient(entries.touched, touched)
             return None, None
         if len(touched) == len(ctx.weight):
             return touched, None
-        return gradient.new_zeros(ctx.weight.shape).index_copy_(0, batch.touched, touched), None
+        return gradient.new_zeros(ctx.weight.shape).index_copy_(0, entries.touched, touched), None
 
 
 class SparseLinear(nn.Module):
@@ -116,7 +64,7 @@ class SparseLinear(nn.Module):
 
     def __init__(self, n_features: int, width: int, *, generator: torch.Generator | None) -> None:
         super().__init__()
-        # Small: Adam moves every weight by about the learning rate a step, and few steps touch a rare feature.
+        # Small, since Adam moves a weight by about the learning rate per step, and few steps touch a rare feature.
         self.weight = nn.Parameter(normal((n_features, width), 0.01, generator))
         self.bias = nn.Parameter(torch.zeros(width))
 
@@ -129,7 +77,7 @@ class SparseLinear(nn.Module):
 
 
 class Dropout(nn.Module):
-    """Dropout that draws from its own generator, so that a run can be taken up where it stopped."""
+    """Dropout that draws from its own generator, so that a run can be resumed where it stopped."""
 
     def __init__(self, p: float, generator: torch.Generator) -> None:
         super().__init__()
@@ -144,7 +92,7 @@ class Dropout(nn.Module):
         """1 where a number is kept, 0 where it is dropped."""
         if x.device.type != "cpu":
             return torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
-        # A CPU draws numbers one by one: each decides four times, by 16 of its bits.
+        # A CPU draws numbers one by one. Each makes four decisions, with 16 of its bits.
         least = min(round(self.p * (1 << 16)), (1 << 16) - 1) - (1 << 15)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
         parts = draws.random_(-(1 << 63), None, generator=self.generator).view(torch.int16)
@@ -164,7 +112,7 @@ class Encoder(nn.Module):
     dropout : float
         Share of hidden units dropped in training.
     generator : torch.Generator or None
-        For the initial weights; None leaves them to be loaded.
+        For the initial weights; None if they will be loaded.
     noise : torch.Generator
         For dropout, on the device of training.
     """
@@ -207,5 +155,5 @@ def linear(before: int, after: int, *, generator: torch.Generator | None, bias: 
 
 
 def normal(shape: tuple[int, ...], deviation: float, generator: torch.Generator | None) -> Tensor:
-    """Normal numbers; without a generator only room for them: to draw them takes longer than to load them."""
+    """Normal numbers; without a generator uninitialized, since drawing weights takes longer than loading them."""
     return torch.empty(shape) if generator is None else torch.randn(shape, generator=generator).mul_(deviation)

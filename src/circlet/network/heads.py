@@ -1,11 +1,12 @@
 """The last layer: from a hidden vector to the space where labels have codes.
 
-A head's output is normalised, so that `Codebook.scores` of it are similarities. `fc` is the exception: the
-baseline with one output per label, which has no codes.
+A head's output is normalized, so that `Codebook.scores` of it are similarities. `fc` is the exception: the
+baseline with one output per label, which has no codes. `circlet.settings.network.HEADS` says which codes each
+predicts.
 
 | name | outputs | what they are |
 |---|---|---|
-| `chrr` | 2 d | pairs, each divided by its norm: a phasor. atan2 is for those who want angles |
+| `chrr` | 2 d | pairs, each divided by its norm: a phasor. Only those who want angles need atan2 |
 | `chrr-amplitude` | 2 d | pairs, divided by their joint norm: each keeps a length, which says how sure it is |
 | `chrr-half` | 2 d, of half the inputs each | the same with h × d weights, as many as `hrr` |
 | `chrr-sin` | d | π sin(x) as angles |
@@ -26,7 +27,7 @@ from circlet.algebra import circular
 from circlet.errors import ParameterError
 from circlet.network.encoders import linear
 
-__all__ = ["HEADS", "Head", "make_head"]
+__all__ = ["HEADS", "Head"]
 
 #: Keeps the gradient of a pair at (0, 0) finite; squared, still a normal float32 and far below any pair's norm.
 TINY = 1e-12
@@ -45,8 +46,6 @@ class Head(nn.Module, ABC):
         For the initial weights.
     """
 
-    #: Which codes it predicts: "circular", "real", or None for `fc`.
-    codes: str | None = "circular"
     outputs_per_dim = 1
 
     def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
@@ -56,10 +55,6 @@ class Head(nn.Module, ABC):
     @abstractmethod
     def forward(self, hidden: Tensor) -> Tensor:
         """Map hidden vectors to codes."""
-
-    def weight_parameters(self) -> int:
-        """Number of weights without biases, which is what the paper counts."""
-        return sum(parameter.numel() for parameter in self.parameters() if parameter.dim() > 1)
 
 
 class CircularHead(Head):
@@ -72,7 +67,7 @@ class CircularHead(Head):
 
 
 class AmplitudeHead(Head):
-    """`chrr-amplitude`: as long as d phasors together, but not each as long as the others."""
+    """`chrr-amplitude`: together as long as d phasors, but each pair has a length of its own."""
 
     outputs_per_dim = 2
 
@@ -112,16 +107,12 @@ class TanhHead(Head):
 class RealHead(Head):
     """`hrr`."""
 
-    codes = "real"
-
     def forward(self, hidden: Tensor) -> Tensor:
         return torch.nn.functional.normalize(self.output(hidden).float(), dim=-1)
 
 
 class FullHead(Head):
     """`fc`."""
-
-    codes = None
 
     def forward(self, hidden: Tensor) -> Tensor:
         scores: Tensor = self.output(hidden).float()
@@ -137,13 +128,6 @@ HEADS: dict[str, type[Head]] = {
     "hrr": RealHead,
     "fc": FullHead,
 }
-
-
-def make_head(name: str, inputs: int, dim: int, *, generator: torch.Generator | None) -> Head:
-    """Make a head by its name."""
-    if name not in HEADS:
-        raise ParameterError(f"`head` must be one of {', '.join(HEADS)}, got {name!r}")
-    return HEADS[name](inputs, dim, generator=generator)
 
 
 def _phasors(x: Tensor, y: Tensor) -> Tensor:

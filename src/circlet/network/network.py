@@ -1,130 +1,41 @@
-"""The network as a whole: encoder, head and loss, made from settings."""
+"""The network as a whole: encoder, head and scorer, made from settings."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from functools import partial
-from numbers import Real
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-from circlet.codebooks.base import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
-from circlet.errors import ParameterError
-from circlet.network.encoders import Encoder
-from circlet.network.heads import HEADS, make_head
-from circlet.network.losses import LOSSES, log_odds, make_loss
+from circlet.codebooks import CODEBOOKS, Codebook
+from circlet.network.batch import LabelSets
+from circlet.network.encoders import Dropout, Encoder
+from circlet.network.heads import HEADS
+from circlet.network.losses import LOSSES
+from circlet.network.scorer import Scorer, log_odds
+from circlet.settings import NetworkSettings
 
-__all__ = ["CODEBOOKS", "Network", "NetworkSettings"]
+__all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
 
-CODEBOOKS: dict[str, Callable[..., Codebook]] = {
-    "spectral": SpectralCodebook,
-    "independent": IndependentCodebook,
-    "four-phase": partial(IndependentCodebook, phases=4),
-    "two-phase": partial(IndependentCodebook, phases=2),
-    "holographic": HolographicCodebook,
-}
 #: Tables of codes up to this many numbers are kept where every step scores all labels.
 TABLE_LIMIT = 1 << 27
 
 
-@dataclass(frozen=True)
-class NetworkSettings:
-    """What a network is, before it has seen data.
-
-    Parameters
-    ----------
-    head : str
-        One of `circlet.network.heads.HEADS`.
-    dim : int
-        Dimension of the labels' codes; `fc` has none.
-    hidden : tuple of int
-        Widths of the hidden layers.
-    codebook : str
-        "spectral", "independent", or independent of few angles, "four-phase" or "two-phase", for circular heads;
-        `hrr` has its own. "auto" chooses spectral.
-    slots : int or None
-        Length M of a spectral codebook: labels to come need room. None leaves a twentieth.
-    loss : str
-        One of `circlet.network.losses.LOSSES`.
-    dropout : float
-        Share of hidden units dropped in training.
-    seed : int
-        Initial weights, codes, dropout and the order of the rows follow from it.
-    """
-
-    head: str = "chrr-amplitude"
-    dim: int = 800
-    hidden: tuple[int, ...] = (1024,)
-    codebook: str = "auto"
-    slots: int | None = None
-    loss: str = "bce"
-    dropout: float = 0.7
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        layers = self.hidden if isinstance(self.hidden, (tuple, list, np.ndarray)) else ()
-        checks = [
-            ("head", isinstance(self.head, str) and self.head in HEADS, f"one of {', '.join(HEADS)}"),
-            ("loss", isinstance(self.loss, str) and self.loss in LOSSES, f"one of {', '.join(LOSSES)}"),
-            ("codebook", self.codebook in ("auto", *CODEBOOKS), f"auto or one of {', '.join(CODEBOOKS)}"),
-            ("slots", self.slots is None or _whole(self.slots, 1), "None or a whole number >= 1"),
-            ("dim", _whole(self.dim, 1), "a whole number >= 1"),
-            ("seed", _whole(self.seed, 0), "a whole number >= 0"),
-            (
-                "hidden",
-                len(layers) > 0 and all(_whole(width, 1) for width in layers),
-                "one or more whole numbers >= 1",
-            ),
-            ("dropout", _real(self.dropout) and 0 <= self.dropout < 1, "at least 0 and below 1"),
-        ]
-        for name, holds, wanted in checks:
-            if not holds:
-                raise ParameterError(f"`{name}` must be {wanted}, got {getattr(self, name)!r}")
-        # numpy's numbers, from somebody's grid, would not go into JSON.
-        plain = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
-        for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed)}.items():
-            object.__setattr__(self, name, value)
-        if self.slots is not None:
-            object.__setattr__(self, "slots", int(self.slots))
-        codes = HEADS[self.head].codes
-        if codes is None and self.loss == "cosine":
-            raise ParameterError("loss cosine compares codes, and head fc has none: choose bce or softmax for fc")
-        fitting: dict[str | None, tuple[str, ...]] = {
-            "circular": ("auto", "spectral", "independent", "four-phase", "two-phase"),
-            "real": ("auto", "holographic"),
-            None: ("auto",),
-        }
-        choice = fitting.get(codes, ("auto",))
-        if self.codebook not in choice:
-            raise ParameterError(
-                f"codebook {self.codebook} does not fit head {self.head}: choose {' or '.join(choice)}"
-            )
-        if self.slots is not None and (codes != "circular" or self.codebook not in ("auto", "spectral")):
-            raise ParameterError("`slots` are a spectral codebook's: choose codebook spectral and a circular head")
-
-    def make_codebook(self, n_labels: int, state: dict[str, Any] | None = None) -> Codebook | None:
-        """The codebook for so many labels, or the one with this state; None for `fc`."""
-        codes = HEADS[self.head].codes
-        if codes is None:
-            return None
-        name = self.codebook
-        if name == "auto":
-            name = "spectral" if codes == "circular" else "holographic"
-        given: dict[str, Any] = {"n_labels": n_labels, "dim": self.dim, "seed": self.seed}
-        if self.slots is not None:
-            given["length"] = self.slots
-        book = CODEBOOKS[name](**state or given)
-        if self.loss != "cosine" and not isinstance(book, SpectralCodebook):
-            book.cache = n_labels * book.width <= TABLE_LIMIT
-        return book
-
-    def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
-        return {**asdict(self), "hidden": list(self.hidden)}
+def make_codebook(
+    settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None = None
+) -> Codebook | None:
+    """The codebook for this many labels, or the one that has this state; None for `fc`."""
+    if settings.codebook_name is None:
+        return None
+    given: dict[str, Any] = {"n_labels": n_labels, "dim": settings.dim, "seed": settings.seed}
+    if settings.slots is not None:
+        given["length"] = settings.slots
+    book = CODEBOOKS[settings.codebook_name](**state or given)
+    if settings.loss != "cosine" and book.needs_table:
+        book.cache = n_labels * book.width <= TABLE_LIMIT
+    return book
 
 
 class Network(nn.Module):
@@ -139,9 +50,9 @@ class Network(nn.Module):
     encoder : nn.Module, optional
         Maps a batch to `(batch, settings.hidden[-1])`, in place of the library's own.
     codebook : dict, optional
-        The state of a codebook that has grown, to be taken up.
+        The state of a codebook that was saved, and may have grown.
     blank : bool
-        Leave room for weights that will be loaded, instead of drawing initial ones.
+        Leave weights uninitialized because they will be loaded.
     """
 
     def __init__(
@@ -169,10 +80,11 @@ class Network(nn.Module):
                 noise=self.noise,
             )
         self.encoder = encoder
-        self.codebook = settings.make_codebook(n_labels, codebook)
-        dim = n_labels if self.codebook is None else settings.dim
-        self.head = make_head(settings.head, settings.hidden[-1], dim, generator=initial)
-        self.loss = make_loss(settings.loss, self.codebook, n_labels)
+        book = make_codebook(settings, n_labels, codebook)
+        dim = n_labels if book is None else settings.dim
+        self.head = HEADS[settings.head](settings.hidden[-1], dim, generator=initial)
+        loss = LOSSES[settings.loss]
+        self.scorer = Scorer(book, n_labels, scaled=loss.scaled, biased=loss.biased)
 
     def forward(self, batch: Any) -> Tensor:
         """The head's output for a batch of documents."""
@@ -181,43 +93,63 @@ class Network(nn.Module):
 
     def logits(self, batch: Any) -> Tensor:
         """Scores of all labels, `(batch, n_labels)`."""
-        return self.loss.logits(self(batch))
+        return self.scorer.logits(self(batch))
+
+    def loss(self, output: Tensor, labels: LabelSets) -> Tensor:
+        """Mean loss of a batch's documents, from the head's output for them."""
+        return LOSSES[self.settings.loss].function(self.scorer, output, labels)
 
     def start_from(self, counts: Tensor, n: int) -> None:
         """Begin with what label frequencies alone say: `counts` of each label in n documents."""
-        if self.codebook is not None or self.settings.loss != "bce":
-            self.loss.start_from(counts, n)
-        else:  # the head itself has a bias per label
+        if self.codebook is None and self.settings.loss == "bce":  # the head itself has a bias per label
             with torch.no_grad():
                 self.head.output.bias.copy_(log_odds(counts, n))
+        self.scorer.start_from(counts, n)
 
     def grow(self, n_labels: int) -> None:
-        """Take more labels in; no weight changes its shape, and the scores of the old labels stay as they are."""
-        self.loss.grow(n_labels)
+        """Take in more labels; no weight changes its shape, and the scores of the old labels stay as they are."""
+        self.scorer.grow(n_labels)
 
     def seed_noise(self, *parts: int) -> None:
-        """Let dropout's randomness follow from these numbers, on the device the network is on."""
-        from circlet.network.encoders import Dropout
-
-        device = next(self.parameters()).device
-        if self.noise.device != device:
-            self.noise = torch.Generator(device)
+        """Let dropout's randomness follow from these numbers, on the device that the network is on."""
+        if self.noise.device != self.device:
+            self.noise = torch.Generator(self.device)
             for module in self.modules():
                 if isinstance(module, Dropout):
                     module.generator = self.noise
         self.noise.manual_seed(int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0]) >> 1)
 
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    @property
+    def codebook(self) -> Codebook | None:
+        """Where labels have their codes from; None for `fc`."""
+        return self.scorer.codebook
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return self.scorer.n_labels
+
+    def weights(self) -> dict[str, Tensor]:
+        """All weights under the names that they have in files."""
+        return {_stored(name): tensor for name, tensor in self.state_dict().items()}
+
+    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
+        """Take over weights that `weights` gave."""
+        self.load_state_dict({name: weights[_stored(name)] for name in self.state_dict()})
+
     def parameter_counts(self) -> dict[str, int]:
-        """Numbers of parameters: of the encoder, the head, the loss, and all."""
-        counts = {
-            part: sum(p.numel() for p in getattr(self, part).parameters()) for part in ("encoder", "head", "loss")
-        }
+        """Numbers of parameters: of the encoder, the head, the loss (what the scorer learns), and all."""
+        counts = {"encoder": 0, "head": 0, "loss": 0}
+        for name, parameter in self.named_parameters():
+            counts[_stored(name).partition(".")[0]] += parameter.numel()
         return {**counts, "total": sum(counts.values())}
 
 
-def _real(value: Any) -> bool:
-    return isinstance(value, Real) and not isinstance(value, bool)
-
-
-def _whole(value: Any, least: int) -> bool:
-    return isinstance(value, (int, np.integer)) and not isinstance(value, bool) and bool(value >= least)
+def _stored(name: str) -> str:
+    # Files are older than the scorer: its scale and bias used to belong to the loss.
+    return f"loss.{name.removeprefix('scorer.')}" if name.startswith("scorer.") else name

@@ -1,82 +1,79 @@
-"""Binary cross-entropy over all labels of a spectral codebook: the loss and its gradient in one pass.
+"""Binary cross-entropy over all labels whose scores are a Fourier series: loss and gradient in one pass.
 
-In the order of the slots a logit is a value of the transform plus a bias, −∞ where a slot has no label: softplus
-and sigmoid of it are 0, so nothing has to be sorted back into labels. The gradient by a logit is σ(logit), less 1
-for the labels of a document, and by the prediction the transform of that back to the frequencies. On a CPU some
-rows at a time go all the way while they are in the cache, and no (batch, labels) array is ever there.
+In the order of the slots, a logit is a value of the series plus a bias, which is −∞ where a slot has no label.
+Softplus and sigmoid of −∞ are 0, so nothing has to be sorted back into labels. The gradient by a logit is
+σ(logit), less 1 for the labels of a document. The gradient by the prediction is the transform of that back to the
+frequencies. On a CPU, some rows at a time go all the way while they are in the cache, and no (batch, labels) array
+ever exists.
 """
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from circlet.codebooks.base import SpectralCodebook
-
-if TYPE_CHECKING:
-    from circlet.network.losses import LabelSets
+from circlet.codebooks import fourier
+from circlet.codebooks.base import Slots
+from circlet.network.batch import LabelSets
 
 __all__ = ["spectral_binary_loss"]
 
-#: Logits at a time on a CPU: these, their spectrum and that of their gradient stay in its cache.
+#: Logits at a time on a CPU: they, their spectrum and that of their gradient stay in its cache.
 LOGITS = 1 << 19
 
 
 def spectral_binary_loss(
-    book: SpectralCodebook, output: Tensor, log_scale: Tensor, bias: Tensor, labels: LabelSets
+    slots: Slots, output: Tensor, log_scale: Tensor, bias: Tensor, labels: LabelSets
 ) -> Tensor:
     """Sum over documents and labels of the cross-entropy of σ(similarity · e^log_scale + bias).
 
     Parameters
     ----------
-    book : SpectralCodebook
+    slots : Slots
+        On the device of the other tensors.
     output : Tensor of shape (batch, 2 dim)
         Packed predictions.
     log_scale : Tensor of shape ()
     bias : Tensor of shape (n_labels,)
     labels : LabelSets
     """
-    book._checked_prediction(output)
     if output.dtype in (torch.float16, torch.bfloat16):
         output = output.float()
-    loss: Tensor = _SpectralBinaryLoss.apply(output, log_scale, bias, book, labels)  # type: ignore[no-untyped-call]
+    loss: Tensor = _SpectralBinaryLoss.apply(output, log_scale, bias, slots, labels)  # type: ignore[no-untyped-call]
     return loss
 
 
 class _SpectralBinaryLoss(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, output: Tensor, log_scale: Tensor, bias: Tensor, book: SpectralCodebook, labels: LabelSets
+        ctx: Any, output: Tensor, log_scale: Tensor, bias: Tensor, slots: Slots, labels: LabelSets
     ) -> Tensor:
-        frequencies, slots = book._on(output.device)
+        (frequencies, of_labels, length), dim = slots, output.shape[1] // 2
         scale = log_scale.exp()
-        offsets = bias.new_full((book.length,), -math.inf).index_copy_(0, slots.long(), bias)
+        offsets = bias.new_full((length,), -math.inf).index_copy_(0, of_labels.long(), bias)
         # Similarities are means over the dimensions, and a real transform adds each coefficient's conjugate.
-        coefficients = torch.complex(*(output * (scale / (2 * book.dim))).chunk(2, dim=1)).conj_physical_()
-        places, weights = slots[labels.ids].long(), labels.weights
+        coefficients = fourier.coefficients(output * (scale / (2 * dim)))
+        places, weights = of_labels[labels.ids].long(), labels.weights
         loss, by_slot, gradient = output.new_zeros(()), torch.zeros_like(offsets), torch.empty_like(output)
-        rows = max(1, len(output) if output.is_cuda else LOGITS // book.length)
-        room = coefficients.new_zeros(min(rows, len(output)), book.length // 2 + 1)
+        rows = max(1, len(output) if output.is_cuda else LOGITS // length)
+        room = coefficients.new_zeros(min(rows, len(output)), length // 2 + 1)
         for start in range(0, len(output), rows):
             part = slice(start, min(start + rows, len(output)))
             here = slice(None) if rows >= len(output) else _labels_of_rows(labels, part)
             own = labels.documents[here] - start, places[here]
             weight = loss.new_ones(()) if weights is None else weights[here].to(loss.dtype)
-            spectrum = room[: part.stop - start]
-            spectrum[:, frequencies] = coefficients[part]
-            logits = torch.fft.irfft(spectrum, n=book.length, norm="forward").add_(offsets)
+            logits = fourier.evaluate(coefficients[part], frequencies, length, room).add_(offsets)
             loss += torch.nn.functional.softplus(logits).sum() - (logits[own] * weight).sum()
             by_logit = logits.sigmoid_().index_put_(own, -weight, accumulate=True)
             by_slot += by_logit.sum(dim=0)
-            by_coefficient = torch.fft.rfft(by_logit)[:, frequencies]
-            gradient[part, : book.dim], gradient[part, book.dim :] = by_coefficient.real, -by_coefficient.imag
-        gradient *= scale / book.dim
+            gradient[part] = fourier.project(by_logit, frequencies)
+        gradient *= scale / dim
         # The loss depends on the scale only through its product with the output.
-        ctx.save_for_backward(gradient, (gradient * output).sum(), by_slot[slots.long()])
+        ctx.save_for_backward(gradient, (gradient * output).sum(), by_slot[of_labels.long()])
         return loss
 
     @staticmethod

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from circlet.errors import ParameterError
 
 __all__ = ["PRESETS", "resolve"]
 
-#: What differs from the library's defaults, which serve users best.
+#: What differs from the library's defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Wider, more dropout and twice the time: for those who would rather wait.
+    # Wider, with more dropout, in twice the time.
     "accurate": {"hidden": (2048,), "dropout": 0.8, "epochs": 60},
     # The paper's section 4.3: two hidden layers, batch 64, 100 epochs, learning rate 1, its own loss and codes. It
-    # names no optimiser; Adadelta is the one that a rate of 1 is usual for. Nor does it say which epoch it
-    # reports: after 100 without dropout these networks have overfitted, so as elsewhere held-out rows choose.
-    # Twenty epochs without a better one are enough to know.
+    # names no optimizer; a rate of 1 is usual for Adadelta. It does not say which epoch it reports either. After
+    # 100 epochs without dropout these networks have overfitted, so held-out rows choose the epoch, as elsewhere,
+    # and training stops after 20 epochs without a better one.
     "paper": {
         "head": "chrr",
         "hidden": (768, 768),
@@ -33,8 +34,8 @@ PRESETS: dict[str, dict[str, Any]] = {
 }
 
 
-def resolve(name: str, given: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a preset, with those given in place of its own; what is None was not given."""
+def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings of a preset, with the given ones in place of its own; those that are None are not given."""
     if name not in PRESETS:
         raise ParameterError(f"`preset` must be one of {', '.join(PRESETS)}, got {name!r}")
     own = dict(PRESETS[name])

@@ -1,5 +1,16 @@
-"""The loop: batches, steps, optimizers, schedule, checkpoints."""
+"""The loop that trains a network: batches, steps, optimizers, checkpoints."""
 
-from circlet.training.loop import InterruptedRunError, Reporter, Taken, TrainingSettings, resolve_device, train
+from circlet.devices import resolve_device
+from circlet.settings import TrainingSettings
+from circlet.training.loop import DivergedError, InterruptedRunError, train
+from circlet.training.reporter import Reporter, StepsTaken
 
-__all__ = ["InterruptedRunError", "Reporter", "Taken", "TrainingSettings", "resolve_device", "train"]
+__all__ = [
+    "DivergedError",
+    "InterruptedRunError",
+    "Reporter",
+    "StepsTaken",
+    "TrainingSettings",
+    "resolve_device",
+    "train",
+]

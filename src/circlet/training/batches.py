@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -15,18 +15,15 @@ from torch import Tensor
 from circlet.data.mapped import MappedRows, release
 from circlet.errors import ParameterError
 from circlet.features.scaling import ScaledRows
-from circlet.network.encoders import SparseRows
-from circlet.network.losses import LabelSets
+from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
+from circlet.settings import TrainingSettings
 
-if TYPE_CHECKING:
-    from circlet.training.loop import TrainingSettings
+__all__ = ["Batches", "DeviceRows"]
 
-__all__ = ["Batches", "DeviceRows", "as_batch", "label_sets"]
-
-#: Numbers that a batch on a GPU may take, written out with its zeros.
+#: Numbers that a batch on a GPU may have, zeros included.
 DENSE_LIMIT = 1 << 28
-#: Share of the features below which a batch's rows of the first layer are stepped alone. Beyond it, gathering
-#: rows and putting them back costs as much as going over all of them: benchmarks/scale_training.py.
+#: If a batch has less than this share of the features, only its rows of the first layer are stepped. Beyond that,
+#: gathering rows and putting them back costs as much as going over all of them: benchmarks/scale_training.py.
 FEW = 0.25
 
 
@@ -38,7 +35,7 @@ class Batches:
         self.size, self.dropout = settings.batch_size, settings.input_dropout
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
-        # One batch stands for all, so that a run that is taken up again decides alike.
+        # One batch stands for all, so that a resumed run decides alike.
         first = X[self.order(0)[: self.size]]
         self.by_rows = sp.issparse(first) and len(np.unique(first.indices)) < FEW * X.shape[1]
 
@@ -70,14 +67,15 @@ class Batches:
             values = X.data if sp.issparse(X) else X
             kept = random.random(values.shape, dtype=np.float32) >= self.dropout
             values *= kept / np.float32(1 - self.dropout)
-        return as_batch(X, by_rows=self.by_rows), label_sets(Y)
+        batch = SparseRows.for_training(X, by_rows=self.by_rows) if sp.issparse(X) else as_batch(X)
+        return batch, label_sets(Y)
 
 
 class DeviceRows:
-    """All rows and labels on a GPU, and batches of them made there without a word to the host.
+    """All rows and labels on a GPU, and batches of them made there without involving the host.
 
-    Every batch of as many rows has the same shapes, so that the step that uses it can be recorded once and
-    replayed: sparse rows are written out with their zeros, which a GPU multiplies faster than it sorts their
+    Every batch of the same number of rows has the same shapes, so that the step that uses it can be recorded once
+    and replayed. Sparse rows are written out with their zeros, which a GPU multiplies faster than it sorts their
     columns, and label sets are padded with labels of weight 0.
     """
 
@@ -93,7 +91,7 @@ class DeviceRows:
 
     @staticmethod
     def fits(X: Any, Y: sp.csr_matrix, batch_size: int) -> bool:
-        """Whether batches written out are small enough to be worth it."""
+        """Whether batches with their zeros are small enough to be worth it."""
         widest = max(int(X.shape[1]), int(np.diff(Y.indptr).max(initial=0)))
         return batch_size * widest <= DENSE_LIMIT
 
@@ -112,18 +110,18 @@ class DeviceRows:
             assert self.dense is not None
             return self.dense[rows], labels
         columns, present, values = self.sparse.gather(rows)
-        # What pads a row repeats its last entry: it is written where it already stands. A row without any has 0.
+        # Padding repeats a row's last entry, which is then written twice. A row without entries gets 0.
         values = values * present[:, :1]
         return torch.zeros(len(rows), self.n_features, device=rows.device).scatter_(1, columns, values), labels
 
 
 class _Ragged:
-    """A sparse matrix on a device, whose rows are gathered into a grid as wide as the longest."""
+    """A sparse matrix on a device, whose rows are gathered into a grid as wide as the longest row."""
 
     def __init__(self, matrix: sp.csr_matrix, device: torch.device) -> None:
         counts = np.diff(matrix.indptr)
         self.width = max(1, int(counts.max(initial=0)))
-        # One entry at least, for a row without any to repeat.
+        # At least one entry, so that a row without entries has something to repeat.
         indices, values = (
             np.append(array, 0) if not len(array) else array for array in (matrix.indices, matrix.data)
         )
@@ -134,22 +132,8 @@ class _Ragged:
         self.places = torch.arange(self.width, device=device)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Columns, whether there is an entry, and values, `(m, width)` each; the last entry pads a row."""
+        """Columns, whether an entry is real, and values, `(m, width)` each; a row's last entry pads it."""
         counts = self.counts[rows, None]
         position = self.starts[rows, None] + torch.minimum(self.places, (counts - 1).clamp_(min=0))
-        position.clamp_(max=len(self.indices) - 1)  # a last row without entries starts behind all of them
+        position.clamp_(max=len(self.indices) - 1)  # a last row without entries starts after all of them
         return self.indices[position], self.places < counts, self.values[position]
-
-
-def as_batch(X: Any, *, by_rows: bool = False) -> Any:
-    """Scaled rows as the network takes them; `by_rows` is that of `SparseRows`."""
-    if sp.issparse(X):
-        return SparseRows.of(X, by_rows=by_rows)
-    return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # writable, or torch warns
-
-
-def label_sets(Y: sp.csr_matrix) -> LabelSets:
-    """The labels of a batch."""
-    documents = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
-    arrays = (Y.indices, Y.indptr[:-1], documents)
-    return LabelSets(*(torch.from_numpy(np.ascontiguousarray(array)).long() for array in arrays))

@@ -1,31 +1,28 @@
-"""Optimisers by name, in the fastest form that the device has.
+"""Optimizers by name, in the fastest form that the device has.
 
-**Steps by rows.** Where a batch touches few of many features, the first layer's weight has no gradient of its own
-size but a `circlet.network.encoders.RowGradient`, and the optimisers for a CPU step the rows it names as torch
-would step a weight of these rows alone. What that changes: between two batches that have a feature its row stands
-still, while a step over the whole weight would still move it by the momentum of the first, and shrink its
-moments; and weight decay acts on a row when it is touched. Adam's bias correction counts all steps. A row that
-every batch touches is stepped exactly as without rows.
+**Steps by rows.** Where a batch touches few of many features, the first layer's weight gets a
+`circlet.network.encoders.RowGradient` instead of a gradient of its own size. The optimizers for a CPU step the
+rows that it names as torch would step a weight of these rows alone. This differs from a step over the whole weight
+in two ways: between two batches that have a feature, its row stands still, while a step over the whole weight
+would still move it by momentum and shrink its moments; and weight decay acts on a row only when it is touched.
+Adam's bias correction counts all steps. A row that every batch touches is stepped exactly as without rows.
 """
 
 from __future__ import annotations
 
 import mmap
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
-from circlet import kernels as _kernels
+from circlet import kernels
+from circlet.network import Network
 from circlet.network.encoders import RowGradient
-
-if TYPE_CHECKING:
-    from circlet.network.network import Network
-    from circlet.training.loop import TrainingSettings
+from circlet.settings import TrainingSettings
 
 __all__ = [
-    "OPTIMIZERS",
     "FusedAdadelta",
     "RowAdadelta",
     "RowAdam",
@@ -35,14 +32,12 @@ __all__ = [
     "set_rate",
 ]
 
-OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
-
 
 class FusedAdadelta(torch.optim.Adadelta):
     """Adadelta on a GPU in one pass over the weights.
 
-    torch's own goes over them in a dozen kernels, each as many bytes as all the rest of a step together. The
-    arithmetic and the state are torch's.
+    torch's own goes over them in a dozen kernels, each of which moves as many bytes as the rest of a step.
+    The arithmetic and the state are torch's.
     """
 
     @torch.no_grad()
@@ -63,11 +58,11 @@ class FusedAdadelta(torch.optim.Adadelta):
 
 
 class _ByRows(torch.optim.Optimizer):
-    """What makes an optimiser of torch's heed a `RowGradient`; its state is torch's."""
+    """Makes one of torch's optimizers heed a `RowGradient`; its state is torch's."""
 
-    #: The optimiser of torch's.
+    #: torch's optimizer.
     plain: ClassVar[Any]
-    #: What it keeps of every number of a weight.
+    #: The names of its state that have the weight's shape.
     kept: ClassVar[tuple[str, ...]]
 
     @torch.no_grad()
@@ -77,7 +72,7 @@ class _ByRows(torch.optim.Optimizer):
         self.plain.step(self)
         for group in self.param_groups:
             for weight in group["params"]:
-                # Taken away: the next step must not find it again.
+                # Removed, because the next step must not find it again.
                 gradient: RowGradient | None = weight.__dict__.pop("row_gradient", None)
                 if gradient is not None:
                     self._step_rows(group, weight, gradient)
@@ -92,7 +87,7 @@ class _ByRows(torch.optim.Optimizer):
         rows.grad = gradient.values
         alone = self.plain([rows])
         alone.param_groups[0] |= {**group, "params": [rows]}
-        # Steps are counted in the weight's own state, moments go forth and back.
+        # Steps are counted in the weight's own state; moments are copied there and back.
         alone.state[rows] = {**state, **{name: state[name][gradient.rows] for name in self.kept}}
         alone.step()
         weight.index_copy_(0, gradient.rows, rows)
@@ -101,25 +96,25 @@ class _ByRows(torch.optim.Optimizer):
 
 
 class RowAdamW(_ByRows, torch.optim.AdamW):
-    """AdamW that steps a weight by rows where its gradient is one of rows."""
+    """AdamW that steps a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.AdamW, ("exp_avg", "exp_avg_sq")
 
 
 class RowAdam(_ByRows, torch.optim.Adam):
-    """Adam that steps a weight by rows where its gradient is one of rows."""
+    """Adam that steps a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.Adam, ("exp_avg", "exp_avg_sq")
 
 
 class RowAdadelta(_ByRows, torch.optim.Adadelta):
-    """Adadelta that steps a weight by rows where its gradient is one of rows."""
+    """Adadelta that steps a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.Adadelta, ("square_avg", "acc_delta")
 
 
 class RowSGD(_ByRows, torch.optim.SGD):
-    """SGD that steps a weight by rows where its gradient is one of rows."""
+    """SGD that steps a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.SGD, ("momentum_buffer",)
 
@@ -133,13 +128,13 @@ _ON_CPU: dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]] 
 
 
 def _zeros(shape: torch.Size) -> Tensor:
-    """Zeros in pages that take memory once they are written: the rows of features no document has take none."""
-    # numpy's are alike, but in pages of megabytes, each of which soon has some row that is touched.
+    """Zeros in pages that take memory once they are written; rows of features that no document has take none."""
+    # NumPy's zeros do too, but in pages of megabytes, each of which soon has some row that is touched.
     return torch.frombuffer(mmap.mmap(-1, 4 * shape.numel()), dtype=torch.float32).view(shape)
 
 
 def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Let the steps to come have this learning rate."""
+    """Set the learning rate of the next steps."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)
@@ -148,7 +143,7 @@ def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
 
 
 def make_optimizer(network: Network, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
-    """The optimiser that the settings name, over all weights of a network."""
+    """The optimizer that the settings name, over all weights of a network."""
     parameters, decay = list(network.parameters()), settings.weight_decay
     on_gpu = device.type == "cuda"
     # A recorded step reads the rate from the device.
@@ -162,7 +157,7 @@ def make_optimizer(network: Network, settings: TrainingSettings, device: torch.d
         case "adam":
             return torch.optim.Adam(parameters, lr=rate, weight_decay=decay, fused=True, capturable=True)
         case "adadelta":
-            fused = FusedAdadelta if _kernels.run_on(device) else torch.optim.Adadelta
+            fused = FusedAdadelta if kernels.run_on(device) else torch.optim.Adadelta
             return fused(parameters, lr=rate, weight_decay=decay, capturable=True)
         case _:
             return torch.optim.SGD(parameters, lr=rate, momentum=0.9, weight_decay=decay, fused=True)

@@ -1,39 +1,32 @@
 """Steps of training: one by one, or recorded on a GPU as a CUDA graph and replayed.
 
-A step of a small batch is some hundred small kernels. Launching them from Python takes a GPU longer than running
-them, so where every batch has the same shapes one step is recorded and then replayed with a single launch. The
-order of the rows and the learning rates of an epoch lie on the device, where the step itself counts.
+A step of a small batch is some hundred small kernels. Launching them from Python takes longer than running them on
+a GPU, so where every batch has the same shapes, one step is recorded and then replayed with a single launch. The
+order of the rows and the learning rates of an epoch lie on the device, where the step itself counts on.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
-from circlet.network.losses import LabelSets
 from circlet.network.network import TABLE_LIMIT, Network
 from circlet.training.batches import Batches, DeviceRows
 from circlet.training.optimizers import set_rate
+from circlet.training.reporter import StepsTaken
 
-__all__ = ["PlainSteps", "RecordedSteps", "Taken", "make_steps"]
+__all__ = ["PlainSteps", "RecordedSteps", "make_steps"]
 
-#: Steps replayed between two looks at their losses, for which the host has to wait.
+#: Steps replayed between two reads of their losses, for which the host has to wait.
 REPLAYS = 32
-#: Steps before recording: the optimiser makes its state in the first, libraries choose kernels in these.
+#: Steps before recording: the optimizer makes its state in the first, and libraries choose their kernels.
 WARM_UP = 3
-
-
-class Taken(NamedTuple):
-    """Steps that have been taken: how many, the sum of their losses, and of how many documents."""
-
-    steps: int
-    loss: float
-    documents: int
 
 
 class PlainSteps:
@@ -44,16 +37,16 @@ class PlainSteps:
     ) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
 
-    def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[Taken]:
+    def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[StepsTaken]:
         """Take the steps of an epoch from `first` on, with a learning rate for each."""
         for rate, (rows, labels) in zip(rates[first:], self.batches.epoch(epoch, first), strict=True):
             set_rate(self.optimizer, rate)
             loss = learn(self.network, self.optimizer, rows.to(self.device), labels.to(self.device))
-            yield Taken(1, float(loss), len(labels))
+            yield StepsTaken(1, float(loss), len(labels))
 
 
 class RecordedSteps:
-    """Steps replayed from a CUDA graph, but for the first few of a run and the last, smaller one of an epoch."""
+    """Steps replayed from a CUDA graph, except for the first few of a run and a smaller last one of an epoch."""
 
     def __init__(
         self, network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
@@ -61,7 +54,7 @@ class RecordedSteps:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
         self.data = DeviceRows(batches.X, batches.Y, device)
         self.dropout = Dropout(batches.dropout, network.noise)
-        # What a recorded step reads and writes must stay where it was at the time of recording.
+        # A recorded step reads and writes these, so they must stay where they were when it was recorded.
         n_steps = len(batches)
         self.order = torch.zeros(int(batches.X.shape[0]), dtype=torch.int64, device=device)
         self.rates, self.losses = torch.zeros(n_steps, device=device), torch.zeros(n_steps, device=device)
@@ -70,7 +63,7 @@ class RecordedSteps:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.warm = 0
 
-    def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[Taken]:
+    def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[StepsTaken]:
         """Take the steps of an epoch from `first` on, with a learning rate for each."""
         self.dropout.generator = self.network.noise
         self.order.copy_(torch.from_numpy(self.batches.order(epoch)))
@@ -82,7 +75,7 @@ class RecordedSteps:
             for step in range(start, end):
                 self._take(whole=(step + 1) * size <= n)
             # The one place where the host waits for the device.
-            yield Taken(end - start, float(self.losses[start:end].sum()), min(end * size, n) - start * size)
+            yield StepsTaken(end - start, float(self.losses[start:end].sum()), min(end * size, n) - start * size)
 
     def _take(self, *, whole: bool) -> None:
         if not whole:
@@ -122,7 +115,7 @@ Steps = PlainSteps | RecordedSteps
 def make_steps(
     network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
 ) -> Steps:
-    """The fastest way to take steps there is for this network, these rows and this device."""
+    """The fastest way to take steps for this network, these rows and this device."""
     kind = RecordedSteps if recordable(network, batches, device) else PlainSteps
     return kind(network, optimizer, batches, device)
 
@@ -132,19 +125,19 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
     book = network.codebook
     return (
         device.type == "cuda"
-        # An encoder of somebody else's may look at its numbers or draw its own.
+        # A custom encoder may look at its values or draw random numbers of its own.
         and isinstance(network.encoder, Encoder)
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
-        # Codes that are generated anew for the labels of each batch differ in number.
+        # Codes that are generated for each batch differ in number.
         and (network.settings.loss != "cosine" or (book is not None and book.n_labels * book.width <= TABLE_LIMIT))
     )
 
 
 def learn(network: Network, optimizer: torch.optim.Optimizer, rows: Any, labels: LabelSets) -> Tensor:
-    """One step: the loss of a batch, its gradient, and a step of the optimiser."""
+    """One step: the loss of a batch, its gradient, and a step of the optimizer."""
     optimizer.zero_grad(set_to_none=True)
     on_gpu = labels.ids.device.type == "cuda"
-    # Nothing to keep between steps: each weight is used once in one, and a recorded step must not keep any.
+    # No cache: a step uses each weight once, and a recorded step must not keep any between steps.
     with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False) if on_gpu else nullcontext():
         output = network(rows)
     loss: Tensor = network.loss(output.float(), labels)

@@ -1,0 +1,177 @@
+"""A run of `circlet train`: its description beside its checkpoint, carried out or resumed."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from circlet import files
+from circlet.cli.console import err
+from circlet.cli.progress import TrainingBar
+from circlet.data import Dataset, load_dataset
+from circlet.devices import resolve_device
+from circlet.errors import CircletError, DataError, ParameterError
+from circlet.features import TextVectorizer
+from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model.evaluation import in_label_space
+from circlet.model.folder import CONFIG, RUN
+from circlet.model.precision import check_store
+from circlet.settings import RunSettings, TrainingSettings
+from circlet.training import InterruptedRunError, checkpoint
+
+__all__ = ["carry_out", "check_folder", "resumed"]
+
+#: The settings that training a finished model further can change; the others are the model's.
+FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
+
+
+def check_folder(folder: Path, *, further: bool, overwrite: bool) -> None:
+    """Refuse to replace a finished model or to forget an interrupted run unless told to."""
+    if (folder / checkpoint.NAME).exists():
+        raise ParameterError(
+            f"{folder} holds the checkpoint of an interrupted run: go on with --resume, or choose another folder"
+        )
+    finished = (folder / CONFIG).exists()
+    if further and not finished:
+        raise ParameterError(f"--continue: {folder} holds no finished model; train without --continue")
+    if finished and not further and not overwrite:
+        raise ParameterError(
+            f"{folder} holds a finished model: train it further with --continue, replace it with --overwrite, "
+            "or choose another folder"
+        )
+
+
+def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
+    """The run that was started in `folder`; what is given again must agree with it."""
+    path = folder / RUN
+    if not path.is_file():
+        raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
+    try:
+        started: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        before, now = started["given"], run["given"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise DataError(f"{path}: found no readable description of the run ({error})") from error
+    for name, value in now.items():
+        if value is not None and value != before.get(name):
+            raise ParameterError(
+                f"--resume: the run was started with {name.replace('_', '-')} {before.get(name)}, not {value}"
+            )
+    if run["data"] != started.get("data"):
+        raise ParameterError(f"--resume: the run was started on {started.get('data')}, not on {run['data']}")
+    return started
+
+
+def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
+    """Train what `run` describes, save it, and sum it up."""
+    further = run.get("continue", False)
+    store = run["given"].get("store") or "float32"
+    check_store(store)
+    given = {name: value for name, value in run["given"].items() if name != "store" and value is not None}
+    for name in ("hidden", "char_ngrams"):
+        if name in given:
+            given[name] = tuple(given[name])
+    settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"])
+    TextVectorizer(**vars(settings.text))  # refuses what makes no sense before anything is read
+    place = resolve_device(device)
+    before = Model.load(folder, place) if further else None
+    if before is not None and (fixed := sorted(set(given) - set(FURTHER))):
+        raise ParameterError(f"--continue: {', '.join(fixed)} can't change; wanted only {', '.join(FURTHER)}")
+    dataset = load_dataset(run["data"], **run["read"])
+    if not dataset.train.Y.nnz:
+        raise DataError(
+            f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
+            "wanted some to learn from"
+        )
+    new = not folder.exists()
+    files.prepare_folder(folder)
+    files.write_json(folder / RUN, run)
+    try:
+        if before is None:
+            model = _train(dataset, settings, folder, place)
+        else:
+            model = _train_further(before, dataset, given, folder)
+    except InterruptedRunError as error:
+        err.print(
+            f"{error}\nto go on: circlet train {run['data']} --model {folder} --resume",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130) from error
+    except CircletError:
+        _forget(folder, new)
+        raise
+    model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
+    model.save(folder, store)
+    (folder / RUN).unlink(missing_ok=True)
+    return {
+        "model": str(folder),
+        "network": model.network.settings.as_dict(),
+        "training": model.training,
+        "n_features": model.n_features,
+        "n_labels": model.n_labels,
+        "parameters": model.network.parameter_counts(),
+        "store": store,
+        "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+        "history": model.history,
+    }
+
+
+def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:
+    learned, held_out = settings.hold_out(dataset)
+    _announce(dataset, learned.n, dataset.n_labels)
+    with TrainingBar(settings.training.epochs) as bar:
+        return fit(
+            learned,
+            settings,
+            validation=held_out,
+            label_names=dataset.label_names,
+            device=device,
+            reporter=bar,
+            folder=folder,
+            resume=(folder / checkpoint.NAME).exists(),
+        )
+
+
+def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path) -> Model:
+    documents: Any = dataset.train.texts if model.vectorizer is not None else dataset.train.X
+    if documents is None:
+        wanted = "texts" if model.vectorizer is not None else "feature rows"
+        raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
+    names, more = model.label_names, dataset.label_names
+    if names is None and dataset.n_labels > model.n_labels:
+        Y = dataset.train.Y  # further columns are further labels
+    else:
+        Y = in_label_space(model, dataset, dataset.train.Y)
+    if names is not None and more is not None:
+        model.label_names = list(dict.fromkeys([*names, *more]))
+    trained = {each.name: model.training[each.name] for each in fields(TrainingSettings)}
+    settings = further_settings(TrainingSettings(**trained), **given)
+    _announce(dataset, dataset.train.n, Y.shape[1])
+    with TrainingBar(settings.epochs) as bar:
+        fit_further(
+            model,
+            documents,
+            Y,
+            settings,
+            reporter=bar,
+            folder=folder,
+            resume=(folder / checkpoint.NAME).exists(),
+        )
+    return model
+
+
+def _announce(dataset: Dataset, documents: int, labels: int) -> None:
+    err.print(f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels", soft_wrap=True)
+
+
+def _forget(folder: Path, new: bool) -> None:
+    """Leave nothing of a run that failed by mistake; one that has a checkpoint can be resumed."""
+    if (folder / checkpoint.NAME).exists():
+        return
+    (folder / RUN).unlink(missing_ok=True)
+    if new and not any(folder.iterdir()):
+        folder.rmdir()

@@ -1,0 +1,57 @@
+"""The paper's codes: angles drawn independently, from the whole circle or from a few angles."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from circlet.algebra import circular
+from circlet.codebooks.base import Codebook
+from circlet.codebooks.hashing import uniform
+
+__all__ = ["IndependentCodebook"]
+
+
+class IndependentCodebook(Codebook):
+    """Angles drawn independently and uniformly.
+
+    Angle j of label y is a hash of (seed, y, j), so any block of codes can be generated on the spot, with the same
+    result on CPU and GPU and for any block size.
+
+    Parameters
+    ----------
+    n_labels, dim, seed, cache
+        See `Codebook`.
+    phases : int, optional
+        Draw from this many equidistant angles instead of the whole circle; an angle is then a few bits.
+    """
+
+    def __init__(
+        self, n_labels: int, dim: int, seed: int = 0, *, phases: int | None = None, cache: bool = False
+    ) -> None:
+        super().__init__(n_labels, dim, seed, cache=cache)
+        self.phases = None if phases is None else self._integer("phases", phases, least=2)
+
+    @property
+    def width(self) -> int:
+        return 2 * self.dim
+
+    @property
+    def scale(self) -> float:
+        return 1 / self.dim
+
+    def state(self) -> dict[str, Any]:
+        return super().state() | ({} if self.phases is None else {"phases": self.phases})
+
+    def _generate(self, ids: Tensor) -> Tensor:
+        turns = uniform(self.seed, ids, self.dim)
+        if self.phases is not None:
+            turns = turns.mul_(self.phases).floor_().div_(self.phases)
+        return circular.pack(turns.mul_(2 * math.pi).sub_(math.pi))
+
+    def concept(self) -> Tensor:
+        """The angles of the concept vector **p**, `(dim,)`."""
+        return circular.unpack(self._generate(torch.tensor([-1])))[0]

@@ -1,0 +1,164 @@
+"""Circular codes whose scores are one Fourier transform: circlet's default."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from circlet.algebra import circular
+from circlet.checks import is_integer
+from circlet.codebooks import decoding, fourier
+from circlet.codebooks.base import Codebook, Slots
+from circlet.codebooks.hashing import permuted, uniform
+from circlet.errors import ParameterError
+
+__all__ = ["SpectralCodebook"]
+
+#: Most labels whose slots are kept for looking up codes: 64 MB.
+SLOT_TABLE = 1 << 24
+
+
+class SpectralCodebook(Codebook):
+    """Circular codes whose scores are one inverse real FFT: angle j of label y is 2π · slot(y) · f_j / M.
+
+    There is one integer frequency f_j per dimension, all different, and one slot per label. Codes are powers of
+    one base vector under binding. All scores of a predicted vector are a Fourier series with d non-zero
+    coefficients, evaluated at the slots: M log M steps instead of labels × dim, from d integers and a seed instead
+    of a table.
+
+    Slots are a seeded pseudo-random permutation of 0…M−1. Without it, labels with neighboring ids, which often
+    occur together, would have codes in arithmetic progression, and superpositions of such codes collapse.
+
+    Parameters
+    ----------
+    n_labels, dim, seed, cache
+        See `Codebook`.
+    length : int, optional
+        M, an even number of at least `n_labels` and 2 (dim + 1). By default the next fast FFT length that leaves a
+        twentieth of room for labels to come. The closer M is to 2 dim, the closer codes are to orthogonal.
+    """
+
+    def __init__(
+        self, n_labels: int, dim: int, seed: int = 0, *, length: int | None = None, cache: bool = False
+    ) -> None:
+        super().__init__(n_labels, dim, seed, cache=cache)
+        # With fewer slots there would not be enough frequencies strictly between 0 and M/2.
+        least = max(self.n_labels, 2 * (self.dim + 1))
+        if length is None:
+            length = _fast_even_length(max(self.n_labels + self.n_labels // 20, least))
+        if not is_integer(length, least) or length % 2:
+            raise ParameterError(
+                f"SpectralCodebook: `length` must be an even number >= {least}, the larger of n_labels and "
+                f"2 (dim + 1), got {length!r}"
+            )
+        self.length = int(length)
+        #: The frequency of each dimension, `(dim,)`: distinct, between 1 and M/2 − 1, ascending.
+        self.frequencies = (
+            (permuted(torch.arange(self.dim), self.length // 2 - 1, self.seed, stream=1) + 1).sort().values
+        )
+        self._slots: dict[torch.device, Slots] = {}
+        self._series: fourier.Series | None = None
+
+    @property
+    def width(self) -> int:
+        return 2 * self.dim
+
+    @property
+    def scale(self) -> float:
+        return 1 / self.dim
+
+    @property
+    def capacity(self) -> int:
+        return self.length
+
+    @property
+    def needs_table(self) -> bool:
+        return False
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "length": self.length}
+
+    def grow(self, n_labels: int) -> None:
+        if self._integer("n_labels", n_labels, least=1) > self.length:
+            raise ParameterError(
+                f"SpectralCodebook: {n_labels} labels do not fit into its {self.length} slots; "
+                "train a new model with more `slots`"
+            )
+        super().grow(n_labels)
+
+    def slots(self, ids: Tensor) -> Tensor:
+        """The slots of labels, `(m,)`."""
+        return permuted(self._checked(ids), self.length, self.seed, stream=2)
+
+    def slots_on(self, device: torch.device) -> Slots:
+        """Frequencies and the slots of all labels on a device: computed once, never saved with a model."""
+        known = self._slots.get(device)
+        if known is None or len(known.of_labels) != self.n_labels:
+            ids = torch.split(torch.arange(self.n_labels, device=device), fourier.SLOT_BLOCK)
+            of_labels = torch.cat([self.slots(block).int() for block in ids])
+            known = self._slots[device] = Slots(self.frequencies.to(device), of_labels, self.length)
+        return known
+
+    def _generate(self, ids: Tensor) -> Tensor:
+        # Slots are looked up where a table of them is small: that matters in the middle of training.
+        small = self.n_labels <= SLOT_TABLE
+        slots = self.slots_on(ids.device).of_labels[ids] if small else self.slots(ids)
+        # Whole turns are taken off in float64, where even 10⁷ slots leave nine digits of the angle.
+        turns = (slots.double()[:, None] * (self.frequencies.to(ids.device).double() / self.length)).frac()
+        return circular.pack(turns.float().mul_(2 * math.pi))
+
+    def scores(self, predicted: Tensor) -> Tensor:
+        self.check_prediction(predicted)
+        single = predicted.float() if predicted.dtype in (torch.float16, torch.bfloat16) else predicted
+        if not len(predicted):
+            # The FFT refuses an empty batch.
+            return single[:, :1].expand(-1, self.n_labels)
+        frequencies, of_labels, length = self.slots_on(predicted.device)
+        coefficients = fourier.coefficients(single / (2 * self.dim))
+        return fourier.evaluate(coefficients, frequencies, length).index_select(1, of_labels)
+
+    @torch.no_grad()
+    def top_k(
+        self,
+        predicted: Tensor,
+        k: int,
+        *,
+        bias: Tensor | None = None,
+        memory: int | None = None,
+        allowed: Tensor | None = None,
+        threshold: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        self.check_prediction(predicted)
+        return decoding.top_k(
+            lambda k, budget: decoding.of_series(
+                self._series_on(predicted.device), predicted.float(), bias, allowed, k, budget
+            ),
+            predicted,
+            self.n_labels,
+            k,
+            memory=memory,
+            allowed=allowed,
+            threshold=threshold,
+        )
+
+    def _series_on(self, device: torch.device) -> fourier.Series:
+        """The series on a device, kept as long as there are as many labels."""
+        known = self._series
+        if known is None or known.n_labels != self.n_labels or known.device != device:
+            known = self._series = fourier.make_series(
+                self.frequencies, self.slots, self.length, self.n_labels, device
+            )
+        return known
+
+    def concept(self) -> Tensor:
+        """The angles of the concept vector **p**, `(dim,)`."""
+        return uniform(self.seed, torch.tensor([-1]), self.dim)[0] * (2 * math.pi) - math.pi
+
+
+def _fast_even_length(least: int) -> int:
+    from scipy.fft import next_fast_len
+
+    return 2 * int(next_fast_len((least + 1) // 2, real=True))

@@ -1,0 +1,39 @@
+"""From scores of labels to decisions: thresholds, and rows of which exactly one class is true."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from scipy.special import logit, softmax
+
+from circlet.checks import is_real
+from circlet.errors import ParameterError
+
+__all__ = ["best", "cut", "shares"]
+
+
+def cut(threshold: Any, calibration: tuple[float, float]) -> float:
+    """The score whose calibrated probability is `threshold`."""
+    if not is_real(threshold) or not 0 <= threshold <= 1:
+        raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
+    slope, intercept = calibration
+    return float((logit(float(threshold)) - intercept) / slope)
+
+
+def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.float32]:
+    """Probabilities of classes of which exactly one is true: in proportion to the odds of each by itself."""
+    found: npt.NDArray[np.float32] = softmax(slope * scores.astype(np.float64), axis=1).astype(np.float32)
+    return found
+
+
+def best(
+    chances: npt.NDArray[np.float32], k: int, allowed: npt.NDArray[np.bool_] | None
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Ids and probabilities of the k most probable classes; −1 where `allowed` leaves none."""
+    if allowed is not None:
+        chances = np.where(allowed, chances, np.float32(-1))
+    ids = np.argsort(-chances, axis=1, kind="stable")[:, :k]
+    values = np.take_along_axis(chances, ids, axis=1)
+    return np.where(values < 0, -1, ids), values

@@ -1,0 +1,23 @@
+"""A line of the log per epoch."""
+
+from __future__ import annotations
+
+import logging
+from typing import Any
+
+from circlet.training import Reporter
+
+__all__ = ["Log"]
+
+logger = logging.getLogger("circlet.estimator")
+
+
+class Log(Reporter):
+    """Logs each epoch, at level INFO if `verbose`, else DEBUG."""
+
+    def __init__(self, epochs: int, verbose: bool) -> None:
+        self.epochs, self.level = epochs, logging.INFO if verbose else logging.DEBUG
+
+    def record(self, record: dict[str, Any]) -> None:
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in record.items() if name != "epoch")
+        logger.log(self.level, "epoch %d of %d: %s", record["epoch"], self.epochs, numbers)

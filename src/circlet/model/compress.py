@@ -1,0 +1,66 @@
+"""A smaller copy of a model: the same weights in fewer bits."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+from typing import Any
+
+from circlet import files
+from circlet.errors import DataError, OutputError, ParameterError
+from circlet.model import precision
+from circlet.model.folder import CONFIG, ESTIMATOR, RUN, WEIGHTS, read_config, read_json, read_weights
+from circlet.training import checkpoint
+
+__all__ = ["compress"]
+
+
+def compress(folder: Path, output: Path, store: str) -> None:
+    """Copy a model with its weights stored as `store` says; `output` appears whole or not at all.
+
+    It works on files, not on a network, so a model with a custom encoder needs no encoder here.
+    """
+    precision.check_store(store)
+    config = read_config(folder)
+    if output.exists():
+        raise ParameterError(f"{output} exists already: choose another folder, or remove it")
+    files.prepare_folder(output.parent)
+    scratch = output.with_name(f".{output.name}.{os.getpid()}.part")
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process that had the same number
+    try:
+        scratch.mkdir()
+        _copy_rest(folder, scratch)
+        _write_smaller(folder, scratch, config, store)
+        scratch.rename(output)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot copy {folder} to {output}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: str) -> None:
+    weights, estimator = folder / WEIGHTS, folder / ESTIMATOR
+    tensors = read_weights(weights, config["weights_sha256"], config["store"])
+    try:
+        tensors = precision.packed(tensors, store)
+    except DataError as error:
+        raise DataError(f"{weights}: {error}") from error
+    files.write_tensors(output / WEIGHTS, tensors)
+    digest = files.sha256(output / WEIGHTS)
+    if estimator.is_file():
+        state = read_json(estimator)
+        if not isinstance(state, dict) or state.get("weights_sha256") != config["weights_sha256"]:
+            raise DataError(f"{estimator}: found the description of other weights than {CONFIG}'s")
+        files.write_json(output / estimator.name, {**state, "weights_sha256": digest})
+    files.write_json(output / CONFIG, {**config, "store": store, "weights_sha256": digest})
+
+
+def _copy_rest(folder: Path, output: Path) -> None:
+    """Copy all files but those that are written anew and those of an interrupted run."""
+    written = {WEIGHTS, CONFIG, ESTIMATOR, checkpoint.NAME, RUN}
+    for path in folder.iterdir():
+        if path.is_file() and path.name not in written and not path.name.startswith("."):
+            shutil.copyfile(path, output / path.name)

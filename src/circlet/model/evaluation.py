@@ -1,0 +1,96 @@
+"""How good a model is on a dataset."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.data import Dataset
+from circlet.data.catalog import ENTRIES
+from circlet.errors import DataError
+from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
+from circlet.model.model import Model
+
+__all__ = ["Evaluation", "evaluate_model", "in_label_space"]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What was measured.
+
+    Parameters
+    ----------
+    values : dict
+        Metrics by name, as ``P@1``. PSP is missing if nothing is known of the labels' frequencies.
+    documents : int
+    unknown_labels : int
+        Labels of these documents that the model does not know, and so can't suggest.
+    """
+
+    values: dict[str, float]
+    documents: int
+    unknown_labels: int
+
+
+def evaluate_model(model: Model, dataset: Dataset, depths: Sequence[int]) -> Evaluation:
+    """Rank a dataset's test rows, or all rows if it has no test part, and measure P@k, PSP@k and nDCG@k.
+
+    Propensities come from the dataset's training rows, or from the frequencies that the model has seen.
+    """
+    part = dataset.test or dataset.train
+    if not part.Y.nnz:
+        raise DataError(
+            f"{dataset.source}: found no label in any of the {part.n:,} documents; wanted some to compare with"
+        )
+    truth = in_label_space(model, dataset, part.Y)
+    present = np.unique(truth.indices)
+    unknown = int((present >= model.n_labels).sum())
+    if unknown == len(present):
+        raise DataError(
+            f"{dataset.source}: found {unknown:,} labels, none of which the model knows; wanted some that it does"
+        )
+    documents: Any = part.texts if model.vectorizer is not None else part.X
+    if documents is None:
+        wanted = "texts" if model.vectorizer is not None else "feature rows"
+        raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
+    ids, _ = model.top_k(documents, max(depths))
+    # A model with fewer labels has nothing more to say: the places that are left count as wrong.
+    ids = np.pad(ids, ((0, 0), (0, max(depths) - ids.shape[1])), constant_values=-1)
+    weights = _propensities(model, dataset, truth.shape[1])
+    metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
+    return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown)
+
+
+def _propensities(model: Model, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
+    known = ENTRIES.get(dataset.name)
+    constants = (known.a, known.b) if known else ()
+    if dataset.test is not None and dataset.train.n >= 3:
+        return inverse_propensity(in_label_space(model, dataset, dataset.train.Y), *constants)
+    if model.label_counts is None or model.documents_seen < 3:
+        return None
+    counts = np.zeros(n_labels, dtype=np.int64)
+    counts[: len(model.label_counts)] = model.label_counts
+    return inverse_propensity_of_counts(counts, model.documents_seen, *constants)
+
+
+def in_label_space(model: Model, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
+    """Labels in the model's columns; labels that it does not know get further columns."""
+    if model.label_names is None or dataset.label_names is None:
+        if dataset.n_labels != model.n_labels:
+            raise DataError(
+                f"{dataset.source}: found {dataset.n_labels} labels without names; the model has {model.n_labels}"
+            )
+        return Y
+    if model.label_names == dataset.label_names:
+        return Y
+    known = {name: column for column, name in enumerate(model.label_names)}
+    for name in dataset.label_names:
+        known.setdefault(name, len(known))
+    columns = np.array([known[name] for name in dataset.label_names])
+    entries = Y.tocoo()
+    return sp.csr_matrix((entries.data, (entries.row, columns[entries.col])), shape=(Y.shape[0], len(known)))

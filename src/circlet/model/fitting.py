@@ -1,0 +1,161 @@
+"""From documents and their labels to a trained model."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+import scipy.sparse as sp
+import torch
+from torch import nn
+
+from circlet.data.dataset import Split, check_label_names
+from circlet.data.mapped import column_counts, is_mapped
+from circlet.errors import ParameterError
+from circlet.features.scaling import Features
+from circlet.features.vectorizer import TextVectorizer
+from circlet.model.calibration import calibrate
+from circlet.model.model import Model
+from circlet.network import Network
+from circlet.settings import RunSettings, TrainingSettings
+from circlet.training import Reporter, train
+
+__all__ = ["fit", "fit_further", "further_settings"]
+
+#: How a model is trained further: a few epochs, up and down to a fraction of the rate that it was trained with.
+FURTHER_EPOCHS, FURTHER_RATE = 5, 0.5
+#: Training rows that probabilities are calibrated on where no rows are held out.
+ENOUGH_TO_CALIBRATE = 2000
+
+
+def fit(
+    split: Split,
+    settings: RunSettings,
+    *,
+    validation: Split | None = None,
+    label_names: list[str] | None = None,
+    encoder: nn.Module | None = None,
+    device: torch.device | None = None,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+) -> Model:
+    """Train a model on documents and their labels.
+
+    Parameters
+    ----------
+    split : Split
+        Rows, or texts if there are no rows.
+    settings : RunSettings
+        `settings.hold_out` gives this split and the next. Texts are always weighted by tf-idf, whatever the
+        scaling.
+    validation : Split, optional
+        Rows to choose the best epoch by and to calibrate probabilities on.
+    label_names : list of str, optional
+    encoder : nn.Module, optional
+        In place of the library's own; see `Network`.
+    device, reporter, folder, resume
+        See `circlet.training.train`.
+    """
+    if not split.n:
+        raise ParameterError("there are no documents to train on")
+    n_labels = int(split.Y.shape[1])
+    if label_names is not None:
+        check_label_names(label_names, n_labels, "label_names")
+    X: Any = split.X
+    vectorizer, scaling = None, settings.scaling
+    if X is None:
+        vectorizer, scaling = TextVectorizer(**asdict(settings.text)), "none"
+        X = vectorizer.fit_transform(split.texts or [])
+    n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
+    features = Features(scaling).fit(X)
+    network = Network(settings.network, n_features, n_labels, sparse=sparse, encoder=encoder)
+    model = Model(
+        network,
+        features,
+        n_features=n_features,
+        sparse=sparse,
+        label_names=label_names,
+        vectorizer=vectorizer,
+        training={**asdict(settings.training), "documents": split.n, "held_out": 0},
+        label_counts=column_counts(split.Y),
+    )
+    judged = None
+    if validation is not None and validation.n:
+        model.count(validation.Y, held_out=True)
+        judged = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
+    rows = features.transform(X)
+    model.history = train(
+        network,
+        rows,
+        split.Y,
+        settings.training,
+        validation=judged,
+        device=device,
+        reporter=reporter,
+        folder=folder,
+        resume=resume,
+    )
+    if judged is None and settings.network.loss != "bce":
+        # Cosines and softmax's scores are not log-odds. Training rows flatter, but no curve at all would be worse.
+        judged = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
+    if judged is not None:
+        model.calibration = calibrate(network, *judged)
+    return model
+
+
+def further_settings(training: TrainingSettings, **changes: Any) -> TrainingSettings:
+    """How a model that was trained like this is trained further, with the given settings changed."""
+    gentle = replace(
+        training,
+        epochs=FURTHER_EPOCHS,
+        lr=training.lr * FURTHER_RATE,
+        schedule="one-cycle",
+        patience=None,
+    )
+    return replace(gentle, **changes)
+
+
+def fit_further(
+    model: Model,
+    documents: Any,
+    Y: sp.csr_matrix,
+    settings: TrainingSettings,
+    *,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+) -> None:
+    """Train a model on further documents, in place.
+
+    Labels in columns beyond the model's are taken in. Features and calibration stay as they are.
+
+    Parameters
+    ----------
+    model : Model
+    documents : list of str, or rows
+    Y : csr_matrix of shape (n, n_labels)
+        Labels in the model's order, then new ones.
+    settings : TrainingSettings
+        Usually those of `further_settings`.
+    reporter, folder, resume
+        See `circlet.training.train`.
+    """
+    rows = model.rows(documents)
+    if Y.shape[1] > model.n_labels:
+        model.network.grow(Y.shape[1])
+    before = len(model.history)
+    records = train(
+        model.network,
+        rows,
+        Y,
+        settings,
+        device=model.device,
+        reporter=reporter,
+        folder=folder,
+        resume=resume,
+        fresh=False,
+    )
+    model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
+    model.count(Y)

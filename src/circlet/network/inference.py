@@ -1,0 +1,72 @@
+"""Rows in, best labels or scores of all labels out: for commands, estimator, validation and calibration."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from circlet.codebooks.decoding import MEMORY, check_options
+from circlet.network.batch import as_batch
+from circlet.network.network import Network
+
+__all__ = ["score_blocks", "top_k"]
+
+#: Documents at a time.
+BATCH = 1024
+
+
+def top_k(
+    network: Network,
+    X: Any,
+    k: int,
+    *,
+    memory: int | None = None,
+    allowed: Any = None,
+    threshold: float | None = None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Ids and scores of the k best labels of every row, `(n, min(k, n_labels))`.
+
+    Parameters
+    ----------
+    network : Network
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
+        Scaled features.
+    k : int
+    memory, allowed, threshold
+        See `circlet.codebooks.decoding.top_k`; `allowed` is an array.
+    """
+    mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(network.device)
+    check_options(network.n_labels, memory, mask, threshold)
+    found = [
+        network.scorer.top_k(output, k, memory=memory, allowed=mask, threshold=threshold)
+        for output in _outputs(network, X, BATCH)
+    ]
+    if not found:
+        empty = (0, min(k, network.n_labels))
+        return np.zeros(empty, dtype=np.int64), np.zeros(empty, dtype=np.float32)
+    ids, scores = zip(*found, strict=True)
+    return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
+
+
+def score_blocks(network: Network, X: Any) -> Iterator[npt.NDArray[np.float32]]:
+    """Scores of all labels, `(some rows, n_labels)` at a time; there is at least one block."""
+    if not X.shape[0]:
+        yield np.zeros((0, network.n_labels), dtype=np.float32)
+    for output in _outputs(network, X, min(BATCH, max(1, MEMORY // (12 * network.n_labels)))):
+        with torch.no_grad():
+            scores: npt.NDArray[np.float32] = network.scorer.logits(output).cpu().numpy()
+        yield scores
+
+
+def _outputs(network: Network, X: Any, size: int) -> Iterator[Tensor]:
+    network.eval()
+    for start in range(0, X.shape[0], size):
+        # Not inference_mode: codes that are computed and kept here may serve training later.
+        with torch.no_grad():
+            output: Tensor = network(as_batch(X[start : start + size]).to(network.device))
+        yield output.float()

@@ -1,0 +1,106 @@
+"""From a head's output to the scores of all labels: the codebook, a learned scale and a learned bias.
+
+Similarities lie between −1 and 1. Where all labels compete in the loss, a learned scale and, for binary
+cross-entropy, a learned bias per label turn them into logits.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from circlet.codebooks import Codebook, decoding
+from circlet.errors import ParameterError
+
+__all__ = ["Scorer", "log_odds"]
+
+
+class Scorer(nn.Module):
+    """Scores labels: scale · similarity + bias, or the output itself for head `fc`, which has no codes.
+
+    Parameters
+    ----------
+    codebook : Codebook or None
+        None if outputs are scores already.
+    n_labels : int
+    scaled, biased : bool
+        Whether there is a learned scale, and a learned bias per label. Without a codebook there is neither: the
+        head has its own.
+    """
+
+    def __init__(self, codebook: Codebook | None, n_labels: int, *, scaled: bool, biased: bool) -> None:
+        super().__init__()
+        self.codebook, self.n_labels = codebook, n_labels
+        self.log_scale: nn.Parameter | None = None
+        self.bias: nn.Parameter | None = None
+        if codebook is not None and scaled:
+            # Similarities of unrelated codes have deviation 1/√(2d), so at first this gives logits of about 1.
+            self.log_scale = nn.Parameter(torch.tensor(math.log(math.sqrt(2 * codebook.dim))))
+        if codebook is not None and biased:
+            # Labels to come have theirs already, if the codebook knows how many it can take.
+            self.bias = nn.Parameter(torch.zeros(codebook.capacity or n_labels))
+
+    def logits(self, output: Tensor) -> Tensor:
+        """Scores of all labels by which they are ranked, `(batch, n_labels)`."""
+        if self.codebook is None:
+            return output
+        scores = self.codebook.scores(output)
+        if self.log_scale is None:
+            return scores
+        if self.bias is None:
+            return scores * self.log_scale.exp()
+        return torch.addcmul(self.bias[: self.n_labels], scores, self.log_scale.exp())
+
+    @torch.no_grad()
+    def top_k(
+        self,
+        output: Tensor,
+        k: int,
+        *,
+        memory: int | None = None,
+        allowed: Tensor | None = None,
+        threshold: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Ids and scores of the k best labels of each output; see `circlet.codebooks.decoding.top_k`."""
+        if self.codebook is None:
+            return decoding.top_k(
+                lambda k, budget: decoding.of_rows(self.logits, output, self.n_labels, allowed, k, budget),
+                output,
+                self.n_labels,
+                k,
+                memory=memory,
+                allowed=allowed,
+                threshold=threshold,
+            )
+        scale = 1.0 if self.log_scale is None else float(self.log_scale.exp())
+        bias = None if self.bias is None else self.bias[: self.n_labels].float()
+        return self.codebook.top_k(
+            output.float() * scale, k, bias=bias, memory=memory, allowed=allowed, threshold=threshold
+        )
+
+    def start_from(self, counts: Tensor, n: int) -> None:
+        """Begin with what label frequencies alone say: `counts` of each label in n documents."""
+        # For each label that is true, thousands are false: learning that from zero takes epochs.
+        if self.bias is not None:
+            with torch.no_grad():
+                self.bias.fill_(math.log(0.5 / (n + 0.5)))
+                self.bias[: len(counts)] = log_odds(counts, n)
+
+    def grow(self, n_labels: int) -> None:
+        """Take in more labels; no weight changes its shape, and the scores of the old labels stay as they are."""
+        if self.codebook is None:
+            raise ParameterError("head fc has one output per label and can't take new labels: choose another head")
+        if self.bias is not None and n_labels > len(self.bias):
+            raise ParameterError(
+                f"loss bce has a bias for {len(self.bias)} labels and can't take {n_labels}: "
+                "train a new model, or choose loss cosine or softmax"
+            )
+        self.codebook.grow(n_labels)
+        self.n_labels = n_labels
+
+
+def log_odds(counts: Tensor, n: int) -> Tensor:
+    """Logits of labels that `counts` of n documents have."""
+    return ((counts + 0.5) / (n - counts + 0.5)).log()

@@ -1,0 +1,124 @@
+"""What a network is, before it has seen data."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+
+from circlet.checks import is_integer, is_real
+from circlet.errors import ParameterError
+from circlet.settings.checked import check
+
+__all__ = ["CODEBOOKS", "HEADS", "LOSSES", "NetworkSettings"]
+
+#: The codes that each head predicts; `fc` has an output per label and no codes. `circlet.network.heads` has them.
+HEADS: dict[str, str | None] = {
+    "chrr": "circular",
+    "chrr-amplitude": "circular",
+    "chrr-half": "circular",
+    "chrr-sin": "circular",
+    "chrr-tanh": "circular",
+    "hrr": "real",
+    "fc": None,
+}
+#: The codes that each codebook has. The first of a kind is what "auto" chooses. `circlet.codebooks` has them.
+CODEBOOKS: dict[str, str] = {
+    "spectral": "circular",
+    "independent": "circular",
+    "four-phase": "circular",
+    "two-phase": "circular",
+    "holographic": "real",
+}
+#: `circlet.network.losses` has them.
+LOSSES = ("cosine", "bce", "softmax")
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    """What a network is, before it has seen data.
+
+    Parameters
+    ----------
+    head : str
+        One of `HEADS`.
+    dim : int
+        Dimension of the labels' codes; `fc` has none.
+    hidden : tuple of int
+        Widths of the hidden layers.
+    codebook : str
+        One of `CODEBOOKS` that fits the head, or "auto": spectral for circular codes, holographic for real ones.
+    slots : int or None
+        Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves a twentieth of
+        room.
+    loss : str
+        One of `LOSSES`.
+    dropout : float
+        Share of hidden units dropped in training.
+    seed : int
+        Initial weights, codes, dropout and the order of the rows follow from it.
+    """
+
+    head: str = "chrr-amplitude"
+    dim: int = 800
+    hidden: tuple[int, ...] = (1024,)
+    codebook: str = "auto"
+    slots: int | None = None
+    loss: str = "bce"
+    dropout: float = 0.7
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        layers = self.hidden if isinstance(self.hidden, (tuple, list, np.ndarray)) else ()
+        check(
+            self,
+            head=(_among(self.head, HEADS), f"one of {', '.join(HEADS)}"),
+            loss=(_among(self.loss, LOSSES), f"one of {', '.join(LOSSES)}"),
+            codebook=(_among(self.codebook, ("auto", *CODEBOOKS)), f"auto or one of {', '.join(CODEBOOKS)}"),
+            slots=(self.slots is None or is_integer(self.slots, 1), "None or an integer >= 1"),
+            dim=(is_integer(self.dim, 1), "an integer >= 1"),
+            seed=(is_integer(self.seed, 0), "an integer >= 0"),
+            hidden=(
+                len(layers) > 0 and all(is_integer(width, 1) for width in layers),
+                "one or more integers >= 1",
+            ),
+            dropout=(is_real(self.dropout) and 0 <= self.dropout < 1, "at least 0 and below 1"),
+        )
+        # NumPy's numbers, which a search grid may hold, would not go into JSON.
+        plain = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
+        slots = None if self.slots is None else int(self.slots)
+        for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed), "slots": slots}.items():
+            object.__setattr__(self, name, value)
+        self._check_combination()
+
+    def _check_combination(self) -> None:
+        if self.codes is None and self.loss == "cosine":
+            raise ParameterError("loss cosine compares codes, and head fc has none: choose bce or softmax for fc")
+        fitting = ["auto", *(name for name, codes in CODEBOOKS.items() if codes == self.codes)]
+        if self.codebook not in fitting:
+            raise ParameterError(
+                f"codebook {self.codebook} does not fit head {self.head}: choose {' or '.join(fitting)}"
+            )
+        if self.slots is not None and self.codebook_name != "spectral":
+            raise ParameterError("only a spectral codebook has `slots`: choose codebook spectral, a circular head")
+
+    @property
+    def codes(self) -> str | None:
+        """The kind of codes that the head predicts; None for `fc`."""
+        return HEADS[self.head]
+
+    @property
+    def codebook_name(self) -> str | None:
+        """The codebook that is used, "auto" resolved; None for `fc`."""
+        if self.codebook != "auto":
+            return self.codebook
+        return next((name for name, codes in CODEBOOKS.items() if codes == self.codes), None)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        return {**asdict(self), "hidden": list(self.hidden)}
+
+
+def _among(value: Any, names: Any) -> bool:
+    return isinstance(value, str) and value in names

@@ -1,0 +1,113 @@
+"""One description of a training run: network, training, text features, scaling, held-out rows."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import TYPE_CHECKING, Any
+
+from circlet.checks import is_integer, is_real
+from circlet.errors import ParameterError
+from circlet.settings.checked import check
+from circlet.settings.network import NetworkSettings
+from circlet.settings.presets import resolve
+from circlet.settings.training import TrainingSettings
+
+if TYPE_CHECKING:
+    from circlet.data.dataset import Dataset, Split
+
+__all__ = ["RunSettings", "TextSettings"]
+
+#: With fewer documents none are held out: too few would be left to learn from, and to judge by.
+FEWEST_TO_SPLIT = 20
+
+
+@dataclass(frozen=True)
+class TextSettings:
+    """What becomes a feature of a text; `circlet.features.TextVectorizer` explains and checks each setting."""
+
+    word_ngrams: tuple[int, int] | None = (1, 1)
+    char_ngrams: tuple[int, int] | None = None
+    min_df: int | float = 1
+    max_features: int | None = None
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """All that a training run follows from, beside its data.
+
+    Parameters
+    ----------
+    network : NetworkSettings
+    training : TrainingSettings
+    text : TextSettings
+        For documents that are texts.
+    scaling : str
+        What is done to feature rows; see `circlet.features.scaling.SCALINGS`.
+    validation : float or int
+        Share or number of rows to hold out of training, to choose the best epoch and to calibrate probabilities
+        by; 0 for none.
+    """
+
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    training: TrainingSettings = field(default_factory=TrainingSettings)
+    text: TextSettings = field(default_factory=TextSettings)
+    scaling: str = "auto"
+    validation: float = 0.05
+
+    def __post_init__(self) -> None:
+        size = self.validation
+        valid = is_real(size) and (0 <= size < 1 or is_integer(size, 1) or (float(size).is_integer() and size > 0))
+        check(self, validation=(valid, "a share at least 0 and below 1, or a number of rows"))
+        object.__setattr__(self, "validation", int(size) if size >= 1 else float(size))
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
+        """From settings by their names, of whatever part; the others have their defaults."""
+        unknown = set(settings) - set(cls.names())
+        if unknown:
+            raise ParameterError(f"found the settings {sorted(unknown)}; wanted some of {', '.join(cls.names())}")
+
+        def part(kind: type) -> dict[str, Any]:
+            return {each.name: settings[each.name] for each in fields(kind) if each.name in settings}
+
+        return cls(
+            NetworkSettings(**part(NetworkSettings), seed=seed),
+            TrainingSettings(**part(TrainingSettings)),
+            TextSettings(**part(TextSettings)),
+            **{name: settings[name] for name in ("scaling", "validation") if name in settings},
+        )
+
+    @classmethod
+    def from_preset(cls, preset: str, given: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
+        """From a preset, with the given settings in place of its own; those that are None are not given."""
+        return cls.of(resolve(preset, given), seed=seed)
+
+    @classmethod
+    def names(cls) -> list[str]:
+        """The names of all settings but the seed."""
+        return list(DEFAULTS)
+
+    def flat(self) -> dict[str, Any]:
+        """All settings by name, but for the seed."""
+        parts = (asdict(self.network), asdict(self.training), asdict(self.text))
+        merged = {name: value for part in parts for name, value in part.items() if name != "seed"}
+        return {**merged, "scaling": self.scaling, "validation": self.validation}
+
+    def replace(self, **changes: Any) -> RunSettings:
+        """The same run with other parts."""
+        return replace(self, **changes)
+
+    def hold_out(self, dataset: Dataset) -> tuple[Split, Split | None]:
+        """The rows to train on, and those to judge and calibrate by; None where there are none.
+
+        Which rows are held out follows from the seed. Rows that lie in files stay there.
+        """
+        size, n = self.validation, dataset.train.n
+        if not size or n < FEWEST_TO_SPLIT or (size < 1 and round(size * n) < 1):
+            return dataset.train, None
+        return dataset.validation_split(size, seed=self.network.seed, copy=False)
+
+
+#: The default of every setting, by name.
+DEFAULTS: dict[str, Any] = RunSettings().flat()

@@ -1,0 +1,146 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from circlet.algebra import circular
+from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.errors import ParameterError
+from circlet.network.losses import LOSSES
+from circlet.network.scorer import Scorer
+
+N, DIM = 9, 6
+BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
+SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name == "cosine" and book is None)]
+every = pytest.mark.parametrize(("name", "book"), SENSIBLE)
+
+
+def output_for(book: Codebook | None, n: int) -> torch.Tensor:
+    return torch.randn(n, N if book is None else book.width, generator=torch.Generator().manual_seed(0))
+
+
+def scorer_for(name: str, codes: Codebook | None) -> Scorer:
+    loss = LOSSES[name]
+    return Scorer(codes, N if codes is None else codes.n_labels, scaled=loss.scaled, biased=loss.biased)
+
+
+def make(name: str, book: str | None) -> tuple[Scorer, Codebook | None]:
+    codes = None if book is None else BOOKS[book](N, DIM, seed=1)
+    scorer = scorer_for(name, codes)
+    with torch.no_grad():
+        for position, parameter in enumerate(scorer.parameters()):
+            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(position)))
+    return scorer, codes
+
+
+class TestLogits:
+    @every
+    def test_logits_have_a_column_per_label(self, name, book):
+        scorer, codes = make(name, book)
+        assert scorer.logits(output_for(codes, 4)).shape == (4, N)
+        assert scorer.logits(output_for(codes, 0)).shape == (0, N)
+
+    @pytest.mark.parametrize("book", BOOKS)
+    def test_logits_are_scaled_similarities_and_a_bias(self, book):
+        scorer, codes = make("bce", book)
+        output = output_for(codes, 3)
+        expected = codes.scores(output) * scorer.log_scale.exp() + scorer.bias[:N]
+        torch.testing.assert_close(scorer.logits(output), expected)
+
+    def test_at_first_unrelated_labels_have_logits_of_about_1(self):
+        book = IndependentCodebook(3000, 400)
+        scorer = scorer_for("bce", book)
+        output = circular.pack(circular.random(2, 400, generator=torch.Generator().manual_seed(0)))
+        assert float(scorer.logits(output).detach().std()) == pytest.approx(1, abs=0.1)
+
+
+class TestTopK:
+    @every
+    def test_is_a_sort_of_the_logits(self, name, book):
+        scorer, codes = make(name, book)
+        output = output_for(codes, 5)
+        ids, scores = scorer.top_k(output, 4)
+        expected = scorer.logits(output).detach().topk(4)
+        assert torch.equal(ids, expected.indices)
+        torch.testing.assert_close(scores, expected.values)
+
+    @every
+    def test_allowed_labels_above_a_threshold(self, name, book):
+        scorer, codes = make(name, book)
+        output, allowed = output_for(codes, 5), torch.arange(N) % 2 == 0
+        logits = scorer.logits(output).detach()
+        cut = float(logits.flatten().sort().values[20:22].mean())  # between two scores: rounding does not matter
+        ids, scores = scorer.top_k(output, N, allowed=allowed, threshold=cut)
+        expected = (logits >= cut) & allowed
+        assert ((ids >= 0).sum(dim=1) == expected.sum(dim=1)).all()
+        assert all(not found % 2 for found in ids[ids >= 0].tolist())
+        assert (scores[ids < 0] == -torch.inf).all()
+
+
+class TestStart:
+    @pytest.mark.parametrize("book", BOOKS)
+    def test_starts_from_the_labels_frequencies(self, book):
+        scorer, _ = make("bce", book)
+        counts = torch.tensor([0, 1, 5, 10, 0, 2, 2, 2, 9])
+        scorer.start_from(counts, 10)
+        torch.testing.assert_close(scorer.bias[:N].sigmoid(), (counts + 0.5) / 11)
+        # Labels to come have not been seen either.
+        torch.testing.assert_close(scorer.bias[N:].sigmoid(), torch.full((len(scorer.bias) - N,), 0.5 / 11))
+        assert scorer.bias.requires_grad
+
+    def test_the_others_have_nothing_to_start_from(self):
+        for name, book in SENSIBLE:
+            if name != "bce" or book is None:
+                scorer, _ = make(name, book)
+                before = {key: tensor.clone() for key, tensor in scorer.state_dict().items()}
+                scorer.start_from(torch.ones(N), 10)
+                assert all(torch.equal(tensor, before[key]) for key, tensor in scorer.state_dict().items())
+
+
+class TestGrowth:
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_old_labels_keep_their_scores(self, name):
+        scorer, codes = make(name, "spectral")
+        output = output_for(codes, 4)
+        before = scorer.logits(output).detach()
+        shapes = {key: tensor.shape for key, tensor in scorer.state_dict().items()}
+        scorer.grow(N + 3)
+        after = scorer.logits(output).detach()
+        assert scorer.n_labels == codes.n_labels == N + 3
+        assert after.shape == (4, N + 3)
+        torch.testing.assert_close(after[:, :N], before)
+        assert {key: tensor.shape for key, tensor in scorer.state_dict().items()} == shapes
+
+    @pytest.mark.parametrize("name", ["cosine", "softmax"])
+    @pytest.mark.parametrize("book", ["independent", "holographic"])
+    def test_codebooks_without_slots_grow_without_bound(self, name, book):
+        scorer, codes = make(name, book)
+        scorer.grow(5 * N)
+        assert scorer.logits(output_for(codes, 2)).shape == (2, 5 * N)
+
+    def test_fc_cannot(self):
+        scorer, _ = make("bce", None)
+        with pytest.raises(ParameterError, match="head fc has one output per label and can't take new labels"):
+            scorer.grow(N + 1)
+
+    def test_bce_has_no_bias_beyond_its_own(self):
+        scorer, codes = make("bce", "independent")
+        with pytest.raises(
+            ParameterError, match=f"a bias for {N} labels and can't take {N + 1}: .*cosine or softmax"
+        ):
+            scorer.grow(N + 1)
+        assert scorer.n_labels == codes.n_labels == N
+
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_more_than_the_slots(self, name):
+        scorer, codes = make(name, "spectral")
+        with pytest.raises(ParameterError, match="train a new model"):
+            scorer.grow(codes.length + 1)
+        assert scorer.n_labels == N
+
+    @pytest.mark.parametrize("name", LOSSES)
+    def test_shrinking(self, name):
+        scorer, _ = make(name, "spectral")
+        with pytest.raises(ParameterError, match="can't shrink"):
+            scorer.grow(N - 1)
+        assert scorer.n_labels == N
