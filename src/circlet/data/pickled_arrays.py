@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from circlet.checks import is_integer
 from circlet.errors import DataError
 
 DTYPES = {"i1": np.int8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "f4": np.float32, "f8": np.float64}
@@ -95,7 +96,7 @@ def _array(path: Path, name: str, value: Any) -> npt.NDArray[Any]:
         raise wrong
     if not isinstance(content, bytes) or not isinstance(shape, tuple):
         raise wrong
-    if any(not isinstance(size, int) or size < 0 for size in shape):
+    if not all(is_integer(size, 0) for size in shape):
         raise wrong
     stored = np.dtype(DTYPES[dtype.code]).newbyteorder("<")
     if len(content) != math.prod(shape) * stored.itemsize:
