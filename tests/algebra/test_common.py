@@ -161,10 +161,10 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"n": -1, "dim": 3}, "`n` must be a whole number >= 0"),
-            ({"n": 2.5, "dim": 3}, "`n` must be a whole number >= 0"),
-            ({"n": 1, "dim": 0}, "`dim` must be a whole number >= 1, got 0"),
-            ({"n": 1, "dim": 3, "generator": "0"}, "`generator` must be a torch.Generator or a whole-number"),
+            ({"n": -1, "dim": 3}, "`n` must be an integer >= 0"),
+            ({"n": 2.5, "dim": 3}, "`n` must be an integer >= 0"),
+            ({"n": 1, "dim": 0}, "`dim` must be an integer >= 1, got 0"),
+            ({"n": 1, "dim": 3, "generator": "0"}, "`generator` must be a torch.Generator or an integer seed"),
             ({"n": 1, "dim": 3, "dtype": torch.int32}, "`dtype` must be a floating-point dtype"),
         ],
     )

@@ -72,7 +72,7 @@ def test_texts_become_feature_files(circlet, place, tmp_path):
         ({"--model-path": "someone/some-model"}, r"some-model: found no such folder; .*nothing is downloaded"),
         ({"--device": "nonsense"}, "`device` 'nonsense' is not available"),
         ({"data": "nowhere"}, "found no file, folder or dataset called 'nowhere'"),
-        ({"data": "rows.txt"}, r"rows\.txt: found svmlight multilabel text, without texts of its train rows"),
+        ({"data": "rows.txt"}, r"rows\.txt: found svmlight multilabel text, without texts for its train rows"),
     ],
 )
 def test_mistakes(circlet, change, message, place, tmp_path, monkeypatch):

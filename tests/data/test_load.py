@@ -102,7 +102,9 @@ def test_newer_form(tmp_path, suffix):
     assert is_small(dataset.train)
     assert is_small(dataset.test)
     (tmp_path / f"tst_X_Y.txt{suffix}").unlink()
-    with pytest.raises(DataError, match=r"found no tst_X_Y\.txt, a folder with half of its files; wanted tst_X_Y"):
+    with pytest.raises(
+        DataError, match=r"found no tst_X_Y\.txt, a folder with only half of its files; wanted tst_X_Y"
+    ):
         load_dataset(tmp_path)
 
 
@@ -182,7 +184,7 @@ def test_label_files(tmp_path):
         load_dataset(tmp_path)
     (tmp_path / "labels.tsv").unlink()
     (tmp_path / "labels.txt").write_text("a\nb\tc\n")
-    with pytest.raises(DataError, match=r"labels\.txt:2: found a tab in .*; wanted one label name a line"):
+    with pytest.raises(DataError, match=r"labels\.txt:2: found a tab in .*; wanted one label name per line"):
         load_dataset(tmp_path)
     (tmp_path / "labels.txt").write_text("a\na\n")
     with pytest.raises(DataError, match=r"labels\.txt: found the label name 'a' twice"):

@@ -95,14 +95,14 @@ def test_dense_npz_with_one_array(tmp_path):
         ({"indices": np.array([0, -1])}, "found index -1; wanted indices from 0 to 1"),
         (
             {"indptr": np.array([0, 3, 2])},
-            "found row pointers out of order; wanted pointers that rise from 0 to 2",
+            "found row pointers out of order; wanted pointers that increase from 0 to 2",
         ),
         ({"indptr": np.array([0, 2])}, "found 1 csr pointers, 2 indices and 2 values; wanted 2 pointers"),
         ({"data": np.ones(3)}, "2 indices and 3 values; wanted 2 pointers, and as many indices as values"),
         ({"shape": np.array([2, 10**12])}, "found 1000000000000 columns; wanted at most 2147483647"),
         ({"shape": np.array([10**12, 2])}, "wanted 1000000000000 pointers"),
-        ({"shape": np.array([-2, 2])}, r"found the shape \[-2, 2\]; wanted two whole numbers"),
-        ({"shape": np.array([2])}, r"found the shape \[2\]; wanted two whole numbers"),
+        ({"shape": np.array([-2, 2])}, r"found the shape \[-2, 2\]; wanted two integers"),
+        ({"shape": np.array([2])}, r"found the shape \[2\]; wanted two integers"),
         ({"format": np.array("dia")}, "found a sparse matrix of format 'dia'; wanted csr or csc"),
         ({"indices": np.array([0.0, 1.0])}, "found parts of the wrong type"),
         ({"data": np.array(["a", "b"])}, r"found data\.npy of type <U1; wanted numbers"),
@@ -127,14 +127,14 @@ def test_labels_other_than_zero_and_one(tmp_path):
     with pytest.raises(DataError, match=r"Y\.npz: found 3 at row 2, label 0; wanted 0 or 1"):
         matrices.read_labels(tmp_path / "Y.npz")
     np.savez(tmp_path / "Y.npz", np.eye(2))
-    with pytest.raises(DataError, match=r"Y\.npz: found a dense array; wanted labels as a scipy sparse matrix"):
+    with pytest.raises(DataError, match=r"Y\.npz: found a dense array; wanted labels as a SciPy sparse matrix"):
         matrices.read_labels(tmp_path / "Y.npz")
 
 
 def test_archives_that_hold_something_else(tmp_path):
     with pytest.raises(DataError, match=r"found no data\.npy inside; wanted a matrix saved by"):
         matrices.read_features(pack(tmp_path / "a.npz", **{k: v for k, v in PARTS.items() if k != "data"}))
-    with pytest.raises(DataError, match=r"found a\.npy, b\.npy inside; wanted a scipy sparse matrix, or one"):
+    with pytest.raises(DataError, match=r"found a\.npy, b\.npy inside; wanted a SciPy sparse matrix, or one"):
         matrices.read_features(pack(tmp_path / "a.npz", a=np.eye(2), b=np.eye(2)))
     (tmp_path / "a.npz").write_bytes(b"")
     with pytest.raises(DataError, match="found an empty file"):
@@ -144,7 +144,7 @@ def test_archives_that_hold_something_else(tmp_path):
         matrices.read_features(tmp_path / "a.npz")
     with zipfile.ZipFile(tmp_path / "a.npz", "w", zipfile.ZIP_LZMA) as archive:
         archive.writestr("arr_0.npy", npy(np.eye(2)))
-    with pytest.raises(DataError, match=r"packed by method 14; wanted stored or deflated"):
+    with pytest.raises(DataError, match=r"compressed by method 14; wanted stored or deflated"):
         matrices.read_features(tmp_path / "a.npz")
     with pytest.raises(DataError, match=r"cannot read .*none\.npz"):
         matrices.read_features(tmp_path / "none.npz")
@@ -204,7 +204,9 @@ def test_half_of_the_files(tmp_path, missing):
     split = Split(csr([[1]]), csr([[1]]))
     matrices.write_matrices(tmp_path, Dataset("d", split, split))
     (tmp_path / missing).unlink()
-    with pytest.raises(DataError, match=rf"found no {missing}, a folder with half of its files; wanted {missing}"):
+    with pytest.raises(
+        DataError, match=rf"found no {missing}, a folder with only half of its files; wanted {missing}"
+    ):
         load_dataset(tmp_path)
 
 
@@ -251,7 +253,7 @@ class TestMapped:
         assert sorted(path.name for path in tmp_path.iterdir()) == ["X.trn.npy", "Y.trn"]
         assert np.array_equal(load_dataset(tmp_path).train.X, split.X)
         (tmp_path / "X.trn.npy").unlink()
-        with pytest.raises(DataError, match=r"found no X\.trn\.npz, a folder with half of its files"):
+        with pytest.raises(DataError, match=r"found no X\.trn\.npz, a folder with only half of its files"):
             load_dataset(tmp_path)
 
     @pytest.mark.parametrize(

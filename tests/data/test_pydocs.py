@@ -252,7 +252,7 @@ def test_first_name_wins(tmp_path):
 
 
 def test_no_sources(tmp_path):
-    with pytest.raises(DataError, match="pydocs: no documented Python source found"):
+    with pytest.raises(DataError, match="pydocs: found no Python source with docstrings"):
         build_pydocs({"python": tmp_path / "nowhere"})
 
 

@@ -202,7 +202,7 @@ class TestMistakes:
         assert repr(value) in str(raised.value)
 
     def test_rows_that_end_before_they_start(self):
-        with pytest.raises(ParameterError, match=r"`stop` must be a whole number from 5 to \d+, got 4"):
+        with pytest.raises(ParameterError, match=r"`stop` must be an integer from 5 to \d+, got 4"):
             make_rows(5, 4, 10, 10, seed=0)
 
     def test_numpys_numbers_will_do(self):

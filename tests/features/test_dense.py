@@ -83,7 +83,7 @@ def test_text_datasets_take_dense_features_alone(tmp_path):
     write(tmp_path, trn=[[1], [2]])
     texts = dataset(None)
     assert with_features(texts, tmp_path, "dense").n_features == 1
-    with pytest.raises(DataError, match="tiny: found in memory, without features; wanted some"):
+    with pytest.raises(DataError, match="tiny: found in memory, without features; wanted features"):
         with_features(texts, tmp_path, "both")
 
 

@@ -110,7 +110,7 @@ def test_progress_sees_every_step():
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True])
 def test_a_batch_size_that_is_none(size):
-    with pytest.raises(ParameterError, match="`batch_size` must be a whole number from 1, got"):
+    with pytest.raises(ParameterError, match="`batch_size` must be an integer >= 1, got"):
         encode(Letters(), ["a"], batch_size=size)
 
 
@@ -126,7 +126,7 @@ def test_what_is_no_list_of_texts():
     [
         (np.zeros(3), r"found embeddings of shape \(3,\); wanted one row for each of 2 texts"),
         (np.zeros((1, 3)), r"found embeddings of shape \(1, 3\)"),
-        (np.array([[1.0], [np.nan]]), "not finite, of 'b'; wanted finite"),
+        (np.array([[1.0], [np.nan]]), "non-finite embedding of 'b'; wanted finite"),
     ],
 )
 def test_a_model_that_gives_something_else(rows, message):
@@ -290,10 +290,10 @@ def test_a_record_that_is_none(content, library, tmp_path):
 def test_a_dataset_without_texts(library, tmp_path):
     Y = sp.csr_matrix(np.ones((1, 1), dtype=np.float32))
     rows, texts = Split(sp.csr_matrix(np.ones((1, 2), dtype=np.float32)), Y), Split(None, Y, ["a"])
-    with pytest.raises(DataError, match=r"d: found in memory, without texts of its train rows; wanted .*JSONL"):
+    with pytest.raises(DataError, match=r"d: found in memory, without texts for its train rows; wanted .*JSONL"):
         embed_dataset(Dataset("d", rows), model_folder(tmp_path / "m"), tmp_path / "out")
     both = Dataset("d", Split(rows.X, Y, texts.texts), rows)
-    with pytest.raises(DataError, match=r"texts of its test rows; wanted .*test_raw_texts\.txt"):
+    with pytest.raises(DataError, match=r"texts for its test rows; wanted .*test_raw_texts\.txt"):
         embed_dataset(both, model_folder(tmp_path / "m"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
 

@@ -423,7 +423,7 @@ def test_damaged_matrix_is_refused():
     [
         (np.array([[0, 1, 2]] * 3), r"ranked has shape \(3, 3\); y_true has 4 rows"),
         (np.array([0, 1, 2, 3]), r"ranked has shape \(4,\)"),
-        (np.array([[0, 1, 2]] * 2 + [[0, 5, 2]] * 2), r"ranked, row 2: found label id 5; ids go from 0 to 4"),
+        (np.array([[0, 1, 2]] * 2 + [[0, 5, 2]] * 2), r"ranked, row 2: found label id 5; wanted ids from 0 to 4"),
         (np.array([[0, 1, 2]] * 3 + [[0, -2, 2]]), r"ranked, row 3: found label id -2"),
         (np.array([[2**63]] * 4, dtype=np.uint64).repeat(3, 1), r"row 0: found label id 9223372036854775808"),
         (np.array([[0, 1, 2]] * 3 + [[4, 1, 4]]), r"ranked, row 3: found label id 4 twice"),
@@ -447,15 +447,13 @@ def test_repeated_gaps_and_ids_after_the_last_k_are_fine():
 
 
 def test_a_ranking_cut_for_a_smaller_k_is_refused():
-    with pytest.raises(
-        ParameterError, match=r"ranked has 3 columns and the largest `k` wants 5: fill it up with -1"
-    ):
+    with pytest.raises(ParameterError, match=r"ranked has 3 columns and the largest `k` wants 5: pad it with -1"):
         precision_at_k(Y, RANKED, k=(1, 20))
 
 
 @pytest.mark.parametrize("k", [0, -1, 1.5, True, (), (1, 0), "3", (1, "3")])
 def test_bad_k_is_refused(k):
-    with pytest.raises(ParameterError, match="`k` must be a whole number >= 1"):
+    with pytest.raises(ParameterError, match="`k` must be an integer >= 1"):
         precision_at_k(Y, RANKED, k=k)
 
 

@@ -1,6 +1,6 @@
-"""What both algebras ask of their arguments: checked once here, in the words of the caller.
+"""Checks of arguments that both algebras share; errors name the operation and the argument.
 
-Everything is plain Python on shapes and dtypes, so that `torch.compile` traces through it.
+Everything is plain Python on shapes and dtypes, so that `torch.compile` can trace it.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from circlet.errors import DTypeError, ParameterError, ShapeError
 
-#: A size or a seed often comes out of numpy.
+#: Sizes and seeds often come from NumPy.
 INTEGER = (int, np.integer)
 
 
@@ -32,7 +32,7 @@ def check_vectors(operation: str, **tensors: Tensor) -> None:
 
 
 def check_pair(operation: str, a: Tensor, b: Tensor) -> None:
-    """Two arguments whose vectors have one dimension and whose leading shapes broadcast."""
+    """Two arguments whose vectors have the same dimension and whose leading shapes broadcast."""
     check_vectors(operation, a=a, b=b)
     if a.shape[-1] != b.shape[-1]:
         raise ShapeError(
@@ -46,7 +46,7 @@ def check_pair(operation: str, a: Tensor, b: Tensor) -> None:
 
 
 def check_superposition(operation: str, x: Tensor, weights: Tensor | None, dim: int) -> Tensor | None:
-    """Vectors to sum over `dim`; returns the weights, one per vector, ready to multiply `x` with."""
+    """Vectors to sum over `dim`; returns the weights, one per vector, in a shape that multiplies `x`."""
     check_vectors(operation, x=x)
     if x.dim() < 2 or not -x.dim() <= dim < x.dim() or dim % x.dim() == x.dim() - 1:
         raise ShapeError(
@@ -68,21 +68,21 @@ def random_shape(operation: str, n: int | Sequence[int], dim: int) -> tuple[int,
     """Return the shape of `n` random vectors; `n` may itself be a shape."""
     leading = tuple(n) if isinstance(n, Sequence) else (n,)
     if any(not isinstance(size, INTEGER) or size < 0 for size in leading):
-        raise ParameterError(f"{operation}: `n` must be a whole number >= 0, or a shape of such, got {n!r}")
+        raise ParameterError(f"{operation}: `n` must be an integer >= 0, or a shape of such integers, got {n!r}")
     if not isinstance(dim, INTEGER) or dim < 1:
-        raise ParameterError(f"{operation}: `dim` must be a whole number >= 1, got {dim!r}")
+        raise ParameterError(f"{operation}: `dim` must be an integer >= 1, got {dim!r}")
     return (*map(int, leading), int(dim))
 
 
 def random_source(
     operation: str, generator: torch.Generator | int, dtype: torch.dtype
 ) -> tuple[torch.Generator, torch.dtype]:
-    """Turn a seed into a generator, and give the dtype to draw in: below 32 bits the grid is too coarse."""
+    """Turn a seed into a generator, and return the dtype to draw in: fewer than 32 bits would be too coarse."""
     if isinstance(generator, INTEGER):
         generator = torch.Generator().manual_seed(int(generator))
     if not isinstance(generator, torch.Generator):
         raise ParameterError(
-            f"{operation}: `generator` must be a torch.Generator or a whole-number seed, got {generator!r}"
+            f"{operation}: `generator` must be a torch.Generator or an integer seed, got {generator!r}"
         )
     if not dtype.is_floating_point:
         raise DTypeError(f"{operation}: `dtype` must be a floating-point dtype, got {dtype}")

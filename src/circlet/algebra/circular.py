@@ -1,19 +1,19 @@
 """Circular vectors (CHRR): vectors of angles, the right column of the paper's Table 1.
 
-An angle θ stands for the phasor e^{iθ}, so every vector is unitary whatever is done to it, and angles that
-differ by whole turns are the same. Binding therefore does not reduce its result to one turn: that would cost
-many times the addition. `wrap` does it where a canonical angle is wanted.
+An angle θ stands for the phasor e^{iθ}, so every vector is unitary after any operation, and angles that differ
+by full turns are equal. Binding therefore does not reduce its result to one turn, which would cost many times as
+much as the addition. `wrap` does so where a canonical angle is needed.
 
-`pack` writes the angles as `[cos θ | sin θ]`. Similarity is then an inner product, and that of many vectors
-to many others one matrix product: ``pack(a) @ pack(b).mT / dim``.
+`pack` represents the angles as `[cos θ | sin θ]`. Similarity is then an inner product, and the similarities of
+many vectors to many others are one matrix product: ``pack(a) @ pack(b).mT / dim``.
 
 >>> import torch
 >>> from circlet.algebra import circular
->>> colour, red, shape, square = circular.random(4, 1000, generator=0)
->>> scene = circular.superpose(torch.stack([circular.bind(colour, red), circular.bind(shape, square)]))
->>> round(float(circular.similarity(circular.unbind(scene, colour), red)), 1)
+>>> color, red, shape, square = circular.random(4, 1000, generator=0)
+>>> scene = circular.superpose(torch.stack([circular.bind(color, red), circular.bind(shape, square)]))
+>>> round(float(circular.similarity(circular.unbind(scene, color), red)), 1)
 0.6
->>> round(float(circular.similarity(circular.unbind(scene, colour), square)), 1)
+>>> round(float(circular.similarity(circular.unbind(scene, color), square)), 1)
 0.0
 """
 
@@ -50,13 +50,13 @@ def random(
     Parameters
     ----------
     n : int or sequence of int
-        How many vectors, or the leading shape of the result.
+        Number of vectors, or the leading shape of the result.
     dim : int
         Angles per vector.
     generator : torch.Generator or int
-        Where the randomness comes from; a whole number seeds a new CPU generator.
+        Source of randomness; an integer seeds a new CPU generator.
     device : torch.device or str, optional
-        Where the result is put. It is drawn on the generator's device, so that a CPU generator gives the
+        Device of the result. Numbers are drawn on the generator's device, so that a CPU generator gives the
         same vectors on every device. Default: the generator's device.
     dtype : torch.dtype
         A floating-point dtype.
@@ -94,7 +94,7 @@ def inverse(a: Tensor) -> Tensor:
 
 
 def unbind(a: Tensor, b: Tensor) -> Tensor:
-    """Take `b` out of `a`: ``bind(a, inverse(b))``."""
+    """Remove `b` from `a`: ``bind(a, inverse(b))``."""
     check_pair("circular.unbind", a, b)
     return a - b
 
@@ -114,12 +114,12 @@ def superpose(x: Tensor, weights: Tensor | None = None, dim: int = -2) -> Tensor
     Returns
     -------
     Tensor of shape (..., dim)
-        Angles in (−π, π]. Where phasors cancel exactly, there is no angle, and 0 stands for it.
+        Angles in (−π, π]; 0 where phasors cancel exactly and have no angle.
     """
     column = check_superposition("circular.superpose", x, weights, dim)
     if x.shape[dim] == 0:
         raise ShapeError(
-            "circular.superpose: there must be at least one vector to superpose, since nothing has no "
+            "circular.superpose: there must be at least one vector to superpose, since an empty sum has no "
             f"angle; got dim={dim} of shape {tuple(x.shape)}"
         )
     cos, sin = x.cos(), x.sin()
@@ -170,7 +170,7 @@ def unpack(phasor: Tensor) -> Tensor:
 
 
 def wrap(theta: Tensor) -> Tensor:
-    """Reduce angles by whole turns to (−π, π]."""
+    """Reduce angles by full turns to (−π, π]."""
     check_vectors("circular.wrap", theta=theta)
     return theta - 2 * math.pi * torch.ceil((theta - math.pi) / (2 * math.pi))
 

@@ -1,23 +1,23 @@
 """Holographic reduced representations (HRR): real vectors, the left column of the paper's Table 1.
 
-Binding is circular convolution, computed by the FFT. Three systems come out of these functions:
+Binding is circular convolution, computed by the FFT. There are three systems:
 
 - plain HRR (Plate 1995): vectors as `random` draws them;
 - HRR with projection (Ganesan et al. 2021): ``project(random(...))``, every Fourier coefficient on the unit
   circle, so that binding keeps norms and `inverse` is exact and stable;
 - CHRR is the sibling module `circular`, with the same names.
 
-Below 32 bits torch has no FFT: such input is transformed in float32, and the result has the input's dtype.
+torch has no FFT for fewer than 32 bits: such input is transformed in float32, and the result has its dtype.
 
 >>> import torch
 >>> from circlet.algebra import holographic
->>> colour, red, shape, square = holographic.project(holographic.random(4, 10_000, generator=0))
+>>> color, red, shape, square = holographic.project(holographic.random(4, 10_000, generator=0))
 >>> scene = holographic.superpose(
-...     torch.stack([holographic.bind(colour, red), holographic.bind(shape, square)])
+...     torch.stack([holographic.bind(color, red), holographic.bind(shape, square)])
 ... )
->>> round(float(holographic.similarity(holographic.unbind(scene, colour), red)), 1)
+>>> round(float(holographic.similarity(holographic.unbind(scene, color), red)), 1)
 1.0
->>> round(abs(float(holographic.similarity(holographic.unbind(scene, colour), square))), 1)
+>>> round(abs(float(holographic.similarity(holographic.unbind(scene, color), square))), 1)
 0.0
 """
 
@@ -52,13 +52,13 @@ def random(
     Parameters
     ----------
     n : int or sequence of int
-        How many vectors, or the leading shape of the result.
+        Number of vectors, or the leading shape of the result.
     dim : int
         Components per vector.
     generator : torch.Generator or int
-        Where the randomness comes from; a whole number seeds a new CPU generator.
+        Source of randomness; an integer seeds a new CPU generator.
     device : torch.device or str, optional
-        Where the result is put. It is drawn on the generator's device, so that a CPU generator gives the
+        Device of the result. Numbers are drawn on the generator's device, so that a CPU generator gives the
         same vectors on every device. Default: the generator's device.
     dtype : torch.dtype
         A floating-point dtype.
@@ -90,7 +90,7 @@ def project(a: Tensor) -> Tensor:
     check_vectors("holographic.project", a=a)
     spectrum = _spectrum(a)
     magnitude = spectrum.abs()
-    # Dividing by a number that is never zero keeps the gradient finite in the branch not taken, too.
+    # Dividing by a number that is never zero keeps the gradient finite, even in the branch that is not taken.
     unit = spectrum / magnitude.clamp(min=torch.finfo(magnitude.dtype).tiny)
     return _vector(torch.where(magnitude > 0, unit, torch.ones_like(unit)), a)
 
@@ -113,15 +113,15 @@ def bind(a: Tensor, b: Tensor) -> Tensor:
 def inverse(a: Tensor) -> Tensor:
     """Return the vector that undoes binding with `a`: 1 / F(a) (the paper's eq. 2).
 
-    Not finite where a Fourier coefficient of `a` is zero, and large where one is small: `project` first to
-    exclude both.
+    The result is non-finite if a Fourier coefficient of `a` is zero, and large if one is small. `project` first to
+    avoid both.
     """
     check_vectors("holographic.inverse", a=a)
     return _vector(_spectrum(a).reciprocal(), a)
 
 
 def unbind(a: Tensor, b: Tensor) -> Tensor:
-    """Take `b` out of `a`: ``bind(a, inverse(b))``, in one division of spectra."""
+    """Remove `b` from `a`: ``bind(a, inverse(b))``, as one division of spectra."""
     check_pair("holographic.unbind", a, b)
     return _vector(_spectrum(a) / _spectrum(b), a, b)
 
@@ -152,8 +152,8 @@ def similarity(a: Tensor, b: Tensor, *, cosine: bool = False) -> Tensor:
     ----------
     a, b : Tensor of shape (..., dim)
     cosine : bool
-        Divide by both norms, as the paper does in its loss so that a network can't gain by growing its
-        output (0 where a vector is zero).
+        Divide by both norms (0 where a vector is zero), as the paper does in its loss, so that a network cannot
+        gain by making its output larger.
 
     Returns
     -------
@@ -171,7 +171,7 @@ def _spectrum(a: Tensor) -> Tensor:
 
 
 def _vector(spectrum: Tensor, *operands: Tensor) -> Tensor:
-    """Transform back, to the dimension of the operands and the dtype torch would give their sum."""
+    """Transform back, to the dimension of the operands and the dtype that torch would give their sum."""
     dtype = operands[0].dtype
     for operand in operands[1:]:
         dtype = torch.promote_types(dtype, operand.dtype)

@@ -1,4 +1,4 @@
-"""`circlet datasets …`: what there is, getting it, and what a dataset looks like."""
+"""`circlet datasets …`: list, fetch and describe datasets."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def list_(as_json: AsJson = False) -> None:
         sizes = (known.train_points, known.test_points, known.features, known.labels)
         rows.append((name, *sizes, known.labels_per_point, how(name)))
     columns = ("name", "train", "test", "features", "labels", "per point", "status")
-    note = f"`circlet datasets fetch NAME` gets one or says how. Kept in {catalog.data_folder()}"
+    note = f"`circlet datasets fetch NAME` fetches one, or says where to get it. Kept in {catalog.data_folder()}"
     out.print(Table("Datasets", columns, rows, note).rich())
 
 
@@ -130,7 +130,7 @@ def _frequent_table(dataset: Dataset) -> Table:
 
 
 def _quoted(labels: list[str | int], most: int = 8) -> str | None:
-    """Labels in quotes, so that several in one are seen; ids as they are."""
+    """Labels in quotes, which show where one label ends and the next begins; ids without."""
     from circlet.data.preview import one_line
 
     words = [f'"{one_line(label, 44)}"' if isinstance(label, str) else str(label) for label in labels[:most]]
@@ -141,7 +141,7 @@ def _quoted(labels: list[str | int], most: int = 8) -> str | None:
 
 @contextmanager
 def _fetch_bar(name: str) -> Iterator[Progress]:
-    """One bar: it fills while bytes arrive and pulses while they are read and checked."""
+    """One bar, which fills during the download and pulses while data is read and checked."""
     from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
     from rich.progress import Progress as Bars
 

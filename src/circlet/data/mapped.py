@@ -1,4 +1,4 @@
-"""Sparse matrices whose arrays lie in files: rows are read when they are asked for, and forgotten."""
+"""Memory-mapped sparse matrices: rows are read from files when they are needed, and then released."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import scipy.sparse as sp
 
 __all__ = ["MappedRows", "blocks", "column_counts", "is_mapped", "release"]
 
-#: Entries looked at at a time where all of them have to be.
+#: Entries read at a time where all of them have to be read.
 BLOCK = 1 << 20
 
 
 class MappedRows:
-    """Some rows of a mapped matrix, which stay in the files until they are asked for.
+    """Some rows of a mapped matrix, which stay in the files until they are needed.
 
     Parameters
     ----------
     matrix : csr_matrix or MappedRows
-        Over files.
+        A matrix over files.
     rows : int64 ndarray of shape (n,)
         Numbers of the rows.
     """
@@ -34,18 +34,18 @@ class MappedRows:
         self.ndim = 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
-        """Read these of the rows, a slice or an array of places among them."""
+        """Read some of these rows, given by a slice or an array of positions."""
         return self.matrix[self.rows[rows]]
 
     @property
     def indptr(self) -> npt.NDArray[np.int64]:
-        """Row pointers that a matrix of these rows would have."""
+        """The row pointers of a matrix of these rows."""
         counts = np.diff(self.matrix.indptr)[self.rows]
         return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def is_mapped(X: Any) -> bool:
-    """Whether a matrix is sparse and its entries lie in a file."""
+    """Whether a matrix is sparse and its entries are in files."""
     return isinstance(X, MappedRows) or _is_map(X)
 
 
@@ -54,7 +54,7 @@ def _is_map(X: Any) -> bool:
 
 
 def release(X: Any) -> None:
-    """Let go of what was read of a mapped matrix: the system may keep it, the process does not count it."""
+    """Release the pages read from a mapped matrix: the system may cache them, but they no longer count as ours."""
     if isinstance(X, MappedRows):
         X = X.matrix
     if not _is_map(X) or not hasattr(mmap, "MADV_DONTNEED"):
@@ -65,13 +65,13 @@ def release(X: Any) -> None:
 
 
 def blocks(n: int, size: int | None = None) -> Iterator[slice]:
-    """Slices of so many entries one after the other."""
+    """Consecutive slices of `size` entries that cover `n`."""
     size = size or BLOCK
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def column_counts(X: Any) -> npt.NDArray[np.int64]:
-    """How many entries each column of a sparse matrix has, `(n_columns,)`; a mapped one is read in parts."""
+    """Number of entries of each column of a sparse matrix, `(n_columns,)`; a mapped one is read in blocks."""
     if not is_mapped(X):
         return np.bincount(X.indices, minlength=X.shape[1])
     counts = np.zeros(X.shape[1], dtype=np.int64)

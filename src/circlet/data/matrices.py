@@ -1,11 +1,11 @@
 """Folders of `X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz`, as PECOS writes them.
 
-Labels are scipy sparse matrices; features are too, or dense: an `.npy` file, or an `.npz` with one array.
-Nothing a file claims about sizes is believed before the claims have been compared with the file's own size.
+Labels are SciPy sparse matrices. Features are too, or they are dense: an `.npy` file, or an `.npz` with one array.
+No size that a file claims is believed before it has been compared with the size of the file itself.
 
-What is larger than memory is read from maps: in place of `X.trn.npz` there is a folder `X.trn` with the arrays of
+Matrices larger than memory are memory-mapped: in place of `X.trn.npz` there is a folder `X.trn` with the arrays of
 the matrix, `data.npy indices.npy indptr.npy shape.npy`, and the same for `Y.trn` and the test rows. Such a matrix
-is a `csr_matrix` over files, of which training reads the rows of a batch.
+is a `csr_matrix` over files, and training reads only the rows of a batch.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ from circlet.data.mapped import blocks, release
 from circlet.errors import DataError
 from circlet.files import prepare_folder, replacing
 
-_FREE = 1 << 26  # bytes any file may unpack to
-_RATIO = 100  # times its size beyond that; real matrices pack some 2 to 10 times
-_HEADER = 1 << 14  # bytes; numpy refuses longer headers itself
+_FREE = 1 << 26  # bytes that any file may unpack to
+_RATIO = 100  # times its size beyond that; real matrices are compressed 2 to 10 times
+_HEADER = 1 << 14  # bytes; NumPy itself refuses longer headers
 _SPARSE = {"data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"}
 _MAPPED = ("data", "indices", "indptr", "shape")
 _MAX_COLUMNS = 2**31 - 1
-# What zipfile and numpy.lib.format raise on damaged input.
+# What zipfile and numpy.lib.format raise for damaged input.
 _DAMAGE = (
     zipfile.BadZipFile,
     zlib.error,
@@ -62,7 +62,7 @@ def read_split(folder: Path, part: str) -> Split:
     x, y = _mapped_folder(folder, "X", part) or feature_file(folder, part), label_file(folder, part)
     if x is None or y is None:
         missing = f"{'X' if x is None else 'Y'}.{part}.npz"
-        raise bad(folder, None, f"no {missing}, a folder with half of its files", f"{missing} as well")
+        raise bad(folder, None, f"no {missing}, a folder with only half of its files", f"{missing} as well")
     X = read_mapped(x) if x.is_dir() else read_features(x)
     Y = read_mapped(y, labels=True) if y.is_dir() else read_labels(y)
     if X.shape[0] != Y.shape[0]:
@@ -72,19 +72,19 @@ def read_split(folder: Path, part: str) -> Split:
 
 
 def feature_file(folder: Path, part: str) -> Path | None:
-    """`X.trn.npz` or `X.trn.npy` (or of `tst`), whichever is there."""
+    """`X.trn.npz` or `X.trn.npy` (or the same with `tst`), whichever exists."""
     names = (folder / f"X.{part}.npz", folder / f"X.{part}.npy")
     return next((path for path in names if path.is_file()), None)
 
 
 def label_file(folder: Path, part: str) -> Path | None:
-    """`Y.trn.npz` or the folder `Y.trn` (or of `tst`), whichever is there."""
+    """`Y.trn.npz` or the folder `Y.trn` (or the same with `tst`), whichever exists."""
     path = folder / f"Y.{part}.npz"
     return _mapped_folder(folder, "Y", part) or (path if path.is_file() else None)
 
 
 def has_part(folder: Path, part: str) -> bool:
-    """Whether there is anything of a part, `trn` or `tst`."""
+    """Whether there is any file of a part, `trn` or `tst`."""
     found = (_mapped_folder(folder, "X", part), feature_file(folder, part), label_file(folder, part))
     return any(path is not None for path in found)
 
@@ -103,22 +103,22 @@ def read_labels(path: Path) -> sp.csr_matrix:
     """Read a sparse label indicator as float32 ones."""
     Y = _read(path)
     if not sp.issparse(Y):
-        raise bad(path, None, "a dense array", "labels as a scipy sparse matrix")
+        raise bad(path, None, "a dense array", "labels as a SciPy sparse matrix")
     return as_labels(Y, str(path))
 
 
 def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
-    """A matrix over the files of a folder that `write_matrices` made; each is checked, a part at a time."""
+    """A matrix over the files of a folder that `write_matrices` made; they are checked block by block."""
     arrays = {}
     for name in _MAPPED:
         file = path / f"{name}.npy"
         with explained(file), _damage_named(file):
-            # There are no maps of no bytes.
+            # An empty array cannot be mapped.
             small = file.stat().st_size < 1024
             arrays[name] = np.load(file, mmap_mode=None if small else "r", allow_pickle=False)
     data, indices, indptr, shape = (arrays[name] for name in _MAPPED)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
-        raise bad(path / "shape.npy", None, f"the shape {shape.tolist()}", "two whole numbers")
+        raise bad(path / "shape.npy", None, f"the shape {shape.tolist()}", "two integers")
     rows, columns = shape.tolist()
     kind = _index_type(len(data), columns) if data.ndim == 1 else None
     for name, wanted in (("data", np.dtype(np.float32)), ("indices", kind), ("indptr", kind)):
@@ -129,7 +129,7 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
         parts = f"{len(indptr) - 1} row pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{rows} pointers, and as many indices as values")
     if indptr[0] != 0 or indptr[-1] != len(data):
-        raise bad(path, None, "row pointers out of order", f"pointers that rise from 0 to {len(data)}")
+        raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
     X = sp.csr_matrix((data, indices, indptr), shape=(rows, columns), copy=False)
     _check_mapped(path, X, labels)
     X.has_sorted_indices = X.has_canonical_format = True
@@ -137,11 +137,11 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
 
 
 def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
-    """What `as_features` and `as_labels` would check, in blocks, and refused where they would mend it."""
+    """Check in blocks what `as_features` and `as_labels` check, and refuse what they would repair."""
     data, indices, indptr = X.data, X.indices, X.indptr
     for block in blocks(len(indptr) - 1):
         if (np.diff(indptr[block.start : block.stop + 1]) < 0).any():
-            raise bad(path, None, "row pointers out of order", f"pointers that rise from 0 to {len(data)}")
+            raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
     for block in blocks(len(data)):
         part = indices[block]
         if part.min() < 0 or part.max() >= X.shape[1]:
@@ -154,18 +154,18 @@ def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
             row = int(np.searchsorted(indptr, indptr.dtype.type(at), side="right"))
             wanted = "1" if labels else "finite numbers other than 0"
             raise bad(path, None, f"{data[at]} at row {row}, column {indices[at]}", wanted)
-        # With the entry before: where columns do not rise, a row must begin.
+        # Includes the entry before the block: where columns do not increase, a new row must begin.
         before = max(block.start - 1, 0)
         falls = before + 1 + np.flatnonzero(np.diff(indices[before : block.stop]) <= 0)
         starts = np.searchsorted(indptr, falls.astype(indptr.dtype))
         if (inside := indptr[starts] != falls).any():
             row, column = int(starts[inside][0]), int(indices[falls[inside][0]])
-            raise bad(path, None, f"column {column} of row {row} out of order", "columns that rise in a row")
+            raise bad(path, None, f"column {column} of row {row} out of order", "columns that increase")
         release(X)
 
 
 def _index_type(n: int, columns: int) -> np.dtype[Any]:
-    # scipy would copy indices of another type, and all of them at once.
+    # SciPy would copy indices of another type, all of them at once.
     return np.dtype(np.int32 if max(n, columns) <= _MAX_COLUMNS else np.int64)
 
 
@@ -186,7 +186,7 @@ def _read(path: Path) -> Any:
 @contextmanager
 def _damage_named(path: Path) -> Iterator[None]:
     try:
-        # numpy warns about headers that need a second look, and compiling one may warn too.
+        # NumPy warns about unusual headers, and compiling one may warn too.
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
@@ -194,20 +194,20 @@ def _damage_named(path: Path) -> Iterator[None]:
         raise
     except _DAMAGE as error:
         what = f"a damaged file ({type(error).__name__}: {error})"
-        raise bad(path, None, what, "an .npz or .npy file written by scipy or numpy") from error
+        raise bad(path, None, what, "an .npz or .npy file written by SciPy or NumPy") from error
 
 
 def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
     members = {info.filename: info for info in archive.infolist()}
     if len(members) != len(archive.infolist()):
-        raise bad(path, None, "two members of one name", "each once")
+        raise bad(path, None, "two members of the same name", "different names")
     sparse = "format.npy" in members
     wanted = _SPARSE if sparse else set(members)
     if missing := sorted(wanted - set(members)):
         raise bad(path, None, f"no {missing[0]} inside", "a matrix saved by scipy.sparse.save_npz")
     if not sparse and len(members) != 1:
         found = ", ".join(sorted(members)[:8]) or "nothing"
-        raise bad(path, None, f"{found} inside", "a scipy sparse matrix, or one dense array")
+        raise bad(path, None, f"{found} inside", "a SciPy sparse matrix, or one dense array")
     claimed = sum(members[name].file_size for name in wanted)
     if claimed > _FREE + _RATIO * size:
         raise bad(path, None, f"{size} bytes that claim to unpack to {claimed}", f"at most {_RATIO} times as much")
@@ -215,7 +215,7 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
     for name in sorted(wanted):
         info = members[name]
         if info.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
-            raise bad(path, None, f"{name} packed by method {info.compress_type}", "stored or deflated")
+            raise bad(path, None, f"{name} compressed by method {info.compress_type}", "stored or deflated")
         with archive.open(info) as stream:
             letters = "SU" if name == "format.npy" else "biuf"
             arrays[name] = _checked_array(path, name, stream, info.file_size, letters)
@@ -223,8 +223,8 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
 
 
 def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: str = "biuf") -> Any:
-    """Read one array of `size` bytes, header included, whose header agrees with that size."""
-    # Version 2 headers claim their own length in 32 bits, and read() would allocate it: hence a prefix.
+    """Read one array, after checking that its header agrees with its `size` in bytes, header included."""
+    # Version 2 headers state their own length in 32 bits, and read() would allocate it, so only a prefix is read.
     start = io.BytesIO(stream.read(_HEADER))
     version = np.lib.format.read_magic(start)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
@@ -239,7 +239,7 @@ def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: s
 
 
 def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
-    """A sparse matrix from its parts, after a check of everything that scipy would trust."""
+    """A sparse matrix from its parts, after checking everything that SciPy would trust."""
     name = arrays["format.npy"]
     name = name.item() if name.ndim == 0 else None
     name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
@@ -247,35 +247,35 @@ def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
         raise bad(path, None, f"a sparse matrix of format {name!r}", "csr or csc")
     shape = arrays["shape.npy"]
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or min(shape.tolist()) < 0:
-        raise bad(path, None, f"the shape {shape.tolist()}", "two whole numbers")
+        raise bad(path, None, f"the shape {shape.tolist()}", "two integers")
     rows, columns = shape.tolist()
     if columns > _MAX_COLUMNS:
         raise bad(path, None, f"{columns} columns", f"at most {_MAX_COLUMNS}")
     data, indices, indptr = (arrays[f"{part}.npy"] for part in ("data", "indices", "indptr"))
     major, minor = (rows, columns) if name == "csr" else (columns, rows)
     if {data.ndim, indices.ndim, indptr.ndim} != {1} or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):
-        raise bad(path, None, "parts of the wrong type", "one-dimensional arrays, with whole numbers as indices")
+        raise bad(path, None, "parts of the wrong type", "one-dimensional arrays, with integers as indices")
     if len(indptr) != major + 1 or len(indices) != len(data):
         parts = f"{len(indptr) - 1} {name} pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{major} pointers, and as many indices as values")
     indptr = indptr.astype(np.int64)
     if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-        raise bad(path, None, "row pointers out of order", f"pointers that rise from 0 to {len(data)}")
+        raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
     if len(indices) and (indices.min() < 0 or indices.max() >= minor):
         wrong = int(indices[np.argmax((indices < 0) | (indices >= minor))])
         raise bad(path, None, f"index {wrong}", f"indices from 0 to {minor - 1}")
     if name == "csc" and 8 * rows > limit:
         raise bad(path, None, f"a claim of {rows} rows", "a number that fits the file's size")
-    # scipy computes with neither half precision nor a foreign byte order.
+    # SciPy supports neither half precision nor a foreign byte order.
     data = data.astype(np.float32 if data.dtype == np.float16 else data.dtype.newbyteorder("="), copy=False)
     indices = indices.astype(np.int32 if minor <= _MAX_COLUMNS else np.int64, copy=False)
     return (sp.csr_matrix if name == "csr" else sp.csc_matrix)((data, indices, indptr), shape=(rows, columns))
 
 
 def write_matrices(folder: Path | str, dataset: Dataset, *, mapped: bool = False) -> None:
-    """Write `X.trn.npz Y.trn.npz`, and their `tst` twins if there are test rows; dense features as `.npy`.
+    """Write `X.trn.npz Y.trn.npz`, and the same with `tst` if there are test rows; dense features as `.npy`.
 
-    With `mapped`, sparse ones become folders of arrays that are read row by row, without a packed file's limits.
+    With `mapped`, sparse matrices become folders of arrays that are read row by row.
     """
     folder = Path(folder)
     prepare_folder(folder)
@@ -301,7 +301,7 @@ def _save_mapped(folder: Path, matrix: sp.csr_matrix) -> None:
 
 
 def _save(path: Path, array: Any) -> None:
-    # A file object, because numpy adds its own suffix to a name.
+    # A file object, because NumPy adds its own suffix to a name.
     with replacing(path) as temporary, temporary.open("wb") as out:
         if sp.issparse(array):
             sp.save_npz(out, array)

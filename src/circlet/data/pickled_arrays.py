@@ -1,9 +1,9 @@
-"""Numpy arrays out of Python-2 pickles, without letting a pickle do anything.
+"""NumPy arrays from Python 2 pickles, without letting a pickle run anything.
 
-scikit-multilearn 0.0.1 keeps its datasets so. A pickle is a program: it names functions and has them called.
-This unpickler knows the three names that a numpy array is made with and puts inert stand-ins in their place,
-so that not even numpy runs on the word of the file. Any other name is an error. The arrays are then built
-here, from a shape, a dtype of a short list and bytes of exactly the right number.
+scikit-multilearn 0.0.1 stores its datasets this way. A pickle is a program: it names functions and has them
+called. This unpickler knows the three names that make a NumPy array and replaces them with inert stand-ins, so
+that not even NumPy runs at the request of the file. Any other name is an error. The arrays are then built here,
+from a shape, a dtype from a short list, and exactly the right number of bytes.
 """
 
 from __future__ import annotations
@@ -18,10 +18,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from circlet.checks import is_integer
 from circlet.errors import DataError
 
 DTYPES = {"i1": np.int8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "f4": np.float32, "f8": np.float64}
-#: What a malformed pickle raises is not documented; this is what its opcodes can lead to.
+#: What a malformed pickle raises is not documented; these are the errors that its opcodes can lead to.
 MALFORMED = (
     *(pickle.UnpicklingError, EOFError, OSError, ValueError, TypeError, LookupError, AttributeError),
     *(OverflowError, ImportError, MemoryError, Warning),
@@ -32,7 +33,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Read a bz2-compressed pickle of a dictionary from names to arrays."""
     try:
         with bz2.open(path) as stream, warnings.catch_warnings():
-            warnings.simplefilter("error")  # an escape that Python only warns of is damage here
+            warnings.simplefilter("error")  # an escape that Python only warns about is damage here
             content = _Arrays(stream, encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
@@ -44,7 +45,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 class _ArrayStandIn:
-    """What numpy's `_reconstruct` would return; the pickle then sets its state."""
+    """What NumPy's `_reconstruct` would return; the pickle then sets its state."""
 
     state: tuple[Any, ...] = ()
 
@@ -79,11 +80,11 @@ class _Arrays(pickle.Unpickler):
             return _ALLOWED[module, name]
         except KeyError:
             raise DataError(
-                f"found a pickle that wants {module}.{name}; wanted one that holds numpy arrays and no more"
+                f"found a pickle that wants {module}.{name}; wanted one with NumPy arrays only"
             ) from None
 
     def persistent_load(self, _: Any) -> Any:
-        raise DataError("found a pickle that refers to something outside itself; wanted numpy arrays")
+        raise DataError("found a pickle that refers to something outside itself; wanted NumPy arrays")
 
 
 def _array(path: Path, name: str, value: Any) -> npt.NDArray[Any]:
@@ -95,7 +96,7 @@ def _array(path: Path, name: str, value: Any) -> npt.NDArray[Any]:
         raise wrong
     if not isinstance(content, bytes) or not isinstance(shape, tuple):
         raise wrong
-    if any(not isinstance(size, int) or size < 0 for size in shape):
+    if not all(is_integer(size, 0) for size in shape):
         raise wrong
     stored = np.dtype(DTYPES[dtype.code]).newbyteorder("<")
     if len(content) != math.prod(shape) * stored.itemsize:

@@ -17,13 +17,14 @@ def first_rows(dataset: Dataset, n: int = 3, width: int = 80) -> list[dict[str, 
 
     A row has its `text`, on one line and cut to `width` characters, or the number of its non-zero `features`.
     """
-    X, Y, texts = dataset.train.X, dataset.train.Y, dataset.train.texts
+    X: Any = dataset.train.X
+    Y, texts = dataset.train.Y, dataset.train.texts
     rows: list[dict[str, Any]] = []
     for row in range(min(n, dataset.train.n)):
         if texts is not None:
             about: dict[str, Any] = {"text": one_line(texts[row], width)}
         else:
-            about = {"features": int(X[row].nnz if sp.issparse(X) else np.count_nonzero(X[row]))}  # type: ignore[index]
+            about = {"features": int(X[row].nnz if sp.issparse(X) else np.count_nonzero(X[row]))}
         rows.append({**about, "labels": [_name(dataset, label) for label in Y[row].indices.tolist()]})
     return rows
 

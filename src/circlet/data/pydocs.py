@@ -1,4 +1,4 @@
-"""`pydocs`, the embedded dataset: what Python's own documentation says, tagged by where it stands.
+"""`pydocs`, the embedded dataset: Python's own documentation, tagged by where it was found.
 
 A document is the docstring of one public function, method or class of the standard library, numpy, scipy or
 scikit-learn, as installed here. The sources are read with `ast`; nothing is imported or run. Its labels are
@@ -8,12 +8,12 @@ scikit-learn, as installed here. The sources are read with `ast`; nothing is imp
 - ``kind: function``, ``kind: method`` or ``kind: class``,
 - ``takes: axis``: one for every parameter, those of `__init__` for a class.
 
-To guess them from a docstring as it stands would be reading, not learning: numpydoc lists the parameters, and
-examples import the module. So the text is the docstring's prose, without its name and signature, without the
-sections that list parameters, attributes or methods, and without examples.
+A whole docstring would give its labels away: numpydoc lists the parameters, and examples import the module. So
+the text is the docstring's prose only, without name and signature, without the sections that list parameters,
+attributes or methods, and without examples.
 
 The documents depend on the installed versions, which `pydocs.json` names. For given versions they are always
-the same, in the same order, and so is the split: by a hash of the qualified name, one fifth for testing.
+the same, in the same order. So is the split, by a hash of the qualified name: one fifth is for testing.
 """
 
 from __future__ import annotations
@@ -45,13 +45,13 @@ logger = logging.getLogger(__name__)
 FORMAT = 1
 #: The name of the standard library among the packages.
 STDLIB = "python"
-#: Import names of the packages beside the standard library, and the distributions that tell their versions.
+#: Import names of the packages besides the standard library, and the distributions that have their versions.
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
 MIN_WORDS = 5
 MIN_DOCUMENTS = 5
 TEST_SHARE = 0.2
 
-#: Not documentation of the package: tests, builds, others' code that it carries, and programs.
+#: Not documentation of the package: tests, build scripts, vendored code, and programs.
 _SKIPPED = frozenset(
     {"test", "tests", "conftest", "setup", "distutils", "site-packages", "dist-packages", "__pycache__"}
     | {"externals", "array_api_compat", "array_api_extra", "cobyqa", "pyprima", "_uarray"}
@@ -69,7 +69,7 @@ _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class PyDoc:
-    """One document: its qualified name, its text, its labels (package, modules, kind, parameters in turn)."""
+    """One document: qualified name, text, and labels (package, modules, kind, parameters, in that order)."""
 
     name: str
     text: str
@@ -85,13 +85,13 @@ class PyDocs:
 
 
 def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
-    """Read the documents from source files: some five seconds.
+    """Read the documents from source files, which takes about five seconds.
 
     Parameters
     ----------
     roots : mapping from package name to folder, optional
-        Where the sources are; those of this Python and its installed packages if not given. Names found under
-        ``python`` are taken as they are, those of others get the package's name in front.
+        Where the sources are; by default those of this Python and its installed packages. Names found under
+        ``python`` stay as they are, others are prefixed with the package's name.
     """
     found: dict[str, PyDoc] = {}
     for package, root in (installed_roots() if roots is None else roots).items():
@@ -100,7 +100,9 @@ def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
                 found.setdefault(document.name, document)
     documents = _frequent_labels(_distinct(found[name] for name in sorted(found)))
     if not documents:
-        raise DataError("pydocs: no documented Python source found; is the standard library installed without it?")
+        raise DataError(
+            "pydocs: found no Python source with docstrings; wanted a standard library with its sources"
+        )
     return PyDocs(
         train=tuple(document for document in documents if not _for_testing(document.name)),
         test=tuple(document for document in documents if _for_testing(document.name)),
@@ -108,22 +110,22 @@ def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
 
 
 def installed_roots() -> dict[str, Path]:
-    """Give the folders of the standard library and of the installed packages, importing none of them."""
+    """The folders of the standard library and of the installed packages, found without importing any of them."""
     roots = {STDLIB: Path(sysconfig.get_path("stdlib"))}
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         if spec is None or not spec.submodule_search_locations:
-            logger.warning("pydocs: %s is not installed, its documentation is left out", package)
+            logger.warning("pydocs: %s is not installed; its documentation is left out", package)
         else:
             roots[package] = Path(spec.submodule_search_locations[0])
     return roots
 
 
 def cached_pydocs(folder: Path) -> PyDocs:
-    """Read the documents from `folder`, where they are built first if they are missing, damaged or outdated.
+    """Read the documents from `folder`; if they are missing, damaged or outdated, build them there first.
 
     The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `name`, `text` and `labels`, and
-    `pydocs.json`: the versions that they were built from, their counts and their sha256.
+    `pydocs.json`: the versions they were built from, their counts and their sha256.
     """
     versions = _versions()
     kept = _read_cache(folder, versions)
@@ -138,7 +140,7 @@ def cached_pydocs(folder: Path) -> PyDocs:
     labels = {label for split in splits.values() for document in split for label in document.labels}
     counts = {"train": len(documents.train), "test": len(documents.test), "labels": len(labels)}
     digests = {name: _sha256(content.encode()) for name, content in contents.items()}
-    # Last, so that an interruption leaves digests that do not match.
+    # Written last, so that an interruption leaves digests that do not match.
     write_json(
         folder / "pydocs.json", {"format": FORMAT, "versions": versions, "counts": counts, "sha256": digests}
     )
@@ -149,23 +151,23 @@ def cached_pydocs(folder: Path) -> PyDocs:
 
 
 def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
-    """Give the documents in `folder`, or None where they must be built anew."""
+    """The documents in `folder`, or None if they must be rebuilt."""
     try:
         state = json.loads((folder / "pydocs.json").read_bytes())
         if state["format"] != FORMAT or state["versions"] != versions:
-            logger.info("pydocs: building anew, %s is from other versions", folder)
+            logger.info("pydocs: rebuilding, %s is from other versions", folder)
             return None
         splits = []
         for name in ("train.jsonl", "test.jsonl"):
             content = (folder / name).read_bytes()
             if _sha256(content) != state["sha256"][name]:
-                raise DataError(f"{folder / name}: not the content that pydocs.json names")
+                raise DataError(f"{folder / name}: not the content that pydocs.json describes")
             splits.append(tuple(_document(line) for line in content.decode().split("\n")[:-1]))
     except FileNotFoundError:
         return None
     except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
-        # Whatever is wrong with a cache, building it anew is the answer.
-        logger.warning("pydocs: building anew, %s is damaged: %s", folder, error)
+        # Whatever is wrong with a cache, rebuilding it is the answer.
+        logger.warning("pydocs: rebuilding, %s is damaged: %s", folder, error)
         return None
     return PyDocs(*splits)
 
@@ -199,7 +201,7 @@ def _versions() -> dict[str, str | None]:
 
 def _source_files(root: Path) -> Iterator[Path]:
     for folder, subfolders, files in os.walk(root):
-        # In place, so that os.walk does not enter what is skipped; config-3.11 and its like are no packages.
+        # In place, so that os.walk does not enter skipped folders; config-3.11 and the like are not packages.
         # Sorted, because a.py and a/__init__.py may define the same name and the first one counts.
         subfolders[:] = sorted(name for name in subfolders if name.isidentifier() and name not in _SKIPPED)
         for path in sorted(Path(folder, name) for name in files if name.endswith(".py")):
@@ -226,17 +228,17 @@ def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
 def _parse(path: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # others' invalid escapes are theirs to mend
+            warnings.simplefilter("ignore")  # invalid escapes in others' code are not our concern
             with tokenize.open(path) as file:
                 return ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # ValueError: not the encoding it claims, or a null byte; the last two: nested too deep to be parsed.
+        # ValueError: a wrong encoding declaration, or a null byte. The last two: nested too deeply to be parsed.
         logger.info("pydocs: skipping %s: %s", path, error)
         return None
 
 
 def _public_levels(package: str, names: list[str]) -> Iterator[str]:
-    """Yield `a.b`, `a.b.c`, … below the package: scipy.stats._stats_py is where scipy.stats is written."""
+    """Yield `a.b`, `a.b.c`, … below the package; scipy.stats._stats_py, which implements it, is scipy.stats."""
     public = []
     for name in names:
         if name.startswith("_"):
@@ -247,7 +249,7 @@ def _public_levels(package: str, names: list[str]) -> Iterator[str]:
 
 
 def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tuple[str, str, Any]]:
-    """Yield (name, kind, node) of public definitions: under `if` and `try` too, but not inside functions."""
+    """Yield (name, kind, node) of public definitions, also under `if` and `try`, but not inside functions."""
     for node in body:
         if isinstance(node, (ast.If, ast.Try, ast.With)):
             handlers = [handler.body for handler in getattr(node, "handlers", [])]
@@ -268,7 +270,7 @@ def _private(name: str) -> bool:
 
 
 def _parameters(node: Any, kind: str) -> list[str]:
-    """Names that a caller may pass: without `self` or `cls`, with the stars of `*args` and `**kwargs`."""
+    """Names that a caller may pass, without `self` or `cls`, and with the stars of `*args` and `**kwargs`."""
     if kind == "class":
         makers = {child.name: child for child in node.body if isinstance(child, _FUNCTIONS)}
         node = makers.get("__init__") or makers.get("__new__")
@@ -286,8 +288,9 @@ def _parameters(node: Any, kind: str) -> list[str]:
 
 
 def _prose(docstring: str) -> str:
-    """Give the docstring on one line, without what gives its labels away."""
-    lines = docstring.encode(errors="replace").decode().splitlines()  # "\udc80" is legal in a source, not in UTF-8
+    """The docstring on one line, without what gives its labels away."""
+    # "\udc80" is legal in source code, but not in UTF-8.
+    lines = docstring.encode(errors="replace").decode().splitlines()
     kept = []
     skipping, indent = "", 0  # what is being skipped: a section, an indented block, an example
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):
@@ -310,7 +313,7 @@ def _prose(docstring: str) -> str:
 
 
 def _unsigned(text: str, name: str) -> str:
-    """Drop a signature that the text begins with: `insert(index, object) -> None`, as C code has it."""
+    """Drop a signature at the beginning of the text: `insert(index, object) -> None`, as in C code."""
     signature = rf"(\w+\.)*{name} ?\(([^()]|\([^()]*\))*\)( ?-> ?\S+)?[ :.-]*"
     return re.sub(rf"\A({signature})+", "", text)
 
@@ -319,7 +322,7 @@ def _unsigned(text: str, name: str) -> str:
 
 
 def _distinct(documents: Iterable[PyDoc]) -> list[PyDoc]:
-    """Keep the first of the documents that have one text."""
+    """Keep the first of the documents that share a text."""
     first: dict[str, PyDoc] = {}
     for document in documents:
         first.setdefault(document.text, document)
@@ -327,7 +330,7 @@ def _distinct(documents: Iterable[PyDoc]) -> list[PyDoc]:
 
 
 def _frequent_labels(documents: list[PyDoc]) -> list[PyDoc]:
-    """Drop labels that too few documents have, then documents that have no label."""
+    """Drop labels of too few documents, then documents without labels."""
     counts = Counter(label for document in documents for label in document.labels)
     kept = (
         replace(document, labels=tuple(label for label in document.labels if counts[label] >= MIN_DOCUMENTS))

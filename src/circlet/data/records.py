@@ -33,7 +33,7 @@ from circlet.errors import DataError, ParameterError
 logger = logging.getLogger(__name__)
 
 FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
-# fastText splits at ASCII spaces only, so a label may hold other ones.
+# fastText splits at ASCII spaces only, so a label may contain other spaces.
 _LABEL_WORD = re.compile(r"(?:^|(?<=[ \t\v\f\r\n]))__label__([^ \t\v\f\r\n]*)[ \t\v\f\r\n]?")
 _DELIMITER = {"csv": ",", "tsv": "\t"}
 _SAMPLE = 200  # label fields to guess their notation from
@@ -44,7 +44,7 @@ _Parsed = Iterator[tuple[int, str, list[str]]]
 
 @dataclass(frozen=True)
 class Record:
-    """One document: the line it starts on, its text and its labels, each once, in their order."""
+    """One document: the line it starts on, its text, and its labels, each once and in their order."""
 
     line: int
     text: str
@@ -295,7 +295,7 @@ def _json_line(record: Record, columns: Columns) -> bytes:
 
 def _fields(fields: list[str], mark: str) -> bytes:
     out = io.StringIO()
-    # Before Python 3.13 the module does not quote a carriage return by itself.
+    # Before Python 3.13, the module does not quote a carriage return by itself.
     if any("\r" in one for one in fields):
         csv.writer(out, delimiter=mark, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(fields)
     else:

@@ -1,10 +1,10 @@
-"""Made-up datasets of any size, for growth curves: power-law labels that can be learned from words.
+"""Synthetic datasets of any size, for growth curves: power-law labels that can be learned from words.
 
-Every number is a hash of the seed and of what it is for (a row and a draw, a label and a word), so rows do not
-depend on which other rows are made, and no table of labels or of words exists.
+Every number is a hash of the seed and of its purpose (a row and a draw, a label and a word), so a row does not
+depend on which other rows are made, and there is no table of labels or words.
 
-A label has `WORDS_OF_A_LABEL` words of its own. A row draws labels by a power law; of its words, some are its
-labels' own and the others noise, by the same law. Labels and words are numbered by how often they are drawn.
+A label has `WORDS_OF_A_LABEL` words of its own. A row draws labels by a power law. Some of its words belong to
+its labels; the others are noise, drawn by the same law. Labels and words are numbered by how often they are drawn.
 """
 
 from __future__ import annotations
@@ -16,19 +16,20 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.checks import is_integer, is_real
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
 
 __all__ = ["make_multilabel", "make_rows"]
 
 WORDS_OF_A_LABEL = 6
-#: Share of a row's words that are its labels' own.
+#: Share of a row's words that belong to its labels.
 SIGNAL = 0.5
-#: Draws made at a time: enough for numpy, little enough for the cache.
+#: Draws made at a time: enough to keep NumPy efficient, few enough for the cache.
 CHUNK = 1 << 18
-#: Where test rows are counted from, so that they stay the same however many training rows there are.
+#: Number of the first test row, so that test rows do not depend on the number of training rows.
 TEST = 1 << 48
-_LARGEST = 2**31 - 1  # scipy's smaller indices
+_LARGEST = 2**31 - 1  # of SciPy's 32-bit indices
 
 Hashes = npt.NDArray[np.uint64]
 
@@ -49,17 +50,17 @@ def make_multilabel(
     Parameters
     ----------
     n : int
-        Training rows. Fewer of them are the first ones of more.
+        Training rows. A smaller dataset is the beginning of a larger one.
     n_features, n_labels : int
     seed : int
     n_test : int
         Test rows; the same for any n.
     labels_per_row : int
-        Labels drawn for a row, on average: from 1 to twice as many less 1. One that is drawn twice counts once.
+        Mean number of labels drawn for a row, which has 1 to 2 * labels_per_row - 1; repeated labels count once.
     words_per_row : int
-        Words drawn for a row; X has how often each was.
+        Words drawn for a row; X counts how often each was drawn.
     exponent : float
-        The r-th label is drawn about r ** -exponent as often as the first; 0 draws all alike.
+        The r-th label is drawn about r ** -exponent times as often as the first; with 0, all equally often.
 
     Returns
     -------
@@ -71,7 +72,7 @@ def make_multilabel(
     >>> made.train.X.shape, made.test.Y.shape
     ((1000, 5000), (100, 300))
     """
-    _check_whole({"n": (n, 1, TEST), "n_test": (n_test, 0, TEST)})
+    _check_integers({"n": (n, 1, TEST), "n_test": (n_test, 0, TEST)})
     options: dict[str, Any] = {"labels_per_row": labels_per_row, "words_per_row": words_per_row}
     options |= {"seed": seed, "exponent": exponent}
     train = make_rows(0, n, n_features, n_labels, **options)
@@ -90,8 +91,8 @@ def make_rows(
     words_per_row: int = 40,
     exponent: float = 1.0,
 ) -> Split:
-    """The rows from `start` to `stop` of the endless dataset that `make_multilabel` takes its rows from."""
-    _check_whole(
+    """The rows from `start` to `stop` of the infinite dataset that `make_multilabel` takes its rows from."""
+    _check_integers(
         {
             "start": (start, 0, 2 * TEST),
             "stop": (stop, start, 2 * TEST),
@@ -142,7 +143,7 @@ def _words(
     kind, drawn = (_hashed(_hashed(_key(seed, stream), rows)[:, None], draws) for stream in (2, 3))
     words = _zipf(drawn, n_features, exponent)
     row, column = np.nonzero(_uniform(kind) < SIGNAL)
-    # The draw that noise did not use chooses the label and which of its words.
+    # The draw that is not needed for noise chooses the label, and which of its words.
     which, left = np.divmod(drawn[row, column], np.uint64(WORDS_OF_A_LABEL))
     label = labels[row, (which % counts[row].astype(np.uint64)).astype(np.int64)]
     own = _hashed(_hashed(_key(seed, 4), label.astype(np.uint64)), left)
@@ -151,14 +152,14 @@ def _words(
 
 
 def _zipf(hashes: Hashes, size: int, exponent: float) -> npt.NDArray[np.int64]:
-    """Numbers 0…size−1, r with the share that the density x ** -exponent has between r + 1 and r + 2.
+    """Numbers 0…size−1, where r has the share of the density x ** -exponent between r + 1 and r + 2.
 
-    The distribution function has an inverse, so there is no table of `size` numbers as for Zipf's own law, which
-    this differs from in the first few ranks only.
+    The distribution function has an inverse, so no table of `size` numbers is needed. Zipf's law, which would need
+    one, differs only in the first few ranks.
     """
     u, log_end = _uniform(hashes), math.log(size + 1)
     rest = 1 - exponent
-    # expm1 and log1p: exact near exponent 1, where the inverse becomes (size + 1) ** u.
+    # expm1 and log1p are exact near exponent 1, where the inverse becomes (size + 1) ** u.
     logs = u * log_end if rest == 0 else np.log1p(u * math.expm1(rest * log_end)) / rest
     return np.minimum(np.exp(logs).astype(np.int64), size) - 1
 
@@ -176,7 +177,7 @@ def _key(seed: int, stream: int) -> Hashes:
 
 def _hashed(key: Hashes, numbers: Hashes) -> Hashes:
     """64-bit hashes of key and numbers: SplitMix64's mixing (Stafford's variant 13) of their combination."""
-    x: Hashes = key + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # odd: loses nothing
+    x: Hashes = key + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # odd: loses no bits
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)
@@ -190,15 +191,13 @@ def _uniform(hashes: Hashes) -> npt.NDArray[np.float64]:
     return numbers
 
 
-def _check_whole(arguments: dict[str, tuple[Any, float, float]]) -> None:
+def _check_integers(arguments: dict[str, tuple[Any, int, float]]) -> None:
     for name, (value, least, most) in arguments.items():
-        whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-        if not whole or not least <= value <= most:
+        if not is_integer(value, least) or value > most:
             limit = f"from {least} to {most}" if most < math.inf else f">= {least}"
-            raise ParameterError(f"`{name}` must be a whole number {limit}, got {value!r}")
+            raise ParameterError(f"`{name}` must be an integer {limit}, got {value!r}")
 
 
 def _check_exponent(value: Any) -> None:
-    number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-    if not number or not 0 <= value <= 10:
+    if not is_real(value) or not 0 <= value <= 10:
         raise ParameterError(f"`exponent` must be a number from 0 to 10, got {value!r}")

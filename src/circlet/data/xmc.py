@@ -1,10 +1,9 @@
 """The Extreme Classification Repository's text formats, and svmlight multilabel files.
 
-One row is `l1,l2 f:v f:v`; the label field may be empty, and the row then starts with a space. A first line
-`n_points n_features n_labels` may be there. A line with nothing on it is a row with neither labels nor
-features, except at the end of the file. The newer form keeps features and labels in two files of rows
-`i:v i:v` under a header `rows columns`. scikit-learn's compiled reader does the parsing, in blocks; this
-module only checks.
+One row is `l1,l2 f:v f:v`; the label field may be empty, and then the row starts with a space. The first line
+may be a header `n_points n_features n_labels`. An empty line is a row with neither labels nor features, except
+at the end of the file. The newer form has features and labels in two files of rows `i:v i:v` under a header
+`rows columns`. scikit-learn's compiled reader does the parsing, in blocks; this module only checks.
 """
 
 from __future__ import annotations
@@ -26,17 +25,17 @@ from circlet.data.dataset import as_features, as_labels
 from circlet.data.lines import bad, iter_lines, shown, writing
 from circlet.errors import DataError, ParameterError
 
-MAX_INDEX = 2**31 - 1  # what scikit-learn's reader holds an index in
-_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # its labels are Python objects, so they live for one block only
+MAX_INDEX = 2**31 - 1  # the largest that scikit-learn's reader can hold
+_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # its labels are Python objects, so they are kept for one block only
 _ROW = b"0123456789.,:eE+- \t\r\n"
 _INTEGER = re.compile(rb"[0-9]{1,18}")
-_EMPTY_ROW = b"qid:0\n"  # the reader skips blank lines; a query id without features makes a row with nothing
+_EMPTY_ROW = b"qid:0\n"  # the reader skips blank lines; a query id without features makes an empty row
 
 
 def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Read one file of the Repository's text format, or an svmlight multilabel file.
 
-    Without a header the numbers of features and labels are the largest index plus one, and `#` starts a
+    Without a header, the numbers of features and labels are the largest index plus one, and `#` starts a
     comment.
 
     Returns
@@ -45,7 +44,7 @@ def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         `(n, n_features)` and `(n, n_labels)`, float32.
     """
     path = Path(path)
-    table = _Table(path, labelled=True)
+    table = _Table(path, labeled=True)
     shape = table.read(header=3)
     n_features, n_labels = shape[1:] if shape else (_width(table.indices), _width(table.labels))
     X = table.matrix(n_features)
@@ -58,10 +57,10 @@ def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
 def read_sparse_text(path: Path | str) -> sp.csr_matrix:
     """Read one matrix of the newer form: a header `rows columns`, then rows `i:v i:v`."""
     path = Path(path)
-    table = _Table(path, labelled=False)
+    table = _Table(path, labeled=False)
     shape = table.read(header=2)
     if shape is None:
-        raise bad(path, 1, "no header", "two whole numbers, rows and columns")
+        raise bad(path, 1, "no header", "two integers, rows and columns")
     return table.matrix(shape[1])
 
 
@@ -91,7 +90,7 @@ def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np
 
 
 def _split_lines(path: Path, numbers: list[int]) -> Iterator[bytes]:
-    """The lines with row numbers on them; where they stand is added to `numbers`."""
+    """The lines that have row numbers; the number of each line is added to `numbers`."""
     for number, line in iter_lines(path):
         if line.translate(None, b"0123456789 \t\r\n"):
             raise bad(path, number, shown(line.strip()), "row numbers")
@@ -118,7 +117,7 @@ class _Table:
     """The rows of one file, gathered block by block."""
 
     path: Path
-    labelled: bool
+    labeled: bool
     data: list[npt.NDArray[Any]] = field(default_factory=list)
     indices: list[npt.NDArray[Any]] = field(default_factory=list)
     counts: list[npt.NDArray[Any]] = field(default_factory=list)
@@ -126,7 +125,7 @@ class _Table:
     label_counts: list[npt.NDArray[Any]] = field(default_factory=list)
 
     def read(self, header: int) -> tuple[int, ...] | None:
-        """Read all rows; the header's numbers (as many as `header`), or None if there is no header."""
+        """Read all rows; return the header's numbers, `header` of them, or None if there is no header."""
         lines = iter_lines(self.path)
         first = next(lines)
         shape = _header(self.path, first[1], header)
@@ -150,7 +149,7 @@ class _Table:
         return shape
 
     def matrix(self, width: int) -> sp.csr_matrix:
-        """What the `index:value` part of the rows says, `(n, width)`."""
+        """The matrix of the `index:value` parts of the rows, `(n, width)`."""
         parts = (_join(self.data, np.float32), _join(self.indices, np.int32), _indptr(self.counts))
         X = sp.csr_matrix(parts, shape=(len(parts[2]) - 1, width))
         if not X.data.all():
@@ -159,7 +158,7 @@ class _Table:
 
     def _add(self, rows: list[bytes], numbers: list[int], shape: tuple[int, ...] | None) -> None:
         for number, row in zip(numbers, rows, strict=True):
-            _check_row(self.path, number, row, self.labelled)
+            _check_row(self.path, number, row, self.labeled)
         X, labels = self._parse(rows, numbers)
         counts = np.diff(X.indptr).astype(np.int32)
         label_counts = np.fromiter(map(len, labels), np.int32, len(labels))
@@ -167,15 +166,15 @@ class _Table:
         line_of = np.repeat(numbers, counts)
         self._refuse(~np.isfinite(X.data), line_of, X.data, "feature value {}", "a finite float32 number")
         n_features = shape[1] if shape else MAX_INDEX
-        what = "feature" if self.labelled else "column"
+        what = "feature" if self.labeled else "column"
         below = f"a {what} below {n_features}"
         self._refuse(X.indices >= n_features, line_of, X.indices, f"{what} {{}}", below)
         line_of = np.repeat(numbers, label_counts)
-        n_labels = shape[2] if shape and self.labelled else MAX_INDEX
+        n_labels = shape[2] if shape and self.labeled else MAX_INDEX
         self._refuse(flat >= n_labels, line_of, flat, "label {:.0f}", f"a label below {n_labels}")
         twice = np.zeros(len(flat), bool)  # the reader sorts each row's labels
         twice[1:] = (flat[1:] == flat[:-1]) & (line_of[1:] == line_of[:-1])
-        self._refuse(twice, line_of, flat, "label {:.0f} twice", "each label once a row")
+        self._refuse(twice, line_of, flat, "label {:.0f} twice", "each label once per row")
         self.data.append(X.data)
         self.indices.append(X.indices.astype(np.int32))
         self.counts.append(counts)
@@ -186,7 +185,7 @@ class _Table:
         try:
             return _compiled(rows)
         except (ValueError, OverflowError):
-            # Either a row is broken, and this finds it, or its features are only out of order.
+            # Either a row is broken, and this finds it, or features are just out of order.
             pairs = zip(numbers, rows, strict=True)
             rows = [_sorted_row(self.path, number, row) for number, row in pairs]
         try:
@@ -221,7 +220,7 @@ def _header(path: Path, line: bytes, count: int) -> tuple[int, ...] | None:
 def _rows(
     path: Path, lines: Iterator[tuple[int, bytes]], shape: tuple[int, ...] | None
 ) -> Iterator[tuple[int, bytes]]:
-    """The lines that are rows: without comments, and without blank lines at the end."""
+    """The lines that are rows, without comments and without blank lines at the end."""
     n_rows = 0
     blank = array("q")  # without a header: lines that are rows only if another row follows
     for number, line in lines:
@@ -244,49 +243,49 @@ def _rows(
         yield number, _EMPTY_ROW if row.isspace() else row if row.endswith(b"\n") else row + b"\n"
 
 
-def _check_row(path: Path, number: int, row: bytes, labelled: bool) -> None:
-    """Refuse what the compiled reader would take, or take for something else."""
+def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
+    """Refuse what the compiled reader would accept, or mistake for something else."""
     if row is _EMPTY_ROW:
         return
     if row.translate(None, _ROW):
         token = next((one for one in row.split() if one.translate(None, _ROW)), row)
         if re.search(rb":[+-]?(nan|inf)", token, re.IGNORECASE):
             raise bad(path, number, f"feature value {shown(token)}", "a finite number")
-        raise bad(path, number, shown(token), _wanted(labelled))
+        raise bad(path, number, shown(token), _wanted(labeled))
     head = row.split(None, 1)[0]
     if b":" in head:
         return
-    if not labelled or row[:1] in b" \t":
+    if not labeled or row[:1] in b" \t":
         raise bad(path, number, shown(head), "index:value")
     if head.translate(None, b"0123456789,"):
-        raise bad(path, number, f"label field {shown(head)}", "whole numbers from 0, separated by commas")
+        raise bad(path, number, f"label field {shown(head)}", "integers >= 0, separated by commas")
 
 
-def _wanted(labelled: bool) -> str:
-    return "a row such as '3,17 0:0.5 8:1'" if labelled else "a row such as '0:0.5 8:1'"
+def _wanted(labeled: bool) -> str:
+    return "a row such as '3,17 0:0.5 8:1'" if labeled else "a row such as '0:0.5 8:1'"
 
 
 def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
-    """`row` with its features in order; a `DataError` that says what is wrong with it, if something is."""
+    """`row` with its features in order; if something is wrong with it, a `DataError` says what."""
     if row is _EMPTY_ROW:
         return row
     fields = row.split()
     head = b"" if b":" in fields[0] else fields.pop(0)
     if head and not all(_INTEGER.fullmatch(one) for one in head.split(b",")):
-        raise bad(path, number, f"label field {shown(head)}", "whole numbers from 0, separated by commas")
+        raise bad(path, number, f"label field {shown(head)}", "integers >= 0, separated by commas")
     features: dict[int, bytes] = {}
     for one in fields:
         index, colon, value = one.partition(b":")
         if not colon:
             raise bad(path, number, shown(one), "index:value")
         if not _INTEGER.fullmatch(index) or int(index) >= MAX_INDEX:
-            raise bad(path, number, f"feature index {shown(index)}", f"a whole number from 0 to {MAX_INDEX - 1}")
+            raise bad(path, number, f"feature index {shown(index)}", f"an integer from 0 to {MAX_INDEX - 1}")
         try:
             float(value)
         except ValueError as error:
             raise bad(path, number, f"feature value {shown(value)}", "a number") from error
         if int(index) in features:
-            raise bad(path, number, f"feature {int(index)} twice", "each feature once a row")
+            raise bad(path, number, f"feature {int(index)} twice", "each feature once per row")
         features[int(index)] = value
     return head + b" " + b" ".join(b"%d:%s" % pair for pair in sorted(features.items())) + b"\n"
 
@@ -329,7 +328,7 @@ def write_sparse_text(path: Path | str, M: Any) -> None:
 
 
 def _feature_rows(M: sp.csr_matrix) -> Iterator[str]:
-    pattern = "%d:%.9g"  # nine digits bring every float32 back exactly
+    pattern = "%d:%.9g"  # nine digits restore every float32 exactly
     for start, stop in zip(M.indptr[:-1].tolist(), M.indptr[1:].tolist(), strict=True):
         pairs = zip(M.indices[start:stop].tolist(), M.data[start:stop].tolist(), strict=True)
         yield " ".join([pattern % pair for pair in pairs])

@@ -1,4 +1,4 @@
-"""Dense features from files beside a dataset: instead of its bag of words, or together with it."""
+"""Dense features from files beside a dataset: in place of its bag of words, or together with it."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ __all__ = ["MODES", "with_features"]
 
 MODES = {
     "dense": "the dense rows as they are in the files",
-    "both": "bag of words, then dense columns, each half of a row of norm 1",
+    "both": "bag of words and dense columns side by side, each part of a row scaled to norm 1",
 }
 
 
 def with_features(dataset: Dataset, folder: str | Path, mode: str = "dense") -> Dataset:
-    """A dataset whose features are, or include, the dense ones in a folder.
+    """A dataset whose features are, or include, the dense features in a folder.
 
     Parameters
     ----------
     dataset : Dataset
         `(n, n_features)` per part; mode "both" needs its features, mode "dense" only its rows.
     folder : str or Path
-        Holds `X.trn.npy` `(n, d)`, and `X.tst.npy` if there are test rows, as `circlet embed` writes them or
-        from elsewhere; an `.npz` with one array will do.
+        Has `X.trn.npy` `(n, d)`, and `X.tst.npy` if there are test rows, written by `circlet embed` or by other
+        programs; an `.npz` with one array also works.
     mode : str
         One of `MODES`. "dense" gives arrays `(n, d)`, "both" CSR `(n, n_features + d)`.
     """
@@ -68,7 +68,7 @@ def _combined(split: Split, dense: npt.NDArray[np.float32], mode: str, dataset: 
         return replace(split, X=dense)
     if split.X is None:
         where = dataset.source or dataset.name
-        raise DataError(f"{where}: found {dataset.format}, without features; wanted some to put dense ones beside")
+        raise DataError(f"{where}: found {dataset.format}, without features; wanted features to add dense ones to")
     scale = Features("l2")
     halves = [_as_csr(scale.transform(part)) for part in (split.X, dense)]
     X = sp.hstack(halves, format="csr", dtype=np.float32)
@@ -80,7 +80,7 @@ def _combined(split: Split, dense: npt.NDArray[np.float32], mode: str, dataset: 
 def _as_csr(rows: Any) -> sp.csr_matrix:
     if sp.issparse(rows):
         return rows
-    # scipy would go through coordinates, with three times the memory.
+    # SciPy would convert through coordinates, which takes three times the memory.
     n, d = rows.shape
     columns = np.tile(np.arange(d, dtype=np.int32), n)
     return sp.csr_matrix((rows.ravel(), columns, np.arange(0, n * d + 1, max(d, 1))[: n + 1]), shape=(n, d))

@@ -1,6 +1,6 @@
 """Dense features from raw text, by a sentence-transformers model in a local folder.
 
-Nothing is downloaded, no code out of a model's folder is run, and its weights are read from safetensors only.
+Nothing is downloaded, no code from a model's folder is run, and weights are read from safetensors only.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from circlet.checks import is_integer
 from circlet.data import matrices
 from circlet.data.dataset import Dataset
 from circlet.data.lines import bad, explained, shown
@@ -30,10 +31,10 @@ __all__ = ["RECORD", "embed", "embed_dataset", "encode", "load_model"]
 
 logger = logging.getLogger(__name__)
 
-#: What `embed_dataset` writes beside the features: where they come from, and which of them are finished.
+#: The file that `embed_dataset` writes beside the features: where they come from and which parts are finished.
 RECORD = "embed.json"
 _PARTS = {"trn": "train", "tst": "test"}
-#: Wraps the steps of a run, as `rich.progress.track` does, to show how far it is.
+#: Wraps the steps of a run, as `rich.progress.track` does, to show its progress.
 Track = Callable[[Sequence[int]], Iterable[int]]
 
 
@@ -57,7 +58,7 @@ def embed(
     device : str
         "auto" leaves the choice to sentence-transformers.
     progress : callable, optional
-        Given the steps, goes through them and shows how far they are.
+        Given the steps, iterates over them and shows the progress.
 
     Returns
     -------
@@ -71,7 +72,7 @@ def load_model(model_path: str | Path, device: str = "auto") -> Any:
     """The `SentenceTransformer` in a local folder."""
     folder = check_model_folder(model_path)
     try:
-        # Not `import`: mypy would want the package wherever it runs.
+        # Not an import statement, for which mypy would need the package to be installed.
         library = import_module("sentence_transformers")
     except ImportError as error:
         raise MissingExtraError("sentence-transformers", extra="embed", purpose="embedding texts") from error
@@ -89,15 +90,16 @@ def load_model(model_path: str | Path, device: str = "auto") -> Any:
 def encode(
     model: Any, texts: Sequence[str], *, batch_size: int = 64, progress: Track | None = None
 ) -> npt.NDArray[np.float32]:
-    """`embed` with a model that is loaded already."""
-    if isinstance(batch_size, bool) or not isinstance(batch_size, int) or batch_size < 1:
-        raise ParameterError(f"`batch_size` must be a whole number from 1, got {batch_size!r}")
+    """`embed` with a model that is already loaded."""
+    if not is_integer(batch_size, 1):
+        raise ParameterError(f"`batch_size` must be an integer >= 1, got {batch_size!r}")
     if isinstance(texts, str):
         raise DataError("found one text; wanted a list of texts")
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise DataError(f"text {row}: found {type(text).__name__}; wanted a text")
-    # Texts of a batch are padded to its longest. The longest batch comes first: if memory is short, it shows.
+    # The texts of a batch are padded to its longest one. The longest batch comes first, so that a shortage of
+    # memory shows at once.
     order = np.argsort([-len(text) for text in texts], kind="stable")
     steps = range(0, len(texts), batch_size)
     rows = np.empty((0, 0), dtype=np.float32)
@@ -109,7 +111,7 @@ def encode(
                 rows = np.empty((len(texts), batch.shape[1]), dtype=np.float32)
             rows[taken] = batch
         if not texts:
-            rows = _encode_batch(model, [""])[:0]  # no rows, of as many columns as there would be
+            rows = _encode_batch(model, [""])[:0]  # no rows, but the right number of columns
     unit: npt.NDArray[np.float32] = Features("l2").transform(rows)
     return unit
 
@@ -121,15 +123,15 @@ def _encode_batch(model: Any, texts: list[str]) -> npt.NDArray[np.float32]:
         raise DataError(f"found embeddings of shape {rows.shape}; wanted one row for each of {len(texts)} texts")
     if not np.isfinite(rows).all():
         wrong = texts[int(np.argwhere(~np.isfinite(rows))[0, 0])]
-        raise DataError(f"found an embedding that is not finite, of {shown(wrong)}; wanted finite numbers")
+        raise DataError(f"found a non-finite embedding of {shown(wrong)}; wanted finite numbers")
     return rows
 
 
 def check_model_folder(model_path: str | Path) -> Path:
-    """The path, if it is a folder that holds a model which can be loaded without trust in it."""
+    """The path of a model that can be loaded without trusting it; `DataError` if it is not one."""
     folder = Path(model_path)
     if not folder.is_dir():
-        wanted = "the folder of a sentence-transformers model (nothing is downloaded, so a model's name won't do)"
+        wanted = "the folder of a sentence-transformers model (not a name: nothing is downloaded)"
         raise bad(folder, None, "a file" if folder.exists() else "no such folder", wanted)
     path = folder / "modules.json"
     if not path.is_file():
@@ -141,16 +143,16 @@ def check_model_folder(model_path: str | Path) -> Path:
         what = f"no readable list of modules ({type(error).__name__})"
         raise bad(path, None, what, "modules with a type each") from error
     for kind in kinds:
-        # Older sentence-transformers import any other name, from the folder's own Python files if need be.
+        # Older versions of sentence-transformers import any other name, even from Python files in the folder.
         if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
             raise bad(path, None, f"a module of type {kind!r}", "only those of sentence_transformers")
     if not any(folder.rglob("*.safetensors")):
-        raise bad(folder, None, "no .safetensors file", "weights in that format (others may hold code)")
+        raise bad(folder, None, "no .safetensors file", "weights in that format (others may contain code)")
     return folder
 
 
 def _model_files(folder: Path) -> dict[str, str]:
-    """Digests of the weights and of everything else that decides what comes out."""
+    """Digests of the weights and of everything else that determines the embeddings."""
     kinds = (".safetensors", ".json", ".txt", ".model")
     paths = sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.is_file())
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
@@ -158,10 +160,10 @@ def _model_files(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the hub's client off the network, as HF_HUB_OFFLINE does if it is set before the first import."""
+    """Keep the hub's client offline, as HF_HUB_OFFLINE does if it is set before the first import."""
     try:
         constants: Any = import_module("huggingface_hub.constants")
-    except ImportError:  # then there is no client either
+    except ImportError:  # then there is no client
         yield
         return
     before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
@@ -183,24 +185,24 @@ def embed_dataset(
 ) -> dict[str, Any]:
     """Write `X.trn.npy` and `X.tst.npy` of a dataset's raw texts, and `embed.json` about them.
 
-    A part that an earlier run finished, of the same texts with the same model, is kept.
+    A part that an earlier run finished is kept, if the texts and the model are the same.
 
     Parameters
     ----------
     dataset : Dataset
     model_path : str or Path
-        See `embed`; so too `batch_size` and `device`.
+        See `embed`, also for `batch_size` and `device`.
     folder : str or Path
         Where to write.
     name : str, optional
-        What to call the model in the record; its folder's name unless given.
+        Name of the model in the record. Default: the name of its folder.
     progress : callable, optional
-        Given a description and the steps, goes through them and shows how far they are.
+        Given a description and the steps, iterates over them and shows the progress.
 
     Returns
     -------
     dict
-        What `embed.json` holds.
+        The content of `embed.json`.
     """
     from circlet.provenance import provenance  # imports torch
 
@@ -214,7 +216,7 @@ def embed_dataset(
         return before
     model = load_model(source, device)
     prepare_folder(folder)
-    longest = getattr(model, "max_seq_length", None)  # infinite for some models, which JSON cannot say
+    longest = getattr(model, "max_seq_length", None)  # infinite for some models, which JSON cannot express
     about = {
         "name": name or source.resolve().name,
         "max_seq_length": longest if isinstance(longest, int) else None,
@@ -226,11 +228,11 @@ def embed_dataset(
         "model": about,
         "parts": done,
     }
-    # The record comes first, so that whatever a broken run leaves is known to be ours and unfinished.
+    # The record comes first, so that whatever an interrupted run leaves is known to be ours and unfinished.
     write_json(folder / RECORD, record)
     left = [part for part in _PARTS if part not in done]
     for part in left:
-        (folder / f"X.{part}.npy").unlink(missing_ok=True)  # of other texts or another model
+        (folder / f"X.{part}.npy").unlink(missing_ok=True)  # from other texts or another model
     for part in left:
         if part in texts:
             track = partial(progress, f"embedding {_PARTS[part]}") if progress else None
@@ -246,10 +248,10 @@ def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> 
     rows = work()
     seconds = time.perf_counter() - started
     with replacing(path) as temporary, temporary.open("wb") as out:
-        # Rounded by a two-thousandth, which no ranking notices, for half the disk.
+        # Half the disk space; the relative rounding error of 1/2000 changes no ranking.
         np.save(out, rows.astype(np.float16), allow_pickle=False)
     speed = round(rows.shape[0] / max(seconds, 1e-9), 1)
-    logger.info("%s: %d texts, %.1f a second", path, rows.shape[0], speed)
+    logger.info("%s: %d texts, %.1f per second", path, rows.shape[0], speed)
     return {
         "rows": rows.shape[0],
         "dims": rows.shape[1],
@@ -260,13 +262,13 @@ def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> 
 
 
 def _raw_texts(dataset: Dataset) -> dict[str, list[str]]:
-    """The texts of each part that there is; all must have some."""
+    """The texts of each part of the dataset; every part must have texts."""
     texts = {}
     for part, split in (("trn", dataset.train), ("tst", dataset.test)):
         if split is None:
             continue
         if split.texts is None:
-            found = f"{dataset.format}, without texts of its {_PARTS[part]} rows"
+            found = f"{dataset.format}, without texts for its {_PARTS[part]} rows"
             wanted = (
                 f"documents as text: JSONL, CSV or the like, or {_PARTS[part]}_raw_texts.txt beside the matrices"
             )
@@ -278,13 +280,13 @@ def _raw_texts(dataset: Dataset) -> dict[str, list[str]]:
 def _digest(texts: list[str]) -> str:
     digest = hashlib.sha256()
     for text in texts:
-        # Lone surrogates can come out of JSON; a text cannot hold the byte 0xff, which ends it here.
+        # JSON can contain lone surrogates. No encoded text contains the byte 0xff, so it can mark the end of one.
         digest.update(text.encode("utf-8", "surrogatepass") + b"\xff")
     return digest.hexdigest()
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
-    """What an earlier run wrote about itself, or no parts; features that no run wrote are left alone."""
+    """The record of an earlier run, or no parts; features without a record are never overwritten."""
     path = folder / RECORD
     if not path.exists():
         for part in _PARTS:

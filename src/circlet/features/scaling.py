@@ -1,4 +1,4 @@
-"""What is done to feature rows before the network sees them: part of the model, so nobody has to remember it."""
+"""How feature rows are scaled before the network sees them. The scaling is part of the model and saved with it."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["SCALINGS", "Features", "ScaledRows"]
 SCALINGS = {
     "none": "rows as they are",
     "l2": "rows divided by their norm",
-    "sqrt": "square roots of the values, then as l2: damps words that are repeated",
-    "tfidf": "values times the logarithm of how rare their feature is, then as l2",
-    "standard": "each feature shifted and scaled to mean 0 and deviation 1 (dense features only)",
+    "sqrt": "square roots of the values, then as l2: dampens repeated words",
+    "tfidf": "values times the inverse document frequency of their feature, then as l2",
+    "standard": "each feature shifted and scaled to mean 0 and standard deviation 1 (dense features only)",
 }
 
 
 class Features:
-    """Brings rows to the scale that a network learns well from.
+    """Scales rows so that a network learns well from them.
 
     Parameters
     ----------
@@ -35,11 +35,11 @@ class Features:
         if scaling != "auto" and scaling not in SCALINGS:
             raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {scaling!r}")
         self.scaling = scaling
-        #: What fitting learned, by name; saved with the model.
+        #: What `fit` learned, by name; saved with the model.
         self.arrays: dict[str, npt.NDArray[np.float32]] = {}
 
     def fit(self, X: Any) -> Features:
-        """Learn what the scaling needs to know of the training rows."""
+        """Learn what the scaling needs to know about the training rows."""
         sparse = sp.issparse(X) or is_mapped(X)
         if self.scaling == "auto":
             self.scaling = "sqrt" if sparse else "standard"
@@ -47,21 +47,21 @@ class Features:
             if sparse:
                 raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
             mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-            # Below this a column is constant: the deviation is what rounding left of the sums, or its inverse is
-            # too large for float32. Such a column is shifted, but not scaled up.
+            # A column with a smaller deviation counts as constant: it is shifted, but not scaled up. Either the
+            # deviation is only the rounding error of the sums, or its inverse is too large for float32.
             least = np.maximum(X.shape[0] * np.finfo(np.float64).eps * np.abs(mean), np.finfo(np.float32).tiny)
             self.arrays["mean"] = mean.astype(np.float32)
             self.arrays["scale"] = (1 / np.where(deviation > least, deviation, 1)).astype(np.float32)
         elif self.scaling == "tfidf":
-            # A mapped matrix has no zeros among its entries.
+            # A mapped matrix stores no zeros.
             present = column_counts(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
             self.arrays["idf"] = (np.log((1 + X.shape[0]) / (1 + present)) + 1).astype(np.float32)
         return self
 
     def transform(self, X: Any) -> Any:
-        """Scaled rows in float32, CSR or dense as they came; the caller's are left alone.
+        """Scaled rows in float32, CSR or dense like the input, which is not modified.
 
-        Rows of a mapped matrix are scaled when they are read: `ScaledRows`.
+        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`.
         """
         if is_mapped(X):
             return ScaledRows(X, self)
@@ -79,7 +79,7 @@ class Features:
 
     @classmethod
     def restore(cls, scaling: str, arrays: dict[str, Any], n_features: int) -> Features:
-        """Take up what was saved."""
+        """Restore fitted features from what was saved."""
         if scaling not in SCALINGS:
             raise DataError(f"found the scaling {scaling!r}; wanted one of {', '.join(SCALINGS)}")
         features = cls(scaling)
@@ -94,12 +94,12 @@ class Features:
 
 
 class ScaledRows:
-    """Rows of a mapped matrix, each scaled when it is asked for.
+    """Rows of a mapped matrix, each scaled when it is read.
 
     Parameters
     ----------
     X : csr_matrix or MappedRows of shape (n, n_features)
-        Over files.
+        A mapped matrix.
     features : Features
         Fitted.
     """
@@ -109,9 +109,9 @@ class ScaledRows:
         self.shape, self.ndim = X.shape, 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
-        """Read these rows, a slice or an array of numbers."""
+        """Read and scale rows, given by a slice or an array of row numbers."""
         found = self.X[rows]
-        # A slice of a matrix may look into its arrays: a copy does not.
+        # A slice may be a view of the mapped arrays; a copy is not.
         scaled = self.features.transform(found.copy() if is_mapped(found) else found)
         release(self.X)
         return scaled
@@ -123,7 +123,7 @@ def _standardized(rows: Any, mean: npt.NDArray[np.float32], scale: npt.NDArray[n
         scaled = (rows - mean) * scale
     if np.isfinite(scaled).all():
         return scaled
-    # A difference of float32 numbers may overflow where the scaled one does not: doubles tell.
+    # The difference may overflow float32 where the scaled one does not, so these values are computed in float64.
     largest = np.finfo(np.float32).max
     wide = (rows.astype(np.float64) - mean) * scale.astype(np.float64)
     return np.where(np.isfinite(scaled), scaled, np.clip(wide, -largest, largest)).astype(np.float32)
@@ -146,8 +146,8 @@ def _root(rows: Any) -> Any:
 
 
 def _unit_rows(rows: Any) -> Any:
-    """Rows divided by their norm; a row of zeros stays one."""
-    # In doubles: squares of float32 numbers may be too large or too small for float32.
+    """Rows divided by their norm; a row of zeros stays zero."""
+    # In float64: squares of float32 numbers may be too large or too small for float32.
     if sp.issparse(rows):
         squares = rows.astype(np.float64)
         squares.data **= 2

@@ -1,7 +1,7 @@
-"""Terms of texts, and how often known ones occur.
+"""The terms of a text, and how often known ones occur.
 
-Word for word what scikit-learn's `TfidfVectorizer` finds, which learns the vocabulary: but importing it takes
-longer than tagging a text, and whoever only tags needs nothing else of it.
+Exactly the terms that scikit-learn's `TfidfVectorizer` finds when it learns the vocabulary. But importing it takes
+longer than tagging a text, and tagging needs nothing else from it.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Terms = Callable[[str], list[str]]
 
 
 def words(pattern: str, shortest: int, longest: int) -> Terms:
-    """Runs of words, joined by spaces."""
+    """A function from a text to its runs of words, joined by spaces."""
     find = re.compile(pattern).findall
 
     def terms(text: str) -> list[str]:
@@ -34,7 +34,7 @@ def words(pattern: str, shortest: int, longest: int) -> Terms:
 
 
 def characters(shortest: int, longest: int) -> Terms:
-    """Runs of characters within words, which have a space at either end."""
+    """A function from a text to its runs of characters within words, which get a space at both ends."""
 
     def terms(text: str) -> list[str]:
         runs: list[str] = []
@@ -42,7 +42,7 @@ def characters(shortest: int, longest: int) -> Terms:
             padded = f" {word} "
             for size in range(shortest, longest + 1):
                 runs += [padded[start : start + size] for start in range(max(1, len(padded) - size + 1))]
-                if size >= len(padded):  # a short word is counted once
+                if size >= len(padded):  # a short word counts once
                     break
         return runs
 

@@ -1,24 +1,24 @@
 """How good a ranking is: P@k, recall@k, nDCG@k, PSP@k, PSnDCG@k and label coverage@k, and F1 at a threshold.
 
-Every function takes the true labels `y_true`, (n, n_labels) of zeros and ones (sparse, or a dense array), and
-looks at the whole set at once. Most take `ranked` beside it, which is one of
+Every function takes the true labels `y_true`, (n, n_labels) of zeros and ones (sparse or dense), and computes one
+number for the whole set. Most also take `ranked`, which is one of
 
 - an integer array (n, >= k) of label ids, best first; -1 is a place without a prediction;
-- a scipy sparse matrix (n, n_labels) of scores: what is stored is predicted (a stored zero too), no more;
+- a SciPy sparse matrix (n, n_labels) of scores: only stored entries are predicted, stored zeros included;
 - a floating-point array (n, n_labels) of scores: every label is predicted.
 
-Scores are ranked from high to low, and equal ones by label id, lower first.
+Scores are ranked from high to low, and equal scores by label id, lower ids first.
 
-Conventions, which are those of the Extreme Classification Repository's own scripts (PyXClib) and of napkinXC:
+The conventions are those of the Extreme Classification Repository's own scripts (PyXClib) and of napkinXC:
 
 - A row without true labels counts as a row and gains nothing: 0 for P, recall and nDCG, and nothing in either
   sum of PSP and PSnDCG.
 - A place without a prediction is a wrong prediction: P@k always divides by k. So k may exceed the number of
-  labels. A ranking with fewer than min(k, n_labels) columns is refused, as it was cut for a smaller k: fill
-  it up with -1 if there really are no more predictions.
-- PSP@k and PSnDCG@k are ratios of sums over the whole set, what was gained to the most that could have been.
-- A label that training never saw has N_l = 0: the largest weight of all, and a finite one.
-- Where nothing at all can be gained (no row has a label), the value is 0; there napkinXC has NaN or an error.
+  labels. A ranking with fewer than min(k, n_labels) columns is refused, because it was cut for a smaller k: pad
+  it with -1 if there really are no more predictions.
+- PSP@k and PSnDCG@k are ratios of two sums over the whole set: the gain, and the largest possible gain.
+- A label that is not in the training set has N_l = 0: its weight is the largest of all, and finite.
+- If nothing can be gained because no row has a label, the value is 0, where napkinXC gives NaN or an error.
 
 >>> import numpy as np
 >>> y_true = np.array([[1, 0, 1, 0], [0, 1, 0, 0]])
@@ -37,6 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.checks import is_integer
 from circlet.errors import DataError, ParameterError
 from circlet.metrics.rankings import Ints, Matrix, decided, label_matrix, number_array, ranked_ids, rows, stored
 
@@ -54,7 +55,7 @@ __all__ = [
     "recall_at_k",
 ]
 
-_MAX_WEIGHT = 1e280  # of an inverse propensity: sums of any number of them stay finite
+_MAX_WEIGHT = 1e280  # the largest inverse propensity: sums of such weights stay finite
 
 
 def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
@@ -92,7 +93,7 @@ def ndcg_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)
 
 
 def coverage_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
-    """Of the labels that are true somewhere, the fraction found at least once among the first k predictions.
+    """Fraction of the labels in `y_true` that are found at least once among the first k predictions.
 
     Parameters and result are those of `precision_at_k`.
     """
@@ -106,7 +107,7 @@ def psp_at_k(
     k: int | Iterable[int] = (1, 3, 5),
     normalize: bool = True,
 ) -> dict[int, float]:
-    """Propensity-scored precision: each true label found counts its inverse propensity.
+    """Propensity-scored precision: each true label found counts as its inverse propensity.
 
     Parameters
     ----------
@@ -133,9 +134,9 @@ def psndcg_at_k(
     k: int | Iterable[int] = (1, 3, 5),
     normalize: bool = True,
 ) -> dict[int, float]:
-    """Propensity-scored nDCG: as `ndcg_at_k`, each true label found counting its inverse propensity.
+    """Propensity-scored nDCG: like `ndcg_at_k`, but each true label found counts as its inverse propensity.
 
-    Parameters and result are those of `psp_at_k`. Either way each row is first divided by its perfect
+    Parameters and result are those of `psp_at_k`. In both forms, each row is first divided by its perfect
     unweighted gain, as in nDCG.
     """
     return _one("PSnDCG", y_true, ranked, k, inv_propensity, normalize)
@@ -150,20 +151,20 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     normalize: bool = True,
 ) -> dict[str, float]:
-    """Compute several metrics of one ranking; it is matched with the true labels once.
+    """Compute several metrics of one ranking, which is compared with the true labels only once.
 
     Parameters
     ----------
     y_true, ranked, inv_propensity, k, normalize
         As in `psp_at_k`.
     metrics : sequence of str, optional
-        Any of P, R, nDCG, coverage, PSP and PSnDCG. Default: all of them, the last two if `inv_propensity` is
-        given.
+        Any of P, R, nDCG, coverage, PSP and PSnDCG. Default: all of them, the last two only if `inv_propensity`
+        is given.
 
     Returns
     -------
     dict
-        From ``"P@1"``, ``"P@3"``, ... to the value, metric by metric in the order asked for.
+        From ``"P@1"``, ``"P@3"``, ... to the value, metric by metric in the given order.
     """
     if metrics is None:
         metrics = [name for name in _METRICS if inv_propensity is not None or name not in _WEIGHTED]
@@ -191,14 +192,14 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     Parameters
     ----------
     y_train : (n, n_labels) sparse or dense, of zeros and ones
-        Labels of the training rows, n >= 3: below, log N − 1 is negative and the estimate no probability.
+        Labels of the training rows, n >= 3: for fewer, log N − 1 is negative and the estimate is no probability.
     a, b : float
         0.5 and 0.4 for the Wikipedia sets, 0.6 and 2.6 for the Amazon sets, the defaults for all others.
 
     Returns
     -------
     (n_labels,) array
-        At least 1, the larger the rarer the label; largest for a label that no training row has.
+        At least 1, and larger for rarer labels; largest for a label that is in no training row.
     """
     labels = label_matrix(y_train, "y_train")
     n, n_labels = labels.shape
@@ -223,24 +224,24 @@ def inverse_propensity_of_counts(
 
 
 def micro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
-    """F1 = 2 tp / (2 tp + fp + fn) of all decisions together.
+    """F1 = 2 tp / (2 tp + fp + fn) over all decisions.
 
     Parameters
     ----------
     y_true : (n, n_labels) sparse or dense, of zeros and ones
     y_pred : (n, n_labels) sparse or dense scores, or decisions of zeros and ones
-        What a sparse matrix does not store is not predicted, whatever the threshold.
+        Entries that a sparse matrix does not store are not predicted, whatever the threshold.
     threshold : float
-        A label is predicted if its score is above it.
+        A label is predicted if its score is above the threshold.
     """
     hit, predicted, true = _decisions(y_true, y_pred, threshold)
     return _ratio(2 * float(hit.sum()), float(predicted.sum() + true.sum()))
 
 
 def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
-    """Mean over all n_labels labels of each one's F1; a label neither true nor predicted anywhere counts 0.
+    """Mean F1 over all n_labels labels; a label that is neither true nor predicted in any row counts as 0.
 
-    Parameters are those of `micro_f1`. scikit-learn takes the same mean; napkinXC's ends at the highest label
+    Parameters are those of `micro_f1`. scikit-learn computes the same mean; napkinXC's stops at the highest label
     that occurs.
     """
     hit, predicted, true = _decisions(y_true, y_pred, threshold)
@@ -249,7 +250,7 @@ def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
 
 @dataclass(frozen=True)
 class _Found:
-    """True labels that a ranking found: place from 0, label, and how many true labels its row has."""
+    """True labels that a ranking found: place from 0, label, and the number of true labels in the row."""
 
     place: Ints
     label: Ints
@@ -258,13 +259,13 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Match:
-    """What the metrics are computed from: what was found and, to normalise by, the best possible."""
+    """What the metrics are computed from: what was found and, for normalization, the best possible."""
 
     found: _Found
     best: _Found | None
     weights: npt.NDArray[np.float64]  # (n_labels,)
     n_rows: int
-    n_true_labels: int  # labels that are true somewhere
+    n_true_labels: int  # labels that are true in some row
 
 
 def _precision(match: _Match, k: int) -> float:
@@ -315,7 +316,7 @@ def _weighted(found: _Found, k: int, weights: npt.NDArray[np.float64]) -> float:
 
 
 def _discounted(found: _Found, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
-    """Sum over rows of the discounted gain in the first k places over a perfect row's unweighted gain."""
+    """Sum over rows of the discounted gain in the first k places over the perfect unweighted gain of the row."""
     kept = found.place < k
     place, n_true = found.place[kept], np.minimum(found.n_true[kept], k)
     discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
@@ -341,18 +342,18 @@ def _one(
 
 
 def _found(truth: sp.csr_matrix, ids: Ints) -> _Found:
-    """Look every id of a ranking (n, depth) up among its row's true labels."""
+    """Look up every id of a ranking (n, depth) among the true labels of its row."""
     row, place = np.nonzero(stored(truth, np.arange(len(ids), dtype=np.int64)[:, None], ids))
     return _Found(place, ids[row, place], np.diff(truth.indptr)[row])
 
 
 def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) -> _Found:
-    """What the best possible ranking finds: each row's true labels in order of falling weight."""
+    """What the best possible ranking finds: the true labels of each row, by decreasing weight."""
     n_labels = truth.shape[1]
     by_weight = np.argsort(-weights, kind="stable")
     rank = np.empty_like(by_weight)
     rank[by_weight] = np.arange(n_labels)
-    # Row and the label's rank in one integer sort several times faster than two keys do.
+    # Row and rank combined in one integer sort several times faster than two keys.
     row, rank = np.divmod(np.sort(rows(truth) * n_labels + rank[truth.indices]), n_labels)
     place = np.arange(len(row)) - truth.indptr[row]
     kept = place < depth
@@ -360,7 +361,7 @@ def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) ->
 
 
 def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, Ints, Ints]:
-    """Count for each label the rows where it was rightly predicted, predicted, and true."""
+    """Count, for each label, the rows where it is correctly predicted, predicted, and true."""
     if not math.isfinite(threshold):
         raise ParameterError(f"`threshold` must be a finite number, got {threshold!r}")
     truth = label_matrix(y_true, "y_true")
@@ -376,8 +377,8 @@ def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, 
 
 def _checked_ks(k: int | Iterable[int]) -> list[int]:
     ks: list[Any] = list(k) if isinstance(k, Iterable) else [k]
-    if not ks or any(isinstance(at, bool) or not isinstance(at, (int, np.integer)) or at < 1 for at in ks):
-        raise ParameterError(f"`k` must be a whole number >= 1 or several of them, got {k!r}")
+    if not ks or not all(is_integer(at, 1) for at in ks):
+        raise ParameterError(f"`k` must be an integer >= 1 or several of them, got {k!r}")
     return [int(at) for at in ks]
 
 

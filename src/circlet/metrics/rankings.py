@@ -1,6 +1,6 @@
-"""What `circlet.metrics.measures` accepts, checked and brought to one form: label matrices, rankings and scores.
+"""Checks and conversion of what `circlet.metrics.measures` accepts: label matrices, rankings and scores.
 
-Errors name the argument as the caller knows it, and the row (from 0) where there is one.
+Errors name the argument as the caller knows it, and the row (from 0) if there is one.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from circlet.errors import DataError, ParameterError
 Matrix: TypeAlias = "sp.csr_matrix | npt.ArrayLike"
 Ints: TypeAlias = npt.NDArray[np.int64]
 
-_BLOCK = 1 << 22  # dense scores are ranked about this many at a time
+_BLOCK = 1 << 22  # dense scores are ranked in blocks of about this many
 
 
 def number_array(values: Any, name: str) -> npt.NDArray[Any]:
-    """Give `values` as an array of real numbers."""
+    """Convert `values` to an array of real numbers."""
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of different lengths
@@ -32,11 +32,11 @@ def number_array(values: Any, name: str) -> npt.NDArray[Any]:
 
 
 def label_matrix(y: Matrix, name: str) -> sp.csr_matrix:
-    """Check zeros and ones (n, n_labels), and give them as CSR with sorted indices and only ones stored."""
+    """Check zeros and ones (n, n_labels), and convert them to CSR with sorted indices and only ones stored."""
     matrix: Any = y if sp.issparse(y) else number_array(y, name)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise DataError(f"{name} has shape {matrix.shape}; wanted (n, n_labels), both at least 1")
-    if not sp.issparse(matrix):  # scipy has no 16-bit floats
+    if not sp.issparse(matrix):  # SciPy has no 16-bit floats
         matrix = sp.csr_matrix(matrix, dtype=np.result_type(matrix, np.float32))
     matrix = _canonical(matrix, name)
     wrong = (matrix.data != 0) & (matrix.data != 1)
@@ -50,7 +50,7 @@ def label_matrix(y: Matrix, name: str) -> sp.csr_matrix:
 
 
 def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
-    """Turn label ids or scores into ids (n, depth), best first, -1 where there is no prediction."""
+    """Convert label ids or scores to ids (n, depth), best first, with -1 where there is no prediction."""
     if sp.issparse(ranked):
         _check_shape(ranked, truth, "ranked")
         return _rank_sparse(_canonical(ranked, "ranked"), depth)
@@ -65,7 +65,7 @@ def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
 
 
 def decided(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Ints, Ints]:
-    """Give row and label of every score above `threshold`."""
+    """Row and label of every score above `threshold`."""
     scores: Any = y_pred if sp.issparse(y_pred) else number_array(y_pred, "y_pred")
     _check_shape(scores, truth, "y_pred")
     if not sp.issparse(scores):
@@ -80,15 +80,15 @@ def decided(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Int
 
 
 def rows(matrix: sp.csr_matrix) -> Ints:
-    """Give the row of every stored entry."""
+    """The row of every stored entry."""
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
 def stored(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bool_]:
-    """Say of each (row, label), two arrays that broadcast, whether `matrix` stores it; label -1 never is."""
+    """Whether `matrix` stores each (row, label), given as two arrays that broadcast; label -1 is never stored."""
     n_labels = matrix.shape[1]
-    keys = rows(matrix) * n_labels + matrix.indices  # rising, as indices are sorted and occur once
-    # -1 must not turn into the last label of the row before.
+    keys = rows(matrix) * n_labels + matrix.indices  # increasing, because indices are sorted and occur once
+    # -1 must not become the last label of the previous row.
     queries = np.where(label >= 0, row * n_labels + label, -1)
     if not len(keys):
         return np.zeros(queries.shape, dtype=bool)
@@ -104,7 +104,7 @@ def _checked_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> I
     if array.shape[1] < depth:
         raise ParameterError(
             f"ranked has {array.shape[1]} columns and the largest `k` wants {depth}: "
-            f"fill it up with -1 if there are no more predictions"
+            f"pad it with -1 if there are no more predictions"
         )
     used = array[:, :depth]
     wrong = (used < -1) | (used >= n_labels)
@@ -112,7 +112,7 @@ def _checked_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> I
         row, column = np.argwhere(wrong)[0]
         raise DataError(
             f"ranked, row {row}: found label id {used[row, column]}; "
-            f"ids go from 0 to {n_labels - 1}, and -1 is no prediction"
+            f"wanted ids from 0 to {n_labels - 1}, or -1 for no prediction"
         )
     ids = used.astype(np.int64)
     ordered = np.sort(ids, axis=1)
@@ -127,7 +127,7 @@ def _rank_sparse(scores: sp.csr_matrix, depth: int) -> Ints:
     row = rows(scores)
     _refuse_nan(scores.data, lambda at: row[at], "ranked")
     falling = -scores.data.astype(np.result_type(scores.dtype, np.float32), copy=False)
-    order = np.lexsort((falling, row))  # stable: equal scores stay in the order of their ids
+    order = np.lexsort((falling, row))  # stable, so equal scores stay in the order of their ids
     place = np.arange(scores.nnz) - scores.indptr[row]
     kept = place < depth
     ids = np.full((scores.shape[0], depth), -1, dtype=np.int64)
@@ -142,7 +142,7 @@ def _rank_dense(scores: npt.NDArray[Any], depth: int) -> Ints:
     step = max(1, _BLOCK // n_labels)
     for start in range(0, n, step):
         falling = -scores[start : start + step]
-        # argpartition would leave it to chance which of the labels that tie for the last place get in.
+        # With argpartition it would be arbitrary which of the labels that tie for the last place are chosen.
         last = np.partition(falling, depth - 1, axis=1)[:, depth - 1 : depth]
         inside, ties = falling < last, falling == last
         room = depth - inside.sum(axis=1, keepdims=True)
@@ -154,7 +154,7 @@ def _rank_dense(scores: npt.NDArray[Any], depth: int) -> Ints:
 
 
 def _canonical(matrix: Any, name: str) -> sp.csr_matrix:
-    """Give a sparse matrix as CSR with sorted indices, each once; the caller's own stays as it is."""
+    """Convert a sparse matrix to CSR with sorted indices, each once; the caller's matrix is not modified."""
     matrix = matrix.tocsr()
     if matrix.nnz and (matrix.indices.min() < 0 or matrix.indices.max() >= matrix.shape[1]):
         raise DataError(f"{name} stores a column outside 0 to {matrix.shape[1] - 1}: the matrix is damaged")
@@ -170,7 +170,7 @@ def _check_shape(scores: Any, truth: sp.csr_matrix, name: str, hint: str = "") -
 
 
 def _refuse_nan(values: npt.NDArray[Any], row_of: Callable[[int], int], name: str) -> None:
-    # The sum is NaN if any value is (or if infinities of both signs meet), and needs no array of its own.
+    # The sum is NaN if any value is (or if there are infinities of both signs), and it needs no additional array.
     with np.errstate(invalid="ignore", over="ignore"):
         if not np.isnan(values.sum()):
             return
