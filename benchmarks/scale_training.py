@@ -205,7 +205,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
                 + ", ".join(f"{100 * titles['evaluate']['printed'][f'P@{k}']:.1f}" for k in (1, 3, 5))
                 + f"; {titles['train']['n_features']:,} features, a model of {titles['model_megabytes']:.0f} MB. "
                 + ", ".join(f"{key} {value}" for key, value in titles["options"].items())
-                + f"; the C library was told to keep freed memory ({', '.join(KEEP_PAGES)})"
+                + f"; the C library was set to keep freed memory ({', '.join(KEEP_PAGES)})"
                 + ". The goal was 15 minutes and 3 GB on two cores.",
             )
         )

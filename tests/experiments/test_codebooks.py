@@ -246,7 +246,7 @@ class TestTables:
         assert rows[SPECTRAL] == (1620, *["72.0 ± 1.0"] * 4)
         assert rows[TWO] == (None, *["67.0 ± 1.0"] * 4)
         assert "Not measured: spectral, M ≈ 2 L;" in made[0].note
-        assert made[1].note == "Not measured: the dataset was not here."
+        assert made[1].note == "Not measured: the dataset was not available."
 
     def test_slots_and_missing_seeds(self):
         cells = trained({"spectral, M ≈ 4 L": 70.0}, ["delicious"])[:2]

@@ -75,7 +75,7 @@ class TestDimension:
         tables = {table.title: table for table in dimension.tables(result)}
         assert len(tables["Delicious, %"].rows) == 9
         assert not tables["WordNet, %"].rows
-        assert "not here" in tables["WordNet, %"].note
+        assert "not available" in tables["WordNet, %"].note
         assert len(dimension.claims(result)) == 5
 
 

@@ -65,7 +65,7 @@ def test_rows_are_published_and_measured_side_by_side():
     assert "Not measured: FC, h = 1024;" in precision.note
     assert "12,920 training rows" in precision.note
     assert made["Delicious: propensity-scored precision, %"].rows[-1][2] == "35.0 ± 0.5"
-    assert made["Wiki10-31K: precision, %"].note == "Not measured: the dataset was not here."
+    assert made["Wiki10-31K: precision, %"].note == "Not measured: the dataset was not available."
     assert not any(title.startswith("WordNet") for title in made)
 
 

@@ -32,8 +32,8 @@ if TYPE_CHECKING:
 #: The experiments by name, and what each shows: the help text of its command.
 EXPERIMENTS = {
     "capacity": "How many labels one vector holds: the paper's heat maps of retrieval accuracy.",
-    "stability": "Mean and variance of the similarities to the stored labels, beside theory.",
-    "table": "The paper's main table: FC, HRR, CHRR and our recipes, beside published numbers.",
+    "stability": "Mean and variance of the similarities to the stored labels, compared with theory.",
+    "table": "The paper's main table: FC, HRR, CHRR and our recipes, with published numbers.",
     "dimension": "The paper's figure of P@k and PSP@k over the codes' dimension, for HRR and CHRR.",
     "ablation": "How a network should output angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
     "codebooks": "Which codes labels should have: spectral, independent, four-phase or two-phase.",

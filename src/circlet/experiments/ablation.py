@@ -88,7 +88,7 @@ def tables(result: Result) -> list[Table]:
         ]
         note = f"Mean ± standard deviation of {result['settings']['seeds']} seeds."
         if not rows:
-            note = "Not measured: the dataset was not here."
+            note = "Not measured: the dataset was not available."
         columns = ("", "Last layer", "Parameters", *METRICS)
         made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings(**result["settings"]).note))
     return made

@@ -155,13 +155,13 @@ def _accuracy(result: Result, dataset: str) -> Table:
     measured, settings, rows = _measured(result, dataset), _settings(result), []
     for title, these in measured.items():
         rows.append((title, _slots(these.cells[0]), *(these.show(metric) for metric in METRICS)))
-    note = f"The library's defaults in all but the codebook; mean ± standard deviation of {settings.seeds} seeds."
+    note = f"The library's defaults except for the codebook; mean ± standard deviation of {settings.seeds} seeds."
     if few := [f"{t} {len(r.cells)}" for t, r in measured.items() if len(r.cells) < settings.seeds]:
         note += f" Fewer so far: {', '.join(few)}."
     if gone := [recipe.title for recipe in recipes(dataset) if recipe.title not in measured]:
         note += f" Not measured: {'; '.join(gone)}."
     if not measured:
-        note = "Not measured: the dataset was not here."
+        note = "Not measured: the dataset was not available."
     return Table(f"{title_of(dataset)}: precision, %", ("", "M", *METRICS), rows, note + settings.note)
 
 
@@ -203,7 +203,7 @@ def _times(cell: Result) -> Table:
         f"Scores of all labels, d = {about['dim']}: milliseconds per query",
         ("", *(f"L = {int(n):,}" for n in sizes)),
         rows,
-        note=f"Batches of {about['batch']} queries on a CPU; in brackets, how many times the default's. "
+        note=f"Batches of {about['batch']} queries on a CPU; in parentheses, the ratio to the default. "
         "A table of codes is one matrix product, the same whatever its angles, and is left out above "
         f"{about['table_bytes'] / 1e9:.0f} GB; otherwise independent codes are generated from the seed, block by "
         "block, for every batch.",

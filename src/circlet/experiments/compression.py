@@ -24,7 +24,7 @@ def model_size(features: int, labels: int, *, stored_codes: bool = True) -> floa
 
 
 def compression_table(result: Result, datasets: Iterable[str]) -> Table:
-    """Tabulate the published compression of each dataset beside what the paper's formulas give."""
+    """Tabulate the published compression of each dataset and what the paper's formulas give."""
     rows: list[tuple[Cell, ...]] = []
     shapes = {cell["about"]["dataset"]: cell["shapes"] for cell in result["cells"]}
     for dataset in datasets:

@@ -58,7 +58,7 @@ def tables(result: Result) -> list[Table]:
                 rows.append((recipe.title, *(these.show(metric) for metric in METRICS)))
         note = f"Mean ± standard deviation of {result['settings']['seeds']} seeds."
         if not rows:
-            note = "Not measured: the dataset was not here."
+            note = "Not measured: the dataset was not available."
         made.append(
             Table(f"{title_of(dataset)}, %", ("", *METRICS), rows, note + Settings(**result["settings"]).note)
         )

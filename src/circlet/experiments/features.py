@@ -86,7 +86,7 @@ def tables(result: Result) -> list[Table]:
                 rows.append((f"{name.split()[0]} (published)", kind, None, *printed))
         note = f"Ours: mean ± standard deviation of {result['settings']['seeds']} seeds."
         if not any(features != "bow" for _, features in measured):
-            note = "Not measured: there were no dense features of this dataset."
+            note = "Not measured: there were no dense features for this dataset."
         columns = ("", "Features", "Parameters", *METRICS)
         made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings(**result["settings"]).note))
     return made

@@ -204,7 +204,7 @@ def _other_ways(result: Result, dataset: str) -> Table:
 def _note(result: Result, dataset: str) -> str:
     settings, measured = Settings(**result["settings"]), _measured(result, dataset)
     if not measured:
-        return "Not measured: the dataset was not here."
+        return "Not measured: the dataset was not available."
     any_run = next(iter(measured.values())).cells[0]
     shapes = any_run["shapes"]
     rows = shapes["train"] + shapes["validation"]
