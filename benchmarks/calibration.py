@@ -16,10 +16,9 @@ import numpy as np
 
 from circlet import files
 from circlet.data import load_dataset
-from circlet.features.vectorizer import TextVectorizer
 from circlet.model import fit
 from circlet.provenance import provenance
-from circlet.settings import NetworkSettings, TrainingSettings
+from circlet.settings import RunSettings
 
 
 def main() -> None:
@@ -41,15 +40,9 @@ def main() -> None:
 
 
 def reliability(dataset: Any, loss: str) -> dict[str, Any]:
-    train, validation = dataset.validation_split(0.05)
-    model = fit(
-        train,
-        network=NetworkSettings(loss=loss, hidden=(512,), dim=400),
-        training=TrainingSettings(epochs=15),
-        label_names=dataset.label_names,
-        vectorizer=TextVectorizer(min_df=2),
-        validation=validation,
-    )
+    settings = RunSettings.of({"loss": loss, "hidden": (512,), "dim": 400, "epochs": 15, "min_df": 2})
+    train, validation = settings.hold_out(dataset)
+    model = fit(train, settings, validation=validation, label_names=dataset.label_names)
     ids, scores = model.top_k(dataset.test.texts, 20)
     chances = model.probabilities(scores).ravel()
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])

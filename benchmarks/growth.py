@@ -30,12 +30,11 @@ from torch import Tensor
 from circlet import files
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
-from circlet.codebooks.decoding import LABELS, top_k
-from circlet.codebooks.fourier import series_of
+from circlet.codebooks.decoding import LABELS
 from circlet.data.synthetic import make_multilabel
 from circlet.network import Network, NetworkSettings
+from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
-from circlet.training.batches import as_batch, label_sets
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
 
@@ -147,7 +146,7 @@ def make_step(loss: str, n_labels: int) -> Callable[[], Any]:
     optimizer = make_optimizer(network, settings, torch.device("cpu"))
     parts = [slice(start, start + BATCH) for start in range(0, 4 * BATCH, BATCH)]
     assert data.X is not None
-    batches = [(as_batch(data.X[part]), label_sets(data.Y[part])) for part in parts]
+    batches = [(SparseRows.for_training(data.X[part]), label_sets(data.Y[part])) for part in parts]
     count = iter(range(1 << 30))
     return lambda: learn(network, optimizer, *batches[next(count) % 4])
 
@@ -206,8 +205,8 @@ def scoring(sizes: list[int], seconds: float) -> dict[str, dict[str, Any]]:
 def groups(n_labels: int, here: dict[str, Any], before: dict[str, Any]) -> Iterator[Sides]:
     """The sides of a size, group by group; what needs no timing is put into `here`."""
     book = SpectralCodebook(n_labels, DIM, seed=0)
-    spectral = sides("spectral", lambda x: top_k(book, x, n_labels, K)[0], make_queries(book))
-    here["spectral"] = {"code_bytes": bytes_of(vars(series_of(book, torch.device("cpu"))))}
+    spectral = sides("spectral", lambda x: book.top_k(x, K)[0], make_queries(book))
+    here["spectral"] = {"code_bytes": bytes_of(vars(book.series_on(torch.device("cpu"))))}
 
     plain = IndependentCodebook(n_labels, DIM, seed=0)
     queries = make_queries(plain)
@@ -218,7 +217,7 @@ def groups(n_labels: int, here: dict[str, Any], before: dict[str, Any]) -> Itera
     if "left_out" in last or expected > LONGEST_CALL:
         here["generated"]["left_out"] = f"a call would take over {LONGEST_CALL:.0f} s"
     else:
-        first |= sides("generated", lambda x: top_k(plain, x, n_labels, K)[0], queries)
+        first |= sides("generated", lambda x: plain.top_k(x, K)[0], queries)
     if 4 * plain.width * n_labels > LARGEST_TABLE:
         for way in ("cached", "product", "faiss", "torchhd"):
             here[way] = {"left_out": f"its table would take {4e-9 * plain.width * n_labels:.0f} GB"}
@@ -227,7 +226,7 @@ def groups(n_labels: int, here: dict[str, Any], before: dict[str, Any]) -> Itera
 
     cached = IndependentCodebook(n_labels, DIM, seed=0, cache=True)
     cached._table = table = make_table(plain)
-    first |= sides("cached", lambda x: top_k(cached, x, n_labels, K)[0], queries)
+    first |= sides("cached", lambda x: cached.top_k(x, K)[0], queries)
     product = sides("product", lambda x: (x @ table.mT).topk(K).indices, queries)
     here["cached"], here["product"] = ({"code_bytes": table.nbytes} for _ in range(2))
     here["faiss"] = {"code_bytes": table.nbytes}  # its copy of the table

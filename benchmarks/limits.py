@@ -31,13 +31,13 @@ from torch import Tensor
 
 from circlet import files
 from circlet.codebooks import SpectralCodebook
-from circlet.codebooks.decoding import _best, top_k
-from circlet.codebooks.fourier import PairedSeries, _real_series, series_of
+from circlet.codebooks.decoding import _best
+from circlet.codebooks.fourier import PairedSeries, _real_series
 from circlet.data.synthetic import make_multilabel
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import SparseRows
+from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
-from circlet.training.batches import Batches, DeviceRows, as_batch, label_sets
+from circlet.training.batches import Batches, DeviceRows
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import RecordedSteps, learn, make_steps
 
@@ -254,7 +254,7 @@ def whole_step(
     """Seconds of steps. On a CPU the batches are prepared, which in training a thread does in the meantime."""
     if device.type == "cpu":
         X, Y = batches.X[:BATCH], batches.Y[:BATCH]
-        rows, labels = as_batch(X), label_sets(Y)
+        rows, labels = SparseRows.for_training(X), label_sets(Y)
         return seconds_of(lambda: learn(network, optimizer, rows, labels), device)
     steps = make_steps(network, optimizer, batches, device)
     assert isinstance(steps, RecordedSteps)
@@ -271,18 +271,21 @@ def whole_step(
 
 def sparse_layer(X: Any, network: Network, device: torch.device) -> list[HotPath]:
     """The first layer on sparse rows: two embedding bags."""
-    batch: SparseRows = as_batch(X[:BATCH]).to(device)
+    batch = SparseRows.for_training(X[:BATCH]).to(device)
+    entries_by_column = batch.by_columns
+    assert entries_by_column is not None
     encoder: Any = network.encoder
     weight = encoder.layers[0].weight.detach()
     gradient, entries = torch.randn(BATCH, HIDDEN, device=device), len(batch.values)
     bag = torch.nn.functional.embedding_bag
-    moved = 4 * HIDDEN * (len(batch.touched) + BATCH) + 12 * entries
+    moved = 4 * HIDDEN * (len(entries_by_column.touched) + BATCH) + 12 * entries
 
     def forward() -> Tensor:
         return bag(batch.columns, weight, batch.starts, mode="sum", per_sample_weights=batch.values)
 
     def backward() -> Tensor:
-        return bag(batch.rows, gradient, batch.column_starts, mode="sum", per_sample_weights=batch.column_values)
+        rows, starts, values = entries_by_column.rows, entries_by_column.starts, entries_by_column.values
+        return bag(rows, gradient, starts, mode="sum", per_sample_weights=values)
 
     flops, rows = 2.0 * entries * HIDDEN, 4.0 * entries * HIDDEN
     return [
@@ -344,7 +347,7 @@ def loss_and_optimizer(
     assert isinstance(book, SpectralCodebook)
     labels = label_sets(Y[:BATCH]).to(device)
     output = torch.randn(BATCH, 2 * DIM, device=device, requires_grad=True)
-    weights = list(network.loss.parameters())
+    weights = list(network.scorer.parameters())
 
     def loss() -> Any:
         return torch.autograd.grad(network.loss(output, labels), [output, *weights])
@@ -370,8 +373,8 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
     rows = ROWS[device.type]
     book = SpectralCodebook(n_labels, DIM, seed=0)
     phasors = torch.nn.functional.normalize(torch.randn(rows, 2 * DIM, device=device), dim=1) * math.sqrt(DIM)
-    top_k(book, phasors[:1], n_labels, K)
-    series = series_of(book, device)
+    book.top_k(phasors[:1], K)
+    series = book.series_on(device)
     kernels = isinstance(series, PairedSeries)
     part = phasors if kernels else phasors[:32]
     room, offsets = series.room(len(part)), series.offsets(None)
@@ -399,7 +402,7 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
         parts.append(HotPath("bias of each label", lambda: scores.add_(offsets), moved, recorded=False))
         parts.append(HotPath("ten best", lambda: _best(scores, K, series.labels), 4 * numbers, recorded=False))
     paths = [judged(path, limits, device) for path in parts]
-    whole = seconds_of(lambda: top_k(book, phasors, n_labels, K), device, recorded=False)
+    whole = seconds_of(lambda: book.top_k(phasors, K), device, recorded=False)
     return {
         "labels": n_labels,
         "slots": book.length,

@@ -29,10 +29,10 @@ from circlet.data.records import Record, write_records
 from circlet.data.synthetic import make_multilabel
 from circlet.features.scaling import Features
 from circlet.network import Network, NetworkSettings
+from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.settings import TrainingSettings
-from circlet.training.batches import as_batch, label_sets
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
 
@@ -93,11 +93,13 @@ def one_side(n_features: int, by_rows: int) -> dict[str, float]:
     optimizer = make_optimizer(network, TrainingSettings(), torch.device("cpu"))
     times, touched = [], []
     for rows in np.split(np.arange(BATCH * STEPS), STEPS):
-        batch, labels = as_batch(X[rows], by_rows=bool(by_rows)), label_sets(data.Y[rows])
+        batch = SparseRows.for_training(X[rows], by_rows=bool(by_rows))
+        labels = label_sets(data.Y[rows])
         start = time.perf_counter()
         learn(network, optimizer, batch, labels)
         times.append(time.perf_counter() - start)
-        touched.append(len(batch.touched))
+        assert batch.by_columns is not None
+        touched.append(len(batch.by_columns.touched))
     encoder: Any = network.encoder
     # The first step makes the optimizer's state.
     return {

@@ -28,9 +28,9 @@ from circlet import files
 from circlet.data import load_dataset
 from circlet.features.scaling import Features
 from circlet.network import Network, NetworkSettings
+from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.report import Table
-from circlet.training.batches import as_batch, label_sets
 from circlet.training.loop import TrainingSettings, train
 
 
@@ -106,7 +106,7 @@ def against_bare_operations(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, flo
     once = TrainingSettings(epochs=1, batch_size=64)
     whole, inner = (Network(settings, X.shape[1], Y.shape[1], sparse=True) for _ in range(2))
     optimizer = torch.optim.AdamW(inner.parameters(), lr=once.lr, weight_decay=0.0, fused=True)
-    batches = [(as_batch(X[part]), label_sets(Y[part])) for part in np.split(rows, 40)]
+    batches = [(SparseRows.for_training(X[part]), label_sets(Y[part])) for part in np.split(rows, 40)]
 
     def bare() -> None:
         for batch, labels in batches:

@@ -13,8 +13,7 @@ import torch
 
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.model import Model, fit
-from circlet.settings import NetworkSettings, TrainingSettings
-from circlet.settings.presets import resolve
+from circlet.settings import RunSettings
 
 
 class Circlet(common.Runner):
@@ -28,7 +27,7 @@ class Circlet(common.Runner):
         self.preset = "default" if self.variant == "int8" else self.variant
         # int8 is not trained: it uses the default's model if that exists.
         self.before = work.parent / "circlet" if self.variant == "int8" else None
-        self.settings = resolve(self.preset, {}) | {"store": self.store}
+        self.settings = RunSettings.from_preset(self.preset, {})
         self.split = Split(as_features(X, "X"), as_labels(Y, "Y"))
 
     def train(self) -> dict[str, float] | None:
@@ -37,13 +36,8 @@ class Circlet(common.Runner):
             known = json.loads((self.before / "measured.json").read_text(encoding="utf-8"))
             return {name: known[name] for name in ("train_s", "train_cpu_s", "train_peak_bytes")}
         # The same steps as `circlet train`.
-        train, validation = Dataset("data", self.split).validation_split(0.05, seed=0)
-        self.model = fit(
-            train,
-            network=NetworkSettings(seed=0, **those_of(NetworkSettings, self.settings)),
-            training=TrainingSettings(**those_of(TrainingSettings, self.settings)),
-            validation=validation,
-        )
+        train, validation = self.settings.hold_out(Dataset("data", self.split))
+        self.model = fit(train, self.settings, validation=validation)
         return None
 
     def save(self, folder: Path) -> None:
@@ -55,10 +49,6 @@ class Circlet(common.Runner):
 
     def rank(self, documents: Any) -> np.ndarray:
         return self.model.top_k(documents, common.TOP)[0]
-
-
-def those_of(kind: Any, settings: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in settings.items() if name in kind.__dataclass_fields__}
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ def test_no_dataset_at_all(tmp_path, capsys):
 def test_mistakes(tmp_path):
     with pytest.raises(ParameterError, match="--data: wanted a folder"):
         table("--data", str(tmp_path / "no"), "--out", str(tmp_path))
-    with pytest.raises(ParameterError, match="'abacus' is not here"):
+    with pytest.raises(ParameterError, match="'abacus' is not available"):
         app(["reproduce", "table", "--device", "abacus", "--out", str(tmp_path)], standalone_mode=False)
 
 

@@ -70,7 +70,7 @@ def test_best_labels(n_labels, dim, length, k):
     book = SpectralCodebook(n_labels, dim, seed=1, length=length)
     outputs = predictions(9, dim)
     ids, scores = book.top_k(outputs, k)
-    assert isinstance(book._series_on(outputs.device), _series.PairedSeries)
+    assert isinstance(book.series_on(outputs.device), _series.PairedSeries)
     assert ids.shape == (9, min(k, n_labels))
     check(book, outputs, ids, scores)
 
@@ -81,7 +81,7 @@ def test_short_transforms(n_labels, dim):
     book = SpectralCodebook(n_labels, dim)
     outputs = predictions(5, dim)
     check(book, outputs, *book.top_k(outputs, 7))
-    assert n_labels < 1_000 or book._series_on(outputs.device).parts > 20
+    assert n_labels < 1_000 or book.series_on(outputs.device).parts > 20
 
 
 @pytest.mark.parametrize("n_labels", [300, 5_000])

@@ -26,13 +26,15 @@ class TestTopK:
             np.testing.assert_array_equal(again[0], ids)
             np.testing.assert_allclose(again[1], scores, rtol=1e-5, atol=1e-6)
         assert ids.shape == scores.shape == (X.shape[0], 4)
-        assert (ids.dtype, scores.dtype) == (np.int64, np.float32)
+        assert ids.dtype == np.int64
+        assert scores.dtype == np.float32
 
     @pytest.mark.parametrize("k", [3, 100])
     def test_no_rows(self, k):
         ids, scores = top_k(make(), X[:0], k)
         assert ids.shape == scores.shape == (0, min(k, N_LABELS))
-        assert (ids.dtype, scores.dtype) == (np.int64, np.float32)
+        assert ids.dtype == np.int64
+        assert scores.dtype == np.float32
 
     def test_more_labels_than_there_are(self):
         ids, _ = top_k(make(), X, 100)

@@ -70,7 +70,7 @@ def precision(network: Network, rows=X, labels=Y) -> float:
 
 class Recorder(Reporter):
     def __init__(self) -> None:
-        self.epochs: list[tuple[int, int]] = []
+        self.epochs: list[tuple[int, int, int]] = []
         self.steps: list[tuple[float, int]] = []
         self.records: list[dict[str, Any]] = []
 

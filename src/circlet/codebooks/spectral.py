@@ -134,7 +134,7 @@ class SpectralCodebook(Codebook):
         self.check_prediction(predicted)
         return decoding.top_k(
             lambda k, budget: decoding.of_series(
-                self._series_on(predicted.device), predicted.float(), bias, allowed, k, budget
+                self.series_on(predicted.device), predicted.float(), bias, allowed, k, budget
             ),
             predicted,
             self.n_labels,
@@ -144,7 +144,7 @@ class SpectralCodebook(Codebook):
             threshold=threshold,
         )
 
-    def _series_on(self, device: torch.device) -> fourier.Series:
+    def series_on(self, device: torch.device) -> fourier.Series:
         """The series on a device, kept as long as there are as many labels."""
         known = self._series
         if known is None or known.n_labels != self.n_labels or known.device != device:
