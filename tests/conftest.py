@@ -16,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples every time. `make slow` tries new ones, with the other profile.
-settings.register_profile("fixed", derandomize=True, deadline=None, database=None, max_examples=50)
-settings.register_profile("random", deadline=None, database=None, max_examples=500)
+# The same examples every time. `make slow` tries new ones, with the other profile. A busy machine fails neither.
+patient = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", patient, derandomize=True, max_examples=50)
+settings.register_profile("random", patient, max_examples=500, print_blob=True)
 settings.load_profile("fixed")
 
 if TYPE_CHECKING:

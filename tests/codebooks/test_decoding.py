@@ -169,6 +169,8 @@ def short_parts(monkeypatch):
     monkeypatch.setattr(_series, "SHORTEST", 4)
 
 
+# The fixtures are the same for all examples.
+SAME_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture]
 books = st.sampled_from([SpectralCodebook, IndependentCodebook, HolographicCodebook])
 
 
@@ -185,8 +187,7 @@ class TestSameWhateverTheBudget:
         memory=st.sampled_from([1, 10_000, 100_000, 1 << 40]),
         masked=st.booleans(),
     )
-    # The fixtures are the same for all examples.
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=SAME_FIXTURES)
     def test_ids_and_scores_to_the_bit(self, make, loss, n_labels, dim, rows, k, part, memory, masked):
         book = make(n_labels, dim, seed=dim)
         scorer, outputs = a_loss(loss, book), predictions(book, rows)
@@ -213,7 +214,7 @@ class TestSameWhateverTheBudget:
             assert torch.equal(torch.cat([scores for _, scores in found]), expected[1])
 
     @given(make=books, loss=st.sampled_from(list(LOSSES)), n_labels=st.integers(1, 300), dim=st.integers(1, 40))
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=SAME_FIXTURES)
     def test_is_a_sort_of_all_logits(self, make, loss, n_labels, dim):
         book = make(n_labels, dim, seed=1)
         scorer, outputs = a_loss(loss, book), predictions(book, 4)

@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.data import Dataset, Split, load_dataset, xmc
@@ -177,7 +177,6 @@ def read_and_measure(folder):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=3))
 def test_damage(pristine, layout, damages):
     folder, path, data = pristine[layout]
