@@ -1,7 +1,7 @@
 # `make demo` and `make test` set everything up by themselves. `make help` lists the rest.
 VENV := .venv
 BIN := $(VENV)/bin
-# What made a complete .venv (pip comes last) goes on being used, unless another Python is named.
+# A complete .venv (pip is installed last) keeps its Python, unless another one is named.
 PYTHON ?= $(if $(wildcard $(BIN)/pip3.1[0-3]),$(BIN)/python,python3)
 FOUND := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])' 2>/dev/null)
 PIP := $(BIN)/pip$(or $(FOUND),-none)
@@ -13,13 +13,13 @@ INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --co
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
 
-# Missing where .venv was left half made or another version made it: then it is made anew.
+# Missing if .venv is incomplete or belongs to another version: then it is made again from scratch.
 $(PIP):
 	$(if $(filter 3.10 3.11 3.12 3.13,$(FOUND)),,$(error found $(if $(FOUND),Python $(FOUND) \
 		as $(PYTHON),no Python called $(PYTHON)); wanted 3.10 to 3.13: make $(MAKECMDGOALS) PYTHON=python3.11))
 	@$(PYTHON) -m venv --clear $(VENV)
 
-# A stamp is written only after its install succeeded, so an interrupted setup is taken up again.
+# A stamp is written only after its install succeeded, so an interrupted setup is continued.
 $(VENV)/.run: pyproject.toml constraints.txt $(PIP)
 	@echo "setting up $(VENV) (a few minutes the first time)"
 	@$(INSTALL) '.[plot,fetch]'

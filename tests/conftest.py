@@ -1,4 +1,4 @@
-"""What all tests share: where they may write, how hypothesis chooses examples, and the command in this process."""
+"""What all tests share: where they may write, how hypothesis picks examples, and `circlet` in this process."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import shutil
+import socket
 import sys
 import tempfile
 from collections.abc import Callable, Iterator
@@ -15,11 +16,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
 import torch
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
-# The same examples every time. `make slow` looks for new ones with the other profile.
-settings.register_profile("fixed", derandomize=True, deadline=None, database=None, max_examples=50)
-settings.register_profile("random", deadline=None, database=None, max_examples=500)
+# The same examples every time. `make slow` tries new ones, with the other profile. A busy machine fails neither.
+patient = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", patient, derandomize=True, max_examples=50)
+settings.register_profile("random", patient, max_examples=500, print_blob=True)
 settings.load_profile("fixed")
 
 if TYPE_CHECKING:
@@ -42,17 +44,18 @@ def pytest_configure(config: pytest.Config) -> None:
         "HYPOTHESIS_STORAGE_DIRECTORY": str(scratch / "hypothesis"),
         "MPLCONFIGDIR": str(scratch / "matplotlib"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
-        # The commands print 80 plain columns, whatever terminal the tests are started from.
+        "OMP_NUM_THREADS": "1",
+        # Commands print 80 plain columns, whatever terminal the tests are started from.
         "TERM": "dumb",
     }
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         os.environ.pop(name, None)
-    # Most tensors here are small: several threads would mostly wait, for each other and for other programs.
+    # The tensors are small: several threads would mostly wait, for each other and for other programs.
     torch.set_num_threads(1)
 
 
 def pytest_collection_finish() -> None:
-    """Spare the garbage collector the hundreds of thousands of objects that imports have made."""
+    """Keep the garbage collector from visiting everything that imports have made, again and again."""
     gc.collect()
     gc.freeze()
 
@@ -115,8 +118,10 @@ def circlet() -> Callable[..., Finished]:
 
 @pytest.fixture(scope="session")
 def real_pydocs() -> PyDocs:
-    """The embedded dataset, built once in the session's data folder, where `load_dataset` finds it."""
+    """The embedded dataset, built without a network, once, in the data folder where `load_dataset` finds it."""
     from circlet.data import catalog
     from circlet.data.pydocs import cached_pydocs
 
-    return cached_pydocs(catalog.data_folder() / "pydocs")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(socket, "socket", None)
+        return cached_pydocs(catalog.data_folder() / "pydocs")

@@ -34,7 +34,7 @@ SCRIPTS = [block for block in blocks("console") if "circlet train" in block]
 
 @pytest.fixture
 def quick_start(tmp_path, monkeypatch):
-    """Small datasets under the README's names: its commands run word for word, but for the download."""
+    """Small datasets under the README's names, so that all its commands but the download run word for word."""
     texts = [("a red fox", ["animal", "red"]), ("the fast car", ["vehicle"]), ("a brown bear", ["animal"])] * 20
     lines = "".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in texts)
     for name in ("mine.jsonl", "held-out.jsonl", "data/eurlex-4k/train.jsonl", "data/eurlex-4k/test.jsonl"):
@@ -116,7 +116,7 @@ def test_accuracies_are_the_committed_ones():
 
 @pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
 def test_rows_of_results_are_those_of_their_pages(page):
-    """A row with a deviation is copied from a result's page, letter for letter."""
+    """A row with a deviation is an exact copy from a result's page."""
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "experiments/results").glob("*.md"))
     rows = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "±" in line]
     assert len(rows) >= 5
@@ -125,7 +125,7 @@ def test_rows_of_results_are_those_of_their_pages(page):
 
 
 def test_growth_is_the_measured_one():
-    """Ratios that the READMEs name are those of the page, which is made from the JSON."""
+    """Ratios in the READMEs are those of the page, which is made from the JSON."""
     page = (ROOT / "benchmarks/results/growth.md").read_text(encoding="utf-8")
     for name, least in (("README.md", 3), ("benchmarks/README.md", 6)):
         text = (ROOT / name).read_text(encoding="utf-8")

@@ -171,7 +171,6 @@ def test_nothing_cannot_be_superposed():
         circular.superpose(torch.zeros(2, 0, 4))
 
 
-@settings(deadline=None)
 @given(st.integers(0, 2**32))
 def test_agrees_with_torchhd_fhrr(seed):
     torchhd = pytest.importorskip("torchhd")

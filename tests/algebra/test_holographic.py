@@ -132,7 +132,6 @@ def test_a_stored_vector_is_found_and_another_is_not(projected):
     assert abs(holographic.similarity(decoded, other).item()) < 5 * math.sqrt(5 / 4096)
 
 
-@settings(deadline=None)
 @given(seeds)
 def test_agrees_with_torchhd_hrr(seed):
     torchhd = pytest.importorskip("torchhd")

@@ -20,7 +20,7 @@ PNG = b"\x89PNG\r\n\x1a\n"
 
 
 def process(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """A process of its own, for what one process can't show."""
+    """Run a new process, where the one of the tests would not do."""
     return subprocess.run(
         words,
         capture_output=True,
@@ -62,7 +62,7 @@ class TestProcesses:
         assert (finished.returncode, finished.stderr) == (0, "")
 
     def test_missing_extra(self, tmp_path):
-        # Hides matplotlib from the process before anything else is imported.
+        # Hide matplotlib from the process before it imports anything else.
         (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
         path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
         finished = process(
@@ -194,8 +194,8 @@ def test_interrupt_leaves_nothing_behind(circlet, tmp_path, monkeypatch):
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_what_the_session_made_is_written_to(circlet):
-    """The check of `home` at the end rests on this: all that is written goes to the session's folder."""
+def test_folders_of_the_user_are_temporary(circlet):
+    """Without this, the check of `home` at the end of the session would prove nothing."""
     import matplotlib
     import platformdirs
 
@@ -204,5 +204,5 @@ def test_only_what_the_session_made_is_written_to(circlet):
     assert Path(matplotlib.get_cachedir()).is_relative_to(scratch)
     listed = " ".join(circlet("datasets", "list", COLUMNS="200").stdout.split())
     assert f"Kept in {os.environ['CIRCLET_DATA']}" in listed
-    if sys.platform != "win32":  # there it is not the environment that says
+    if sys.platform != "win32":  # which does not go by environment variables
         assert platformdirs.user_cache_path("circlet").is_relative_to(scratch)

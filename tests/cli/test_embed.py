@@ -43,7 +43,7 @@ def place(tmp_path_factory) -> Path:
 def _library(place, monkeypatch):
     monkeypatch.syspath_prepend(place / "site")
     for name in ("HF_HUB_OFFLINE", "HF_HUB_DISABLE_PROGRESS_BARS"):
-        monkeypatch.setenv(name, "0")  # the command sets them for its process, which here is ours
+        monkeypatch.setenv(name, "0")  # the command sets them for its process, which is that of the tests
     yield
     sys.modules.pop("sentence_transformers", None)
 
@@ -58,7 +58,7 @@ def test_texts_become_feature_files(circlet, place, tmp_path):
     assert "X.tst.npy: 1 texts" in finished.stderr
     np.testing.assert_allclose(np.load(out / "X.trn.npy"), [[0.6, 0.8]] * 2, atol=5e-4)
     np.testing.assert_allclose(np.load(out / "X.tst.npy"), [[0.6, 0.8]], atol=5e-4)
-    # Again: nothing to do, and the record as it was.
+    # The second time there is nothing to do, and the record stays the same.
     finished = circlet(*words, "--json")
     record = json.loads(finished.stdout)
     assert record == json.loads((out / "embed.json").read_text(encoding="utf-8"))

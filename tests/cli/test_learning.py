@@ -52,7 +52,7 @@ def model(circlet, data, tmp_path_factory) -> Path:
     return folder
 
 
-def test_a_trained_folder_is_whole_and_holds_no_leftovers(model):
+def test_a_trained_folder_is_complete_without_leftovers(model):
     assert {path.name for path in model.iterdir()} == {
         *("config.json", "weights.safetensors", "history.json", "labels.txt"),
         *("vectorizer.json", "vectorizer.safetensors"),
@@ -77,13 +77,15 @@ def test_evaluate_on_a_file_with_other_labels(circlet, model, tmp_path):
     assert values["P@1"] == 0.5  # it can't know games
 
 
-def test_evaluate_deeper_than_a_model_has_labels(circlet, model, tmp_path):
+def test_evaluate_with_k_above_the_number_of_labels(circlet, model, tmp_path):
     path = tmp_path / "more.jsonl"
     rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a chess game", "labels": ["game", "5"]}]
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     values = json.loads(circlet("evaluate", model, path, "--json", "-k", "1,6").stdout)
     assert values["P@1"] == 0.5
-    assert values["P@6"] == pytest.approx(1 / 12)  # of twice six places one is right; two have no prediction
+    assert values["P@6"] == pytest.approx(
+        1 / 12
+    )  # one of 2 × 6 places is right; the model has only four labels to fill them
 
 
 def test_predict_from_stdin(circlet, model):
@@ -108,7 +110,7 @@ def test_predict_a_file_to_a_file(circlet, model, data, tmp_path):
     assert 0.5 <= float(chance) <= 1
 
 
-def test_predict_takes_chunks_of_a_stream_like_the_whole(circlet, model, data):
+def test_chunks_of_a_stream_are_predicted_like_single_lines(circlet, model, data):
     texts = [row["text"] for row in documents(2100)]  # more than two chunks
     finished = circlet("predict", model, "-", "-k", "1", stdin="".join(f"{text}\n" for text in texts))
     rows = [json.loads(line)["labels"] for line in finished.stdout.splitlines()]
@@ -230,7 +232,7 @@ class TestMistakes:
         assert "stdin:2" in refused("predict", model, "-", stdin=b"fine\n\xff\xfe\n")
 
 
-@pytest.mark.parametrize("at", [5, 12, 13])  # steps of 12 an epoch: in the first, at its end, in the second
+@pytest.mark.parametrize("at", [5, 12, 13])  # of 12 steps per epoch: in the first, at its end, in the second
 def test_interrupted_and_resumed_is_the_same_model(circlet, data, tmp_path, monkeypatch, at):
     options = [data, *SMALL, "--epochs", "3", "--model"]
     whole, parted = tmp_path / "whole", tmp_path / "parted"
@@ -253,7 +255,7 @@ def test_interrupted_and_resumed_is_the_same_model(circlet, data, tmp_path, monk
 
     again = circlet("train", *options, parted)
     assert again.returncode == 2
-    assert "--resume" in again.stderr  # nothing is forgotten by accident
+    assert "--resume" in again.stderr  # an interrupted run is not thrown away by accident
     finished = circlet("train", data, "--model", parted, "--resume")
     assert finished.returncode == 0, finished.stderr
     assert (parted / "weights.safetensors").read_bytes() == (whole / "weights.safetensors").read_bytes()

@@ -132,7 +132,7 @@ class TestEveryCodebook:
         assert not torch.isclose(small, large).all(1).any()
 
     @given(sets_and_weights=ragged(12), weighted=st.booleans())
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     def test_superpose_adds_the_codes_of_each_set(self, make: Make, sets_and_weights, weighted):
         sets, weights = sets_and_weights
         book = make(12, 4, seed=1)
@@ -462,7 +462,7 @@ class TestSpectral:
         assert book.slots(torch.tensor([0, 1, 2, 3, 500, 998, 999])).tolist() == PINNED_SLOTS
 
     @given(n_labels=st.integers(1, 300), dim=st.integers(1, 80), seed=st.integers(0, 2**64))
-    @settings(deadline=None, max_examples=50)
+    @settings(max_examples=50)
     def test_frequencies_and_slots(self, n_labels, dim, seed):
         book = SpectralCodebook(n_labels, dim, seed)
         assert book.length % 2 == 0
@@ -673,7 +673,7 @@ class TestUniform:
         n=st.integers(1, 12),
         seed=st.integers(0, 2**70),
     )
-    @settings(deadline=None, max_examples=50)
+    @settings(max_examples=50)
     def test_an_entry_follows_from_its_position_alone(self, ids, n, seed):
         numbers = uniform(seed, torch.tensor(ids), n)
         assert torch.equal(numbers, uniform(seed, torch.tensor(ids), n + 5)[:, :n])
@@ -707,7 +707,7 @@ class TestPermuted:
             assert sorted(permuted(torch.arange(size), size, seed, stream=1).tolist()) == list(range(size))
 
     @given(size=st.integers(1, 3000), seed=st.integers(0, 2**64), stream=st.integers(0, 5))
-    @settings(deadline=None, max_examples=50)
+    @settings(max_examples=50)
     def test_it_is_a_permutation_of_any_size(self, size, seed, stream):
         every = permuted(torch.arange(size), size, seed, stream=stream)
         assert torch.equal(every.sort().values, torch.arange(size))

@@ -25,7 +25,7 @@ from circlet.errors import DTypeError, ParameterError, ShapeError
 from circlet.network.losses import LOSSES
 from circlet.network.scorer import Scorer
 
-# Few different values, so that most rows have ties, also at the last place.
+# Few different values, so that most rows have ties, some of them at the last place.
 scores_with_ties = hnp.arrays(
     np.float32, st.tuples(st.integers(1, 6), st.integers(1, 12)), elements=st.integers(-2, 2).map(float)
 )
@@ -67,7 +67,7 @@ class TestTopK:
 
     @pytest.mark.parametrize("k", [1, 5, 50])
     def test_many_ties_in_wide_rows(self, k):
-        # Wide enough for torch's other algorithms, and to look at groups first, with a last one that is not whole.
+        # Wide enough for torch's other algorithms and for groups, the last of which is incomplete.
         for width in (5000, 50 * 256 * 4 + 77):
             check(np.random.default_rng(0).integers(0, 4, (3, width)).astype(np.float32), k)
 
@@ -93,7 +93,7 @@ class TestTopK:
     def test_infinite_scores(self):
         check(np.array([[0, -np.inf, np.inf, np.inf, -np.inf]], dtype=np.float32), 4)
 
-    def test_more_than_there_are(self):
+    def test_k_above_the_number_of_labels(self):
         ids, scores = top_k(same, torch.tensor([[1.0, 3.0, 2.0]]), 3, 10)
         assert ids.tolist() == [[1, 2, 0]]
         assert scores.tolist() == [[3, 2, 1]]
@@ -155,7 +155,7 @@ class TestWithCodebooks:
         book.grow(50)
         assert top_k(book, book.codes(torch.tensor([44])), 50, 1)[0].item() == 44
 
-    def test_gradients_are_not_in_the_way(self):
+    def test_outputs_that_require_gradients(self):
         book = SpectralCodebook(30, 8)
         assert not top_k(book, predictions(book, 2).requires_grad_(), 30, 4)[1].requires_grad
 
@@ -170,7 +170,7 @@ def predictions(book: Codebook, n: int, seed: int = 0) -> torch.Tensor:
 def a_scorer(name: str, book: Codebook, seed: int = 0) -> Scorer:
     loss = Scorer(book, book.n_labels, scaled=LOSSES[name].scaled, biased=LOSSES[name].biased)
     if name == "bce":
-        # Few different values: many labels without a prediction are equal.
+        # Few different values: many labels are equal where nothing is predicted.
         values = np.random.default_rng(seed).integers(-2, 2, len(loss.bias))
         loss.bias.data.copy_(torch.from_numpy(values))
     return loss
@@ -178,11 +178,13 @@ def a_scorer(name: str, book: Codebook, seed: int = 0) -> Scorer:
 
 @pytest.fixture
 def short_parts(monkeypatch):
-    """Split transforms where they are short already."""
+    """Split even short transforms."""
     monkeypatch.setattr(_series, "LONGEST", 40)
     monkeypatch.setattr(_series, "SHORTEST", 4)
 
 
+# The fixtures are the same for all examples.
+SAME_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture]
 books = st.sampled_from([SpectralCodebook, IndependentCodebook, HolographicCodebook])
 
 
@@ -199,8 +201,7 @@ class TestSameWhateverTheBudget:
         memory=st.sampled_from([1, 10_000, 100_000, 1 << 40]),
         masked=st.booleans(),
     )
-    # The fixtures hold for all examples alike.
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=SAME_FIXTURES)
     def test_ids_and_scores_to_the_bit(self, make, loss, n_labels, dim, rows, k, part, memory, masked):
         book = make(n_labels, dim, seed=dim)
         scorer, outputs = a_scorer(loss, book), predictions(book, rows)
@@ -227,7 +228,7 @@ class TestSameWhateverTheBudget:
             assert torch.equal(torch.cat([scores for _, scores in found]), expected[1])
 
     @given(make=books, loss=st.sampled_from(list(LOSSES)), n_labels=st.integers(1, 300), dim=st.integers(1, 40))
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+    @settings(suppress_health_check=SAME_FIXTURES)
     def test_is_a_sort_of_all_logits(self, make, loss, n_labels, dim):
         book = make(n_labels, dim, seed=1)
         scorer, outputs = a_scorer(loss, book), predictions(book, 4)
@@ -271,7 +272,7 @@ class TestSameWhateverTheBudget:
 
 @pytest.mark.usefixtures("one_thread", "short_parts")
 class TestNothingPredicted:
-    """A document without a known word may have an output of zeros: the bias ranks, and ids among equals."""
+    """A document without a known word may have an output of zeros. Then the bias ranks, and ids among equals."""
 
     @pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
     def test_all_labels_are_equal(self, make):
@@ -290,7 +291,7 @@ class TestNothingPredicted:
             ids, scores = top_k(loss, torch.zeros(1, book.width), 200, 70)
             np.testing.assert_array_equal(ids, ranked(bias, 70))
             np.testing.assert_array_equal(scores, np.take_along_axis(bias, ids.numpy(), axis=1))
-            # Also when it has changed, and nothing but the numbers tells.
+            # Also after its values have changed in place.
             loss.bias.data.numpy()[:] = np.roll(loss.bias.data.numpy(), 3)
             bias = loss.bias.detach().numpy()[None, :200]
 
@@ -331,7 +332,7 @@ class TestLeftOut:
         ids, _ = top_k(same, torch.tensor([[1.0, 3.0, 2.0]]), 3, 3, allowed=allowed, threshold=-5)
         assert ids.tolist() == [[2, 0, -1]]
 
-    def test_none_without_rows(self):
+    def test_no_rows(self):
         ids, _ = top_k(same, torch.zeros(0, 3), 3, 2, allowed=torch.ones(3, dtype=torch.bool), threshold=0)
         assert ids.shape == (0, 2)
 
@@ -430,7 +431,7 @@ class TestThroughModelAndEstimator:
         assert every.tolist() == labels.tolist()
         assert np.array_equal(chances, scores)
 
-    def test_one_class_a_row(self, sorter):
+    def test_one_class_per_row(self, sorter):
         labels, shares = sorter.suggest(TEXTS[:3], k=3, allowed={"vehicle", "bicycle"})
         assert [{*row} for row in labels] == [{"vehicle", "bicycle", None}] * 3
         assert (shares[:, 2] == 0).all()
@@ -466,7 +467,7 @@ class TestCommand:
         assert parse_bytes(text) == amount
 
     @pytest.mark.parametrize("text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "1..5G", "٣M"])
-    def test_what_is_no_amount(self, text):
+    def test_invalid_amounts(self, text):
         with pytest.raises(ParameterError, match="--memory must be an amount like 512K, 256MB, 2G") as caught:
             parse_bytes(text)
         assert repr(text) in str(caught.value)
@@ -482,7 +483,7 @@ class TestCommand:
 
 
 def most_held(run: Callable[[], object], tmp_path: Path) -> int:
-    """Bytes of tensors that are held at once at most, as torch counts them: whatever else the machine does."""
+    """The most bytes of tensors held at once, as torch counts them: no other program matters."""
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], profile_memory=True) as profile:
         run()
     profile.export_chrome_trace(str(tmp_path / "trace.json"))
@@ -494,19 +495,19 @@ def most_held(run: Callable[[], object], tmp_path: Path) -> int:
 @pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("make", "n_labels", "rows", "small", "beside"),
-    # Beside the budget: a block of codes, where they come in blocks.
+    # `beside` the budget there is a block of codes, if codes come in blocks.
     [(SpectralCodebook, 30_000, 64, 2 << 20, 0), (IndependentCodebook, 10_000, 256, 4 << 20, 6 << 20)],
 )
 def test_the_budget_is_kept(make, n_labels, rows, small, beside, tmp_path):
     book = make(n_labels, 64)
     outputs = predictions(book, rows)
-    top_k(book, outputs[:1], n_labels, 10)  # tables are made
+    top_k(book, outputs[:1], n_labels, 10)  # makes the tables
 
     def most(memory: int) -> int:
         return most_held(lambda: top_k(book, outputs, n_labels, 10, memory=memory), tmp_path)
 
     held, more = most(small), most(64 << 20)
     assert held < small + beside
-    # The measure sees what more memory does.
+    # The measurement notices a larger budget.
     assert more < (64 << 20) + beside
     assert held < more - (4 << 20)

@@ -1,4 +1,4 @@
-"""Damage to valid files of every format: a sound read or a `DataError`, in little memory."""
+"""Damaged files of every format are read soundly or raise a `DataError`, in little memory."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import tracemalloc
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.data import Dataset, Split, load_dataset, xmc
@@ -18,7 +18,7 @@ from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError
 
-# Read-ahead, the block in hand, small objects; then a multiple of the size once unpacked.
+# Bytes for read-ahead, the current block and small objects; then a multiple of the unpacked size.
 CONSTANT, MULTIPLE = 4 << 20, 40
 
 X = sp.random(12, 9, density=0.4, format="csr", dtype=np.float32, random_state=0)
@@ -48,7 +48,7 @@ def _companions(folder):
     (folder / "train_raw_texts.txt.gz").write_bytes(gzip.compress(b"text\n" * 12, mtime=0))
 
 
-# What to write, and which of the files it writes to damage.
+# How to write a folder, and which of its files to damage.
 LAYOUTS = {
     "xmc": (lambda folder: write_xmc(folder / "train.txt", X, Y), "train.txt"),
     "xmc-gz": (lambda folder: write_xmc(folder / "train.txt.gz", X, Y), "train.txt.gz"),
@@ -70,7 +70,7 @@ LAYOUTS = {
     "annif": (lambda folder: write_records(folder / "train.tsv", RECORDS, "annif"), "train.tsv"),
 }
 
-# Zip and gzip carry checksums: what can be read at all must be what was written.
+# Zip and gzip have checksums: what can be read at all must be what was written.
 CHECKSUMMED = {"xmc-gz", "npz-X", "npz-Y"}
 
 PLACE = st.floats(0, 1, exclude_max=True)
@@ -140,7 +140,7 @@ def holds_together(dataset):
 def unpacked_size(path, data):
     if path.suffix != ".gz":
         return len(data)
-    return len(data) * 20  # a damaged stream cannot be asked; these files pack less than this
+    return len(data) * 20  # a damaged stream can't tell; these files are compressed by less
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -151,7 +151,7 @@ def pristine(tmp_path_factory):
         folder = tmp_path_factory.mktemp(name)
         write(folder)
         made[name] = (folder, folder / target, (folder / target).read_bytes())
-        load_dataset(folder)  # what the first reading imports is no memory of reading
+        load_dataset(folder)  # so that imports are not counted as memory for reading
     return made
 
 
@@ -163,7 +163,7 @@ def test_undamaged(pristine, layout):
 
 
 def read_and_measure(folder):
-    """What a folder reads as, or the error's message; bytes held at most."""
+    """The dataset of a folder or the error's message, and the most bytes held at once."""
     dataset = message = None
     tracemalloc.start()
     try:
@@ -177,7 +177,6 @@ def read_and_measure(folder):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(damages=st.lists(DAMAGE, min_size=1, max_size=3))
 def test_damage(pristine, layout, damages):
     folder, path, data = pristine[layout]
@@ -186,7 +185,7 @@ def test_damage(pristine, layout, damages):
     path.write_bytes(data)
     dataset, message, peak = read_and_measure(folder)
     allowed = CONSTANT + MULTIPLE * unpacked_size(path, data)
-    if peak >= allowed:  # once may be a table of the interpreter that had to grow; twice is the reader
+    if peak >= allowed:  # once may be a table of the interpreter that grew just then; twice is the reader
         dataset, message, peak = read_and_measure(folder)
     assert peak < allowed
     if dataset is None:
@@ -203,7 +202,7 @@ def test_damage(pristine, layout, damages):
 @pytest.mark.parametrize("line", [b"0\n", b"0 1:1\n", b"\n", b" \n"])
 def test_memory_grows_no_faster_than_the_file(tmp_path, monkeypatch, line, header):
     """On small files the constant hides the multiple, so this compares two sizes."""
-    monkeypatch.setattr(xmc, "_BLOCK_ROWS", 256)  # several blocks in small files too
+    monkeypatch.setattr(xmc, "_BLOCK_ROWS", 256)  # so that small files have several blocks too
     path = tmp_path / "train.txt"
     sizes, peaks = [], []
     for count in (2_000, 6_000):

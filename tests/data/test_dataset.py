@@ -70,7 +70,7 @@ def test_take_keeps_rows_together(dataset):
     assert part.Y.toarray().tolist() == [[1, 0, 0, 0], [1, 1, 0, 0]]
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(n=st.integers(2, 60), fraction=st.floats(0.01, 0.99), seed=st.integers(0, 2**32))
 def test_validation_split_is_a_partition_in_order(n, fraction, seed):
     texts = [f"{row:03}" for row in range(n)]

@@ -77,7 +77,6 @@ class TestGuess:
         assert guess([f"a{n}, b;c" for n in range(20)]).doubt == ""
 
     @given(st.lists(st.text(alphabet="ab;|,\t []'\" ", max_size=12), max_size=8))
-    @settings(deadline=None)
     def test_any_fields(self, fields):
         found = guess(fields)
         assert found.separator in (";", "|", ",", "\t", LISTS)
@@ -133,7 +132,6 @@ class TestLists:
         assert parse_list(field) is None
 
     @given(st.lists(st.text(st.characters(exclude_categories=["Cs"])) | st.integers(-(10**9), 10**9)))
-    @settings(deadline=None)
     def test_python_and_json_write_lists_that_are_read(self, items):
         wanted = [str(item) for item in items]
         assert parse_list(json.dumps(items)) == parse_list(json.dumps(items, ensure_ascii=False)) == wanted

@@ -46,7 +46,7 @@ def assert_same_weights(one: Model, other: Model) -> None:
 
 
 class TestMaps:
-    def test_what_is_one(self, mapped):
+    def test_what_counts_as_mapped(self, mapped):
         assert mapped.format == "mapped matrices, sparse features"
         assert is_mapped(mapped.train.X)
         assert is_mapped(mapped.train.Y)
@@ -54,7 +54,7 @@ class TestMaps:
         assert not is_mapped(mapped.train.X[np.array([3, 1])])
         assert not is_mapped(np.ones((2, 2)))
 
-    def test_letting_go_changes_no_number(self, mapped):
+    def test_release_changes_no_number(self, mapped):
         before = mapped.train.X.data.sum()
         release(mapped.train.X)
         release(DATA.train.X)
@@ -75,7 +75,7 @@ class TestMappedRows:
             assert (rows[part] != wanted[part]).nnz == 0
 
     @pytest.mark.parametrize("block", [1, 50, 1 << 20])
-    def test_entries_of_columns(self, mapped, monkeypatch, block):
+    def test_column_counts(self, mapped, monkeypatch, block):
         monkeypatch.setattr(_mapped, "BLOCK", block)
         none = MappedRows(mapped.train.Y, self.ROWS[:0])
         for rows in (mapped.train.Y, MappedRows(mapped.train.Y, self.ROWS), none):
@@ -99,7 +99,7 @@ class TestMappedRows:
         assert some.matrix is mapped.train.X
         assert some.rows.tolist() == [9, 7]
 
-    def test_a_split_is_copied_unless_told_otherwise(self, mapped):
+    def test_a_split_is_copied_by_default(self, mapped):
         learned, _ = mapped.validation_split(0.3)
         assert sp.issparse(learned.X)
         assert sp.issparse(learned.Y)
@@ -113,14 +113,14 @@ class TestMappedRows:
         assert (learned.X[:] != DATA.train.X[[int(text) for text in learned.texts]]).nnz == 0
 
     @pytest.mark.parametrize("n", [0, 1, 2500])
-    def test_copies_in_parts_are_those_at_once(self, mapped, n):
+    def test_copies_in_parts_equal_one_copy(self, mapped, n):
         rows = np.random.default_rng(0).integers(0, 300, n)
         taken, wanted = mapped.train.take(rows), DATA.train.take(rows)
         for found, matrix in ((taken.X, wanted.X), (taken.Y, wanted.Y)):
             assert (found.shape, found.dtype) == (matrix.shape, matrix.dtype)
             assert (found != matrix).nnz == 0
 
-    def test_on_a_device_all_of_them_are_read(self, mapped):
+    def test_a_device_gets_all_rows(self, mapped):
         rows, chosen = MappedRows(mapped.train.Y, self.ROWS), torch.tensor([2, 0])
         X = Features("none").transform(MappedRows(mapped.train.X, self.ROWS))
         assert DeviceRows.fits(X, rows, 16)
@@ -131,7 +131,7 @@ class TestMappedRows:
 
 class TestScaledRows:
     @pytest.mark.parametrize("scaling", ["none", "l2", "sqrt", "tfidf"])
-    def test_are_the_rows_scaled_at_once(self, mapped, scaling):
+    def test_equal_the_rows_scaled_at_once(self, mapped, scaling):
         features = Features(scaling).fit(DATA.train.X)
         again = Features(scaling).fit(mapped.train.X)
         assert all(np.array_equal(array, again.arrays[name]) for name, array in features.arrays.items())
@@ -145,7 +145,7 @@ class TestScaledRows:
             for name in ("data", "indices", "indptr"):
                 np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
 
-    def test_on_a_device_all_of_them_are_read(self, mapped):
+    def test_a_device_gets_all_rows(self, mapped):
         features = Features("sqrt").fit(DATA.train.X)
         rows, chosen = features.transform(mapped.train.X), torch.tensor([5, 250])
         found, _ = DeviceRows(rows, mapped.train.Y, torch.device("cpu")).batch(chosen)
@@ -178,7 +178,7 @@ class TestTraining:
             record["nDCG@5"] for record in from_memory.history
         ]
 
-    def test_goes_on_with_the_rows_it_began_with(self, mapped, tmp_path):
+    def test_resumes_with_the_rows_it_began_with(self, mapped, tmp_path):
         class Stop(Reporter):
             def epoch(self, number, n_steps, done):
                 if number == 1:
@@ -193,7 +193,7 @@ class TestTraining:
         resumed = fitted(learned, folder=tmp_path, resume=True, validation=judged)
         assert_same_weights(resumed, fitted(learned, validation=judged))
 
-    def test_goes_on_after_an_interruption(self, mapped, tmp_path):
+    def test_resumes_after_an_interruption(self, mapped, tmp_path):
         class Stop(Reporter):
             def epoch(self, number, n_steps, done):
                 if number == 1:
@@ -209,11 +209,11 @@ class TestTraining:
 
 @pytest.mark.parametrize("judged", [0, 50])
 def test_memory_does_not_grow_with_the_rows(tmp_path, monkeypatch, judged):
-    """What is allocated, that is. Pages of the files are the system's, which takes them back when it needs to."""
+    """Allocated memory only: pages of the files belong to the system, which takes them back when it needs to."""
     monkeypatch.setattr(_mapped, "BLOCK", 1 << 14)
     sizes, peaks = [], []
     for n in (200, 1_600):
-        # Long rows: what does grow is a few numbers a row, their order and the labels' counts.
+        # Long rows, because a few numbers per row do grow: their order and the labels' counts.
         columns = 40 * np.arange(500) + np.random.default_rng(0).integers(0, 40, (n, 500))
         X = sp.csr_matrix(
             (np.ones(n * 500, np.float32), columns.ravel(), np.arange(0, n * 500 + 1, 500)), shape=(n, 20_000)

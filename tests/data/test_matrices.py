@@ -43,7 +43,7 @@ PARTS = {
 }
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data(), dense=st.booleans(), n=st.integers(1, 5))
 def test_round_trip(tmp_path_factory, data, dense, n):
     folder = tmp_path_factory.mktemp("npz")
@@ -231,7 +231,7 @@ def mapped_folder(tmp_path, **changes):
 
 
 class TestMapped:
-    @settings(deadline=None, max_examples=20)
+    @settings(max_examples=20)
     @given(data=st.data(), n=st.integers(1, 5), repeats=st.sampled_from([1, 300]))
     def test_round_trip(self, tmp_path_factory, data, n, repeats):
         folder = tmp_path_factory.mktemp("mapped")

@@ -296,7 +296,7 @@ def test_cache_is_written_and_used(builds, tmp_path):
 
 @pytest.mark.parametrize("name", ["train.jsonl", "test.jsonl", "pydocs.json"])
 @pytest.mark.parametrize("how", ["flip", "cut", "empty", "remove"])
-def test_damaged_cache_is_built_anew(builds, tmp_path, caplog, name, how):
+def test_a_damaged_cache_is_rebuilt(builds, tmp_path, caplog, name, how):
     folder = tmp_path / "cache"
     first = cached_pydocs(folder)
     path = folder / name
@@ -319,14 +319,14 @@ def test_damaged_cache_is_built_anew(builds, tmp_path, caplog, name, how):
 
 
 @pytest.mark.parametrize("state", [b"[]", b"null", b"{}", b"\xff", b'{"format": 1}', b"[" * 100_000])
-def test_foreign_state_is_built_anew(builds, tmp_path, state):
+def test_a_foreign_state_is_rebuilt(builds, tmp_path, state):
     first = cached_pydocs(tmp_path)
     (tmp_path / "pydocs.json").write_bytes(state)
     assert cached_pydocs(tmp_path) == first
     assert len(builds) == 2
 
 
-def test_other_versions_are_built_anew(builds, tmp_path, monkeypatch):
+def test_other_versions_are_rebuilt(builds, tmp_path, monkeypatch):
     cached_pydocs(tmp_path)
     monkeypatch.setattr(pydocs, "_versions", lambda: {"python": "4.0"})
     cached_pydocs(tmp_path)
@@ -340,7 +340,7 @@ def test_cache_that_cannot_be_written(builds, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OutputError, match="cannot write"):
         cached_pydocs(tmp_path / "file")
-    assert builds == []  # noticed before the work
+    assert builds == []  # it fails before the work
 
 
 # The real one

@@ -42,7 +42,7 @@ def put(folder, data, name="a.txt"):
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(written=records(PLAIN, NAME))
 def test_round_trip(tmp_path_factory, kind, suffix, written):
     path = tmp_path_factory.mktemp("texts") / f"a.{kind}{suffix}"
@@ -51,7 +51,7 @@ def test_round_trip(tmp_path_factory, kind, suffix, written):
 
 
 @pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv"])
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(written=records(ANY_TEXT, NAME))
 def test_round_trip_of_any_text_where_the_format_quotes(tmp_path_factory, kind, written):
     path = tmp_path_factory.mktemp("texts") / "a"
@@ -60,7 +60,7 @@ def test_round_trip_of_any_text_where_the_format_quotes(tmp_path_factory, kind, 
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(written=records(ANY_TEXT, ANY_TEXT))
 def test_a_writer_writes_what_reads_back_or_refuses(tmp_path_factory, kind, written):
     folder = tmp_path_factory.mktemp("texts")

@@ -117,7 +117,7 @@ def test_a_line_without_end_is_refused(monkeypatch):
 
 
 @pytest.mark.parametrize("kind", FORMATS)
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(
     documents=st.lists(st.text(alphabet="ab,;é|", min_size=1, max_size=8), min_size=1, max_size=5),
     labels=st.lists(st.sampled_from(["u:1", "u:2", "u:secret"]), min_size=1, unique=True),

@@ -44,7 +44,7 @@ class TestDeterminism:
         assert (one.X != two.X).nnz > one.X.nnz / 2
         assert (one.Y != two.Y).nnz > one.Y.nnz / 2
 
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     @given(
         cuts=st.lists(st.integers(0, 60), max_size=4).map(sorted),
         chunk=st.integers(1, 5000),
@@ -70,7 +70,7 @@ class TestDeterminism:
 
 
 class TestShape:
-    @settings(deadline=None, max_examples=30)
+    @settings(max_examples=30)
     @given(
         n=st.integers(1, 30), features=st.integers(1, 50), labels=st.integers(1, 50),
         labels_per_row=st.integers(1, 9), words=st.integers(1, 20), exponent=st.floats(0, 10),

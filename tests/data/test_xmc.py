@@ -34,7 +34,7 @@ def put(folder, content, name="data.txt"):
     return path
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(pair=matrices(), name=st.sampled_from(["a.txt", "a.txt.gz"]))
 def test_round_trip(tmp_path_factory, pair, name):
     path = tmp_path_factory.mktemp("xmc") / name
@@ -47,7 +47,7 @@ def test_round_trip(tmp_path_factory, pair, name):
     assert X.data.all()
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(pair=matrices())
 def test_round_trip_without_a_header_keeps_rows_and_loses_only_empty_last_columns(tmp_path_factory, pair):
     path = tmp_path_factory.mktemp("xmc") / "a.svm"
@@ -58,7 +58,7 @@ def test_round_trip_without_a_header_keeps_rows_and_loses_only_empty_last_column
         assert same(read, written)
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(pair=matrices())
 def test_newer_form_round_trip(tmp_path_factory, pair):
     path = tmp_path_factory.mktemp("xmc") / "trn_X_Xf.txt"

@@ -65,7 +65,7 @@ class TestPlan:
 
 
 class TestCapacity:
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     @given(st.sampled_from(list(SETS)), st.sampled_from(STORED), st.integers(0, 1000))
     def test_sets_are_different_labels_with_their_step(self, kind, k, seed):
         sets = label_sets(kind, 3, k, seeded(seed))

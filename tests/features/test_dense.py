@@ -56,7 +56,7 @@ def test_both_halves_of_a_row_have_norm_one(tmp_path):
     np.testing.assert_array_equal(TINY.train.X.toarray(), [[3, 0, 4], [0, 0, 0]])  # the caller's is as it was
 
 
-@settings(deadline=None, max_examples=30)
+@settings(max_examples=30)
 @given(data=st.data(), n=st.integers(1, 5), sparse=st.booleans())
 def test_both_is_what_stacking_unit_rows_gives(tmp_path_factory, data, n, sparse):
     values = st.floats(-100, 100, width=32)

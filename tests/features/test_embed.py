@@ -86,7 +86,7 @@ def test_rows_have_norm_one_and_keep_the_order_of_the_texts():
     assert model.batches == [["bbbbbb", "aab"], ["ab", "b"], [""]]  # the longest first
 
 
-@settings(deadline=None, max_examples=40)
+@settings(max_examples=40)
 @given(texts=st.lists(st.text("abc ", max_size=8), max_size=9), batch_size=st.integers(1, 10))
 def test_batches_do_not_change_rows(texts, batch_size):
     rows = encode(Letters(), texts, batch_size=batch_size)

@@ -126,7 +126,7 @@ finite = hnp.arrays(
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 @given(rows=finite)
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 def test_sparse_equals_dense_and_is_finite(scaling, rows):
     features = Features(scaling).fit(rows)
     dense = features.transform(rows)
@@ -155,7 +155,7 @@ def two_matrices(draw) -> tuple[np.ndarray, np.ndarray]:
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 @given(matrices=two_matrices())
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 def test_finite_rows_stay_finite(scaling, matrices):
     for make in (np.array,) if scaling == "standard" else (np.array, sp.csr_matrix):
         features = Features(scaling).fit(make(matrices[0]))

@@ -134,7 +134,7 @@ def test_words_and_characters_weigh_the_same():
     assert np.sum(vectorizer.transform(["foxes"]).toarray() ** 2) == pytest.approx(1)
 
 
-@settings(deadline=None, max_examples=60)
+@settings(max_examples=60)
 @given(texts=st.lists(st.text(st.characters(exclude_categories=())), max_size=6), chars=st.booleans())
 def test_rows_of_any_text(texts, chars):
     vectorizer = TextVectorizer(char_ngrams=(1, 3) if chars else None)
@@ -151,7 +151,7 @@ def test_rows_of_any_text(texts, chars):
     assert np.allclose(lengths[rows.getnnz(axis=1) > 0], 1, atol=1e-5)
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=()), min_size=1), min_size=1, max_size=6),
     chars=st.booleans(),
@@ -361,7 +361,7 @@ def test_other_numbers(saved):
             load_vectorizer(saved)
 
 
-@settings(deadline=None, max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_damage_is_noticed(saved, data):
     names = ["vectorizer.json", "vectorizer.safetensors"]
@@ -412,7 +412,7 @@ def test_word_pattern_is_built_once():
     char=st.sampled_from([None, (1, 2), (2, 4), (5, 5)]),
     sublinear=st.booleans(),
 )
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 def test_rows_are_scikit_learns(texts, more, word, char, sublinear):
     """To the last digit but for rounding, whatever the texts; ours without importing it."""
     if word is None and char is None:

@@ -239,7 +239,7 @@ def problems(draw):
     return y, ids, 1 + 5 * rng.random(n_labels)
 
 
-@settings(deadline=None, max_examples=150)
+@settings(max_examples=150)
 @given(problems(), st.booleans())
 def test_every_metric_equals_a_naive_loop(problem, normalize):
     y, ids, weights = problem
@@ -254,7 +254,7 @@ def test_every_metric_equals_a_naive_loop(problem, normalize):
         assert metric(y, ids, weights, k=ks, normalize=normalize) == {k: values[f"{name}@{k}"] for k in ks}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(problems(), st.integers(0, 2**32 - 1), st.integers(1, 4))
 def test_scores_equal_the_ranking_they_stand_for(problem, seed, levels):
     y, _, weights = problem
@@ -279,7 +279,7 @@ def test_dense_scores_are_ranked_the_same_in_blocks(monkeypatch):
     assert evaluate(y, scores, k=(1, 5, 20)) == whole
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(problems(), st.sampled_from([0.0, 0.3, 0.5]))
 def test_f1_equals_scikit_learn(problem, threshold):
     from sklearn.metrics import f1_score

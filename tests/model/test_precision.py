@@ -63,7 +63,7 @@ class TestInt8:
         assert stored["scales.w"].tolist() == pytest.approx([1, LEAST_SCALE, 1 / 127], rel=2**-16)
         assert back(weight, "int8")[0].tolist() == [127, -63, 1, 0]
 
-    @settings(deadline=None, max_examples=150)
+    @settings(max_examples=150)
     @given(matrices)
     def test_off_by_half_a_scale_at_most(self, values):
         weight = torch.from_numpy(values)
@@ -73,7 +73,7 @@ class TestInt8:
         error = (back(weight, "int8").double() - weight.double()).abs()
         assert (error <= scales[:, None] * (0.5 + 1e-5)).all()  # a quotient of 127 is rounded in float32
 
-    @settings(deadline=None, max_examples=150)
+    @settings(max_examples=150)
     @given(matrices)
     def test_what_was_rounded_comes_back_bit_for_bit(self, values):
         once = packed({"w": torch.from_numpy(values)}, "int8")
@@ -105,7 +105,7 @@ class TestInt8:
 
 
 class TestBf16:
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     @given(matrices)
     def test_rounds_to_8_bits_and_only_once(self, values):
         weight = torch.from_numpy(values)

@@ -54,7 +54,7 @@ def test_rows_for_prediction_have_no_gradient():
 
 class TestByRows:
     @given(X=sparse_matrices(), seed=st.integers(0, 9))
-    @settings(deadline=None, max_examples=40)
+    @settings(max_examples=40)
     def test_the_rows_are_those_of_the_whole_gradient(self, X, seed):
         layer = SparseLinear(X.shape[1], 3, generator=seeded(seed))
         layer(SparseRows.for_training(X)).square().sum().backward()
@@ -73,7 +73,7 @@ class TestByRows:
 
 class TestSparseLinear:
     @given(X=sparse_matrices(), seed=st.integers(0, 9))
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     def test_output_and_gradients_are_those_of_a_dense_product(self, X, seed):
         layer = SparseLinear(X.shape[1], 3, generator=seeded(seed)).double()
         with torch.no_grad():

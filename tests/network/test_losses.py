@@ -153,7 +153,7 @@ class TestEveryLoss:
 class TestCosine:
     @pytest.mark.parametrize("book", BOOKS)
     @given(sets=ragged, seed=st.integers(0, 99))
-    @settings(deadline=None, max_examples=15)
+    @settings(max_examples=15)
     def test_is_the_literal_equation(self, book, sets, seed):
         loss, codes = make("cosine", book)
         output = output_for(codes, len(sets), seed)
@@ -190,7 +190,7 @@ class TestCosine:
 class TestBinary:
     @pytest.mark.parametrize("book", [*BOOKS, None])
     @given(sets=ragged, seed=st.integers(0, 99))
-    @settings(deadline=None, max_examples=15)
+    @settings(max_examples=15)
     def test_is_torchs_on_dense_targets(self, book, sets, seed):
         loss, codes = make("bce", book)
         output = output_for(codes, len(sets), seed)
@@ -198,7 +198,7 @@ class TestBinary:
         torch.testing.assert_close(loss(output, label_sets(sets)), expected)
 
     @given(sets=ragged, seed=st.integers(0, 99), logits=st.sampled_from([1, 14, 30, 1000]))
-    @settings(deadline=None, max_examples=25)
+    @settings(max_examples=25)
     def test_gradients_of_spectral_codes_are_torchs_however_many_rows_at_a_time(self, sets, seed, logits):
         loss, codes = make("bce", "spectral")
         assert codes.length > N  # slots without a label have no part in it
@@ -246,7 +246,7 @@ class TestBinary:
 class TestSoftmax:
     @pytest.mark.parametrize("book", [*BOOKS, None])
     @given(sets=ragged, seed=st.integers(0, 99))
-    @settings(deadline=None, max_examples=15)
+    @settings(max_examples=15)
     def test_is_a_naive_loop(self, book, sets, seed):
         loss, codes = make("softmax", book)
         output = output_for(codes, len(sets), seed)

@@ -33,7 +33,7 @@ def as_sets(labels: LabelSets) -> list[list[int]]:
 
 class TestDeviceRows:
     @given(seed=st.integers(0, 10**6), n=st.integers(1, 9), width=st.integers(1, 12))
-    @settings(deadline=None, max_examples=60)
+    @settings(max_examples=60)
     def test_a_batch_is_the_rows_written_out_and_their_labels(self, seed, n, width):
         X, Y = ragged(seed, n, width), abs(ragged(seed + 1, n, 7))
         rows = np.random.default_rng(seed).integers(0, n, 5)

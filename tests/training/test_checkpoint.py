@@ -71,7 +71,7 @@ def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 class CtrlC(Reporter):
-    """Presses it in a step of the run, counted from 1."""
+    """Interrupts a run in its step number `at`, counted from 1; never if that is -1."""
 
     def __init__(self, at: int) -> None:
         self.at, self.steps = at, 0
@@ -108,7 +108,7 @@ class TestInterruption:
 
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
     @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
-    def test_every_optimizer_goes_on_as_it_was(self, optimizer, head, tmp_path):
+    def test_every_optimizer_resumes(self, optimizer, head, tmp_path):
         whole, resumed = make(head=head), make(head=head)
         train(whole, X, Y, settings(optimizer=optimizer, weight_decay=0.01))
         with pytest.raises(InterruptedRunError):
@@ -125,8 +125,8 @@ class TestInterruption:
 
     @pytest.mark.parametrize("optimizer", OPTIMIZERS)
     @pytest.mark.parametrize("at", [1, 4, 6])
-    def test_steps_by_rows_go_on_as_they_were(self, optimizer, at, tmp_path):
-        # Fewer entries a document than elsewhere, and many features that none has.
+    def test_steps_by_rows_resume(self, optimizer, at, tmp_path):
+        # Fewer entries per document than elsewhere, and many features that no document has.
         wide = sp.hstack([X[:, :3], sp.csr_matrix((N, 60))], format="csr").astype(np.float32)
         chosen = settings(optimizer=optimizer, weight_decay=0.01)
         build = lambda: Network(make().settings, 63, L, sparse=True)  # noqa: E731
@@ -211,14 +211,14 @@ class TestCheckpoints:
         train(other, X, Y, settings())
         assert_same_weights(one, other)
 
-    def test_it_is_not_used_without_being_asked_for(self, tmp_path):
+    def test_it_is_not_used_without_resume(self, tmp_path):
         counter = CtrlC(at=-1)
         for _ in range(2):
             train(make(), X, Y, settings(), folder=tmp_path, reporter=counter)
         assert counter.steps == 2 * 3 * STEPS
 
     @pytest.mark.skipif(sys.platform == "win32", reason="no such permissions there")
-    def test_who_may_read_it_is_left_to_the_system(self, tmp_path):
+    def test_its_permissions_are_the_usual_ones(self, tmp_path):
         train(make(), X, Y, settings(epochs=1), folder=tmp_path)
         (tmp_path / "other").write_bytes(b"")
         assert (tmp_path / checkpoint.NAME).stat().st_mode == (tmp_path / "other").stat().st_mode
@@ -337,7 +337,7 @@ class TestUnwritable:
         counter = CtrlC(at=-1)
         with pytest.raises(OutputError, match=r"cannot write .*model: \w"):
             train(make(), X, Y, settings(), folder=tmp_path / "model", reporter=counter)
-        assert counter.steps == 0  # it says so before the work
+        assert counter.steps == 0  # it fails before the work
 
     @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere")
     def test_a_folder_that_may_not_be_written_to(self, tmp_path):
@@ -355,7 +355,7 @@ class TestUnwritable:
             train(make(), X, Y, settings(), folder=tmp_path / "model", reporter=Remove())
 
     @pytest.mark.skipif(resource is None, reason="no limits on file sizes here")
-    def test_a_full_disk_leaves_the_checkpoint_before(self, tmp_path, monkeypatch):
+    def test_a_full_disk_keeps_the_previous_checkpoint(self, tmp_path, monkeypatch):
         whole, resumed = make(), make()
         train(whole, X, Y, settings())
         real, calls = safetensors.torch.save_file, []
@@ -363,7 +363,7 @@ class TestUnwritable:
         def full(tensors, path, metadata):
             calls.append(path)
             limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-            if len(calls) == 2:  # what a full disk does, for a moment: writing fails midway
+            if len(calls) == 2:  # as with a full disk: writing fails midway
                 resource.setrlimit(resource.RLIMIT_FSIZE, (500, limits[1]))
             try:
                 real(tensors, path, metadata=metadata)
@@ -410,7 +410,7 @@ def run(folder, reporter=None):
     model.save(folder)
 
 def countdown(n):
-    # Ends the process without a word when it has been called n times.
+    # A function whose n-th call kills the process.
     left = n
     def call():
         nonlocal left
@@ -429,7 +429,7 @@ if __name__ == "__main__":
     folder, where, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
     if where == "step":
         run(folder, Killed(at))
-    else:  # while a checkpoint is written: half of it is there, under its temporary name
+    else:  # in the middle of writing a checkpoint, under its temporary name
         write, call = safetensors.torch.save_file, countdown(at)
         def half(tensors, path, metadata):
             write(tensors, path, metadata=metadata)
