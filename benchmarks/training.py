@@ -31,7 +31,7 @@ from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.report import Table
-from circlet.training.loop import TrainingSettings, train
+from circlet.training import TrainingSettings, train
 
 
 def main() -> None:
@@ -111,7 +111,7 @@ def against_bare_operations(X: sp.csr_matrix, Y: sp.csr_matrix) -> dict[str, flo
     def bare() -> None:
         for batch, labels in batches:
             optimizer.zero_grad(set_to_none=True)
-            inner.loss(inner(batch), labels).backward()
+            inner.loss(inner(batch), labels).backward()  # type: ignore[no-untyped-call]
             optimizer.step()
 
     return in_turns({"train": lambda: train(whole, X[rows], Y[rows], once), "bare operations": bare}, 7)

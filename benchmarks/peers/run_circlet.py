@@ -14,6 +14,7 @@ import torch
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.model import Model, fit
 from circlet.settings import RunSettings
+from circlet.settings.presets import resolve
 
 
 class Circlet(common.Runner):
@@ -27,7 +28,8 @@ class Circlet(common.Runner):
         self.preset = "default" if self.variant == "int8" else self.variant
         # int8 is not trained: it uses the default's model if that exists.
         self.before = work.parent / "circlet" if self.variant == "int8" else None
-        self.settings = RunSettings.from_preset(self.preset, {})
+        self.settings = resolve(self.preset, {}) | {"store": self.store}
+        self.run_settings = RunSettings.from_preset(self.preset, {})
         self.split = Split(as_features(X, "X"), as_labels(Y, "Y"))
 
     def train(self) -> dict[str, float] | None:
@@ -36,8 +38,8 @@ class Circlet(common.Runner):
             known = json.loads((self.before / "measured.json").read_text(encoding="utf-8"))
             return {name: known[name] for name in ("train_s", "train_cpu_s", "train_peak_bytes")}
         # The same steps as `circlet train`.
-        train, validation = self.settings.hold_out(Dataset("data", self.split))
-        self.model = fit(train, self.settings, validation=validation)
+        train, validation = self.run_settings.hold_out(Dataset("data", self.split))
+        self.model = fit(train, self.run_settings, validation=validation)
         return None
 
     def save(self, folder: Path) -> None:

@@ -177,7 +177,7 @@ class TestMistakes:
 
 
 def test_interrupt_leaves_nothing_behind(circlet, tmp_path, monkeypatch):
-    begun = []
+    begun: list[int] = []
 
     def interrupted(_, steps):
         for step in steps:

@@ -76,7 +76,7 @@ class Registry:
 def registry(monkeypatch, tmp_path):
     pypi_simple = pytest.importorskip("pypi_simple")
     made = Registry(packed(train=TRAIN, test=TEST))
-    thread = threading.Thread(target=made.server.serve_forever, daemon=True)
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     monkeypatch.setattr(pypi_simple, "PyPISimple", partial(pypi_simple.PyPISimple, endpoint=made.address))
     monkeypatch.setenv("CIRCLET_DATA", str(tmp_path / "data"))

@@ -107,7 +107,10 @@ def test_not_bz2(tmp_path):
         read_arrays(path)
 
 
-@settings(max_examples=300, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=300,
+    suppress_health_check=[*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(st.data())
 def test_damage_gives_arrays_or_a_data_error(tmp_path, data):
     content = bytearray(python2_pickle(ARRAYS))

@@ -151,7 +151,10 @@ def test_rows_of_any_text(texts, chars):
     assert np.allclose(lengths[rows.getnnz(axis=1) > 0], 1, atol=1e-5)
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=40,
+    suppress_health_check=[*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=()), min_size=1), min_size=1, max_size=6),
     chars=st.booleans(),
@@ -361,7 +364,10 @@ def test_other_numbers(saved):
             load_vectorizer(saved)
 
 
-@settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=80,
+    suppress_health_check=[*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture],
+)
 @given(data=st.data())
 def test_damage_is_noticed(saved, data):
     names = ["vectorizer.json", "vectorizer.safetensors"]
