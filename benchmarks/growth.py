@@ -166,14 +166,14 @@ def peak_of_training(loss: str, n_labels: int) -> dict[str, int]:
 
 def model_bytes(n_labels: int) -> dict[str, int]:
     """Bytes of a model's folder: with the cosine loss, the same with names of 16 letters, and with bce."""
-    from circlet.features.scaling import Features
+    from circlet.features.scaling import Scaling
     from circlet.model import Model
 
     found = {}
     for kind, loss in (("cosine", "cosine"), ("cosine, names", "cosine"), ("bce", "bce")):
         network = Network(NetworkSettings(loss=loss, dim=DIM), FEATURES, n_labels, sparse=True)
         names = [f"label {i:010d}" for i in range(n_labels)] if "names" in kind else None
-        model = Model(network, Features("l2"), n_features=FEATURES, sparse=True, label_names=names)
+        model = Model(network, Scaling("l2"), n_features=FEATURES, sparse=True, label_names=names)
         with tempfile.TemporaryDirectory() as folder:
             model.save(folder)
             found[kind] = sum(path.stat().st_size for path in Path(folder).iterdir())

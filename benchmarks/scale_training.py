@@ -27,7 +27,7 @@ from circlet import files
 from circlet.data import Dataset, load_dataset
 from circlet.data.records import Record, write_records
 from circlet.data.synthetic import make_multilabel
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
@@ -86,7 +86,7 @@ def both(n_features: int) -> dict[str, dict[str, float]]:
 def one_side(n_features: int, by_rows: int) -> dict[str, float]:
     """Milliseconds of a step with h = 1,024, and peak memory in megabytes."""
     data = make_multilabel(BATCH * STEPS, n_features, 3000, seed=0).train
-    X = Features("sqrt").fit(data.X).transform(data.X)
+    X = Scaling("sqrt").fit(data.X).transform(data.X)
     network = Network(NetworkSettings(loss="cosine"), n_features, 3000, sparse=True)
     network.train()
     network.seed_noise(0)

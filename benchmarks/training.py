@@ -26,7 +26,7 @@ import torch
 
 from circlet import files
 from circlet.data import load_dataset
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
@@ -65,7 +65,7 @@ def main() -> None:
 
 def scaled(data: str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     dataset = load_dataset(data)
-    return Features().fit(dataset.train.X).transform(dataset.train.X), dataset.train.Y
+    return Scaling().fit(dataset.train.X).transform(dataset.train.X), dataset.train.Y
 
 
 def in_turns(sides: Mapping[str, Callable[[], Any]], rounds: int) -> dict[str, float]:

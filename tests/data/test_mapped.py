@@ -16,7 +16,7 @@ from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
 from circlet.data.matrices import write_matrices
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
-from circlet.features.scaling import Features, ScaledRows
+from circlet.features.scaling import ScaledRows, Scaling
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import Reporter, TrainingSettings, checkpoint
@@ -122,7 +122,7 @@ class TestMappedRows:
 
     def test_a_device_gets_all_rows(self, mapped):
         rows, chosen = MappedRows(mapped.train.Y, self.ROWS), torch.tensor([2, 0])
-        X = Features("none").transform(MappedRows(mapped.train.X, self.ROWS))
+        X = Scaling("none").transform(MappedRows(mapped.train.X, self.ROWS))
         assert DeviceRows.fits(X, rows, 16)
         found, labels = DeviceRows(X, rows, torch.device("cpu")).batch(chosen)
         np.testing.assert_array_equal(found.numpy(), DATA.train.X[[299, 7]].toarray())
@@ -132,8 +132,8 @@ class TestMappedRows:
 class TestScaledRows:
     @pytest.mark.parametrize("scaling", ["none", "l2", "sqrt", "tfidf"])
     def test_equal_the_rows_scaled_at_once(self, mapped, scaling):
-        features = Features(scaling).fit(DATA.train.X)
-        again = Features(scaling).fit(mapped.train.X)
+        features = Scaling(scaling).fit(DATA.train.X)
+        again = Scaling(scaling).fit(mapped.train.X)
         assert all(np.array_equal(array, again.arrays[name]) for name, array in features.arrays.items())
         whole, rows = features.transform(DATA.train.X), again.transform(mapped.train.X)
         assert isinstance(rows, ScaledRows)
@@ -146,7 +146,7 @@ class TestScaledRows:
                 np.testing.assert_array_equal(getattr(found, name), getattr(wanted, name))
 
     def test_a_device_gets_all_rows(self, mapped):
-        features = Features("sqrt").fit(DATA.train.X)
+        features = Scaling("sqrt").fit(DATA.train.X)
         rows, chosen = features.transform(mapped.train.X), torch.tensor([5, 250])
         found, _ = DeviceRows(rows, mapped.train.Y, torch.device("cpu")).batch(chosen)
         np.testing.assert_array_equal(found.numpy(), features.transform(DATA.train.X)[[5, 250]].toarray())

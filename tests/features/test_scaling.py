@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from circlet.errors import DataError, ParameterError
-from circlet.features.scaling import SCALINGS, Features
+from circlet.features.scaling import SCALINGS, Scaling
 
 ROWS = np.array([[3, 0, 4], [0, 0, 0], [1, 4, 0], [0, 9, 0]], dtype=np.float32)
 IDF = np.log(5 / np.array([3, 3, 2])) + 1  # of four rows, 2, 2 and 1 have the feature
@@ -45,7 +45,7 @@ class TestByHand:
     @pytest.mark.parametrize("scaling", EXPECTED)
     def test_scaling(self, scaling, kind):
         X = MAKE[kind](ROWS)
-        scaled = Features(scaling).fit(X).transform(X)
+        scaled = Scaling(scaling).fit(X).transform(X)
         np.testing.assert_allclose(as_array(scaled), EXPECTED[scaling], rtol=1e-6)
         assert scaled.dtype == np.float32
         assert sp.issparse(scaled) == sp.issparse(X)
@@ -54,36 +54,36 @@ class TestByHand:
 
     def test_standard(self):
         X = np.array([[1, 5], [3, 5], [5, 5]], dtype=np.float32)
-        scaled = Features("standard").fit(X).transform(X)
+        scaled = Scaling("standard").fit(X).transform(X)
         np.testing.assert_allclose(scaled, [[-(1.5**0.5), 0], [0, 0], [1.5**0.5, 0]], rtol=1e-6)
         assert scaled.dtype == np.float32
 
     def test_negative_values_keep_their_sign_under_the_root(self):
         for make in (np.array, sp.csr_matrix):
             X = make(np.array([[-9, 16]], dtype=np.float32))
-            np.testing.assert_allclose(as_array(Features("sqrt").fit(X).transform(X)), [[-0.6, 0.8]], rtol=1e-6)
+            np.testing.assert_allclose(as_array(Scaling("sqrt").fit(X).transform(X)), [[-0.6, 0.8]], rtol=1e-6)
 
     def test_new_rows_are_scaled_by_what_fitting_saw(self):
-        features = Features("standard").fit(np.array([[0, 0], [2, 4]], dtype=np.float32))
+        features = Scaling("standard").fit(np.array([[0, 0], [2, 4]], dtype=np.float32))
         np.testing.assert_allclose(features.transform(np.array([[3, 0]])), [[2, -1]])
-        features = Features("tfidf").fit(sp.csr_matrix(ROWS))
+        features = Scaling("tfidf").fit(sp.csr_matrix(ROWS))
         np.testing.assert_allclose(
             features.transform(sp.csr_matrix([[1.0, 1.0, 1.0]])).toarray(), unit(IDF[None]), rtol=1e-6
         )
 
     @pytest.mark.parametrize(("kind", "chosen"), [("csr", "sqrt"), ("dense", "standard")])
     def test_auto_chooses_by_kind(self, kind, chosen):
-        assert Features().fit(MAKE[kind](ROWS)).scaling == chosen
+        assert Scaling().fit(MAKE[kind](ROWS)).kind == chosen
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
 @pytest.mark.parametrize("kind", ["dense", "csr"])
 class TestManners:
-    def fitted(self, scaling: str, kind: str) -> tuple[Features, object]:
+    def fitted(self, scaling: str, kind: str) -> tuple[Scaling, object]:
         if scaling == "standard" and kind == "csr":
             pytest.skip("standard is for dense rows")
         X = MAKE[kind](ROWS)
-        return Features(scaling).fit(X), X
+        return Scaling(scaling).fit(X), X
 
     def test_the_callers_matrix_is_left_alone(self, scaling, kind):
         features, X = self.fitted(scaling, kind)
@@ -113,7 +113,7 @@ class TestManners:
 
     def test_state_makes_the_same_features(self, scaling, kind):
         features, X = self.fitted(scaling, kind)
-        again = Features.restore(features.scaling, features.arrays, 3)
+        again = Scaling.restore(features.kind, features.arrays, 3)
         np.testing.assert_array_equal(as_array(again.transform(X)), as_array(features.transform(X)))
         assert all(array.dtype == np.float32 for array in features.arrays.values())
 
@@ -128,11 +128,11 @@ finite = hnp.arrays(
 @given(rows=finite)
 @settings(max_examples=60)
 def test_sparse_equals_dense_and_is_finite(scaling, rows):
-    features = Features(scaling).fit(rows)
+    features = Scaling(scaling).fit(rows)
     dense = features.transform(rows)
     assert np.isfinite(dense).all()
     if scaling != "standard":
-        sparse = Features(scaling).fit(sp.csr_matrix(rows)).transform(sp.csr_matrix(rows)).toarray()
+        sparse = Scaling(scaling).fit(sp.csr_matrix(rows)).transform(sp.csr_matrix(rows)).toarray()
         np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-6)
     if scaling in ("l2", "sqrt", "tfidf"):
         norms = np.linalg.norm(dense.astype(np.float64), axis=1)
@@ -158,7 +158,7 @@ def two_matrices(draw) -> tuple[np.ndarray, np.ndarray]:
 @settings(max_examples=100)
 def test_finite_rows_stay_finite(scaling, matrices):
     for make in (np.array,) if scaling == "standard" else (np.array, sp.csr_matrix):
-        features = Features(scaling).fit(make(matrices[0]))
+        features = Scaling(scaling).fit(make(matrices[0]))
         for rows in matrices:
             scaled = features.transform(make(rows))
             assert np.isfinite(as_array(scaled)).all()
@@ -170,31 +170,31 @@ class TestStandardOfExtremeColumns:
     @pytest.mark.parametrize("least", [1e-45, 1e-40, 2e-38])
     def test_a_deviation_whose_inverse_float32_cannot_hold(self, least):
         X = np.array([[0], [least]], dtype=np.float32)
-        features = Features("standard").fit(X)
+        features = Scaling("standard").fit(X)
         assert features.arrays["scale"] == 1
         assert np.abs(features.transform(X)).max() <= least
 
     def test_a_small_deviation_is_scaled(self):
         X = np.array([[0], [1e-35]], dtype=np.float32)
-        np.testing.assert_allclose(Features("standard").fit(X).transform(X), [[-1], [1]], rtol=1e-5)
+        np.testing.assert_allclose(Scaling("standard").fit(X).transform(X), [[-1], [1]], rtol=1e-5)
 
     def test_a_constant_column_whose_mean_is_rounded(self):
         X = np.full((1001, 1), 0.1)  # in doubles, their deviation comes out as 1.4e-17
-        features = Features("standard").fit(X)
+        features = Scaling("standard").fit(X)
         assert features.arrays["scale"] == 1
         assert not features.transform(X).any()
 
     def test_neighboring_numbers_are_no_constant_column(self):
         X = np.array([[1e6], [np.nextafter(np.float32(1e6), np.float32(2e6))]], dtype=np.float32)
-        assert Features("standard").fit(X).arrays["scale"] > 1
+        assert Scaling("standard").fit(X).arrays["scale"] > 1
 
     def test_the_largest_numbers(self):
         X = np.array([[-FLOAT32.max], [FLOAT32.max], [FLOAT32.max]])
-        scaled = Features("standard").fit(X).transform(X)
+        scaled = Scaling("standard").fit(X).transform(X)
         np.testing.assert_allclose(scaled, [[-(2**0.5)], [0.5**0.5], [0.5**0.5]], rtol=1e-5)
 
     def test_a_new_value_too_large_for_float32_becomes_the_largest(self):
-        features = Features("standard").fit(np.array([[0], [0.002]], dtype=np.float32))
+        features = Scaling("standard").fit(np.array([[0], [0.002]], dtype=np.float32))
         scaled = features.transform(np.array([[1e38], [-1e38], [0.001]], dtype=np.float32))
         np.testing.assert_allclose(scaled, [[FLOAT32.max], [-FLOAT32.max], [0]], atol=1e-6)
 
@@ -202,7 +202,7 @@ class TestStandardOfExtremeColumns:
 @pytest.mark.parametrize("make", [np.array, sp.csr_matrix])
 def test_tfidf_of_the_largest_numbers(make):
     X = make(np.array([[FLOAT32.max, FLOAT32.max], [0, 0], [0, 0]], dtype=np.float32))
-    scaled = as_array(Features("tfidf").fit(X).transform(X))
+    scaled = as_array(Scaling("tfidf").fit(X).transform(X))
     np.testing.assert_allclose(scaled, [[0.5**0.5, 0.5**0.5], [0, 0], [0, 0]], rtol=1e-6)
 
 
@@ -211,8 +211,8 @@ def test_an_entry_stored_in_two_parts_counts_as_their_sum():
     for scaling in EXPECTED:
         whole = sp.csr_matrix(X.toarray())
         np.testing.assert_allclose(
-            Features(scaling).fit(whole).transform(X).toarray(),
-            Features(scaling).fit(whole).transform(whole).toarray(),
+            Scaling(scaling).fit(whole).transform(X).toarray(),
+            Scaling(scaling).fit(whole).transform(whole).toarray(),
             rtol=1e-6,
         )
     assert X.nnz == 3
@@ -223,15 +223,15 @@ class TestErrors:
         with pytest.raises(
             ParameterError, match="standard would make sparse rows dense: choose l2, sqrt or tfidf"
         ):
-            Features("standard").fit(sp.csr_matrix(ROWS))
+            Scaling("standard").fit(sp.csr_matrix(ROWS))
 
     def test_an_unknown_scaling(self):
         with pytest.raises(ParameterError, match=r"`scaling` must be auto or one of none, l2, .*, got 'minmax'"):
-            Features("minmax")
+            Scaling("minmax")
 
     def test_restoring_an_unknown_scaling(self):
         with pytest.raises(DataError, match=r"found the scaling 'auto'; wanted one of none, l2"):
-            Features.restore("auto", {}, 3)
+            Scaling.restore("auto", {}, 3)
 
     @pytest.mark.parametrize(
         ("scaling", "arrays"),
@@ -248,4 +248,4 @@ class TestErrors:
         with pytest.raises(
             DataError, match=rf"found the arrays .* for the scaling {scaling}; wanted .* of 3 numbers"
         ):
-            Features.restore(scaling, arrays, 3)
+            Scaling.restore(scaling, arrays, 3)

@@ -18,7 +18,7 @@ from torch import nn
 from circlet import files
 from circlet.data.dataset import Split
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 from circlet.model import Model, calibration, fit
 from circlet.model import folder as folders
 from circlet.model.calibration import calibrate
@@ -111,7 +111,7 @@ class TestRoundTrip:
         model = trained("dense", scaling=scaling)
         model.save(tmp_path)
         loaded = Model.load(tmp_path)
-        assert loaded.features.scaling == scaling
+        assert loaded.scaling.kind == scaling
         assert_same(model, loaded, documents("dense"))
 
     def test_twice(self, tmp_path):
@@ -195,7 +195,7 @@ class TestSize:
     def saved(self, n_labels: int, folder: Path, **changes: Any) -> Path:
         settings = NetworkSettings(**{"dim": 16, "hidden": (8,), "loss": "cosine", **changes})
         network = Network(settings, F, n_labels, sparse=True)
-        Model(network, Features("l2"), n_features=F, sparse=True).save(folder)
+        Model(network, Scaling("l2"), n_features=F, sparse=True).save(folder)
         return folder
 
     @pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr"])
@@ -403,7 +403,7 @@ class TestDamage:
 class TestRows:
     def test_scaled_like_the_training_rows(self):
         model = shared("sparse")
-        expected = Features("sqrt").transform(documents("sparse"))
+        expected = Scaling("sqrt").transform(documents("sparse"))
         np.testing.assert_allclose(model.rows(documents("sparse")).toarray(), expected.toarray())
 
     @pytest.mark.parametrize(("kind", "other"), [("sparse", "dense"), ("dense", "sparse")])
@@ -460,7 +460,7 @@ class TestFit:
         assert model.training["lr"] == 0.02
 
     def test_texts_come_scaled_out_of_their_vectorizer(self):
-        assert shared("texts").features.scaling == "none"
+        assert shared("texts").scaling.kind == "none"
 
     @pytest.mark.parametrize("kind", KINDS)
     def test_no_documents(self, kind):
@@ -511,7 +511,7 @@ class TestCalibration:
             indicator = sp.csr_matrix(right.astype(np.float32))
             found = calibrate(None, None, indicator, depth=depth)
         assert found == pytest.approx((slope, intercept), rel=0.05)
-        model = Model(shared().network, shared().features, n_features=F, sparse=True, calibration=found)
+        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=found)
         probabilities = model.probabilities(scores)
         for low in np.arange(0, 1, 0.2):  # 0.8 means about 80 %
             inside = (probabilities >= low) & (probabilities < low + 0.2)
@@ -553,5 +553,5 @@ class TestCalibration:
 
     def test_scores_of_any_size(self):
         scores = [-1e30, -1000.0, 0.0, 1000.0, 1e30]
-        model = Model(shared().network, shared().features, n_features=F, sparse=True, calibration=(2.0, 0.0))
+        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=(2.0, 0.0))
         assert model.probabilities(scores).tolist() == [0, 0, 0.5, 1, 1]

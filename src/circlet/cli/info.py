@@ -42,7 +42,7 @@ def info(
         "network": loaded.network.settings.as_dict(),
         "codebook": repr(loaded.network.codebook),
         "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
-        "scaling": loaded.features.scaling,
+        "scaling": loaded.scaling.kind,
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
         "parameters": loaded.network.parameter_counts(),

@@ -138,7 +138,7 @@ def _parameters_of(model: Model) -> dict[str, Any]:
     return {
         **{name: known[name] for name in RunSettings.names() if name in known},
         "hidden": tuple(model.network.settings.hidden),
-        "scaling": model.features.scaling,
+        "scaling": model.scaling.kind,
         "random_state": model.network.settings.seed,
     }
 

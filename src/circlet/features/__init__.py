@@ -1,6 +1,6 @@
 """Texts and matrices to the rows that a network learns from: vectorizers, scaling, dense features."""
 
-from circlet.features.scaling import SCALINGS, Features
+from circlet.features.scaling import SCALINGS, Scaling
 from circlet.features.vectorizer import TextVectorizer, load_vectorizer
 
-__all__ = ["SCALINGS", "Features", "TextVectorizer", "load_vectorizer"]
+__all__ = ["SCALINGS", "Scaling", "TextVectorizer", "load_vectorizer"]

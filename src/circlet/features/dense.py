@@ -14,7 +14,7 @@ from circlet.data import matrices
 from circlet.data.dataset import Dataset, Split
 from circlet.data.lines import bad
 from circlet.errors import DataError, ParameterError
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 
 __all__ = ["MODES", "with_features"]
 
@@ -69,7 +69,7 @@ def _combined(split: Split, dense: npt.NDArray[np.float32], mode: str, dataset: 
     if split.X is None:
         where = dataset.source or dataset.name
         raise DataError(f"{where}: found {dataset.format}, without features; wanted features to add dense ones to")
-    scale = Features("l2")
+    scale = Scaling("l2")
     halves = [_as_csr(scale.transform(part)) for part in (split.X, dense)]
     X = sp.hstack(halves, format="csr", dtype=np.float32)
     X.eliminate_zeros()

@@ -24,7 +24,7 @@ from circlet.data import matrices
 from circlet.data.dataset import Dataset
 from circlet.data.lines import bad, explained, shown
 from circlet.errors import DataError, MissingExtraError, ParameterError
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 from circlet.files import prepare_folder, replacing, sha256, write_json
 
 __all__ = ["RECORD", "embed", "embed_dataset", "encode", "load_model"]
@@ -112,7 +112,7 @@ def encode(
             rows[taken] = batch
         if not texts:
             rows = _encode_batch(model, [""])[:0]  # no rows, but the right number of columns
-    unit: npt.NDArray[np.float32] = Features("l2").transform(rows)
+    unit: npt.NDArray[np.float32] = Scaling("l2").transform(rows)
     return unit
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
-__all__ = ["SCALINGS", "Features", "ScaledRows"]
+__all__ = ["SCALINGS", "ScaledRows", "Scaling"]
 
 SCALINGS = {
     "none": "rows as they are",
@@ -22,28 +22,28 @@ SCALINGS = {
 }
 
 
-class Features:
+class Scaling:
     """Scales rows so that a network learns well from them.
 
     Parameters
     ----------
-    scaling : str
+    kind : str
         One of `SCALINGS`, or "auto": sqrt for sparse rows, standard for dense ones.
     """
 
-    def __init__(self, scaling: str = "auto") -> None:
-        if scaling != "auto" and scaling not in SCALINGS:
-            raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {scaling!r}")
-        self.scaling = scaling
+    def __init__(self, kind: str = "auto") -> None:
+        if kind != "auto" and kind not in SCALINGS:
+            raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {kind!r}")
+        self.kind = kind
         #: What `fit` learned, by name; saved with the model.
         self.arrays: dict[str, npt.NDArray[np.float32]] = {}
 
-    def fit(self, X: Any) -> Features:
+    def fit(self, X: Any) -> Scaling:
         """Learn what the scaling needs to know about the training rows."""
         sparse = sp.issparse(X) or is_mapped(X)
-        if self.scaling == "auto":
-            self.scaling = "sqrt" if sparse else "standard"
-        if self.scaling == "standard":
+        if self.kind == "auto":
+            self.kind = "sqrt" if sparse else "standard"
+        if self.kind == "standard":
             if sparse:
                 raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
             mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
@@ -52,7 +52,7 @@ class Features:
             least = np.maximum(X.shape[0] * np.finfo(np.float64).eps * np.abs(mean), np.finfo(np.float32).tiny)
             self.arrays["mean"] = mean.astype(np.float32)
             self.arrays["scale"] = (1 / np.where(deviation > least, deviation, 1)).astype(np.float32)
-        elif self.scaling == "tfidf":
+        elif self.kind == "tfidf":
             # A mapped matrix stores no zeros.
             present = column_counts(X) if is_mapped(X) else np.asarray((X != 0).sum(axis=0)).ravel()
             self.arrays["idf"] = (np.log((1 + X.shape[0]) / (1 + present)) + 1).astype(np.float32)
@@ -69,28 +69,28 @@ class Features:
         rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
         if sparse:
             rows.sum_duplicates()
-        if self.scaling == "standard":
+        if self.kind == "standard":
             return _standardized(rows, self.arrays["mean"], self.arrays["scale"])
-        if self.scaling == "tfidf":
+        if self.kind == "tfidf":
             rows = _weighted(rows, self.arrays["idf"])
-        elif self.scaling == "sqrt":
+        elif self.kind == "sqrt":
             rows = _root(rows)
-        return rows if self.scaling == "none" else _unit_rows(rows)
+        return rows if self.kind == "none" else _unit_rows(rows)
 
     @classmethod
-    def restore(cls, scaling: str, arrays: dict[str, Any], n_features: int) -> Features:
-        """Restore fitted features from what was saved."""
-        if scaling not in SCALINGS:
-            raise DataError(f"found the scaling {scaling!r}; wanted one of {', '.join(SCALINGS)}")
-        features = cls(scaling)
-        wanted = {"standard": {"mean", "scale"}, "tfidf": {"idf"}}.get(scaling, set())
+    def restore(cls, kind: str, arrays: dict[str, Any], n_features: int) -> Scaling:
+        """Restore a fitted scaling from what was saved."""
+        if kind not in SCALINGS:
+            raise DataError(f"found the scaling {kind!r}; wanted one of {', '.join(SCALINGS)}")
+        restored = cls(kind)
+        wanted = {"standard": {"mean", "scale"}, "tfidf": {"idf"}}.get(kind, set())
         if set(arrays) != wanted or any(array.shape != (n_features,) for array in arrays.values()):
             raise DataError(
-                f"found the arrays {sorted(arrays)} for the scaling {scaling}; wanted {sorted(wanted)} "
+                f"found the arrays {sorted(arrays)} for the scaling {kind}; wanted {sorted(wanted)} "
                 f"of {n_features} numbers each"
             )
-        features.arrays = dict(arrays)
-        return features
+        restored.arrays = dict(arrays)
+        return restored
 
 
 class ScaledRows:
@@ -100,19 +100,19 @@ class ScaledRows:
     ----------
     X : csr_matrix or MappedRows of shape (n, n_features)
         A mapped matrix.
-    features : Features
+    scaling : Scaling
         Fitted.
     """
 
-    def __init__(self, X: sp.csr_matrix | MappedRows, features: Features) -> None:
-        self.X, self.features = X, features
+    def __init__(self, X: sp.csr_matrix | MappedRows, scaling: Scaling) -> None:
+        self.X, self.scaling = X, scaling
         self.shape, self.ndim = X.shape, 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
         """Read and scale rows, given by a slice or an array of row numbers."""
         found = self.X[rows]
         # A slice may be a view of the mapped arrays; a copy is not.
-        scaled = self.features.transform(found.copy() if is_mapped(found) else found)
+        scaled = self.scaling.transform(found.copy() if is_mapped(found) else found)
         release(self.X)
         return scaled
 

@@ -13,7 +13,7 @@ from torch import nn
 from circlet.data.dataset import Split, check_label_names
 from circlet.data.mapped import column_counts, is_mapped
 from circlet.errors import ParameterError
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model.calibration import calibrate
 from circlet.model.model import Model
@@ -64,16 +64,16 @@ def fit(
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
     X: Any = split.X
-    vectorizer, scaling = None, settings.scaling
+    vectorizer, kind = None, settings.scaling
     if X is None:
-        vectorizer, scaling = TextVectorizer(**asdict(settings.text)), "none"
+        vectorizer, kind = TextVectorizer(**asdict(settings.text)), "none"
         X = vectorizer.fit_transform(split.texts or [])
     n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
-    features = Features(scaling).fit(X)
+    scaling = Scaling(kind).fit(X)
     network = Network(settings.network, n_features, n_labels, sparse=sparse, encoder=encoder)
     model = Model(
         network,
-        features,
+        scaling,
         n_features=n_features,
         sparse=sparse,
         label_names=label_names,
@@ -85,7 +85,7 @@ def fit(
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
         judged = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
-    rows = features.transform(X)
+    rows = scaling.transform(X)
     model.history = train(
         network,
         rows,

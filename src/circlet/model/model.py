@@ -14,7 +14,7 @@ from torch import nn
 
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError, DataError
-from circlet.features.scaling import Features
+from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import folder as folders
 from circlet.network import Network, inference
@@ -34,7 +34,7 @@ class Model:
     Parameters
     ----------
     network : Network
-    features : Features
+    scaling : Scaling
         Fitted: what is done to rows before the network sees them.
     n_features : int
     sparse : bool
@@ -54,7 +54,7 @@ class Model:
     def __init__(
         self,
         network: Network,
-        features: Features,
+        scaling: Scaling,
         *,
         n_features: int,
         sparse: bool,
@@ -65,7 +65,7 @@ class Model:
         training: dict[str, Any] | None = None,
         label_counts: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self.network, self.features = network, features
+        self.network, self.scaling = network, scaling
         self.n_features, self.sparse = n_features, sparse
         self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
@@ -108,7 +108,7 @@ class Model:
             )
         if sp.issparse(documents) != self.sparse:
             documents = sp.csr_matrix(documents) if self.sparse else documents.toarray()
-        return self.features.transform(documents)
+        return self.scaling.transform(documents)
 
     def top_k(
         self,
@@ -148,7 +148,7 @@ class Model:
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.model.precision.STORES` says."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.weights().items()}
-        tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.features.arrays.items()}
+        tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
         if self.label_counts is not None:
             # A network that has grown has labels that no document had.
             new = self.n_labels - len(self.label_counts)
@@ -160,7 +160,7 @@ class Model:
             "n_labels": self.n_labels,
             "sparse": self.sparse,
             "codebook": None if book is None else book.state(),
-            "scaling": self.features.scaling,
+            "scaling": self.scaling.kind,
             "calibration": list(self.calibration),
             "training": self.training,
         }
@@ -212,7 +212,7 @@ class Model:
         slope, intercept = config["calibration"]
         return cls(
             network.to(device),
-            Features.restore(
+            Scaling.restore(
                 config["scaling"],
                 {name.removeprefix(ARRAYS): tensor.numpy() for name, tensor in arrays.items()},
                 config["n_features"],

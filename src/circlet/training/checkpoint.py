@@ -116,8 +116,8 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
         matrix = rows
         if isinstance(rows, ScaledRows):
             matrix = rows.X
-            digest.update(rows.features.scaling.encode())
-            for scale in rows.features.arrays.values():
+            digest.update(rows.scaling.kind.encode())
+            for scale in rows.scaling.arrays.values():
                 digest.update(scale.tobytes())
         if isinstance(matrix, MappedRows):
             digest.update(matrix.rows.tobytes())
