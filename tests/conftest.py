@@ -44,6 +44,8 @@ def pytest_configure(config: pytest.Config) -> None:
         "HYPOTHESIS_STORAGE_DIRECTORY": str(scratch / "hypothesis"),
         "MPLCONFIGDIR": str(scratch / "matplotlib"),
         "TORCHINDUCTOR_CACHE_DIR": str(scratch / "inductor"),
+        "TRITON_CACHE_DIR": str(scratch / "triton"),
+        "CUDA_CACHE_PATH": str(scratch / "cuda"),
         "OMP_NUM_THREADS": "1",
         # Commands print 80 plain columns, whatever terminal the tests are started from.
         "TERM": "dumb",
