@@ -32,7 +32,7 @@ $(VENV)/.dev: $(VENV)/.run
 
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "adding the peers that benchmarks compare with"
-	@$(INSTALL) '.[bench,faiss]'
+	@$(INSTALL) '.[bench]'
 	@touch $@
 
 demo: $(VENV)/.run  ## see it work

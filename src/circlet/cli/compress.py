@@ -16,7 +16,7 @@ def compress(
     model: options.ModelFolder,
     store: Annotated[str, typer.Option(help="How weights are stored: bf16, int8 (or float32).")] = "int8",
     output: Annotated[
-        Path | None, typer.Option(help="New folder for the copy.  [default: MODEL-int8, say]")
+        Path | None, typer.Option(help="New folder for the copy.  \\[default: MODEL-int8, say]")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print both sizes as JSON.")] = False,
 ) -> None:

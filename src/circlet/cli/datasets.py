@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from circlet.cli import options
 from circlet.cli.console import err, out
 from circlet.report import Cell, Table
 
@@ -21,11 +22,9 @@ app = typer.Typer(
     name="datasets", help="List, fetch and describe datasets, by name or by path.", no_args_is_help=True
 )
 
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
-
 
 @app.command("list")
-def list_(as_json: AsJson = False) -> None:
+def list_(as_json: options.AsJson = False) -> None:
     """Show the datasets that circlet knows by name, with their published sizes.
 
     Example: circlet datasets list
@@ -69,14 +68,12 @@ def fetch(
 
 @app.command()
 def info(
-    data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with data.")],
-    text_column: Annotated[str, typer.Option(help="Column or key of the text.")] = "text",
-    label_column: Annotated[str, typer.Option(help="Column or key of the labels.")] = "labels",
-    label_separator: Annotated[
-        str | None, typer.Option(help="What separates labels in CSV and TSV; [] for lists.  [default: guessed]")
-    ] = None,
-    split: Annotated[int, typer.Option(min=0, help="Column of the Repository's split files.")] = 0,
-    as_json: AsJson = False,
+    data: options.Data,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "labels",
+    label_separator: options.LabelSeparator = None,
+    split: options.SplitColumn = 0,
+    as_json: options.AsJson = False,
 ) -> None:
     """Show what a dataset holds: its numbers, its first rows and its most frequent labels.
 

@@ -14,11 +14,12 @@ Data = Annotated[str, typer.Argument(help="A dataset's name, or a file or folder
 TextColumn = Annotated[str, typer.Option(help="Column or key of the text.")]
 LabelColumn = Annotated[str, typer.Option(help="Column or key of the labels.")]
 LabelSeparator = Annotated[
-    str | None, typer.Option(help="What separates labels in CSV and TSV.  [default: guessed from the file]")
+    str | None,
+    typer.Option(help="What separates labels in CSV and TSV; \\[] for lists.  \\[default: guessed]"),
 ]
 SplitColumn = Annotated[int, typer.Option("--split", min=0, help="Column of the Repository's split files.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1, …")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to use.  [default: one for each core]")]
+Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to use.  \\[default: one for each core]")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 
@@ -26,7 +27,7 @@ def setting(name: str, help_text: str) -> Any:
     """An option for a setting of a run; its help ends with the library's default."""
     value = DEFAULTS[name]
     shown = ",".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else value
-    return typer.Option(help=f"{help_text}  [default: {shown}]")
+    return typer.Option(help=f"{help_text}  \\[default: {shown}]")
 
 
 def use_threads(threads: int | None) -> None:

@@ -31,12 +31,12 @@ def predict(
         typer.Argument(metavar="INPUT", help="Data of any format, or - for standard input: JSONL, CSV, lines, …"),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
-    output: Annotated[Path | None, typer.Option(help="File to write.  [default: stdout]")] = None,
+    output: Annotated[Path | None, typer.Option(help="File to write.  \\[default: stdout]")] = None,
     threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels less probable.")] = 0.0,
     form: Annotated[str, typer.Option("--format", help="jsonl or tsv.")] = "jsonl",
     text_column: options.TextColumn = "text",
     memory: Annotated[
-        str | None, typer.Option(help="Most that scores may take at a time: 256MB, 2G, …  [default: automatic]")
+        str | None, typer.Option(help="Most that scores may take at a time: 256MB, 2G, …  \\[default: automatic]")
     ] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,

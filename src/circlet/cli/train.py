@@ -53,7 +53,7 @@ def train(
     min_df: Annotated[int | None, setting("min_df", "Texts that a word must be in to count.")] = None,
     max_features: Annotated[int | None, setting("max_features", "Most words to keep.")] = None,
     store: Annotated[
-        str | None, typer.Option(help="How weights are stored: float32, bf16 or int8.  [default: float32]")
+        str | None, typer.Option(help="How weights are stored: float32, bf16 or int8.  \\[default: float32]")
     ] = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",
