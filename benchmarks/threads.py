@@ -1,8 +1,8 @@
 """How threads should wait: training on an idle machine, and beside a busy process.
 
-torch's threads meet at the end of every parallel loop. By default OpenMP lets them spin while they wait. That takes
-the cores from other processes, and where one thread has lost its core, the others spin until it gets one again. OpenMP
-reads its policy once, from the environment, so each measurement is a process of its own. Policies take turns.
+torch's threads meet at the end of every parallel loop. By default OpenMP lets them spin while they wait. That
+takes cores from other processes, and if one thread has lost its core, the others spin until it gets one again.
+OpenMP reads its policy once, from the environment, so each measurement is a process of its own. Policies take turns.
 
     python benchmarks/threads.py [--out benchmarks/results]
 """
@@ -21,7 +21,7 @@ from circlet import files
 from circlet.provenance import provenance
 from circlet.report import Table
 
-#: What each policy sets; an empty value leaves OpenMP its own default.
+#: What each policy sets.
 POLICIES: dict[str, dict[str, str]] = {
     "spin (OpenMP's default)": {"GOMP_SPINCOUNT": "300000"},
     "spin 10,000 times": {"GOMP_SPINCOUNT": "10000"},
@@ -94,8 +94,9 @@ def table_of(result: dict[str, Any]) -> Table:
         for name, these in medians.items()
     ]
     note = (
-        f"Documents per second in training, as a ratio to spinning: medians of {REPETITIONS} runs that took turns, "
-        f"on {result['provenance']['machine']['cores']} cores, alone and beside one process that never rests."
+        f"Documents per second in training, as a ratio to spinning: medians of {REPETITIONS} runs that took "
+        f"turns, on {result['provenance']['machine']['cores']} cores, alone and beside one process that is "
+        "always busy."
     )
     return Table("Training speed by how threads wait", ("", "idle machine", "busy machine"), rows, note)
 

@@ -3,6 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from circlet.threads import sleep_while_waiting
 from circlet.version import __version__
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ __all__ = [
     "load_dataset",
     "metrics",
 ]
+
+sleep_while_waiting()
 
 # Imported when first asked for: torch takes seconds, and many commands do without it.
 _HOMES = {
