@@ -1,4 +1,4 @@
-"""The vector algebras of the paper's Table 1: the same operations on circular and on real vectors."""
+"""Vectors that stand for symbols, and the operations of the paper's Table 1 on them, circular and real."""
 
 from circlet.algebra import circular, holographic
 

@@ -1,4 +1,4 @@
-"""`CircletClassifier`: a scikit-learn estimator for texts or feature rows with many labels."""
+"""`CircletClassifier`: a model as a scikit-learn estimator, for texts or feature rows with many labels."""
 
 from __future__ import annotations
 

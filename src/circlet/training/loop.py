@@ -70,16 +70,16 @@ def train(
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     validation : (X, Y), optional
-        Rows to judge epochs by; the weights of the best epoch are kept.
+        Rows that choose the best epoch, whose weights are kept.
     device : torch.device, optional
     reporter : Reporter, optional
     folder : Path, optional
-        Where checkpoints are written after every epoch. Saving the model there removes them.
+        Where a checkpoint is written after every epoch. Saving the model there removes it.
     resume : bool
-        Go on from the checkpoint in `folder`, if there is one.
+        Continue from the checkpoint in `folder`, if there is one.
     fresh : bool
-        Whether the network is new, and begins with what the labels' frequencies say. False if it has learned
-        before, from other rows.
+        Whether the network is new, so that its biases are initialized from label frequencies. False if it was
+        already trained on other rows.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def train(
 
 
 class _Run:
-    """One training run and where it is."""
+    """One training run and its progress."""
 
     def __init__(
         self,
@@ -112,7 +112,7 @@ class _Run:
         self.optimizer = make_optimizer(network, settings, device)
         book = network.codebook
         if device.type == "cuda" and book is not None:
-            # There is room for a table there, and a look-up costs a fraction of generating codes.
+            # A GPU has room for a table, and looking codes up is much cheaper than generating them.
             book.cache = book.n_labels * book.width <= TABLE_LIMIT
         self.at = checkpoint.Progress()
 
@@ -177,7 +177,7 @@ class _Run:
         name, _, depth = self.settings.metric.partition("@")
         ids, _ = top_k(self.network, X, int(depth))
         value = evaluate(Y, ids, k=int(depth), metrics=(name,))[self.settings.metric]
-        if value >= self.at.best_value:  # among equal epochs the last, which has learned most
+        if value >= self.at.best_value:  # among equal epochs the last one wins: it has learned most
             self.at.best_value = value
             self.at.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
         return value
@@ -208,28 +208,28 @@ class _Run:
 
 
 def _is_finite(weight: Tensor) -> bool:
-    """Whether a weight is finite, without the temporaries of its size that isfinite makes."""
+    """Whether a weight is finite, without the full-size temporaries of isfinite."""
     if not weight.numel():
         return True
     numbers = torch.view_as_real(weight) if weight.is_complex() else weight
-    # Least and largest are NaN if any number is, and infinite if one is. A sum may overflow where no number has.
+    # Minimum and maximum are NaN if any number is, and infinite if one is. A sum of finite numbers could overflow.
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(numbers.detach()))
 
 
 @contextmanager
 def _interruptions() -> Iterator[threading.Event]:
-    """Let Ctrl-C wait for the end of a step; a second Ctrl-C does not wait."""
+    """Make Ctrl-C wait for the end of a step; a second Ctrl-C does not wait."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
 
-    def note(*_: Any) -> None:
+    def on_interrupt(*_: Any) -> None:
         if interrupted.is_set():
             raise KeyboardInterrupt
         interrupted.set()
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield interrupted
     finally:
