@@ -38,7 +38,7 @@ class SpectralCodebook(Codebook):
         See `Codebook`.
     length : int, optional
         M, an even integer of at least `n_labels` and 2 (dim + 1). By default the next fast FFT length that leaves
-        5 % room for new labels. The closer M is to 2 dim, the closer codes are to orthogonal.
+        5% room for new labels. The closer M is to 2 dim, the closer codes are to orthogonal.
     """
 
     def __init__(

@@ -46,7 +46,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
         Where labels get their codes from; "auto" is spectral, or holographic for `hrr`.
     slots : int or None
-        Number of labels that a spectral codebook has room for; None leaves 5 % room for new labels.
+        Number of labels that a spectral codebook has room for; None leaves 5% room for new labels.
     loss : {"bce", "cosine", "softmax"}
         See `circlet.network.losses`; "cosine" is the paper's.
     dropout, input_dropout : float

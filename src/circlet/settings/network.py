@@ -50,7 +50,7 @@ class NetworkSettings:
     codebook : str
         One of `CODEBOOKS` that fits the head, or "auto": spectral for circular codes, holographic for real ones.
     slots : int or None
-        Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves 5 % room for
+        Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves 5% room for
         new labels.
     loss : str
         One of `LOSSES`.

@@ -29,7 +29,7 @@ class TrainingSettings:
     lr : float
         The peak learning rate.
     schedule : str
-        one-cycle: up for 30 % of the steps, then down to almost 0; constant; step: times 0.7 after every epoch.
+        one-cycle: up for 30% of the steps, then down to almost 0; constant; step: times 0.7 after every epoch.
     weight_decay : float
     input_dropout : float
         Share of a document's features dropped in training.
