@@ -1,4 +1,4 @@
-"""Vectors that stand for symbols, and the operations of the paper's Table 1 on them, circular and real."""
+"""Vectors that stand for symbols, circular and real, and the operations on them: the paper's Table 1."""
 
 from circlet.algebra import circular, holographic
 

@@ -29,8 +29,8 @@ def compress(
     from circlet.model.compress import compress as copy
 
     if output is None:
-        beside = model.resolve() if model.name in ("", "..") else model  # "." has no name
-        output = beside.with_name(f"{beside.name}-{store}")
+        named = model.resolve() if model.name in ("", "..") else model  # "." has no name
+        output = named.with_name(f"{named.name}-{store}")
     copy(model, output, store)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)

@@ -251,10 +251,10 @@ class Codebook(ABC):
         if ids.dim() != 1:
             raise ShapeError(f"{type(self).__name__}: label ids must have shape (m,), got {tuple(ids.shape)}")
         ids = ids.long()
-        foreign = (ids < 0) | (ids >= self.n_labels)
-        if foreign.any():
+        invalid = (ids < 0) | (ids >= self.n_labels)
+        if invalid.any():
             raise ParameterError(
                 f"{type(self).__name__}: label ids must be between 0 and {self.n_labels - 1}, "
-                f"got {ids[foreign][0].item()}; `grow` makes room for more labels"
+                f"got {ids[invalid][0].item()}; `grow` makes room for more labels"
             )
         return ids

@@ -250,9 +250,9 @@ def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if groups < 4 * k:
         return values.topk(k)
     # The k groups with the highest maxima hold k values that no value of another group exceeds.
-    whole = values[:, : groups * GROUP].view(-1, groups, GROUP)
-    chosen = whole.amax(dim=2).topk(k).indices
-    inside = whole.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
+    full = values[:, : groups * GROUP].view(-1, groups, GROUP)
+    chosen = full.amax(dim=2).topk(k).indices
+    inside = full.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
     # The last group may be incomplete.
     largest, found = torch.cat([inside, values[:, groups * GROUP :]], dim=1).topk(k)
     group = chosen.gather(1, (found // GROUP).clamp(max=k - 1))

@@ -61,14 +61,14 @@ class Targets:
 
     def extended(self, y: Any, classes: Any = None) -> Targets:
         """These targets, with new labels of `y` and `classes` appended; the old ones keep their places."""
-        kind, labels = self._read_alike(y)
+        kind, labels = self._read_same_kind(y)
         if kind == "indicator":
             return Targets(kind, np.arange(labels.shape[1]))
         return self._with(labels, classes)
 
     def encode(self, y: Any) -> sp.csr_matrix:
         """The indicator of `y`, `(n, n_labels)`; labels that are not among the classes are left out."""
-        kind, labels = self._read_alike(y)
+        kind, labels = self._read_same_kind(y)
         if kind == "indicator":
             return labels[:, : len(self.classes)]
         place = {label: position for position, label in enumerate(self.classes.tolist())}
@@ -98,7 +98,7 @@ class Targets:
             raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(classes)} labels")
         return np.fromiter((label in given for label in classes), dtype=np.bool_, count=len(classes))
 
-    def _read_alike(self, y: Any) -> tuple[str, Any]:
+    def _read_same_kind(self, y: Any) -> tuple[str, Any]:
         kind, labels = _read(y, self.kind)
         if kind != self.kind:
             raise DataError(

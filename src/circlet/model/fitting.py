@@ -81,28 +81,28 @@ def fit(
         training={**asdict(settings.training), "documents": split.n, "held_out": 0},
         label_counts=column_counts(split.Y),
     )
-    judged = None
+    evaluated = None
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
-        judged = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
+        evaluated = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
     rows = scaling.transform(X)
     model.history = train(
         network,
         rows,
         split.Y,
         settings.training,
-        validation=judged,
+        validation=evaluated,
         device=device,
         reporter=reporter,
         folder=folder,
         resume=resume,
     )
-    if judged is None and settings.network.loss != "bce":
+    if evaluated is None and settings.network.loss != "bce":
         # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
         # at all would be worse.
-        judged = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
-    if judged is not None:
-        model.calibration = calibrate(network, *judged)
+        evaluated = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
+    if evaluated is not None:
+        model.calibration = calibrate(network, *evaluated)
     return model
 
 

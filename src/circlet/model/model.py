@@ -150,7 +150,7 @@ class Model:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.weights().items()}
         tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
         if self.label_counts is not None:
-            # No document had the labels that the network has gained since.
+            # Labels that were added since have no documents yet.
             new = self.n_labels - len(self.label_counts)
             tensors[COUNTS] = torch.from_numpy(np.pad(self.label_counts, (0, new)))
         book = self.network.codebook

@@ -19,7 +19,7 @@ from circlet.settings import NetworkSettings
 
 __all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
 
-#: Tables of up to this many numbers of codes are kept if every step scores all labels.
+#: Code tables of up to this many numbers are kept if every step scores all labels.
 TABLE_LIMIT = 1 << 27
 
 
@@ -151,5 +151,5 @@ class Network(nn.Module):
 
 
 def _stored(name: str) -> str:
-    # In files, scale and bias still belong to the loss, because the files are older than the scorer.
+    # In files, scale and bias still belong to the loss, because the format is older than the scorer.
     return f"loss.{name.removeprefix('scorer.')}" if name.startswith("scorer.") else name

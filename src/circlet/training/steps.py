@@ -73,17 +73,17 @@ class RecordedSteps:
         for start in range(first, len(rates), REPLAYS):
             end = min(start + REPLAYS, len(rates))
             for step in range(start, end):
-                self._take(whole=(step + 1) * size <= n)
+                self._take(full=(step + 1) * size <= n)
             # The one place where the host waits for the device.
             yield StepsTaken(end - start, float(self.losses[start:end].sum()), min(end * size, n) - start * size)
 
-    def _take(self, *, whole: bool) -> None:
-        if not whole:
+    def _take(self, *, full: bool) -> None:
+        if not full:
             self._learn(self.order[len(self.order) // self.batches.size * self.batches.size :])
         elif self.graph is not None:
             self.graph.replay()
         elif self.warm < WARM_UP:
-            self._learn_whole()
+            self._learn_full_batch()
             self.warm += 1
         else:
             self.graph = self._record()
@@ -94,10 +94,10 @@ class RecordedSteps:
         graph.register_generator_state(self.network.noise)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
-            self._learn_whole()
+            self._learn_full_batch()
         return graph
 
-    def _learn_whole(self) -> None:
+    def _learn_full_batch(self) -> None:
         self._learn(self.order[self.step * self.batches.size + self.places])
 
     def _learn(self, rows: Tensor) -> None:
