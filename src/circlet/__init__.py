@@ -26,7 +26,7 @@ __all__ = [
 
 sleep_while_waiting()
 
-# Imported when first asked for: torch takes seconds, and many commands do without it.
+# Imported on first use: torch takes seconds, and many commands do not need it.
 _HOMES = {
     "CircletClassifier": "circlet.estimator",
     "IndependentCodebook": "circlet.codebooks",

@@ -1,4 +1,4 @@
-"""Is a value a number? One answer for the whole package: NumPy's numbers are, booleans are not."""
+"""Whether a value is a number, decided in one place: NumPy's numbers are, booleans are not."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ __all__ = ["resolve_device"]
 
 
 def resolve_device(name: Any) -> torch.device:
-    """The device for a name; auto is a GPU where there is one."""
+    """The device for a name; auto is a GPU if there is one."""
     if not isinstance(name, (str, torch.device)):
         raise ParameterError(f"`device` must be auto, cpu, cuda, ... got {name!r}")
     if name == "auto":

@@ -1,4 +1,4 @@
-"""The errors circlet raises for a caller's mistake.
+"""The errors that circlet raises for a caller's mistakes.
 
 Every message names what was found and what was wanted. Each class also derives from the built-in that a
 Python programmer would catch. The command line prints them as one line and exits with 2.
@@ -10,7 +10,7 @@ class CircletError(Exception):
 
 
 class ParameterError(CircletError, ValueError):
-    """An argument has a value that makes no sense."""
+    """An argument has an invalid value."""
 
 
 class ShapeError(CircletError, ValueError):
@@ -18,7 +18,7 @@ class ShapeError(CircletError, ValueError):
 
 
 class DTypeError(CircletError, TypeError):
-    """A tensor, or what should be one, has the wrong type."""
+    """A tensor has the wrong dtype, or something is not a tensor."""
 
 
 class DataError(CircletError, ValueError):
@@ -26,11 +26,11 @@ class DataError(CircletError, ValueError):
 
 
 class FetchError(CircletError, OSError):
-    """A download failed, or is not what it should be."""
+    """A download failed, or is not what was expected."""
 
 
 class OutputError(CircletError, OSError):
-    """A result cannot be written where it was asked for."""
+    """A result cannot be written to the requested place."""
 
 
 class MissingExtraError(CircletError, ImportError):

@@ -16,9 +16,9 @@ from circlet.errors import OutputError
 
 
 def prepare_folder(folder: Path) -> None:
-    """Make `folder` if need be and make sure that a file can be written in it.
+    """Create `folder` if needed, and check that a file can be written in it.
 
-    Called before long work starts, so that it does not fail at its end.
+    Called before long work starts, so that the work does not fail when its result is written.
     """
     with _explained(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -28,7 +28,7 @@ def prepare_folder(folder: Path) -> None:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Give a temporary path beside `path`; rename it to `path` if the body succeeds, else remove it."""
+    """Yield a temporary path beside `path`; rename it to `path` if the body succeeds, else remove it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         with _explained(path):
@@ -39,18 +39,18 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, whole or not at all."""
+    """Write `text` to `path`, completely or not at all."""
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8", newline="\n")
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as JSON, whole or not at all; each innermost list stays on one line."""
+    """Write `content` as JSON, completely or not at all; each innermost list stays on one line."""
     write_text(path, _pretty(content) + "\n")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file, whole or not at all.
+    """Write a safetensors file, completely or not at all.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
-        # safetensors writes a temporary file of its own, readable only by its owner, and a process that is killed
-        # leaves it behind. In a folder named like our own temporary files it can be found and removed.
+        # safetensors writes its own temporary file, readable only by its owner, and a killed process leaves it
+        # behind. In a folder that is named like our own temporary files, it can be found and removed.
         with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as scratch:
             written = Path(scratch) / path.name
             try:
@@ -90,7 +90,7 @@ def sha256(path: Path) -> str:
 
 
 def _pretty(value: Any, indent: str = "") -> str:
-    # json.dumps(indent=1) gives every number of a matrix a line of its own.
+    # json.dumps(indent=1) would put every number of a matrix on its own line.
     inner = indent + " "
     if isinstance(value, dict) and value:
         items = [f"{inner}{json.dumps(str(key))}: {_pretty(item, inner)}" for key, item in value.items()]
@@ -105,7 +105,7 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # The body may raise its own kinds, such as a download's: only the system's have a number.
+        # The body may raise other kinds, such as a download's errors; only the system's have a number.
         if error.errno is None:
             raise
         raise OutputError(f"cannot write {path}: {error.strerror}") from error

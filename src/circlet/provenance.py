@@ -1,4 +1,4 @@
-"""Where a number came from: enough beside every result to run it again and to judge its times."""
+"""Where a result came from: enough to run it again and to judge its times."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def provenance(*, packages: tuple[str, ...] = ()) -> dict[str, Any]:
     Parameters
     ----------
     packages : tuple of str
-        Distributions beside the usual ones whose versions belong to the result.
+        Distributions whose versions matter for the result, besides the usual ones.
     """
     program = Path(sys.argv[0])
-    # A console script is known by its name; a script file is kept as it was typed.
+    # The console script goes by its name; a script file is kept as it was typed.
     name = "circlet" if program.stem in ("circlet", "__main__") else f"python {sys.argv[0]}"
     return {
         "command": shlex.join([*name.split(), *sys.argv[1:]]),

@@ -15,7 +15,7 @@ Cell = str | int | float | None
 
 @dataclass(frozen=True)
 class Table:
-    """Rows under named columns. Columns without a word in their cells are aligned as numbers.
+    """Rows under named columns. Columns without words in their cells are aligned as numbers.
 
     Parameters
     ----------
@@ -24,7 +24,7 @@ class Table:
     rows : sequence of sequences of Cell
         None is shown as a dash. Format numbers as strings where their digits matter.
     note : str
-        A sentence that belongs under the table.
+        A sentence to show under the table.
     """
 
     title: str
@@ -38,7 +38,7 @@ class Table:
                 raise ValueError(f"{self.title}: a row has {len(row)} cells for {len(self.columns)} columns")
 
     def markdown(self) -> str:
-        """Give the table as GitHub-flavoured Markdown under its title in bold."""
+        """The table as GitHub-flavored Markdown, under its title in bold."""
         lines = [
             f"**{self.title}**",
             "",
@@ -51,12 +51,12 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def records(self) -> list[dict[str, Cell]]:
-        """Give one mapping per row, from column to cell."""
+        """One mapping per row, from column to cell."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def rich(self) -> rich.console.Group:
-        """Give the table for a terminal: its title, the columns and the note."""
-        # Only a terminal needs these, and start-up should not pay for them.
+        """The table for a terminal: its title, the columns and the note."""
+        # Only a terminal needs these, and they would slow down start-up.
         import rich.box
         import rich.console
         import rich.table
@@ -69,7 +69,7 @@ class Table:
             table.add_column(escape(column), justify=justify, no_wrap=position == 0)
         for row in self.rows:
             table.add_row(*(escape(_text(cell)) for cell in row))
-        # rich's own title and caption are folded to the table's width, which is too narrow for a sentence.
+        # rich wraps its own title and caption at the table's width, which is too narrow for a sentence.
         note = [Text(self.note, style="dim")] if self.note else []
         return rich.console.Group(Text(self.title, style="bold"), "", table, *note, "")
 

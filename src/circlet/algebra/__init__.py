@@ -1,4 +1,4 @@
-"""The vector algebras of the paper's Table 1: the same operations on circular and on real vectors."""
+"""Vectors that stand for symbols, circular and real, and the operations on them: the paper's Table 1."""
 
 from circlet.algebra import circular, holographic
 

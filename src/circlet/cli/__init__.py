@@ -1,4 +1,4 @@
-"""The `circlet` command: parse, call, print.
+"""The `circlet` command: parse arguments, call the library, print results.
 
 Nothing here imports torch before a command needs it, so that `circlet --help` answers at once.
 """
@@ -15,8 +15,8 @@ from circlet.cli.console import err
 from circlet.errors import CircletError
 from circlet.version import __version__
 
-# The base of every error about how a command was typed. Newer typer carries its own click, older typer
-# depends on the package, so neither's module can be named.
+# The base class of all usage errors. Newer versions of typer bundle click and older ones depend on it, so there is
+# no one module to import it from.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 app = typer.Typer(
@@ -52,7 +52,7 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Hold the options that stand before a command."""
+    """Define the options that come before a command."""
 
 
 def main() -> None:

@@ -14,23 +14,23 @@ from circlet.cli.console import err
 
 def compress(
     model: options.ModelFolder,
-    store: Annotated[str, typer.Option(help="How weights are stored: bf16, int8 (or float32).")] = "int8",
+    store: Annotated[str, typer.Option(help="How to store the weights: int8, bf16 or float32.")] = "int8",
     output: Annotated[
-        Path | None, typer.Option(help="New folder for the copy.  \\[default: MODEL-int8, say]")
+        Path | None, typer.Option(help="New folder for the copy.", show_default="MODEL-int8, for example")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print both sizes as JSON.")] = False,
 ) -> None:
     """Copy a model with its weights in fewer bits; the model itself stays as it is.
 
-    Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove what you do not need.
+    Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
 
     Example: circlet compress my-model --store int8
     """
     from circlet.model.compress import compress as copy
 
     if output is None:
-        beside = model.resolve() if model.name in ("", "..") else model  # "." has no name
-        output = beside.with_name(f"{beside.name}-{store}")
+        named = model.resolve() if model.name in ("", "..") else model  # "." has no name
+        output = named.with_name(f"{named.name}-{store}")
     copy(model, output, store)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)

@@ -11,7 +11,7 @@ err = Console(stderr=True)
 
 
 def track(description: str, steps: Sequence[int]) -> Iterable[int]:
-    """Go through `steps` under a progress bar with the time left; without one if nobody is watching."""
-    from rich.progress import track as rich_track  # start-up should not pay for it
+    """Iterate over `steps` with a progress bar that shows the time left; on a terminal only."""
+    from rich.progress import track as rich_track  # would slow down start-up
 
     return rich_track(steps, description, console=err, transient=True, disable=not err.is_terminal)

@@ -18,7 +18,7 @@ SENTENCES = (
     "split the data into training and test sets for cross-validation",
     "parse the arguments of a command line program",
 )
-#: Smaller than the defaults, to be quick; the same for all three.
+#: Smaller than the defaults, to be quick; the same for all three taggers.
 SMALLER = {"hidden": (512,), "dim": 400, "epochs": 20, "min_df": 2}
 
 
@@ -37,8 +37,8 @@ def demo(
     err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")
     dataset = load_dataset("pydocs")
     err.print(
-        f"\n{dataset.train.n:,} docstrings to learn from, {dataset.n_labels:,} labels: where a docstring stands, "
-        "what it documents, which parameters it takes.\n",
+        f"\n{dataset.train.n:,} docstrings to learn from, {dataset.n_labels:,} labels: where a docstring is, "
+        "what it documents, which parameters it describes.\n",
         highlight=False,
     )
     rows: list[tuple[Cell, ...]] = []
@@ -48,7 +48,7 @@ def demo(
     columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "parameters", "MB", "s")
     note = (
         "fc: an output per label; hrr: real codes; chrr: circular codes. Outputs are the parameters of the last "
-        "layer:\nfc's grow with the labels, the others' do not."
+        "layer;\nonly those of fc grow with the number of labels."
     )
     table = Table("On docstrings they have not seen", columns, rows, note)
     if as_json:

@@ -14,10 +14,12 @@ from circlet.cli.console import err, track
 
 
 def embed(
-    data: Annotated[str, typer.Argument(help="A dataset's name, or a file or folder with texts.")],
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with texts.")],
     model_path: Annotated[Path, typer.Option(help="Folder of a sentence-transformers model.")],
     out_folder: Annotated[Path, typer.Option("--out", help="Folder for X.trn.npy, X.tst.npy and embed.json.")],
-    name: Annotated[str | None, typer.Option(help="The model's name in embed.json, if not its folder's.")] = None,
+    name: Annotated[
+        str | None, typer.Option(help="The model's name in embed.json.", show_default="the name of its folder")
+    ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 64,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",
@@ -29,11 +31,11 @@ def embed(
 ) -> None:
     """Turn a dataset's raw texts into dense features with a pre-trained model; nothing is downloaded.
 
-    If it is interrupted, the same command goes on with the part that is not finished.
+    If it is interrupted, the same command continues with the part that is not finished.
 
     Example: circlet embed my-texts --model-path all-MiniLM-L6-v2 --out features
     """
-    # Before anything imports the hub's client, which reads them only once.
+    # Set before anything imports the hub's client, which reads them only once.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     options.use_threads(threads)

@@ -16,7 +16,7 @@ from circlet.report import Table
 def evaluate(
     model: options.ModelFolder,
     data: options.Data,
-    k: Annotated[str, typer.Option("-k", help="Depths, separated by commas.")] = "1,3,5",
+    k: Annotated[str, typer.Option("-k", help="Values of k, separated by commas.")] = "1,3,5",
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,

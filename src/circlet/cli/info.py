@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 def info(
     model: options.ModelFolder,
-    plot: Annotated[Path | None, typer.Option(help="Draw the training history into this PNG file.")] = None,
+    plot: Annotated[Path | None, typer.Option(help="Draw the training history to this PNG file.")] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what a model is, how large each part is and what it was trained on.
+    """Show what a model consists of, how large each part is and what it was trained on.
 
     Example: circlet info my-model --plot history.png
     """
@@ -53,7 +53,7 @@ def info(
     }
     if plot is not None:
         if not loaded.history:
-            raise DataError(f"{model / 'history.json'}: found no epochs to draw")
+            raise DataError(f"{model / 'history.json'}: found no epochs to draw; wanted at least one")
         with files.replacing(plot) as temporary:
             draw_history(loaded.history).savefig(temporary, dpi=110, format="png")
         err.print(f"{plot} drawn", highlight=False)
@@ -85,8 +85,8 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     from matplotlib.figure import Figure
 
     epochs = [record["epoch"] for record in history]
-    told = ("epoch", "loss", "lr", "seconds", "documents_per_second")
-    metrics = [name for name in history[0] if name not in told]
+    not_metrics = ("epoch", "loss", "lr", "seconds", "documents_per_second")
+    metrics = [name for name in history[0] if name not in not_metrics]
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axis = figure.subplots()
     axis.plot(epochs, [record["loss"] for record in history], color="#1f5fbf", label="training loss")

@@ -28,22 +28,27 @@ def predict(
     model: options.ModelFolder,
     data: Annotated[
         str,
-        typer.Argument(metavar="INPUT", help="Data of any format, or - for standard input: JSONL, CSV, lines, …"),
+        typer.Argument(
+            metavar="INPUT", help="Data in any format, or - for standard input (JSONL, CSV, a text per line, …)."
+        ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
-    output: Annotated[Path | None, typer.Option(help="File to write.  \\[default: stdout]")] = None,
-    threshold: Annotated[float, typer.Option(min=0, max=1, help="Leave out labels less probable.")] = 0.0,
-    form: Annotated[str, typer.Option("--format", help="jsonl or tsv.")] = "jsonl",
+    output: Annotated[Path | None, typer.Option(help="File to write.", show_default="stdout")] = None,
+    threshold: Annotated[
+        float, typer.Option(min=0, max=1, help="Leave out labels with a lower probability.")
+    ] = 0.0,
+    form: Annotated[str, typer.Option("--format", help="Output format: jsonl or tsv.")] = "jsonl",
     text_column: options.TextColumn = "text",
     memory: Annotated[
-        str | None, typer.Option(help="Most that scores may take at a time: 256MB, 2G, …  \\[default: automatic]")
+        str | None,
+        typer.Option(help="Most memory that scores may take: 256MB, 2G, …", show_default="automatic"),
     ] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
 ) -> None:
     """Suggest labels for documents, with probabilities.
 
-    Labels that the input may have are never looked at.
+    Labels in the input are ignored.
 
     Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
     """
@@ -64,7 +69,7 @@ def predict(
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes of an amount as people write it: 4096, 512K, 256MB, 1.5GiB; a K is 1024 in each."""
+    """Bytes of an amount such as 4096, 512K, 256MB or 1.5GiB; K, KB and KiB all mean 1024."""
     match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, flags=re.IGNORECASE | re.ASCII)
     amount = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
     if amount < 1:
@@ -73,10 +78,12 @@ def parse_bytes(text: str) -> int:
 
 
 def _chunks(model: Model, data: str, text_column: str) -> Iterator[Any]:
-    """The documents, some at a time: lists of texts or slices of a matrix."""
+    """The documents, a chunk at a time: lists of texts or slices of a matrix."""
     if model.vectorizer is None:
         if data == "-":
-            raise DataError("this model was trained on feature rows, and - reads texts: give a file or folder")
+            raise DataError(
+                "this model was trained on feature rows, and - reads texts: name a file or folder with such rows"
+            )
         rows = _rows(data)
         yield from (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
         return

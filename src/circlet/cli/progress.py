@@ -1,4 +1,4 @@
-"""How training looks: a live bar on a terminal, and a line per epoch."""
+"""The progress of training: a live bar on a terminal, and a line per epoch."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from circlet.training import Reporter, StepsTaken
 
 
 class TrainingBar(Reporter):
-    """Used as a context manager around training."""
+    """A progress bar, used as a context manager around training."""
 
     def __init__(self, epochs: int, name: str = "", *, quiet: bool = False) -> None:
         self.epochs, self.name, self.quiet = epochs, f"{name} " if name else "", quiet
@@ -55,10 +55,10 @@ class TrainingBar(Reporter):
     def record(self, record: dict[str, Any]) -> None:
         if self.quiet:
             return
-        told = ("epoch", "loss", "lr", "seconds", "documents_per_second")
-        judged = "".join(f"  {name} {100 * value:.2f}" for name, value in record.items() if name not in told)
+        others = ("epoch", "loss", "lr", "seconds", "documents_per_second")
+        metrics = "".join(f"  {name} {100 * value:.2f}" for name, value in record.items() if name not in others)
         err.print(
-            f"{self.name}epoch {record['epoch']:>3}/{self.epochs}  loss {record['loss']:.4g}{judged}  "
+            f"{self.name}epoch {record['epoch']:>3}/{self.epochs}  loss {record['loss']:.4g}{metrics}  "
             f"{record['documents_per_second']:,} documents/s",
             highlight=False,
         )

@@ -1,4 +1,4 @@
-"""A run of `circlet train`: its description beside its checkpoint, carried out or resumed."""
+"""A run of `circlet train`, started or resumed; its description is kept beside its checkpoint."""
 
 from __future__ import annotations
 
@@ -30,10 +30,11 @@ FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay"
 
 
 def check_folder(folder: Path, *, further: bool, overwrite: bool) -> None:
-    """Refuse to replace a finished model or to forget an interrupted run unless told to."""
+    """Raise `ParameterError` rather than replace a finished model or discard an interrupted run by mistake."""
     if (folder / checkpoint.NAME).exists():
         raise ParameterError(
-            f"{folder} holds the checkpoint of an interrupted run: go on with --resume, or choose another folder"
+            f"{folder} holds the checkpoint of an interrupted run: continue it with --resume, or choose another "
+            "folder"
         )
     finished = (folder / CONFIG).exists()
     if further and not finished:
@@ -46,7 +47,7 @@ def check_folder(folder: Path, *, further: bool, overwrite: bool) -> None:
 
 
 def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
-    """The run that was started in `folder`; what is given again must agree with it."""
+    """The run that was started in `folder`; options that are given again must agree with it."""
     path = folder / RUN
     if not path.is_file():
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
@@ -54,19 +55,24 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
         started: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
         before, now = started["given"], run["given"]
     except (ValueError, KeyError, TypeError) as error:
-        raise DataError(f"{path}: found no readable description of the run ({error})") from error
+        raise DataError(
+            f"{path}: found no readable description of the run ({error}); train again in another folder"
+        ) from error
     for name, value in now.items():
         if value is not None and value != before.get(name):
             raise ParameterError(
-                f"--resume: the run was started with {name.replace('_', '-')} {before.get(name)}, not {value}"
+                f"--resume: the run was started with {name.replace('_', '-')} {before.get(name)}, not {value}; "
+                "leave the option out"
             )
     if run["data"] != started.get("data"):
-        raise ParameterError(f"--resume: the run was started on {started.get('data')}, not on {run['data']}")
+        raise ParameterError(
+            f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
+        )
     return started
 
 
 def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
-    """Train what `run` describes, save it, and sum it up."""
+    """Train the model that `run` describes, save it, and return a summary."""
     further = run.get("continue", False)
     store = run["given"].get("store") or "float32"
     check_store(store)
@@ -75,11 +81,11 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         if name in given:
             given[name] = tuple(given[name])
     settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"])
-    TextVectorizer(**vars(settings.text))  # refuses what makes no sense before anything is read
+    TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
     place = resolve_device(device)
     before = Model.load(folder, place) if further else None
     if before is not None and (fixed := sorted(set(given) - set(FURTHER))):
-        raise ParameterError(f"--continue: {', '.join(fixed)} can't change; wanted only {', '.join(FURTHER)}")
+        raise ParameterError(f"--continue: {', '.join(fixed)} can't change, only {', '.join(FURTHER)}")
     dataset = load_dataset(run["data"], **run["read"])
     if not dataset.train.Y.nnz:
         raise DataError(
@@ -96,13 +102,13 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             model = _train_further(before, dataset, given, folder)
     except InterruptedRunError as error:
         err.print(
-            f"{error}\nto go on: circlet train {run['data']} --model {folder} --resume",
+            f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
             highlight=False,
             soft_wrap=True,
         )
         raise typer.Exit(130) from error
     except CircletError:
-        _forget(folder, new)
+        _clean_up(folder, new)
         raise
     model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     model.save(folder, store)
@@ -143,7 +149,7 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
     names, more = model.label_names, dataset.label_names
     if names is None and dataset.n_labels > model.n_labels:
-        Y = dataset.train.Y  # further columns are further labels
+        Y = dataset.train.Y  # additional columns are new labels
     else:
         Y = in_label_space(model, dataset, dataset.train.Y)
     if names is not None and more is not None:
@@ -168,8 +174,8 @@ def _announce(dataset: Dataset, documents: int, labels: int) -> None:
     err.print(f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels", soft_wrap=True)
 
 
-def _forget(folder: Path, new: bool) -> None:
-    """Leave nothing of a run that failed by mistake; one that has a checkpoint can be resumed."""
+def _clean_up(folder: Path, new: bool) -> None:
+    """Remove what a failed run left, unless it has a checkpoint and can be resumed."""
     if (folder / checkpoint.NAME).exists():
         return
     (folder / RUN).unlink(missing_ok=True)

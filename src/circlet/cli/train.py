@@ -17,69 +17,93 @@ from circlet.settings import PRESETS
 
 def train(
     data: options.Data,
-    model: Annotated[Path, typer.Option(help="Folder for the model.")],
-    preset: Annotated[str, typer.Option(help=f"{', '.join(PRESETS)}: accurate is slower.")] = "default",
+    model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
+    preset: Annotated[
+        str,
+        typer.Option(
+            help=f"Which defaults to use: {', '.join(PRESETS)}. accurate is slower, paper follows the paper."
+        ),
+    ] = "default",
     head: Annotated[
-        str | None, setting("head", "chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc.")
+        str | None,
+        setting(
+            "head",
+            "Output layer: chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc (an output per label).",
+        ),
     ] = None,
     dim: Annotated[int | None, setting("dim", "Dimension of the labels' codes.")] = None,
-    hidden: Annotated[str | None, setting("hidden", "Widths of hidden layers, as 768 or 768,768.")] = None,
+    hidden: Annotated[str | None, setting("hidden", "Widths of the hidden layers, like 768 or 768,768.")] = None,
     codebook: Annotated[
-        str | None, setting("codebook", "auto, spectral, independent, four-phase or two-phase.")
+        str | None,
+        setting("codebook", "Label codes: auto, spectral, independent, four-phase, two-phase or holographic."),
     ] = None,
-    slots: Annotated[int | None, setting("slots", "Labels that a spectral codebook has room for.")] = None,
-    loss: Annotated[str | None, setting("loss", "bce, cosine (the paper's) or softmax.")] = None,
-    dropout: Annotated[float | None, setting("dropout", "Share of hidden units dropped.")] = None,
-    input_dropout: Annotated[float | None, setting("input_dropout", "Share of features dropped.")] = None,
-    epochs: Annotated[int | None, setting("epochs", "Times through the data.")] = None,
+    slots: Annotated[
+        int | None,
+        setting("slots", "Labels that a spectral codebook has room for; none leaves room for 5% more."),
+    ] = None,
+    loss: Annotated[str | None, setting("loss", "Loss: bce, cosine (the paper's) or softmax.")] = None,
+    dropout: Annotated[float | None, setting("dropout", "Share of hidden units dropped in training.")] = None,
+    input_dropout: Annotated[
+        float | None, setting("input_dropout", "Share of features dropped in training.")
+    ] = None,
+    epochs: Annotated[int | None, setting("epochs", "Passes over the data.")] = None,
     batch_size: Annotated[int | None, setting("batch_size", "Documents per step.")] = None,
     optimizer: Annotated[str | None, setting("optimizer", "adamw, adam, adadelta or sgd.")] = None,
-    lr: Annotated[float | None, setting("lr", "Highest learning rate.")] = None,
-    schedule: Annotated[str | None, setting("schedule", "one-cycle, constant or step.")] = None,
+    lr: Annotated[float | None, setting("lr", "Peak learning rate.")] = None,
+    schedule: Annotated[
+        str | None, setting("schedule", "Learning rate schedule: one-cycle, constant or step.")
+    ] = None,
     weight_decay: Annotated[float | None, setting("weight_decay", "Weight decay.")] = None,
     scaling: Annotated[
-        str | None, setting("scaling", "What is done to feature rows: auto, l2, sqrt, tfidf, standard, none.")
+        str | None, setting("scaling", "How feature rows are scaled: auto, l2, sqrt, tfidf, standard or none.")
     ] = None,
     validation: Annotated[
-        float | None, setting("validation", "Share or number of rows held out to judge epochs by.")
+        float | None, setting("validation", "Share or number of rows held out to choose the best epoch.")
     ] = None,
-    metric: Annotated[str | None, setting("metric", "What epochs are judged by.")] = None,
+    metric: Annotated[
+        str | None, setting("metric", "Metric on held-out rows that chooses the best epoch.")
+    ] = None,
     patience: Annotated[
         int | None, setting("patience", "Stop after this many epochs without a better metric.")
     ] = None,
     char_ngrams: Annotated[
-        str | None, setting("char_ngrams", "Character n-grams of texts beside words, as 3,5.")
+        str | None, setting("char_ngrams", "Use character n-grams of these lengths besides words, like 3,5.")
     ] = None,
-    min_df: Annotated[int | None, setting("min_df", "Texts that a word must be in to count.")] = None,
-    max_features: Annotated[int | None, setting("max_features", "Most words to keep.")] = None,
+    min_df: Annotated[int | None, setting("min_df", "Leave out words in fewer texts than this.")] = None,
+    max_features: Annotated[
+        int | None, setting("max_features", "Keep only this many words, the most frequent.")
+    ] = None,
     store: Annotated[
-        str | None, typer.Option(help="How weights are stored: float32, bf16 or int8.  \\[default: float32]")
+        str | None,
+        typer.Option(help="How to store the weights: float32, bf16 or int8.", show_default="float32"),
     ] = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,
     split: options.SplitColumn = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Every random number follows from it.")] = 0,
+    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on from the model folder's checkpoint.")] = False,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Resume the interrupted run in the model folder.")
+    ] = False,
     further: Annotated[
-        bool, typer.Option("--continue", help="Train the finished model in the folder on this data too.")
+        bool, typer.Option("--continue", help="Train the finished model in the folder further.")
     ] = False,
     overwrite: Annotated[
         bool, typer.Option("--overwrite", help="Replace the finished model in the folder.")
     ] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train a tagger on a dataset and save it as a folder.
+    """Train a tagger on a dataset and save it in a folder.
 
-    DATA is a name from `circlet datasets list`; or a file of JSONL, CSV, TSV,
-    fastText, Annif TSV, svmlight or the Extreme Classification Repository's text;
-    or a folder with such train.* and test.* files, or X.trn.npz and Y.trn.npz.
+    DATA is a name from `circlet datasets list`; or a file in JSONL, CSV, TSV, fastText,
+    Annif TSV, svmlight or the Extreme Classification Repository's text format;
+    or a folder with such train.* and test.* files, or with X.trn.npz and Y.trn.npz.
 
-    A checkpoint is written after every epoch and on Ctrl-C; --resume goes on from it.
+    A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
-    unless --epochs and --lr say otherwise; labels that are new to it are added.
+    unless --epochs and --lr say otherwise. Labels that are new to it are added.
 
     Example: circlet train eurlex-4k --model eurlex-model
     """
@@ -99,7 +123,7 @@ def train(
     options.use_threads(threads)
     from circlet.cli.runs import carry_out, check_folder, resumed
 
-    run = json.loads(json.dumps(run))  # as it will be read back
+    run = json.loads(json.dumps(run))  # the same values as --resume reads back
     if resume:
         run = resumed(model, run)
     else:
@@ -108,14 +132,14 @@ def train(
     if as_json:
         print(json.dumps(summary, ensure_ascii=False, indent=1))
     else:
-        _tell(model, summary)
+        _print_summary(model, summary)
 
 
-def _tell(model: Path, summary: dict[str, Any]) -> None:
+def _print_summary(model: Path, summary: dict[str, Any]) -> None:
     err.print(
         f"{model}: {summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
         f"{summary['bytes'] / 1e6:.1f} MB\n"
-        f"use it: circlet predict {model} INPUT, or circlet evaluate {model} DATA",
+        f"to use it: circlet predict {model} INPUT, or circlet evaluate {model} DATA",
         highlight=False,
         soft_wrap=True,
     )

@@ -1,4 +1,4 @@
-"""Label ids to codes, and predicted codes to the scores of all labels or to the best of them."""
+"""From label ids to codes, one vector per label; and from predicted codes to label scores and the best labels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -10,7 +10,7 @@ from circlet.codebooks.spectral import SpectralCodebook
 
 __all__ = ["CODEBOOKS", "Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCodebook"]
 
-#: By the names that `circlet.settings.network.CODEBOOKS` has.
+#: By the names in `circlet.settings.network.CODEBOOKS`.
 CODEBOOKS: dict[str, Callable[..., Codebook]] = {
     "spectral": SpectralCodebook,
     "independent": IndependentCodebook,

@@ -1,12 +1,12 @@
-"""What a codebook is: the codes of all labels, defined by a seed and never stored unless asked for.
+"""What a codebook is: the codes of all labels, defined by a seed and stored only on request.
 
 Every code follows from the seed and the label's id, on any device and in any order, so nothing of size
 labels × dim has to exist. Codes of circular vectors are packed, ``[cos θ | sin θ]``, which makes similarity an
 inner product.
 
-The paper stores p ⊗ c for each label and decodes with p†. The concept vector **p** turns the angle of dimension j
-by p_j, in stored and predicted vectors alike, so it cancels in every similarity and costs nothing here. It still
-belongs to the definition: `concept` gives it, and the tests show that the long way gives the same scores.
+The paper stores p ⊗ c for each label and decodes with p†. The concept vector **p** rotates the angle of dimension
+j by p_j, in stored and predicted vectors alike, so it cancels in every similarity and costs nothing here. It is
+still part of the definition: `concept` returns it, and the tests show that the paper's way gives the same scores.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Slots(NamedTuple):
 class Codebook(ABC):
     """Codes of `n_labels` labels, each of `width` numbers.
 
-    A subclass defines `width` and `_generate`, and `scale` if an inner product of codes is not yet a similarity.
-    Scores and rankings are then computed by matrix products, block by block; a codebook with more structure
-    overrides `scores` and `top_k` with something faster.
+    A subclass defines `width` and `_generate`, and `scale` if the inner product of two codes is not already their
+    similarity. Scores and rankings are then computed by matrix products, block by block. A codebook with more
+    structure overrides `scores` and `top_k` with something faster.
 
     Parameters
     ----------
@@ -51,7 +51,7 @@ class Codebook(ABC):
     seed : int
         The codes follow from it.
     cache : bool
-        Keep the table of all codes, n_labels × width numbers, once codes are needed.
+        Compute a table of all codes, n_labels × width numbers, when codes are first needed, and keep it.
     """
 
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, cache: bool = False) -> None:
@@ -68,12 +68,12 @@ class Codebook(ABC):
 
     @property
     def scale(self) -> float:
-        """What turns the inner product of a prediction and a code into a similarity."""
+        """The factor that turns the inner product of a prediction and a code into a similarity."""
         return 1.0
 
     @property
     def capacity(self) -> int | None:
-        """Most labels that it can ever hold; None if there is no limit."""
+        """The most labels that it can ever hold; None if there is no limit."""
         return None
 
     @property
@@ -86,7 +86,7 @@ class Codebook(ABC):
         """Codes of labels, `(m, width)`, from the seed alone."""
 
     def _scored(self, codes: Tensor) -> Tensor:
-        """Codes as predictions are compared with them; they may differ from those that are superposed."""
+        """The codes that predictions are compared with; they may differ from the codes that are superposed."""
         return codes
 
     def codes(self, ids: Tensor) -> Tensor:
@@ -95,7 +95,7 @@ class Codebook(ABC):
         return self._cached(ids.device)[ids] if self.cache else self._generated(ids)
 
     def blocks(self, device: torch.device | None = None) -> Iterator[Tensor]:
-        """Codes of all labels as predictions are compared with them, `(some, width)` at a time."""
+        """The codes of all labels that predictions are compared with, `(some, width)` at a time."""
         device = device or torch.device("cpu")
         if self.cache:
             yield self._scored(self._cached(device))
@@ -163,7 +163,7 @@ class Codebook(ABC):
         )
 
     def slots_on(self, device: torch.device) -> Slots | None:
-        """Where labels lie on a Fourier series, on this device; None if scores are no such series."""
+        """Where labels lie on a Fourier series, on this device; None if scores are not such a series."""
         return None
 
     def superpose(
@@ -179,7 +179,7 @@ class Codebook(ABC):
             Where each set starts in `ids`. An empty set has the sum 0.
         weights : Tensor of shape (total,), optional
         check : bool
-            False for ids that are known to be labels: on a GPU, looking at them makes the host wait.
+            False for ids that are known to be valid: on a GPU, checking them makes the host wait.
 
         Returns
         -------
@@ -215,7 +215,7 @@ class Codebook(ABC):
         return {"n_labels": self.n_labels, "dim": self.dim, "seed": self.seed}
 
     def check_prediction(self, predicted: Tensor) -> None:
-        """Refuse predictions of another width."""
+        """Raise `ShapeError` for predictions of the wrong width."""
         if predicted.dim() != 2 or predicted.shape[1] != self.width:
             raise ShapeError(
                 f"{type(self).__name__}.scores: predicted codes must have shape (batch, {self.width}), "
@@ -251,10 +251,10 @@ class Codebook(ABC):
         if ids.dim() != 1:
             raise ShapeError(f"{type(self).__name__}: label ids must have shape (m,), got {tuple(ids.shape)}")
         ids = ids.long()
-        foreign = (ids < 0) | (ids >= self.n_labels)
-        if foreign.any():
+        invalid = (ids < 0) | (ids >= self.n_labels)
+        if invalid.any():
             raise ParameterError(
                 f"{type(self).__name__}: label ids must be between 0 and {self.n_labels - 1}, "
-                f"got {ids[foreign][0].item()}; `grow` makes room for more labels"
+                f"got {ids[invalid][0].item()}; `grow` makes room for more labels"
             )
         return ids

@@ -1,9 +1,9 @@
 """The k best labels of predicted vectors: exact, within a memory budget.
 
 A Fourier series is evaluated for as many rows at a time as stay in the cache. Codes without structure come in
-blocks, and the best labels so far are merged with those of the next block. The result is that of sorting all
-scores, with equal ones by id, and does not depend on the batch or the budget: on a CPU to the last bit. On a GPU,
-transforms of another batch may differ in their last digits.
+blocks, and the best labels so far are merged with those of the next block. The result is the same as sorting all
+scores, with ties ordered by id, and does not depend on the batch or the budget. On a CPU this holds to the last
+bit. On a GPU, the last digits of a transform may depend on the batch.
 """
 
 from __future__ import annotations
@@ -21,29 +21,29 @@ from circlet.errors import DTypeError, ParameterError, ShapeError
 
 __all__ = ["check_options", "of_blocks", "of_rows", "of_series", "top_k"]
 
-#: Numbers of codes at a time: a block stays in the cache.
+#: Numbers in a block of codes: few enough to stay in the cache.
 BLOCK = 1 << 18
-#: Bytes of scores and what is made of them at a time on a CPU: more leaves its cache and is slower.
+#: Bytes for scores and temporaries at a time on a CPU: more does not fit into its cache and is slower.
 MEMORY = 1 << 26
-#: The same on a GPU, where few launches matter more; at most a quarter of what is free.
+#: The same on a GPU, where fewer launches matter more; at most a quarter of the free memory is used.
 DEVICE_MEMORY = 1 << 32
-#: Bytes for each score: coefficients and scores, and a copy, a mask and ids where scores are equal.
+#: Bytes per score: coefficients and the score, and a copy, a mask and ids for breaking ties.
 PER_SCORE = 20
-#: The same of kernels on a GPU: coefficients and scores, and what a transform may need.
+#: The same for the kernels on a GPU: coefficients and the score, and what a transform may need.
 DEVICE_PER_SCORE = 12
-#: The most labels that kernels look for: they find one after the other, and torch sorts many at once.
+#: The largest k for which the kernels are used: they find labels one by one, while torch sorts many at once.
 FEW = 256
-#: The most predictions at a time: a GPU counts blocks of some of them with 16 bits.
+#: The most predictions at a time: a GPU numbers blocks of predictions with 16 bits.
 MOST = 1 << 16
-#: Labels scored before the best are merged, where codes come in blocks.
+#: Labels scored before the best are merged, if codes come in blocks.
 LABELS = 1 << 12
-#: Labels beyond the k best whose scores are computed again, in double precision: the last digits of a matrix
-#: product depend on its shape, and would decide between labels that are as good as equal.
+#: The k best labels and this many more are scored again in double precision. The last digits of a matrix product
+#: depend on its shape, and would otherwise decide between labels that are practically equal.
 MARGIN = 8
-#: Size of a group of scores, of which only the largest is looked at first.
+#: Scores in a group. A first pass looks only at the largest of each group.
 GROUP = 1 << 8
 
-#: Ids and scores of the best labels, some rows at a time.
+#: Ids and scores of the best labels, a few rows at a time.
 Found = Iterator[tuple[Tensor, Tensor]]
 
 
@@ -68,13 +68,13 @@ def top_k(
     n_labels, k : int
         k may exceed n_labels; there are then n_labels columns.
     memory : int, optional
-        Bytes that scores, and all that is made of them, may take at a time. Beside it there are tables that do
-        not depend on the batch: some 12 bytes for each slot of a spectral codebook, a block of codes (some 10 MB)
-        of another. A row needs 20 bytes a slot or label (of codes in blocks: 80 KB in all), on a GPU often less;
-        where that is more than `memory`, rows are taken one by one. Default: 64 MB on a CPU, up to 4 GB on a GPU,
-        a quarter of what is free there. On a CPU more than the default is not used: it would be slower.
+        Bytes that scores and temporaries may take at a time. Tables that do not depend on the batch come on top:
+        about 12 bytes per slot of a spectral codebook, or a block of codes (about 10 MB) of another codebook. A
+        row needs 20 bytes per slot or label (80 KB in all if codes come in blocks), often less on a GPU. If that
+        is more than `memory`, rows are processed one by one. Default: 64 MB on a CPU; on a GPU a quarter of the
+        free memory, but at most 4 GB. A CPU never uses more than the default, because that would be slower.
     allowed : bool Tensor of shape (n_labels,), optional
-        Labels that are False are never suggested.
+        Labels where it is False are never suggested.
     threshold : float, optional
         Labels with a lower score are left out.
 
@@ -99,7 +99,7 @@ def top_k(
 
 
 def check_options(n_labels: int, memory: object, allowed: object, threshold: object) -> None:
-    """Refuse options that make no sense to `top_k`."""
+    """Raise an error for invalid options of `top_k`."""
     if memory is not None and not is_integer(memory, 1):
         raise ParameterError(f"`memory` must be a number of bytes, at least 1, got {memory!r}")
     if threshold is not None and (not is_real(threshold) or math.isnan(threshold)):  # type: ignore[arg-type]
@@ -132,7 +132,7 @@ def of_rows(
     k: int,
     budget: int,
 ) -> Found:
-    """Of scores that a function gives for all labels, `(some, n_labels)` of outputs `(some, width)`."""
+    """Rank by a function that maps outputs `(some, width)` to scores of all labels `(some, n_labels)`."""
     for part in torch.split(outputs, max(1, budget // (PER_SCORE * max(n_labels, 1)))):
         scores = logits(part)
         if allowed is not None:
@@ -143,7 +143,7 @@ def of_rows(
 def of_series(
     series: Series, outputs: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
 ) -> Found:
-    """Of scores that are the values of a Fourier series, plus a bias."""
+    """Rank by the values of a Fourier series, plus a bias."""
     offsets = series.offsets(bias)
     if allowed is not None:
         offsets = torch.where(
@@ -172,9 +172,9 @@ def of_blocks(
     k: int,
     budget: int,
 ) -> Found:
-    """Of inner products of outputs with the codes of all labels, plus a bias.
+    """Rank by the inner products of outputs with the codes of all labels, plus a bias.
 
-    `blocks` gives all codes in order, on a device; `codes_of` those of some labels.
+    `blocks` yields all codes in order, on a device; `codes_of` returns the codes of given labels.
     """
     device, block_size = outputs.device, max(1, BLOCK // outputs.shape[1])
     offsets = None if bias is None else bias.to(device)
@@ -187,7 +187,7 @@ def of_blocks(
         for gathered in _gathered(blocks(device), block_size):
             scores = torch.cat([part @ codes.mT for codes in gathered], dim=1)
             end = start + scores.shape[1]
-            scores += 0.0 if offsets is None else offsets[start:end]  # with 0 too: −0 is then 0
+            scores += 0.0 if offsets is None else offsets[start:end]  # adding 0 turns −0 into 0
             new_ids, new = _best(scores, min(k + MARGIN, end - start))
             ids, best = _ordered(torch.cat([best, new], dim=1), torch.cat([ids, new_ids + start], dim=1))
             ids, best, start = ids[:, : k + MARGIN], best[:, : k + MARGIN], end
@@ -197,7 +197,7 @@ def of_blocks(
 
 
 def _precise(codes_of: Callable[[Tensor], Tensor], outputs: Tensor, ids: Tensor, budget: int) -> Tensor:
-    """Products of outputs with the codes of these labels, `(batch, k)`, rounded once."""
+    """Inner products of outputs with the codes of these labels, `(batch, k)`, rounded only once."""
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(ids).flatten()
     size, parts = max(1, budget // (32 * outputs.shape[1])), []
     for row, label in zip(torch.split(rows, size), torch.split(ids.flatten(), size), strict=True):
@@ -219,8 +219,8 @@ def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
 
 
 def _best(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The k best labels of each row; `labels` are those of the columns, distinct where scores are above −∞."""
-    # Among equal scores at the last place, `_largest` finds any. One place more shows which rows have such ties.
+    """The k best labels of each row; `labels` has each column's label, distinct where scores are above −∞."""
+    # If scores tie for the last place, `_largest` returns any of them. One more place shows which rows have ties.
     values, found = _largest(scores, min(k + 1, scores.shape[1]))
     ids, best = _ordered(values, found if labels is None else labels[found].long())
     ids, best, rest = ids[:, :k], best[:, :k], best[:, k:]
@@ -232,7 +232,7 @@ def _best(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor,
 
 
 def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
-    """The ids, where labels that tie for the last place are replaced by those with the lowest ids."""
+    """The ids, with those that tie for the last place replaced by the lowest of the tied ids."""
     k, last = ids.shape[1], best[:, -1:]
     if labels is None:
         labels = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
@@ -250,9 +250,9 @@ def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
     if groups < 4 * k:
         return values.topk(k)
     # The k groups with the highest maxima hold k values that no value of another group exceeds.
-    whole = values[:, : groups * GROUP].view(-1, groups, GROUP)
-    chosen = whole.amax(dim=2).topk(k).indices
-    inside = whole.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
+    full = values[:, : groups * GROUP].view(-1, groups, GROUP)
+    chosen = full.amax(dim=2).topk(k).indices
+    inside = full.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
     # The last group may be incomplete.
     largest, found = torch.cat([inside, values[:, groups * GROUP :]], dim=1).topk(k)
     group = chosen.gather(1, (found // GROUP).clamp(max=k - 1))

@@ -1,7 +1,7 @@
-"""Random numbers that follow from a seed and a position alone: the same on every device, in any order.
+"""Random numbers that depend only on a seed and a position: the same on every device, in any order.
 
-A 32-bit number lives in an int64, where a product of two of them loses nothing that is kept. torch's own
-generators promise neither random access nor the same numbers on CPU and GPU.
+32-bit numbers are stored as int64. Their products may overflow, but only the low 32 bits are kept, and these are
+always right. torch's own generators promise neither random access nor the same numbers on CPU and GPU.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 
 def _mixed(x: Tensor) -> Tensor:
-    """A permutation of the 32-bit numbers that leaves no pattern (Wellons' lowbias32), in place."""
+    """Hash 32-bit numbers in place; different numbers get different hashes (Wellons' lowbias32)."""
     for shift, factor in ((16, 0x7FEB352D), (15, 0x846CA68B)):
         x ^= x >> shift
         x *= factor
@@ -26,7 +26,7 @@ def _mixed(x: Tensor) -> Tensor:
 
 @lru_cache(maxsize=1024)
 def _word(*parts: int) -> int:
-    """One 32-bit number out of several whole ones."""
+    """Combine integers into one 32-bit number."""
     return int(np.random.SeedSequence(parts).generate_state(1)[0])
 
 
@@ -37,20 +37,20 @@ def _hashed(ids: Tensor, seed: int, stream: int) -> Tensor:
 
 
 def uniform(seed: int, ids: Tensor, n: int) -> Tensor:
-    """Numbers in [0, 1), `(m, n)` in float32: entry (i, j) is a hash of seed, ids[i] and j alone."""
+    """Numbers in [0, 1), `(m, n)` in float32: entry (i, j) depends only on seed, ids[i] and j."""
     columns = _hashed(torch.arange(n, device=ids.device), seed, stream=3)
-    # Two hashes of the label, used one after the other: 64 bits, so that no two labels share a code.
+    # Two 32-bit hashes of the label are mixed in one after the other: 64 bits, so that no two labels share a code.
     bits = _mixed(columns[None, :] ^ _hashed(ids, seed, stream=4)[:, None])
     bits = _mixed(bits ^ _hashed(ids, seed, stream=5)[:, None])
-    # The upper 24 bits: all that a float32 holds, so nothing rounds up to 1.
+    # Only the upper 24 bits: a float32 holds no more, and rounding could give 1.
     return (bits >> 8).to(torch.float32) * 2.0**-24
 
 
 def permuted(x: Tensor, size: int, seed: int, *, stream: int) -> Tensor:
     """A pseudo-random permutation of 0…size−1 at the points x, without a table.
 
-    A Feistel network permutes a square power of two that covers the range; what falls outside is permuted again
-    until it is inside, which keeps it a permutation.
+    A Feistel network permutes 0…4ʰ−1, which covers the range. Values outside the range are permuted again until
+    they are inside, so the result is still a permutation.
     """
     half = max(1, math.ceil(math.log2(max(size, 2)) / 2))
     mask = (1 << half) - 1

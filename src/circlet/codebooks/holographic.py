@@ -41,7 +41,7 @@ class HolographicCodebook(Codebook):
         return {**super().state(), "projected": self.projected}
 
     def _generate(self, ids: Tensor) -> Tensor:
-        # Box and Muller: two uniform numbers make two normal ones.
+        # The Box-Muller transform: two uniform numbers make two normal ones.
         half = (self.dim + 1) // 2
         numbers = uniform(self.seed, ids, 2 * half)
         radius = (-2 * torch.log1p(-numbers[:, :half])).sqrt()

@@ -18,7 +18,7 @@ __all__ = ["IndependentCodebook"]
 class IndependentCodebook(Codebook):
     """Angles drawn independently and uniformly.
 
-    Angle j of label y is a hash of (seed, y, j), so any block of codes can be generated on the spot, with the same
+    Angle j of label y is a hash of (seed, y, j), so any block of codes can be generated when needed, with the same
     result on CPU and GPU and for any block size.
 
     Parameters
@@ -26,7 +26,7 @@ class IndependentCodebook(Codebook):
     n_labels, dim, seed, cache
         See `Codebook`.
     phases : int, optional
-        Draw from this many equidistant angles instead of the whole circle; an angle is then a few bits.
+        Draw from this many evenly spaced angles instead of the whole circle; an angle then takes only a few bits.
     """
 
     def __init__(

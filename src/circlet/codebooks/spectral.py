@@ -17,7 +17,7 @@ from circlet.errors import ParameterError
 
 __all__ = ["SpectralCodebook"]
 
-#: Most labels whose slots are kept for looking up codes: 64 MB.
+#: With up to this many labels, a table of their slots is used to generate codes: 64 MB.
 SLOT_TABLE = 1 << 24
 
 
@@ -37,8 +37,8 @@ class SpectralCodebook(Codebook):
     n_labels, dim, seed, cache
         See `Codebook`.
     length : int, optional
-        M, an even number of at least `n_labels` and 2 (dim + 1). By default the next fast FFT length that leaves a
-        twentieth of room for labels to come. The closer M is to 2 dim, the closer codes are to orthogonal.
+        M, an even integer of at least `n_labels` and 2 (dim + 1). By default the next fast FFT length that leaves
+        5% room for new labels. The closer M is to 2 dim, the closer codes are to orthogonal.
     """
 
     def __init__(
@@ -103,10 +103,10 @@ class SpectralCodebook(Codebook):
         return known
 
     def _generate(self, ids: Tensor) -> Tensor:
-        # Slots are looked up where a table of them is small: that matters in the middle of training.
+        # Slots are looked up in a table unless it would be large: training needs them at every step.
         small = self.n_labels <= SLOT_TABLE
         slots = self.slots_on(ids.device).of_labels[ids] if small else self.slots(ids)
-        # Whole turns are taken off in float64, where even 10⁷ slots leave nine digits of the angle.
+        # Full turns are removed in float64, where even with 10⁷ slots nine digits of the angle are left.
         turns = (slots.double()[:, None] * (self.frequencies.to(ids.device).double() / self.length)).frac()
         return circular.pack(turns.float().mul_(2 * math.pi))
 
@@ -114,7 +114,7 @@ class SpectralCodebook(Codebook):
         self.check_prediction(predicted)
         single = predicted.float() if predicted.dtype in (torch.float16, torch.bfloat16) else predicted
         if not len(predicted):
-            # The FFT refuses an empty batch.
+            # The FFT does not accept an empty batch.
             return single[:, :1].expand(-1, self.n_labels)
         frequencies, of_labels, length = self.slots_on(predicted.device)
         coefficients = fourier.coefficients(single / (2 * self.dim))
@@ -145,7 +145,7 @@ class SpectralCodebook(Codebook):
         )
 
     def series_on(self, device: torch.device) -> fourier.Series:
-        """The series on a device, kept as long as there are as many labels."""
+        """The series on a device, kept until the number of labels changes."""
         known = self._series
         if known is None or known.n_labels != self.n_labels or known.device != device:
             known = self._series = fourier.make_series(

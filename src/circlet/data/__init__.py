@@ -1,4 +1,4 @@
-"""Reading and writing datasets: their formats, and the names they go by."""
+"""From files to datasets and back: readers and writers for each format, and a catalog of named datasets."""
 
 from circlet.data.dataset import Dataset, Split, Statistics
 from circlet.data.load import load_dataset

@@ -1,4 +1,4 @@
-"""`CircletClassifier`: a scikit-learn estimator for texts or feature rows with many labels."""
+"""`CircletClassifier`: a model as a scikit-learn estimator, for texts or feature rows with many labels."""
 
 from circlet.estimator.classifier import CircletClassifier
 

@@ -1,4 +1,4 @@
-"""`CircletClassifier`: a scikit-learn estimator for texts or feature rows with many labels."""
+"""`CircletClassifier`: a model as a scikit-learn estimator, for texts or feature rows with many labels."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ _NETWORK, _TRAINING, _TEXT = _DEFAULT.network, _DEFAULT.training, _DEFAULT.text
 class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Tags documents with labels from vocabularies of up to millions.
 
-    A document's labels are predicted as one vector, the superposition of the labels' codes; the output layer's
-    size does not depend on how many labels there are.
+    A document's labels are predicted as one vector, the superposition of the labels' codes. The size of the output
+    layer does not depend on the number of labels.
 
     Parameters
     ----------
@@ -46,7 +46,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
         Where labels get their codes from; "auto" is spectral, or holographic for `hrr`.
     slots : int or None
-        Number of labels that a spectral codebook has room for; None leaves a twentieth for labels to come.
+        Number of labels that a spectral codebook has room for; None leaves 5% room for new labels.
     loss : {"bce", "cosine", "softmax"}
         See `circlet.network.losses`; "cosine" is the paper's.
     dropout, input_dropout : float
@@ -54,56 +54,56 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     epochs, batch_size : int
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
     lr : float
-        The highest learning rate.
+        The peak learning rate.
     schedule : {"one-cycle", "constant", "step"}
     weight_decay : float
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
-        What is done to feature rows; "auto" is sqrt for sparse rows and standard for dense ones. Texts are always
+        How feature rows are scaled; "auto" is sqrt for sparse rows and standard for dense ones. Texts are always
         weighted by tf-idf.
     word_ngrams, char_ngrams : (int, int) or None
-        Shortest and longest runs of words, and of characters, that are features of texts.
+        Lengths of the shortest and longest n-grams of words, and of characters, that are features of texts.
     min_df : int or float
-        Leave out terms in fewer texts than this.
+        Leave out terms that occur in fewer texts than this number or share.
     max_features : int or None
-        Keep only the most frequent terms.
+        Keep only this many terms, the most frequent.
     validation : float or int
-        Share or number of rows to hold out of training, to choose the best epoch and to calibrate probabilities
-        by; 0 for none. With fewer than 20 rows none are held out.
+        Share or number of rows to hold out of training, for choosing the best epoch and calibrating
+        probabilities; 0 for none. With fewer than 20 rows none are held out.
     metric : str
-        What held-out rows are judged by: P@1, nDCG@5, ...
+        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
     patience : int or None
         Stop after this many epochs without a better metric.
     threshold : float
-        `predict` gives the labels that are at least this probable.
+        `predict` returns the labels that are at least this probable.
     top_k : int or None
-        `predict` gives this many labels, the most probable, whatever the threshold.
+        `predict` returns this many labels, the most probable, whatever the threshold.
     encoder : torch.nn.Module or None
-        Maps a batch to `(batch, hidden[-1])`, in place of the hidden layers; a copy of it is trained.
+        Maps a batch to `(batch, hidden[-1])`, and replaces the hidden layers; a copy of it is trained.
     device : str
-        "auto" is a GPU where there is one.
+        "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None
         All randomness follows from it. On a CPU, the same int gives the same weights.
     verbose : bool
-        Log each epoch with the level INFO instead of DEBUG (logger `circlet.estimator`).
+        Log each epoch at level INFO instead of DEBUG (logger `circlet.estimator`).
 
     Attributes
     ----------
     classes_ : ndarray of shape (n_labels,)
-        The labels: names, or column numbers of an indicator. They are sorted, except that labels which
-        `partial_fit` brought come last.
+        The labels: names, or column numbers of an indicator. They are sorted, except that labels added by
+        `partial_fit` come last.
     model_ : circlet.model.model.Model
     history_ : list of dict
         A record per epoch.
     n_features_in_ : int
-        Number of features; there is none for texts.
+        Number of features; not set for texts.
     feature_names_in_ : ndarray of str
-        If X was a data frame with names.
+        Set if X was a data frame whose columns have names.
 
     Notes
     -----
-    `GridSearchCV` and `cross_val_score` take texts or rows. With label lists give them a splitter, as in
-    ``cv=KFold(5)``: scikit-learn's own choice of a splitter refuses lists of lists. With `scoring=` give an
-    indicator, such as `sklearn.preprocessing.MultiLabelBinarizer` makes.
+    `GridSearchCV` and `cross_val_score` take texts or rows. With lists of labels, pass a splitter, such as
+    ``cv=KFold(5)``: scikit-learn's default choice of a splitter rejects lists of lists. With `scoring=`, pass an
+    indicator, such as that of `sklearn.preprocessing.MultiLabelBinarizer`.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         ----------
         X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
         y : indicator of shape (n, n_labels), list of label lists, or array of shape (n,)
-            Sparse or dense zeros and ones; or names, str or int; or one class a row.
+            A sparse or dense matrix of zeros and ones; or lists of names, str or int; or one class per row.
 
         Returns
         -------
@@ -176,19 +176,19 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         return self._fit(X, y, None)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CircletClassifier:
-        """Learn from further documents; the first call is a `fit`.
+        """Learn from more documents; the first call is a `fit`.
 
-        Labels never seen before get the next free codes: no weight changes its shape, and the scores of the old
-        labels stay as they are until this training moves them. The features, including the words of texts, and the
-        calibration of probabilities stay those of the first call. Training takes 5 epochs at up to half of `lr`.
-        What was learned before fades unless the new documents have it too: mix some old ones in.
+        New labels get the next free codes: no weight changes its shape, and the scores of the old labels stay the
+        same until this training changes them. The features, including the words of texts, and the calibration of
+        probabilities stay those of the first call. Training takes 5 epochs at up to half of `lr`. The classifier
+        slowly forgets what the new documents do not show, so mix in some old ones.
 
         Parameters
         ----------
         X, y
-            As for `fit`. An indicator brings new labels as further columns.
+            As for `fit`. In an indicator, new labels are additional columns.
         classes : list, optional
-            Labels that may come later. Only head `fc` needs to know them, from the first call.
+            Labels that may come later. Only head `fc` needs them, in the first call.
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, classes)
@@ -202,9 +202,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         return self
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
-        """Write the classifier to a folder, as JSON and safetensors; `circlet predict` reads it too.
+        """Write the classifier to a folder, as JSON and safetensors; `circlet predict` can read it too.
 
-        `store` is float32, bf16 or int8: what weights are rounded to.
+        `store` is the type that weights are stored in: float32, bf16 or int8.
         """
         check_is_fitted(self)
         parameters = self.get_params(deep=False)
@@ -223,14 +223,14 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         ----------
         folder : Path or str
         device : str, optional
-            Instead of the one that it had.
+            Replaces the saved device.
         encoder : torch.nn.Module, optional
-            One like the custom encoder that it was fitted with; the weights are read into a copy.
+            A module like the custom encoder that it was fitted with; the weights are loaded into a copy.
 
         Raises
         ------
         DataError
-            If the folder is damaged, or not a model's.
+            If the folder is damaged, or is not a model's.
         """
         given = {} if device is None else {"device": device}
         defaults = cls().get_params(deep=False)
@@ -254,7 +254,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def _fit(self, X: Any, y: Any, classes: Any) -> CircletClassifier:
         settings, place = self._settings(), resolve_device(self.device)
-        TextVectorizer(**vars(settings.text))  # refuses what makes no sense before anything is read
+        TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
         self._least_score()
         if self.encoder is not None and not isinstance(self.encoder, torch.nn.Module):
             raise ParameterError(f"`encoder` must be a torch.nn.Module, got {type(self.encoder).__name__}")
@@ -282,7 +282,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         return self
 
     def _grow(self, targets: Targets) -> None:
-        """Take in the labels that these targets have beyond the present ones."""
+        """Add the labels of these targets that are new."""
         if len(targets.classes) > len(self.classes_):
             self.model_.network.grow(len(targets.classes))
             self.model_.label_names = targets.names()

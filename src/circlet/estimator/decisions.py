@@ -1,4 +1,4 @@
-"""From scores of labels to decisions: thresholds, and rows of which exactly one class is true."""
+"""From label scores to decisions: thresholds, and rows that have exactly one class."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def cut(threshold: Any, calibration: tuple[float, float]) -> float:
 
 
 def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.float32]:
-    """Probabilities of classes of which exactly one is true: in proportion to the odds of each by itself."""
+    """Probabilities of classes if exactly one is true: proportional to the odds of each class by itself."""
     found: npt.NDArray[np.float32] = softmax(slope * scores.astype(np.float64), axis=1).astype(np.float32)
     return found
 
@@ -31,7 +31,7 @@ def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.floa
 def best(
     chances: npt.NDArray[np.float32], k: int, allowed: npt.NDArray[np.bool_] | None
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Ids and probabilities of the k most probable classes; −1 where `allowed` leaves none."""
+    """Ids and probabilities of the k most probable classes; −1 where `allowed` leaves no class."""
     if allowed is not None:
         chances = np.where(allowed, chances, np.float32(-1))
     ids = np.argsort(-chances, axis=1, kind="stable")[:, :k]

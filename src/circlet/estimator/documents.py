@@ -1,4 +1,4 @@
-"""Documents as an estimator is given them: as a list of texts, or as checked feature rows."""
+"""The documents that an estimator is given: a list of texts, or checked feature rows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def as_many(X: Any) -> Any:
 
 
 def as_texts(X: Any) -> list[str] | None:
-    """`X` as a list, if there is a text in it; the vectorizer checks that all are texts."""
+    """`X` as a list if there is a text in it, else None; the vectorizer checks that all are texts."""
     if isinstance(X, str):
         raise DataError("found one text; wanted a list of texts")
     if isinstance(X, Iterator):
@@ -39,9 +39,9 @@ def as_texts(X: Any) -> list[str] | None:
 
 
 def as_rows(estimator: Any, X: Any, *, first: bool) -> Any:
-    """Finite float32 rows, CSR or dense, with as many features as the `first` rows had."""
+    """Finite float32 rows, CSR or dense; unless `first`, with as many features as the first fit had."""
     try:
-        with np.errstate(over="ignore"):  # too large values become infinite, and are refused
+        with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
             rows = _validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=first)
     except ValueError as error:
         raise DataError(str(error)) from error

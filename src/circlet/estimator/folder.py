@@ -26,7 +26,7 @@ _KEYS = {"format", "circlet", "weights_sha256", "parameters", "encoder", "target
 
 
 class Saved(NamedTuple):
-    """A fitted classifier, taken apart."""
+    """The parts of a fitted classifier."""
 
     parameters: dict[str, Any]
     model: Model
@@ -43,7 +43,7 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
         dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
         classes = {
             "dtype": "str" if dtype.kind == "U" else dtype.name,
-            "values": None if text else targets.classes.tolist(),  # labels.txt has what is text
+            "values": None if text else targets.classes.tolist(),  # labels that are text are in labels.txt
         }
     encoder = parameters["encoder"]
     plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder"}
@@ -61,7 +61,7 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
 
 
 def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder: nn.Module | None) -> Saved:
-    """Read a classifier; `given` parameters replace saved ones, and those that were not saved have `defaults`."""
+    """Read a classifier; `given` parameters override saved ones, and `defaults` replace those not saved."""
     path = folder / NAME
     if not path.exists():
         model = Model.load(folder, resolve_device(given.get("device", "auto")), encoder)
@@ -80,7 +80,7 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
     model = Model.load(folder, resolve_device(parameters["device"]), encoder)
     if read_json(folder / CONFIG)["weights_sha256"] != state["weights_sha256"]:
         raise DataError(
-            f"{path}: found the description of other weights than {CONFIG}'s; "
+            f"{path}: found the description of other weights than those of {CONFIG}; "
             "if `circlet train` has replaced the model, remove this file"
         )
     return Saved(parameters, model, _restored(path, state, model), state["feature_names"])
@@ -95,14 +95,14 @@ def _checked(path: Path, known: dict[str, Any]) -> dict[str, Any]:
     if set(state) != _KEYS:
         raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
     parameters, names = state["parameters"], state["feature_names"]
-    # An older circlet had fewer parameters; those that were added since have their defaults.
+    # Older versions had fewer parameters; those added since have their defaults.
     if not isinstance(parameters, dict) or not set(parameters) <= set(known):
         found = sorted(parameters) if isinstance(parameters, dict) else parameters
         raise DataError(f"{path}: found the parameters {found}; wanted some of {sorted(known)}")
     if state["target"] not in KINDS:
         raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise DataError(f"{path}: found feature names {names!r}; wanted a list of text")
+        raise DataError(f"{path}: found feature names {names!r}; wanted a list of text strings")
     return state
 
 
@@ -132,7 +132,7 @@ def _targets_of(model: Model) -> Targets:
 
 
 def _parameters_of(model: Model) -> dict[str, Any]:
-    """The parameters as far as the model itself knows them."""
+    """The parameters that the model itself knows."""
     words = {} if model.vectorizer is None else model.vectorizer.parameters()
     known = {**model.network.settings.as_dict(), **model.training, **words}
     return {
@@ -144,7 +144,7 @@ def _parameters_of(model: Model) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON can hold it."""
+    """A parameter in a form that JSON can hold."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

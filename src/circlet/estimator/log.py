@@ -1,4 +1,4 @@
-"""A line of the log per epoch."""
+"""One log line per epoch."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ __all__ = ["Tagging", "check_rows"]
 
 
 class Tagging:
-    """The methods of `CircletClassifier` that use what was fitted."""
+    """The methods of `CircletClassifier` that use the fitted model."""
 
     model_: Model
     classes_: npt.NDArray[Any]
@@ -55,8 +55,8 @@ class Tagging:
         Returns
         -------
         labels : ndarray of shape (n, min(k, n_labels))
-            Names where labels have names, else column numbers; n is 1 for one document. With `allowed` or
-            `threshold` its dtype is object, with None where they leave no label.
+            Names if labels have names, else column numbers; n is 1 for one document. With `allowed` or
+            `threshold`, the dtype is object, with None where they leave no label.
         scores : ndarray of shape (n, min(k, n_labels))
             Calibrated probabilities; 0 where there is no label.
         """
@@ -86,13 +86,13 @@ class Tagging:
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
         """Scores of all labels.
 
-        The result is dense and takes 4 bytes per document and label. With many labels give few documents at a
+        The result is dense and takes 4 bytes per document and label. With many labels, pass few documents at a
         time, or use `suggest` or `predict`, whose memory does not grow with the documents.
 
         Returns
         -------
         ndarray of shape (n, n_labels)
-            With one of two classes per row, shape (n,): above 0 for the second.
+            With one of two classes per row, the shape is (n,) and scores above 0 mean the second class.
         """
         scores = self._all_scores(X)
         if self._targets.single and len(self.classes_) <= 2:
@@ -105,7 +105,7 @@ class Tagging:
         Returns
         -------
         ndarray of shape (n, n_labels)
-            With one class per row they add up to 1: the probability of each class, given that one is true.
+            With one class per row, they add up to 1: the probabilities given that exactly one class is true.
         """
         scores = self._all_scores(X)
         if self._targets.single:
@@ -118,9 +118,9 @@ class Tagging:
         Returns
         -------
         csr_matrix of shape (n, n_labels), float32
-            Ones where the probability is at least `threshold` or, if `top_k` is given, at that many most probable
-            labels; columns are in the order of `classes_`. With one class per row, an ndarray of shape (n,) of the
-            most probable classes.
+            Ones for labels that are at least as probable as `threshold` or, if `top_k` is set, for that many most
+            probable labels; columns are in the order of `classes_`. With one class per row, an ndarray of shape
+            (n,) of the most probable classes.
         """
         check_is_fitted(self)
         least = self._least_score()
@@ -191,6 +191,6 @@ class Tagging:
 
 
 def check_rows(documents: Any, Y: sp.csr_matrix) -> None:
-    """Refuse documents and targets of different numbers."""
+    """Raise `DataError` unless there are as many documents as targets."""
     if count(documents) != Y.shape[0]:
         raise DataError(f"found {count(documents)} rows in X and {Y.shape[0]} in y; wanted the same number")

@@ -1,4 +1,4 @@
-"""Targets in the forms that people have, turned into the label indicator that networks learn from.
+"""Targets in the forms that users pass, and their conversion to the indicator that networks learn from.
 
 | kind | what `y` is | `classes` |
 |---|---|---|
@@ -30,7 +30,7 @@ _ROWS = (list, tuple, set, frozenset, np.ndarray)
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """Which labels there are, and the kind of target they came as.
+    """The known labels, and the kind of target that they came from.
 
     Parameters
     ----------
@@ -61,14 +61,14 @@ class Targets:
 
     def extended(self, y: Any, classes: Any = None) -> Targets:
         """These targets, with new labels of `y` and `classes` appended; the old ones keep their places."""
-        kind, labels = self._read_alike(y)
+        kind, labels = self._read_same_kind(y)
         if kind == "indicator":
             return Targets(kind, np.arange(labels.shape[1]))
         return self._with(labels, classes)
 
     def encode(self, y: Any) -> sp.csr_matrix:
         """The indicator of `y`, `(n, n_labels)`; labels that are not among the classes are left out."""
-        kind, labels = self._read_alike(y)
+        kind, labels = self._read_same_kind(y)
         if kind == "indicator":
             return labels[:, : len(self.classes)]
         place = {label: position for position, label in enumerate(self.classes.tolist())}
@@ -84,7 +84,7 @@ class Targets:
         known = ids >= 0
         shape = (len(lengths), len(self.classes))
         Y = sp.csr_matrix((np.ones(known.sum(), dtype=np.float32), (rows[known], ids[known])), shape=shape)
-        Y.data[:] = 1  # a label that stands twice in a row was added up
+        Y.data[:] = 1  # a label that occurs twice in a row was added up
         Y.sort_indices()
         return Y
 
@@ -98,7 +98,7 @@ class Targets:
             raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(classes)} labels")
         return np.fromiter((label in given for label in classes), dtype=np.bool_, count=len(classes))
 
-    def _read_alike(self, y: Any) -> tuple[str, Any]:
+    def _read_same_kind(self, y: Any) -> tuple[str, Any]:
         kind, labels = _read(y, self.kind)
         if kind != self.kind:
             raise DataError(
@@ -134,7 +134,7 @@ def _is_text(label: Any) -> bool:
 
 
 def _sorted_names(flat: Any) -> npt.NDArray[Any]:
-    """Distinct labels in order: str, as objects so that one long name does not widen all, or int."""
+    """Distinct labels, sorted: int, or str as objects, so that one long name does not widen all."""
     labels = _distinct(flat)
     texts = sum(isinstance(label, str) for label in labels)
     if texts == len(labels):
@@ -155,9 +155,9 @@ def _distinct(flat: Any) -> set[Any]:
 
 
 def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
-    """The kind of `y`, and with it: a CSR indicator, (labels of all rows, labels per row), or a 1-d array.
+    """The kind of `y`, and its labels: a CSR indicator, (labels of all rows, labels per row), or a 1-d array.
 
-    Lists that could be of two kinds are read as the kind that came `before`.
+    Lists that could be of two kinds are read as the kind that was seen `before`.
     """
     if sp.issparse(y):
         return "indicator", as_labels(y, "y")
@@ -192,7 +192,7 @@ def _label_rows(y: Any) -> list[Any] | None:
 
 
 def _is_indicator(lengths: npt.NDArray[np.int64], flat: list[Any]) -> bool:
-    """Whether lists are rows of zeros and ones, not labels: no document has the same label twice.
+    """Whether lists are rows of zeros and ones rather than labels, since no document has the same label twice.
 
     With two columns, lists that are all {0, 1} could be either.
     """

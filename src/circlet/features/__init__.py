@@ -1,4 +1,4 @@
-"""Texts and matrices to the rows that a network learns from: vectorizers, scaling, dense features."""
+"""From texts and matrices to the feature rows that a network takes: vectorizers, scaling, dense features."""
 
 from circlet.features.scaling import SCALINGS, Scaling
 from circlet.features.vectorizer import TextVectorizer, load_vectorizer

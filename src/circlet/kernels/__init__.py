@@ -1,4 +1,4 @@
-"""Whether the kernels of `circlet.kernels.triton` can be had."""
+"""Triton kernels for decoding and training on a GPU; where they can't run, torch's own operations do the work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 
 @lru_cache
 def run_on(device: torch.device) -> bool:
-    """Whether Triton's kernels run on a device; where they do not, torch's own operations do."""
+    """Whether the kernels of `circlet.kernels.triton` run on a device; if not, callers use torch's operations."""
     if device.type != "cuda" or find_spec("triton") is None:
         return False
     try:
@@ -24,7 +24,7 @@ def run_on(device: torch.device) -> bool:
         weight, gradient, squares, deltas, rate = (torch.ones(1, device=device) for _ in range(5))
         group = {"lr": rate, "rho": 0.9, "eps": 1e-6, "weight_decay": 0.0}
         adadelta(weight, gradient, squares, deltas, group)
-    except Exception as error:  # what is missing may be a compiler, a header, or a newer GPU
-        logger.warning("Triton's kernels do not run on %s (%s); going on without them", device, error)
+    except Exception as error:  # a compiler or a header may be missing, or the GPU may be too old
+        logger.warning("Triton kernels do not run on %s (%s); using torch's operations instead", device, error)
         return False
     return True

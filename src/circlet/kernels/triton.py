@@ -1,6 +1,6 @@
-"""Triton kernels; imported only where there is a GPU."""
+"""Triton kernels; imported only if there is a GPU."""
 
-# Without `from __future__ import annotations`: Triton reads the annotations of kernels.
+# No `from __future__ import annotations` here, because Triton reads the annotations of kernels.
 from typing import Any
 
 import torch
@@ -26,7 +26,7 @@ def _adadelta(weights, gradients, squares, deltas, rate, n, rho, eps, decay, BLO
 
 
 def adadelta(weight: Tensor, gradient: Tensor, squares: Tensor, deltas: Tensor, group: dict[str, Any]) -> None:
-    """One step of Adadelta in place: torch's arithmetic in a single pass, the rate read from the device."""
+    """One step of Adadelta in place: torch's arithmetic in one pass, with the rate read from the device."""
     n = weight.numel()
     with torch.cuda.device_of(weight):
         _adadelta[(triton.cdiv(n, BLOCK),)](
@@ -37,7 +37,7 @@ def adadelta(weight: Tensor, gradient: Tensor, squares: Tensor, deltas: Tensor, 
 
 @triton.jit
 def _complex(pointers, mask):
-    # In one load of eight bytes.
+    # Real and imaginary part in one load of eight bytes.
     both = tl.load(pointers, mask=mask, other=0)
     return both.to(tl.int32).to(tl.float32, bitcast=True), (both >> 32).to(tl.int32).to(tl.float32, bitcast=True)
 
@@ -56,7 +56,7 @@ def _spectrum(
     while tl.max(entry, axis=0) >= 0:
         a, b = _complex(turns + pair * n + entry, entry >= 0)
         c, d = _complex(coefficients + entry, entry >= 0)
-        # One after the other: a multiplication and an addition are then one instruction.
+        # Separate statements, so that a multiplication and an addition become one instruction.
         real += a * c
         real -= b * d
         imaginary += a * d
@@ -69,31 +69,33 @@ def _spectrum(
 
 
 def write_spectrum(coefficients: Tensor, entries: Tensor, turns: Tensor, spectrum: Tensor) -> Tensor:
-    """Sums of the turned coefficients at each place.
+    """Add up the rotated coefficients at each place.
 
     Parameters
     ----------
     coefficients : Tensor of shape (rows, n), complex64
     entries : Tensor of shape (layers + 1, part), int32
-        Which of the coefficients are added up at a place, one in each layer; −1 for no more, as in the last layer.
+        Which coefficient each layer adds at each place; −1 means no more. The last layer is all −1.
     turns : Tensor of shape (pairs, n), complex64
-        Factors of the coefficients.
+        Factors that rotate the coefficients.
     spectrum : Tensor of shape (rows, pairs, part), complex64
-        Is overwritten, and returned.
+        Overwritten and returned.
     """
     rows, pairs, part = spectrum.shape
-    some, places = 8, 32  # rows share the loads of turns, and few places have few layers
+    # The rows of a program share its loads of turns, and its few places have few layers.
+    row_block, places = 8, 32
     with torch.cuda.device_of(spectrum):
-        _spectrum[(triton.cdiv(part, places), pairs, triton.cdiv(rows, some))](
+        _spectrum[(triton.cdiv(part, places), pairs, triton.cdiv(rows, row_block))](
             coefficients.view(torch.int64), entries, turns.view(torch.int64), torch.view_as_real(spectrum), rows,
-            turns.shape[1], pairs, part, ROWS=some, PLACES=places, num_warps=1,
+            turns.shape[1], pairs, part, ROWS=row_block, PLACES=places, num_warps=1,
         )  # fmt: skip
     return spectrum
 
 
 @triton.jit
 def _key(score, label):
-    # Scores as whole numbers in the same order, above ids in descending order: the larger key is the better label.
+    # The upper bits are the score as an integer in the same order, the lower bits order ids descending: a larger
+    # key is a better label.
     bits = tl.where(score == 0, 0.0, score).to(tl.int32, bitcast=True)  # −0 is 0
     return (tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits).to(tl.int64) << 32) - label
 
@@ -128,7 +130,7 @@ def _tournament(
         tl.store(ids + row * k + place, label)
         bits = tl.where(bits < 0, bits ^ 0x7FFFFFFF, bits)
         tl.store(values + row * k + place, bits.to(tl.float32, bitcast=True))
-        # The next of its group takes its place.
+        # The next best of the winner's group takes its place.
         winner = tl.min(tl.where(leaders == first, group, GROUPS), axis=0)
         column = winner * GROUP + tl.arange(0, GROUP)
         inside = column < length
@@ -139,29 +141,29 @@ def _tournament(
 
 
 def best(scores: Tensor, offsets: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k best labels of each row and their scores, the lower id first among equal ones.
+    """The k best labels of each row and their scores; among equal scores the lower id comes first.
 
-    Scores are read once, for the best of each group; the best of those are found by a tournament.
+    One pass over the scores finds the best of each group. A tournament among the groups finds the k best.
 
     Parameters
     ----------
     scores : Tensor of shape (rows, length)
     offsets : Tensor of shape (length,)
-        What is added to the scores of each column.
+        Added to the scores of each column.
     labels : Tensor of shape (length,), int32
-        The label of each column. Those of at least k columns are distinct, and better than the others.
+        The label of each column. At least k columns have distinct labels and are better than the others.
     """
     rows, length = scores.shape
-    # The leaders of all groups are in one program's registers.
+    # Few enough groups that the leaders of all fit into one program's registers.
     group = max(512, triton.next_power_of_2(triton.cdiv(length, 8192)))
-    groups, some = triton.cdiv(length, group), 32
+    groups, row_block = triton.cdiv(length, group), 32
     keys = torch.empty(rows, groups, dtype=torch.int64, device=scores.device)
     ids = torch.empty(rows, k, dtype=torch.int64, device=scores.device)
     values = torch.empty(rows, k, device=scores.device)
     with torch.cuda.device_of(scores):
-        # A warp for a group finds its best without waiting for others.
-        _group_keys[(groups, triton.cdiv(rows, some))](
-            scores, offsets, labels, keys, rows, length, groups, ROWS=some, GROUP=group,
+        # A single warp finds the best of its group without waiting for others.
+        _group_keys[(groups, triton.cdiv(rows, row_block))](
+            scores, offsets, labels, keys, rows, length, groups, ROWS=row_block, GROUP=group,
             num_warps=min(group // 512, 16),
         )  # fmt: skip
         _tournament[(rows,)](

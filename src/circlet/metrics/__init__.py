@@ -1,4 +1,4 @@
-"""How good a ranking is: P@k, recall@k, nDCG@k, PSP@k, PSnDCG@k, coverage@k, and F1 at a threshold."""
+"""How good a ranking of labels is: P@k, recall@k, nDCG@k, PSP@k, PSnDCG@k, coverage@k, and F1 at a threshold."""
 
 from circlet.metrics.measures import (
     coverage_at_k,

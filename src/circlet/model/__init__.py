@@ -1,4 +1,4 @@
-"""What is fitted, saved, loaded and used: a network and all that surrounds it."""
+"""What is fitted, saved, loaded and used: a network with its features, label names and calibration."""
 
 from circlet.model.fitting import fit, fit_further, further_settings
 from circlet.model.model import Model

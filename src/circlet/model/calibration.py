@@ -1,4 +1,4 @@
-"""Probabilities: the logistic curve from a score to how often such a score is right."""
+"""Calibration: the logistic curve from a label's score to the probability that the label is right."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ def calibrate(network: Network, X: Any, Y: sp.csr_matrix, *, depth: int = 50) ->
     """Platt's scaling: slope and intercept of the logistic curve from score to probability.
 
     It is fitted on the `depth` best labels of each held-out row, since nobody asks for the probability of others.
-    As Platt does, the target of n right labels is (n + 1) / (n + 2) instead of 1, and likewise for wrong ones, so
-    that a handful of rows makes nothing certain.
+    As in Platt's paper, the target for n right labels is (n + 1) / (n + 2) instead of 1, and likewise for wrong
+    ones, so that a few rows never make anything certain.
     """
     from sklearn.linear_model import LogisticRegression
 
@@ -32,5 +32,5 @@ def calibrate(network: Network, X: Any, Y: sp.csr_matrix, *, depth: int = 50) ->
     both = np.tile(scores.reshape(-1, 1), (2, 1)), np.repeat([True, False], right.size)
     curve = LogisticRegression(C=1e6).fit(*both, sample_weight=np.concatenate([target, 1 - target]))
     slope, intercept = float(curve.coef_[0, 0]), float(curve.intercept_[0])
-    # A falling curve would reverse the ranking: there was nothing to learn.
+    # A falling curve would reverse the ranking, and means that there was nothing to learn.
     return (slope, intercept) if slope > 0 else (1.0, 0.0)

@@ -17,7 +17,7 @@ __all__ = ["compress"]
 
 
 def compress(folder: Path, output: Path, store: str) -> None:
-    """Copy a model with its weights stored as `store` says; `output` appears whole or not at all.
+    """Copy a model with its weights stored as `store` says; `output` appears complete or not at all.
 
     It works on files, not on a network, so a model with a custom encoder needs no encoder here.
     """
@@ -27,7 +27,7 @@ def compress(folder: Path, output: Path, store: str) -> None:
         raise ParameterError(f"{output} exists already: choose another folder, or remove it")
     files.prepare_folder(output.parent)
     scratch = output.with_name(f".{output.name}.{os.getpid()}.part")
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process that had the same number
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process that had the same id
     try:
         scratch.mkdir()
         _copy_rest(folder, scratch)
@@ -53,13 +53,16 @@ def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: st
     if estimator.is_file():
         state = read_json(estimator)
         if not isinstance(state, dict) or state.get("weights_sha256") != config["weights_sha256"]:
-            raise DataError(f"{estimator}: found the description of other weights than {CONFIG}'s")
+            raise DataError(
+                f"{estimator}: found the description of other weights than those of {CONFIG}; "
+                "if `circlet train` has replaced the model, remove this file"
+            )
         files.write_json(output / estimator.name, {**state, "weights_sha256": digest})
     files.write_json(output / CONFIG, {**config, "store": store, "weights_sha256": digest})
 
 
 def _copy_rest(folder: Path, output: Path) -> None:
-    """Copy all files but those that are written anew and those of an interrupted run."""
+    """Copy all files except those that are rewritten and those of an interrupted run."""
     written = {WEIGHTS, CONFIG, ESTIMATOR, checkpoint.NAME, RUN}
     for path in folder.iterdir():
         if path.is_file() and path.name not in written and not path.name.startswith("."):

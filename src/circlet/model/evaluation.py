@@ -21,15 +21,15 @@ __all__ = ["Evaluation", "evaluate_model", "in_label_space"]
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What was measured.
+    """The result of an evaluation.
 
     Parameters
     ----------
     values : dict
-        Metrics by name, as ``P@1``. PSP is missing if nothing is known of the labels' frequencies.
+        Metrics by name, such as ``P@1``. PSP is missing if the labels' frequencies are unknown.
     documents : int
     unknown_labels : int
-        Labels of these documents that the model does not know, and so can't suggest.
+        Labels of these documents that the model does not know and therefore can't suggest.
     """
 
     values: dict[str, float]
@@ -52,14 +52,15 @@ def evaluate_model(model: Model, dataset: Dataset, depths: Sequence[int]) -> Eva
     unknown = int((present >= model.n_labels).sum())
     if unknown == len(present):
         raise DataError(
-            f"{dataset.source}: found {unknown:,} labels, none of which the model knows; wanted some that it does"
+            f"{dataset.source}: found {unknown:,} labels, none of which the model knows; "
+            "wanted data with labels like those that it was trained on"
         )
     documents: Any = part.texts if model.vectorizer is not None else part.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
     ids, _ = model.top_k(documents, max(depths))
-    # A model with fewer labels has nothing more to say: the places that are left count as wrong.
+    # A model with fewer labels leaves places empty, which count as wrong.
     ids = np.pad(ids, ((0, 0), (0, max(depths) - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
@@ -79,11 +80,12 @@ def _propensities(model: Model, dataset: Dataset, n_labels: int) -> npt.NDArray[
 
 
 def in_label_space(model: Model, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Labels in the model's columns; labels that it does not know get further columns."""
+    """Labels in the model's columns; labels that it does not know get additional columns."""
     if model.label_names is None or dataset.label_names is None:
         if dataset.n_labels != model.n_labels:
             raise DataError(
-                f"{dataset.source}: found {dataset.n_labels} labels without names; the model has {model.n_labels}"
+                f"{dataset.source}: found {dataset.n_labels} labels; wanted {model.n_labels}, as in the model, "
+                "or names for the labels of both"
             )
         return Y
     if model.label_names == dataset.label_names:

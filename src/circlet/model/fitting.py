@@ -23,9 +23,9 @@ from circlet.training import Reporter, train
 
 __all__ = ["fit", "fit_further", "further_settings"]
 
-#: How a model is trained further: a few epochs, up and down to a fraction of the rate that it was trained with.
+#: How a model is trained further: for a few epochs, at up to this share of its original learning rate.
 FURTHER_EPOCHS, FURTHER_RATE = 5, 0.5
-#: Training rows that probabilities are calibrated on where no rows are held out.
+#: The number of training rows that probabilities are calibrated on if no rows are held out.
 ENOUGH_TO_CALIBRATE = 2000
 
 
@@ -51,10 +51,10 @@ def fit(
         `settings.hold_out` gives this split and the next. Texts are always weighted by tf-idf, whatever the
         scaling.
     validation : Split, optional
-        Rows to choose the best epoch by and to calibrate probabilities on.
+        Rows for choosing the best epoch and calibrating probabilities.
     label_names : list of str, optional
     encoder : nn.Module, optional
-        In place of the library's own; see `Network`.
+        Replaces the default encoder; see `Network`.
     device, reporter, folder, resume
         See `circlet.training.train`.
     """
@@ -81,32 +81,33 @@ def fit(
         training={**asdict(settings.training), "documents": split.n, "held_out": 0},
         label_counts=column_counts(split.Y),
     )
-    judged = None
+    evaluated = None
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
-        judged = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
+        evaluated = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
     rows = scaling.transform(X)
     model.history = train(
         network,
         rows,
         split.Y,
         settings.training,
-        validation=judged,
+        validation=evaluated,
         device=device,
         reporter=reporter,
         folder=folder,
         resume=resume,
     )
-    if judged is None and settings.network.loss != "bce":
-        # Cosines and softmax's scores are not log-odds. Training rows flatter, but no curve at all would be worse.
-        judged = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
-    if judged is not None:
-        model.calibration = calibrate(network, *judged)
+    if evaluated is None and settings.network.loss != "bce":
+        # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
+        # at all would be worse.
+        evaluated = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
+    if evaluated is not None:
+        model.calibration = calibrate(network, *evaluated)
     return model
 
 
 def further_settings(training: TrainingSettings, **changes: Any) -> TrainingSettings:
-    """How a model that was trained like this is trained further, with the given settings changed."""
+    """Settings for training a model further that was trained with these settings; `changes` override them."""
     gentle = replace(
         training,
         epochs=FURTHER_EPOCHS,
@@ -127,9 +128,9 @@ def fit_further(
     folder: Path | None = None,
     resume: bool = False,
 ) -> None:
-    """Train a model on further documents, in place.
+    """Train a model on more documents, in place.
 
-    Labels in columns beyond the model's are taken in. Features and calibration stay as they are.
+    Labels in columns beyond the model's are added. Features and calibration stay as they are.
 
     Parameters
     ----------

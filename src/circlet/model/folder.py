@@ -1,16 +1,16 @@
-"""A model's folder: everything that is written to it and read from it, each file checked.
+"""A model's folder: how each of its files is written, read and checked.
 
 | file | what it holds |
 |---|---|
 | `config.json` | settings, sizes, calibration, and the digest of the weights; written last |
 | `weights.safetensors` | the network's weights and the arrays of its scaling, see `precision` |
 | `history.json` | a record per epoch |
-| `labels.txt` | names of the labels, if they have names |
+| `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
 | `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
 | `checkpoint.safetensors`, `run.json` | an interrupted run |
 
-Whatever is wrong with a file is a `DataError` that names it. There is no pickle.
+If anything is wrong with a file, a `DataError` names it. Nothing is pickled.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Contents:
     Parameters
     ----------
     config : dict
-        Everything in `config.json` but what describes the files themselves.
+        Everything in `config.json`, except what describes the files themselves.
     tensors : dict of Tensor
         Weights and arrays by name.
     history : list of dict
@@ -66,7 +66,7 @@ class Contents:
 
 
 def write(folder: Path, contents: Contents, store: str) -> None:
-    """Write a model, its weights stored as `precision.STORES` says, in place of the one that may be there."""
+    """Write a model, in place of any that is there; `store` is one of `precision.STORES`."""
     tensors = precision.packed(contents.tensors, store)
     files.prepare_folder(folder)
     files.write_tensors(folder / WEIGHTS, tensors)
@@ -108,13 +108,15 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
         if (folder / checkpoint.NAME).is_file():
-            # `circlet train` keeps its options beside the checkpoint; without them Python code was training.
+            # `circlet train` keeps its options beside the checkpoint; if there are none, Python code was training.
             by_command = (folder / RUN).is_file()
             how = f"circlet train DATA --model {folder} --resume" if by_command else "the same `fit`, resume=True"
             raise DataError(
                 f"{folder} is not a circlet model yet: found an interrupted run in it; to go on: {how}"
             )
-        raise DataError(f"{folder} is not a circlet model: found no {CONFIG} in it")
+        raise DataError(
+            f"{folder} is not a circlet model: found no {CONFIG} in it; wanted a folder that circlet has written"
+        )
     config = read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
         raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
@@ -123,7 +125,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
             f"this is circlet {__version__}, which reads format {FORMAT}"
         )
-    config.setdefault("store", "float32")  # older folders do not say: there was no choice
+    config.setdefault("store", "float32")  # older folders do not say, since there was no choice
     for name, (holds, wanted) in _WANTED.items():
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
@@ -143,7 +145,7 @@ def _is(*kinds: type | None) -> Callable[[Any], bool]:
     return lambda value: (None if value is None else type(value)) in kinds
 
 
-#: What config.json must hold besides its format: a check and its words.
+#: What config.json must hold besides its format: a check, and what is wanted in words.
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "network": (_is(dict), "settings by name"),
     "n_features": (_count, "an integer >= 1"),
@@ -175,7 +177,10 @@ def read_weights(path: Path, digest: str, store: str) -> dict[str, torch.Tensor]
     """The tensors of a file, in float32 however they are stored."""
     try:
         if files.sha256(path) != digest:
-            raise DataError(f"{path}: found other weights than {CONFIG} describes; the model is damaged")
+            raise DataError(
+                f"{path}: found other weights than {CONFIG} describes; the model is damaged: "
+                "copy it or train it again"
+            )
         tensors: dict[str, torch.Tensor] = load_file(path)
     except (OSError, SafetensorError) as error:
         raise DataError(f"{path}: found no readable weights ({_reason(error)})") from error
@@ -200,5 +205,5 @@ def _read_labels(path: Path, n_labels: int) -> list[str]:
 
 
 def _reason(error: Exception) -> str:
-    # The system's messages would name the path once more.
+    # The system's full message would repeat the path.
     return str(getattr(error, "strerror", None) or error)

@@ -22,20 +22,20 @@ from circlet.settings import NetworkSettings
 
 __all__ = ["Model"]
 
-#: What precedes the names of the scaling's arrays among the tensors of a folder.
+#: The prefix of the scaling's arrays among the tensors of a folder.
 ARRAYS = "features."
-#: The name of the labels' counts there.
+#: The name of the label counts among them.
 COUNTS = "label_counts"
 
 
 class Model:
-    """A network and what surrounds it.
+    """A network and everything that it needs to tag documents.
 
     Parameters
     ----------
     network : Network
     scaling : Scaling
-        Fitted: what is done to rows before the network sees them.
+        Fitted; it is applied to rows before the network sees them.
     n_features : int
     sparse : bool
     label_names : list of str or None
@@ -48,7 +48,7 @@ class Model:
     training : dict
         How it was trained.
     label_counts : int64 ndarray of shape (n_labels,) or None
-        How many of all documents seen have each label, held-out ones included; None if it is not known.
+        How many of all documents seen have each label, held-out ones included; None if unknown.
     """
 
     def __init__(
@@ -82,11 +82,11 @@ class Model:
 
     @property
     def documents_seen(self) -> int:
-        """How many documents it has learned from or was judged by."""
+        """How many documents it was trained or validated on."""
         return int(self.training.get("documents", 0)) + int(self.training.get("held_out", 0))
 
     def count(self, Y: sp.csr_matrix, *, held_out: bool = False) -> None:
-        """Add documents with these labels to what has been seen."""
+        """Add documents with these labels to the documents seen."""
         name = "held_out" if held_out else "documents"
         self.training[name] = int(self.training.get(name, 0)) + Y.shape[0]
         if self.label_counts is not None:
@@ -128,7 +128,7 @@ class Model:
         memory : int, optional
             Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
         allowed : bool ndarray of shape (n_labels,), optional
-            Labels that are False are never suggested.
+            Labels where it is False are never suggested.
         threshold : float, optional
             Labels with a lower score are left out: their id is −1 and their score −∞.
         """
@@ -150,7 +150,7 @@ class Model:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.weights().items()}
         tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
         if self.label_counts is not None:
-            # A network that has grown has labels that no document had.
+            # Labels that were added since have no documents yet.
             new = self.n_labels - len(self.label_counts)
             tensors[COUNTS] = torch.from_numpy(np.pad(self.label_counts, (0, new)))
         book = self.network.codebook
@@ -171,7 +171,7 @@ class Model:
     def load(
         cls, folder: Path | str, device: torch.device | None = None, encoder: nn.Module | None = None
     ) -> Model:
-        """Read a model from a folder; whatever is wrong with it is a `DataError`.
+        """Read a model from a folder; if anything is wrong with it, a `DataError` says what.
 
         A model that was trained with a custom encoder needs one of the same shape to load the weights into.
         """
@@ -182,7 +182,7 @@ class Model:
         except CircletError as error:
             known = str(error).startswith(str(folder))
             raise DataError(str(error) if known else f"{config}: {error}") from error
-        except (TypeError, RuntimeError) as error:  # unknown settings, or sizes beyond all memory
+        except (TypeError, RuntimeError) as error:  # unknown settings, or sizes that do not fit into memory
             reason = str(error).splitlines()[0]
             raise DataError(f"{config}: found a damaged configuration ({reason})") from error
 
@@ -229,23 +229,23 @@ class Model:
 
 
 def _check_codebook(settings: NetworkSettings, config: dict[str, Any]) -> None:
-    """Refuse a codebook whose labels or dimension differ from the network's."""
+    """Raise `DataError` if the codebook's labels or dimension differ from the network's."""
     wanted = {"n_labels": config["n_labels"], "dim": settings.dim}
     state = config["codebook"]
     found = state and {name: state.get(name) for name in wanted}
     if found != (None if settings.codes is None else wanted):
-        raise DataError(f"found the codebook {state} for {wanted} and head {settings.head}; wanted one that fits")
+        raise DataError(f"found the codebook {state}; wanted one that fits {wanted} and head {settings.head}")
 
 
 def _check_features(path: Path, tensors: dict[str, torch.Tensor], n_features: int) -> None:
-    """Refuse a wrong number of features before a network is made, which might be too large for any memory."""
+    """Raise `DataError` for a wrong number of features, before a network is made that may not fit into memory."""
     first = tensors.get("encoder.layers.0.weight")
     if first is not None and n_features not in first.shape:
         raise DataError(f"{path}: found a first layer of shape {tuple(first.shape)}; wanted {n_features} features")
 
 
 def _check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
-    """Refuse tensors whose names, shapes or types are not the network's."""
+    """Raise `DataError` for tensors whose names, shapes or types are not the network's."""
     for name in sorted({*wanted, *found}):
         shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
         if shapes[0] != shapes[1]:

@@ -1,8 +1,8 @@
 """Weights on disk in fewer bits: bf16, or int8 with a scale per row.
 
-Only float32 matrices are rounded; biases, scales and whatever has another number of dimensions stay as they are.
-A row of the sparse first layer is a feature, of any other layer an output. What is read is float32 again, and
-rounding it once more changes nothing: neither bf16 nor int8 loses more by being loaded and saved.
+Only float32 matrices are rounded; biases, scales and other tensors that are not matrices stay as they are. A row
+of the sparse first layer is a feature, a row of any other layer an output. Weights are read as float32 again.
+Rounding those again changes nothing, so a model loses nothing more by being loaded and saved.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ STORES = {
     "bf16": "matrices in 16 bits, 8 of them significant",
     "int8": "matrices in 8 bits, with a scale per row",
 }
-#: What precedes a matrix's name in the name of its scales.
+#: The scales of a matrix have its name with this prefix.
 SCALES = "scales."
-#: Of a row of zeros, or of numbers too small for a scale that is a normal float32.
+#: The scale of rows of zeros, and of numbers so small that their scale would not be a normal float32.
 LEAST_SCALE = torch.finfo(torch.float32).tiny
 
 
 def check_store(store: str) -> None:
-    """Raise `ParameterError` unless weights can be stored so."""
+    """Raise `ParameterError` unless `store` is one of `STORES`."""
     if store not in STORES:
         raise ParameterError(f"`store` must be one of {', '.join(STORES)}, got {store!r}")
 
 
 def packed(tensors: dict[str, Tensor], store: str) -> dict[str, Tensor]:
-    """Tensors as they go to disk; a matrix that is not finite, or would not be, raises `DataError`."""
+    """Tensors as they are stored; a matrix that is non-finite, or would become so, raises `DataError`."""
     check_store(store)
     out: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -51,7 +51,7 @@ def packed(tensors: dict[str, Tensor], store: str) -> dict[str, Tensor]:
 
 
 def unpacked(path: Path, tensors: dict[str, Tensor], store: str) -> dict[str, Tensor]:
-    """Tensors of the file `path` in float32 again; what is not stored as `store` says raises `DataError`."""
+    """Tensors of the file `path`, in float32 again; one that is not stored as `store` says raises `DataError`."""
     if store == "float32":
         return tensors
     out = {name: tensor for name, tensor in tensors.items() if store == "bf16" or not name.startswith(SCALES)}
@@ -69,10 +69,11 @@ def unpacked(path: Path, tensors: dict[str, Tensor], store: str) -> dict[str, Te
 
 
 def _to_int8(tensor: Tensor) -> tuple[Tensor, Tensor]:
-    """Whole numbers −127…127 `(rows, columns)` and scales `(rows,)`: off by half a scale at most."""
+    """Integers −127…127 `(rows, columns)` and scales `(rows,)`; the rounding error is at most half a scale."""
     scales = tensor.abs().amax(dim=1) / 127
-    # Without their last 7 bits, so that scale · −127…127 is exact: the largest of a row is then found again as
-    # 127 scales, and the same scale follows from it. Cut, not rounded: 127 scales never overflow.
+    # The last 7 bits of a scale are cleared, so that its products with −127…127 are exact. The largest number of a
+    # row is then read back as exactly 127 scales, which gives the same scale again. Clearing rounds down, so 127
+    # scales never overflow.
     scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32).clamp_(min=LEAST_SCALE)
     return (tensor / scales[:, None]).round_().to(torch.int8), scales
 
@@ -88,7 +89,7 @@ def _from_int8(path: Path, name: str, numbers: Tensor, scales: Tensor) -> Tensor
             f"{path}: found scales of shape {tuple(scales.shape)} in {_type(scales)} for {name}; "
             f"wanted one for each of {len(numbers)} rows in float32"
         )
-    # Written so that NaN fails.
+    # Negated, so that NaN counts as wrong.
     wrong = torch.nonzero(~((scales >= LEAST_SCALE) & (127 * scales).isfinite()))
     if len(wrong):
         row = int(wrong[0])

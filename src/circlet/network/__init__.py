@@ -1,4 +1,4 @@
-"""From documents to the scores of all labels: encoder, head, scorer and losses."""
+"""From feature rows to label scores: an encoder, a head that predicts a code, a scorer, and losses."""
 
 from circlet.network.network import Network
 from circlet.settings import NetworkSettings

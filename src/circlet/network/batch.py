@@ -15,7 +15,7 @@ __all__ = ["ColumnEntries", "LabelSets", "SparseRows", "as_batch", "label_sets"]
 
 @dataclass(frozen=True)
 class ColumnEntries:
-    """The entries of sparse rows column by column, which only a backward pass needs.
+    """The entries of sparse rows, column by column; only the backward pass needs them.
 
     Parameters
     ----------
@@ -24,8 +24,8 @@ class ColumnEntries:
     rows, starts, values : Tensor
         The entries of column ``touched[j]`` begin at ``starts[j]``.
     by_rows : bool
-        Whether the weight that these rows meet gets a `circlet.network.encoders.RowGradient` instead of a gradient
-        of its own size. Only optimizers made by `circlet.training.optimizers.make_optimizer` heed it.
+        Whether the weight that multiplies these rows gets a `circlet.network.encoders.RowGradient` instead of a
+        full gradient. Only optimizers made by `circlet.training.optimizers.make_optimizer` use it.
     """
 
     touched: Tensor
@@ -36,7 +36,7 @@ class ColumnEntries:
 
     @classmethod
     def of(cls, X: sp.csr_matrix, *, by_rows: bool) -> ColumnEntries:
-        """Transpose a matrix: a fraction of a millisecond for a training batch."""
+        """Transpose a matrix; it takes a fraction of a millisecond for a training batch."""
         by_columns = X.tocsc()
         touched = np.flatnonzero(np.diff(by_columns.indptr))
         if not by_rows and 2 * len(touched) > X.shape[1]:
@@ -69,19 +69,19 @@ class SparseRows:
 
     @classmethod
     def of(cls, X: sp.csr_matrix) -> SparseRows:
-        """Take over a matrix, for prediction."""
+        """Convert a matrix, for prediction."""
         return cls(_tensor(X.indices), _tensor(X.indptr[:-1]), _tensor(X.data))
 
     @classmethod
     def for_training(cls, X: sp.csr_matrix, *, by_rows: bool = False) -> SparseRows:
-        """Take over a matrix together with its transpose; `by_rows` is that of `ColumnEntries`."""
+        """Convert a matrix and its transpose; see `ColumnEntries` for `by_rows`."""
         return replace(cls.of(X), by_columns=ColumnEntries.of(X, by_rows=by_rows))
 
     def __len__(self) -> int:
         return len(self.starts)
 
     def to(self, device: torch.device) -> SparseRows:
-        """The same batch on a device; on another device than the CPU, gradients have the weight's size."""
+        """The same batch on a device; on a device other than the CPU, the weight gets a full gradient."""
         if self.values.device == device:
             return self
         by_columns = self.by_columns
@@ -94,7 +94,7 @@ class SparseRows:
 class LabelSets:
     """The labels of a batch of documents, ragged: those of document i start at ``starts[i]``.
 
-    `documents` names the document that each label belongs to. `weights` is 0 for labels that only pad a set to the
+    `documents` has the document that each label belongs to. `weights` is 0 for labels that only pad a set to the
     size of the others, and 1 for the rest; None if there is no padding.
     """
 
@@ -107,7 +107,7 @@ class LabelSets:
         return len(self.starts)
 
     def sum(self, values: Tensor) -> Tensor:
-        """Sum of a value for each label."""
+        """Sum of one value per label, without the padding."""
         return values.sum() if self.weights is None else values @ self.weights
 
     def counts(self) -> Tensor:
@@ -124,20 +124,20 @@ _Batch = TypeVar("_Batch", ColumnEntries, SparseRows, LabelSets)
 
 
 def as_batch(X: Any) -> SparseRows | Tensor:
-    """Scaled rows as the network takes them in prediction."""
+    """Scaled rows in the form that the network takes in prediction."""
     if sp.issparse(X):
         return SparseRows.of(X)
-    return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # torch warns unless it is writable
+    return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # torch warns if the array is read-only
 
 
 def label_sets(Y: sp.csr_matrix) -> LabelSets:
-    """The labels of a batch."""
+    """The label sets of the rows of an indicator."""
     documents = np.repeat(np.arange(Y.shape[0]), np.diff(Y.indptr))
     return LabelSets(_tensor(Y.indices), _tensor(Y.indptr[:-1]), _tensor(documents))
 
 
 def _tensor(array: Any) -> Tensor:
-    """Values as float32, everything else as int64."""
+    """Floats become float32, everything else int64."""
     kind = np.float32 if array.dtype.kind == "f" else np.int64
     return torch.from_numpy(np.ascontiguousarray(array, dtype=kind))
 

@@ -1,4 +1,4 @@
-"""Documents to a hidden vector: sparse bags of words that never become dense, or dense features."""
+"""From documents to hidden vectors: dense features, or sparse bags of words, which never become dense."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ __all__ = ["Dropout", "Encoder", "RowGradient", "SparseLinear"]
 
 
 class RowGradient(NamedTuple):
-    """The gradient of a weight in the rows that a batch touched, kept as the weight's attribute `row_gradient`.
+    """The gradient of those rows of a weight that a batch touched: the weight's attribute `row_gradient`.
 
-    It belongs to the last backward pass alone, and the step that uses it removes it.
+    It belongs only to the last backward pass. The optimizer step that uses it removes it.
     """
 
     rows: Tensor
@@ -51,7 +51,7 @@ class _SparseProduct(torch.autograd.Function):
             per_sample_weights=entries.values.to(gradient.dtype),
         )
         if entries.by_rows:
-            # A batch has some thousands of a million features: the rest would be zeros to write, read and add.
+            # A batch has a few thousand of a million features: the rest would be zeros to write, read and add.
             ctx.weight.row_gradient = RowGradient(entries.touched, touched)
             return None, None
         if len(touched) == len(ctx.weight):
@@ -60,7 +60,7 @@ class _SparseProduct(torch.autograd.Function):
 
 
 class SparseLinear(nn.Module):
-    """A linear layer over `SparseRows`, or over rows written out; its weight has a row per feature."""
+    """A linear layer over `SparseRows` or dense rows; its weight has a row per feature."""
 
     def __init__(self, n_features: int, width: int, *, generator: torch.Generator | None) -> None:
         super().__init__()
@@ -92,7 +92,7 @@ class Dropout(nn.Module):
         """1 where a number is kept, 0 where it is dropped."""
         if x.device.type != "cpu":
             return torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
-        # A CPU draws numbers one by one. Each makes four decisions, with 16 of its bits.
+        # A CPU draws numbers one by one, so each 64-bit number makes four decisions, with 16 bits each.
         least = min(round(self.p * (1 << 16)), (1 << 16) - 1) - (1 << 15)
         draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
         parts = draws.random_(-(1 << 63), None, generator=self.generator).view(torch.int16)
@@ -100,7 +100,7 @@ class Dropout(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Documents to the last hidden layer: linear layers, each with ReLU and dropout.
+    """From documents to the last hidden layer: linear layers, each with ReLU and dropout.
 
     Parameters
     ----------
@@ -145,7 +145,7 @@ class Encoder(nn.Module):
 
 
 def linear(before: int, after: int, *, generator: torch.Generator | None, bias: bool = True) -> nn.Linear:
-    """A linear layer whose initial weights come from `generator`: He's, for ReLU."""
+    """A linear layer with He's initial weights, for ReLU, drawn from `generator`."""
     with torch.device("meta"):
         layer = nn.Linear(before, after, bias=bias)
     layer.weight = nn.Parameter(normal((after, before), (2 / before) ** 0.5, generator))
@@ -155,5 +155,5 @@ def linear(before: int, after: int, *, generator: torch.Generator | None, bias: 
 
 
 def normal(shape: tuple[int, ...], deviation: float, generator: torch.Generator | None) -> Tensor:
-    """Normal numbers; without a generator uninitialized, since drawing weights takes longer than loading them."""
+    """Normal numbers; uninitialized without a generator, since drawing weights takes longer than loading them."""
     return torch.empty(shape) if generator is None else torch.randn(shape, generator=generator).mul_(deviation)

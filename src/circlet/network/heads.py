@@ -1,14 +1,14 @@
 """The last layer: from a hidden vector to the space where labels have codes.
 
-A head's output is normalized, so that `Codebook.scores` of it are similarities. `fc` is the exception: the
-baseline with one output per label, which has no codes. `circlet.settings.network.HEADS` says which codes each
-predicts.
+A head's output is normalized, so that `Codebook.scores` gives similarities. `fc` is the exception: it is the
+baseline with one output per label, and has no codes. `circlet.settings.network.HEADS` says which kind of codes
+each head predicts.
 
 | name | outputs | what they are |
 |---|---|---|
-| `chrr` | 2 d | pairs, each divided by its norm: a phasor. Only those who want angles need atan2 |
-| `chrr-amplitude` | 2 d | pairs, divided by their joint norm: each keeps a length, which says how sure it is |
-| `chrr-half` | 2 d, of half the inputs each | the same with h × d weights, as many as `hrr` |
+| `chrr` | 2 d | pairs, each divided by its norm: phasors; atan2 is needed only for angles |
+| `chrr-amplitude` | 2 d | pairs, divided by their joint norm; the length of each pair shows how certain it is |
+| `chrr-half` | 2 d, each from half of the inputs | like `chrr` but with h × d weights, as many as `hrr` |
 | `chrr-sin` | d | π sin(x) as angles |
 | `chrr-tanh` | d | π tanh(x) as angles |
 | `hrr` | d | a real vector, divided by its norm |
@@ -29,7 +29,7 @@ from circlet.network.encoders import linear
 
 __all__ = ["HEADS", "Head"]
 
-#: Keeps the gradient of a pair at (0, 0) finite; squared, still a normal float32 and far below any pair's norm.
+#: Keeps the gradient of a pair at (0, 0) finite. Its square is still a normal float32, far below any pair's norm.
 TINY = 1e-12
 
 
@@ -67,7 +67,7 @@ class CircularHead(Head):
 
 
 class AmplitudeHead(Head):
-    """`chrr-amplitude`: together as long as d phasors, but each pair has a length of its own."""
+    """`chrr-amplitude`: the joint norm is that of d phasors, but each pair has its own length."""
 
     outputs_per_dim = 2
 
@@ -81,7 +81,9 @@ class HalfCircularHead(Head):
 
     def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
         if inputs % 2:
-            raise ParameterError(f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd")
+            raise ParameterError(
+                f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd; make it even"
+            )
         super().__init__(inputs // 2, dim, generator=generator)
         self.second = linear(inputs // 2, dim, generator=generator)
 

@@ -1,4 +1,4 @@
-"""Rows in, best labels or scores of all labels out: for commands, estimator, validation and calibration."""
+"""From rows to the best labels or to the scores of all labels: for prediction, validation and calibration."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def score_blocks(network: Network, X: Any) -> Iterator[npt.NDArray[np.float32]]:
 def _outputs(network: Network, X: Any, size: int) -> Iterator[Tensor]:
     network.eval()
     for start in range(0, X.shape[0], size):
-        # Not inference_mode: codes that are computed and kept here may serve training later.
+        # Not inference_mode, because codes that are cached here may be used in training later.
         with torch.no_grad():
             output: Tensor = network(as_batch(X[start : start + size]).to(network.device))
         yield output.float()

@@ -1,4 +1,4 @@
-"""What is minimized: the mean over a batch's documents, as a function of scorer, output and labels."""
+"""The losses: means over the documents of a batch, as functions of scorer, output and labels."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def cosine(scorer: Scorer, output: Tensor, labels: LabelSets) -> Tensor:
         raise TypeError("loss cosine compares codes, and this scorer has no codebook")
     target = book.superpose(labels.ids, labels.starts, labels.weights, check=False)
     n_positives = len(labels.ids) if labels.weights is None else labels.weights.sum()
-    # Divided, not multiplied by book.scale, whose rounding would change the last digit.
+    # Divided, because multiplying by the rounded book.scale would change the last digit.
     return (n_positives - (output * target).sum() / (1 / book.scale)) / max(len(labels), 1)
 
 
@@ -41,7 +41,7 @@ def binary_cross_entropy(scorer: Scorer, output: Tensor, labels: LabelSets) -> T
             total = spectral_binary_loss(slots, output, scorer.log_scale, bias, labels)
             return total / max(len(labels), 1)
     logits = scorer.logits(output)
-    # −log σ(x) of a positive is softplus(x) − x, so targets need no (batch, labels) matrix.
+    # −log σ(x) of a document's label is softplus(x) − x, so targets need no (batch, labels) matrix.
     positive = logits[labels.documents, labels.ids]
     return (torch.nn.functional.softplus(logits).sum() - labels.sum(positive)) / max(len(labels), 1)
 
@@ -54,7 +54,7 @@ def softmax_cross_entropy(scorer: Scorer, output: Tensor, labels: LabelSets) -> 
 
 
 class Loss(NamedTuple):
-    """A loss, and what it wants of the scorer."""
+    """A loss function, and what it needs from the scorer."""
 
     function: Callable[[Scorer, Tensor, LabelSets], Tensor]
     #: Whether similarities are scaled before they compete.

@@ -1,4 +1,4 @@
-"""The network as a whole: encoder, head and scorer, made from settings."""
+"""The whole network, made from settings: encoder, head and scorer."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from circlet.settings import NetworkSettings
 
 __all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
 
-#: Tables of codes up to this many numbers are kept where every step scores all labels.
+#: Code tables of up to this many numbers are kept if every step scores all labels.
 TABLE_LIMIT = 1 << 27
 
 
 def make_codebook(
     settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None = None
 ) -> Codebook | None:
-    """The codebook for this many labels, or the one that has this state; None for `fc`."""
+    """The codebook for this many labels, or the saved one with this state; None for `fc`."""
     if settings.codebook_name is None:
         return None
     given: dict[str, Any] = {"n_labels": n_labels, "dim": settings.dim, "seed": settings.seed}
@@ -39,7 +39,7 @@ def make_codebook(
 
 
 class Network(nn.Module):
-    """Documents to the scores of all labels.
+    """From documents to the scores of all labels.
 
     Parameters
     ----------
@@ -48,9 +48,9 @@ class Network(nn.Module):
     sparse : bool
         Whether batches are `SparseRows` or dense tensors.
     encoder : nn.Module, optional
-        Maps a batch to `(batch, settings.hidden[-1])`, in place of the library's own.
+        Maps a batch to `(batch, settings.hidden[-1])`, and replaces the default encoder.
     codebook : dict, optional
-        The state of a codebook that was saved, and may have grown.
+        The state of a saved codebook, which may have grown.
     blank : bool
         Leave weights uninitialized because they will be loaded.
     """
@@ -100,18 +100,18 @@ class Network(nn.Module):
         return LOSSES[self.settings.loss].function(self.scorer, output, labels)
 
     def start_from(self, counts: Tensor, n: int) -> None:
-        """Begin with what label frequencies alone say: `counts` of each label in n documents."""
+        """Initialize biases from label frequencies: `counts` has how many of n documents have each label."""
         if self.codebook is None and self.settings.loss == "bce":  # the head itself has a bias per label
             with torch.no_grad():
                 self.head.output.bias.copy_(log_odds(counts, n))
         self.scorer.start_from(counts, n)
 
     def grow(self, n_labels: int) -> None:
-        """Take in more labels; no weight changes its shape, and the scores of the old labels stay as they are."""
+        """Add labels; no weight changes its shape, and the scores of the old labels stay the same."""
         self.scorer.grow(n_labels)
 
     def seed_noise(self, *parts: int) -> None:
-        """Let dropout's randomness follow from these numbers, on the device that the network is on."""
+        """Seed dropout with these numbers, on the network's device."""
         if self.noise.device != self.device:
             self.noise = torch.Generator(self.device)
             for module in self.modules():
@@ -126,7 +126,7 @@ class Network(nn.Module):
 
     @property
     def codebook(self) -> Codebook | None:
-        """Where labels have their codes from; None for `fc`."""
+        """Where the labels' codes come from; None for `fc`."""
         return self.scorer.codebook
 
     @property
@@ -135,15 +135,15 @@ class Network(nn.Module):
         return self.scorer.n_labels
 
     def weights(self) -> dict[str, Tensor]:
-        """All weights under the names that they have in files."""
+        """All weights, under their names in files."""
         return {_stored(name): tensor for name, tensor in self.state_dict().items()}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Take over weights that `weights` gave."""
+        """Load weights that `weights` returned."""
         self.load_state_dict({name: weights[_stored(name)] for name in self.state_dict()})
 
     def parameter_counts(self) -> dict[str, int]:
-        """Numbers of parameters: of the encoder, the head, the loss (what the scorer learns), and all."""
+        """Numbers of parameters: of the encoder, the head, the loss (the scorer's scale and bias), and in all."""
         counts = {"encoder": 0, "head": 0, "loss": 0}
         for name, parameter in self.named_parameters():
             counts[_stored(name).partition(".")[0]] += parameter.numel()
@@ -151,5 +151,5 @@ class Network(nn.Module):
 
 
 def _stored(name: str) -> str:
-    # Files are older than the scorer: its scale and bias used to belong to the loss.
+    # In files, scale and bias still belong to the loss, because the format is older than the scorer.
     return f"loss.{name.removeprefix('scorer.')}" if name.startswith("scorer.") else name

@@ -1,6 +1,6 @@
 """From a head's output to the scores of all labels: the codebook, a learned scale and a learned bias.
 
-Similarities lie between −1 and 1. Where all labels compete in the loss, a learned scale and, for binary
+Similarities lie between −1 and 1. If all labels compete in the loss, a learned scale and, for binary
 cross-entropy, a learned bias per label turn them into logits.
 """
 
@@ -39,11 +39,11 @@ class Scorer(nn.Module):
             # Similarities of unrelated codes have deviation 1/√(2d), so at first this gives logits of about 1.
             self.log_scale = nn.Parameter(torch.tensor(math.log(math.sqrt(2 * codebook.dim))))
         if codebook is not None and biased:
-            # Labels to come have theirs already, if the codebook knows how many it can take.
+            # If the codebook has a capacity, labels that may be added later already have their biases.
             self.bias = nn.Parameter(torch.zeros(codebook.capacity or n_labels))
 
     def logits(self, output: Tensor) -> Tensor:
-        """Scores of all labels by which they are ranked, `(batch, n_labels)`."""
+        """The scores that labels are ranked by, `(batch, n_labels)`."""
         if self.codebook is None:
             return output
         scores = self.codebook.scores(output)
@@ -81,15 +81,15 @@ class Scorer(nn.Module):
         )
 
     def start_from(self, counts: Tensor, n: int) -> None:
-        """Begin with what label frequencies alone say: `counts` of each label in n documents."""
-        # For each label that is true, thousands are false: learning that from zero takes epochs.
+        """Initialize biases from label frequencies: `counts` has how many of n documents have each label."""
+        # For each label that is true, thousands are false: learning that from zero biases takes epochs.
         if self.bias is not None:
             with torch.no_grad():
                 self.bias.fill_(math.log(0.5 / (n + 0.5)))
                 self.bias[: len(counts)] = log_odds(counts, n)
 
     def grow(self, n_labels: int) -> None:
-        """Take in more labels; no weight changes its shape, and the scores of the old labels stay as they are."""
+        """Add labels; no weight changes its shape, and the scores of the old labels stay the same."""
         if self.codebook is None:
             raise ParameterError("head fc has one output per label and can't take new labels: choose another head")
         if self.bias is not None and n_labels > len(self.bias):
@@ -102,5 +102,5 @@ class Scorer(nn.Module):
 
 
 def log_odds(counts: Tensor, n: int) -> Tensor:
-    """Logits of labels that `counts` of n documents have."""
+    """Smoothed log-odds of labels that occur in `counts` of n documents."""
     return ((counts + 0.5) / (n - counts + 0.5)).log()

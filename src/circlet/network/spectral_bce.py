@@ -1,10 +1,10 @@
 """Binary cross-entropy over all labels whose scores are a Fourier series: loss and gradient in one pass.
 
 In the order of the slots, a logit is a value of the series plus a bias, which is −∞ where a slot has no label.
-Softplus and sigmoid of −∞ are 0, so nothing has to be sorted back into labels. The gradient by a logit is
-σ(logit), less 1 for the labels of a document. The gradient by the prediction is the transform of that back to the
-frequencies. On a CPU, some rows at a time go all the way while they are in the cache, and no (batch, labels) array
-ever exists.
+Softplus and sigmoid of −∞ are 0, so values can stay in the order of the slots. The gradient with respect to a
+logit is σ(logit), minus 1 for the labels of a document. Transforming it back to the frequencies gives the gradient
+with respect to the prediction. On a CPU, a few rows at a time go through all this while they are in the cache, and
+no (batch, labels) array ever exists.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What a training run is told: one description for commands, estimator and experiments; imports no torch."""
+"""The settings of a training run, shared by the commands, the estimator and the experiments; needs no torch."""
 
 from circlet.settings.network import NetworkSettings
 from circlet.settings.presets import PRESETS

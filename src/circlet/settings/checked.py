@@ -1,4 +1,4 @@
-"""How settings refuse a value."""
+"""How settings reject invalid values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a network is, before it has seen data."""
+"""The settings of a network, and the names that they can have."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from circlet.settings.checked import check
 
 __all__ = ["CODEBOOKS", "HEADS", "LOSSES", "NetworkSettings"]
 
-#: The codes that each head predicts; `fc` has an output per label and no codes. `circlet.network.heads` has them.
+#: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
 HEADS: dict[str, str | None] = {
     "chrr": "circular",
     "chrr-amplitude": "circular",
@@ -23,7 +23,7 @@ HEADS: dict[str, str | None] = {
     "hrr": "real",
     "fc": None,
 }
-#: The codes that each codebook has. The first of a kind is what "auto" chooses. `circlet.codebooks` has them.
+#: The kind of codes in each codebook of `circlet.codebooks`. "auto" chooses the first of the kind.
 CODEBOOKS: dict[str, str] = {
     "spectral": "circular",
     "independent": "circular",
@@ -31,13 +31,13 @@ CODEBOOKS: dict[str, str] = {
     "two-phase": "circular",
     "holographic": "real",
 }
-#: `circlet.network.losses` has them.
+#: The losses of `circlet.network.losses`.
 LOSSES = ("cosine", "bce", "softmax")
 
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What a network is, before it has seen data.
+    """What defines a network before it has seen data.
 
     Parameters
     ----------
@@ -50,14 +50,14 @@ class NetworkSettings:
     codebook : str
         One of `CODEBOOKS` that fits the head, or "auto": spectral for circular codes, holographic for real ones.
     slots : int or None
-        Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves a twentieth of
-        room.
+        Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves 5% room for
+        new labels.
     loss : str
         One of `LOSSES`.
     dropout : float
         Share of hidden units dropped in training.
     seed : int
-        Initial weights, codes, dropout and the order of the rows follow from it.
+        Determines initial weights, codes, dropout and the order of the rows.
     """
 
     head: str = "chrr-amplitude"
@@ -85,7 +85,7 @@ class NetworkSettings:
             ),
             dropout=(is_real(self.dropout) and 0 <= self.dropout < 1, "at least 0 and below 1"),
         )
-        # NumPy's numbers, which a search grid may hold, would not go into JSON.
+        # JSON can't hold NumPy's numbers, which a search grid may pass.
         plain = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
         slots = None if self.slots is None else int(self.slots)
         for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed), "slots": slots}.items():
@@ -101,7 +101,10 @@ class NetworkSettings:
                 f"codebook {self.codebook} does not fit head {self.head}: choose {' or '.join(fitting)}"
             )
         if self.slots is not None and self.codebook_name != "spectral":
-            raise ParameterError("only a spectral codebook has `slots`: choose codebook spectral, a circular head")
+            raise ParameterError(
+                "only a spectral codebook has `slots`: choose codebook spectral with a circular head, or leave "
+                "`slots` out"
+            )
 
     @property
     def codes(self) -> str | None:
@@ -110,7 +113,7 @@ class NetworkSettings:
 
     @property
     def codebook_name(self) -> str | None:
-        """The codebook that is used, "auto" resolved; None for `fc`."""
+        """The codebook to use, with "auto" resolved; None for `fc`."""
         if self.codebook != "auto":
             return self.codebook
         return next((name for name, codes in CODEBOOKS.items() if codes == self.codes), None)

@@ -12,7 +12,7 @@ __all__ = ["PRESETS", "resolve"]
 #: What differs from the library's defaults.
 PRESETS: dict[str, dict[str, Any]] = {
     "default": {},
-    # Wider, with more dropout, in twice the time.
+    # A wider layer, more dropout and twice the epochs.
     "accurate": {"hidden": (2048,), "dropout": 0.8, "epochs": 60},
     # The paper's section 4.3: two hidden layers, batch 64, 100 epochs, learning rate 1, its own loss and codes. It
     # names no optimizer; a rate of 1 is usual for Adadelta. It does not say which epoch it reports either. After
@@ -35,7 +35,7 @@ PRESETS: dict[str, dict[str, Any]] = {
 
 
 def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a preset, with the given ones in place of its own; those that are None are not given."""
+    """The settings of a preset, overridden by those of `given` that are not None."""
     if name not in PRESETS:
         raise ParameterError(f"`preset` must be one of {', '.join(PRESETS)}, got {name!r}")
     own = dict(PRESETS[name])

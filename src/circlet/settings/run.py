@@ -18,13 +18,13 @@ if TYPE_CHECKING:
 
 __all__ = ["RunSettings", "TextSettings"]
 
-#: With fewer documents none are held out: too few would be left to learn from, and to judge by.
+#: With fewer documents none are held out: too few would be left to train on, and too few to validate on.
 FEWEST_TO_SPLIT = 20
 
 
 @dataclass(frozen=True)
 class TextSettings:
-    """What becomes a feature of a text; `circlet.features.TextVectorizer` explains and checks each setting."""
+    """How texts become features; `circlet.features.TextVectorizer` explains and checks each setting."""
 
     word_ngrams: tuple[int, int] | None = (1, 1)
     char_ngrams: tuple[int, int] | None = None
@@ -34,7 +34,7 @@ class TextSettings:
 
 @dataclass(frozen=True)
 class RunSettings:
-    """All that a training run follows from, beside its data.
+    """Everything that determines a training run, except its data.
 
     Parameters
     ----------
@@ -43,10 +43,10 @@ class RunSettings:
     text : TextSettings
         For documents that are texts.
     scaling : str
-        What is done to feature rows; see `circlet.features.scaling.SCALINGS`.
+        How feature rows are scaled; see `circlet.features.scaling.SCALINGS`.
     validation : float or int
-        Share or number of rows to hold out of training, to choose the best epoch and to calibrate probabilities
-        by; 0 for none.
+        Share or number of rows to hold out of training, for choosing the best epoch and calibrating
+        probabilities; 0 for none.
     """
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
@@ -63,10 +63,10 @@ class RunSettings:
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
-        """From settings by their names, of whatever part; the others have their defaults."""
+        """From settings by name, whatever part they belong to; the others have their defaults."""
         unknown = set(settings) - set(cls.names())
         if unknown:
-            raise ParameterError(f"found the settings {sorted(unknown)}; wanted some of {', '.join(cls.names())}")
+            raise ParameterError(f"unknown settings {sorted(unknown)}; wanted some of {', '.join(cls.names())}")
 
         def part(kind: type) -> dict[str, Any]:
             return {each.name: settings[each.name] for each in fields(kind) if each.name in settings}
@@ -80,28 +80,28 @@ class RunSettings:
 
     @classmethod
     def from_preset(cls, preset: str, given: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
-        """From a preset, with the given settings in place of its own; those that are None are not given."""
+        """From a preset, overridden by those of the `given` settings that are not None."""
         return cls.of(resolve(preset, given), seed=seed)
 
     @classmethod
     def names(cls) -> list[str]:
-        """The names of all settings but the seed."""
+        """The names of all settings except the seed."""
         return list(DEFAULTS)
 
     def flat(self) -> dict[str, Any]:
-        """All settings by name, but for the seed."""
+        """All settings by name, except the seed."""
         parts = (asdict(self.network), asdict(self.training), asdict(self.text))
         merged = {name: value for part in parts for name, value in part.items() if name != "seed"}
         return {**merged, "scaling": self.scaling, "validation": self.validation}
 
     def replace(self, **changes: Any) -> RunSettings:
-        """The same run with other parts."""
+        """A copy with some parts replaced."""
         return replace(self, **changes)
 
     def hold_out(self, dataset: Dataset) -> tuple[Split, Split | None]:
-        """The rows to train on, and those to judge and calibrate by; None where there are none.
+        """The rows to train on, and the rows held out for validation and calibration, or None.
 
-        Which rows are held out follows from the seed. Rows that lie in files stay there.
+        The seed determines which rows are held out. Rows that are mapped from files are not copied.
         """
         size, n = self.validation, dataset.train.n
         if not size or n < FEWEST_TO_SPLIT or (size < 1 and round(size * n) < 1):

@@ -11,7 +11,7 @@ from circlet.settings.checked import check
 
 __all__ = ["OPTIMIZERS", "SCHEDULES", "TrainingSettings"]
 
-#: `circlet.training.optimizers` has them.
+#: The optimizers of `circlet.training.optimizers`.
 OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
 SCHEDULES = ("one-cycle", "constant", "step")
 _METRIC = re.compile(r"(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
@@ -27,14 +27,14 @@ class TrainingSettings:
     optimizer : str
         adamw, adam, adadelta or sgd (with momentum 0.9).
     lr : float
-        The highest learning rate.
+        The peak learning rate.
     schedule : str
-        one-cycle: up for 30 % of the steps, then down to nothing; constant; step: times 0.7 after every epoch.
+        one-cycle: up for 30% of the steps, then down to almost 0; constant; step: times 0.7 after every epoch.
     weight_decay : float
     input_dropout : float
         Share of a document's features dropped in training.
     metric : str
-        What epochs are judged by on held-out rows: P@1, nDCG@5, ...
+        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
     patience : int or None
         Stop after this many epochs without a better metric; None never stops early. The weights of the best epoch
         are kept in either case.
@@ -67,7 +67,7 @@ class TrainingSettings:
             ),
             patience=(self.patience is None or is_integer(self.patience, 1), "None or an integer >= 1"),
         )
-        # NumPy's numbers, which a search grid may hold, would not go into JSON.
+        # JSON can't hold NumPy's numbers, which a search grid may pass.
         for parameter in ("epochs", "batch_size", "patience"):
             value = getattr(self, parameter)
             object.__setattr__(self, parameter, None if value is None else int(value))

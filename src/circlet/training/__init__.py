@@ -1,4 +1,4 @@
-"""The loop that trains a network: batches, steps, optimizers, checkpoints."""
+"""The loop that trains a network: batches, steps, optimizers, and checkpoints to resume from."""
 
 from circlet.devices import resolve_device
 from circlet.settings import TrainingSettings

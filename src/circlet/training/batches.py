@@ -1,4 +1,4 @@
-"""Training rows in batches: gathered while the step before runs, or kept and gathered on a GPU."""
+"""Training rows in batches: gathered while the previous step runs, or kept and gathered on a GPU."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from circlet.settings import TrainingSettings
 
 __all__ = ["Batches", "DeviceRows"]
 
-#: Numbers that a batch on a GPU may have, zeros included.
+#: The most numbers that a batch on a GPU may have, zeros included.
 DENSE_LIMIT = 1 << 28
-#: If a batch has less than this share of the features, only its rows of the first layer are stepped. Beyond that,
-#: gathering rows and putting them back costs as much as going over all of them: benchmarks/scale_training.py.
+#: If a batch has less than this share of the features, only their rows of the first layer are updated. With more,
+#: gathering rows and putting them back costs as much as updating all of them: see benchmarks/scale_training.py.
 FEW = 0.25
 
 
@@ -35,7 +35,7 @@ class Batches:
         self.size, self.dropout = settings.batch_size, settings.input_dropout
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
-        # One batch stands for all, so that a resumed run decides alike.
+        # One batch decides for the whole run, so that a resumed run decides the same.
         first = X[self.order(0)[: self.size]]
         self.by_rows = sp.issparse(first) and len(np.unique(first.indices)) < FEW * X.shape[1]
 
@@ -43,11 +43,11 @@ class Batches:
         return math.ceil(int(self.X.shape[0]) / self.size)
 
     def order(self, epoch: int) -> Any:
-        """The rows in the order of an epoch."""
+        """The order of the rows in an epoch."""
         return np.random.default_rng([self.seed, epoch]).permutation(self.X.shape[0])
 
     def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
-        """The batches of an epoch from the step `first` on, each prepared two steps ahead by a thread."""
+        """The batches of an epoch from step `first` on, each prepared two steps ahead by a thread."""
         order = self.order(epoch)
         parts = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         with ThreadPoolExecutor(1) as thread:
@@ -74,9 +74,9 @@ class Batches:
 class DeviceRows:
     """All rows and labels on a GPU, and batches of them made there without involving the host.
 
-    Every batch of the same number of rows has the same shapes, so that the step that uses it can be recorded once
-    and replayed. Sparse rows are written out with their zeros, which a GPU multiplies faster than it sorts their
-    columns, and label sets are padded with labels of weight 0.
+    All batches with the same number of rows have the same shapes, so a step can be recorded once and replayed.
+    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns. Label sets are padded
+    with labels of weight 0.
     """
 
     def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device) -> None:
@@ -91,7 +91,7 @@ class DeviceRows:
 
     @staticmethod
     def fits(X: Any, Y: sp.csr_matrix, batch_size: int) -> bool:
-        """Whether batches with their zeros are small enough to be worth it."""
+        """Whether dense batches are small enough."""
         widest = max(int(X.shape[1]), int(np.diff(Y.indptr).max(initial=0)))
         return batch_size * widest <= DENSE_LIMIT
 
@@ -110,7 +110,7 @@ class DeviceRows:
             assert self.dense is not None
             return self.dense[rows], labels
         columns, present, values = self.sparse.gather(rows)
-        # Padding repeats a row's last entry, which is then written twice. A row without entries gets 0.
+        # Padding repeats a row's last entry, which writes the same value again. A row without entries gets 0.
         values = values * present[:, :1]
         return torch.zeros(len(rows), self.n_features, device=rows.device).scatter_(1, columns, values), labels
 
@@ -132,8 +132,8 @@ class _Ragged:
         self.places = torch.arange(self.width, device=device)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Columns, whether an entry is real, and values, `(m, width)` each; a row's last entry pads it."""
+        """Columns, whether an entry is real, and values, `(m, width)` each; a row's last entry is its padding."""
         counts = self.counts[rows, None]
         position = self.starts[rows, None] + torch.minimum(self.places, (counts - 1).clamp_(min=0))
-        position.clamp_(max=len(self.indices) - 1)  # a last row without entries starts after all of them
+        position.clamp_(max=len(self.indices) - 1)  # an empty last row starts past the end
         return self.indices[position], self.places < counts, self.values[position]

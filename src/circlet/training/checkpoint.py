@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: one safetensors file, replaced whole."""
+"""Checkpoints of a training run: one safetensors file, always replaced as a whole."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ NAME = "checkpoint.safetensors"
 
 @dataclass
 class Progress:
-    """How far a run has come: the next step, and what has been seen so far."""
+    """How far a run has come: the next step, and the results so far."""
 
     epoch: int = 0
     step: int = 0
@@ -46,7 +46,7 @@ class Progress:
 def save(
     folder: Path, progress: Progress, network: Network, optimizer: torch.optim.Optimizer, identity: str
 ) -> None:
-    """Write where a run is; `identity` is its `fingerprint`."""
+    """Write the state of a run; `identity` is its `fingerprint`."""
     tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in network.weights().items()}
     tensors |= {f"best.{key}": value for key, value in progress.best.items()}
     for index, state in optimizer.state_dict()["state"].items():
@@ -66,7 +66,7 @@ def save(
 
 
 def restore(folder: Path, network: Network, optimizer: torch.optim.Optimizer, identity: str) -> Progress | None:
-    """Bring a fresh network and optimizer to where the checkpoint is; None if there is no checkpoint."""
+    """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint."""
     path = folder / NAME
     if not path.exists():
         return None
@@ -98,7 +98,7 @@ def restore(folder: Path, network: Network, optimizer: torch.optim.Optimizer, id
 
 
 def remove(folder: Path) -> None:
-    """Remove the checkpoint once the model is saved, and what killed runs left of theirs."""
+    """Remove the checkpoint after the model is saved, and partial checkpoints that killed runs left behind."""
     (folder / NAME).unlink(missing_ok=True)
     for leftover in folder.glob(".*.safetensors.*.part"):
         if leftover.is_dir():
@@ -108,7 +108,7 @@ def remove(folder: Path) -> None:
 
 
 def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable[Any], *, validated: bool) -> str:
-    """A digest of everything that the weights follow from; `matrices` are the rows and labels, validation last."""
+    """A digest of everything that determines the weights; `matrices` are the rows and labels, validation last."""
     digest = hashlib.sha256()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in network.weights().items()]
     digest.update(repr([network.settings, settings, shapes, validated]).encode())
@@ -136,7 +136,7 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _checksum(tensors: dict[str, Tensor]) -> int:
-    """A checksum of our own, since safetensors checks only its header."""
+    """Our own checksum, because safetensors checks only its header."""
     value = 0
     for name in sorted(tensors):
         numbers: Any = tensors[name].reshape(-1).view(torch.uint8).numpy()

@@ -70,16 +70,16 @@ def train(
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     validation : (X, Y), optional
-        Rows to judge epochs by; the weights of the best epoch are kept.
+        Rows that choose the best epoch, whose weights are kept.
     device : torch.device, optional
     reporter : Reporter, optional
     folder : Path, optional
-        Where checkpoints are written after every epoch. Saving the model there removes them.
+        Where a checkpoint is written after every epoch. Saving the model there removes it.
     resume : bool
-        Go on from the checkpoint in `folder`, if there is one.
+        Continue from the checkpoint in `folder`, if there is one.
     fresh : bool
-        Whether the network is new, and begins with what the labels' frequencies say. False if it has learned
-        before, from other rows.
+        Whether the network is new, so that its biases are initialized from label frequencies. False if it was
+        already trained on other rows.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def train(
 
 
 class _Run:
-    """One training run and where it is."""
+    """One training run and its progress."""
 
     def __init__(
         self,
@@ -112,56 +112,56 @@ class _Run:
         self.optimizer = make_optimizer(network, settings, device)
         book = network.codebook
         if device.type == "cuda" and book is not None:
-            # There is room for a table there, and a look-up costs a fraction of generating codes.
+            # A GPU has room for a table, and looking codes up is much cheaper than generating them.
             book.cache = book.n_labels * book.width <= TABLE_LIMIT
-        self.at = checkpoint.Progress()
+        self.progress = checkpoint.Progress()
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
         if self.folder is not None:
             prepare_folder(self.folder)
             if resume:
                 found = checkpoint.restore(self.folder, self.network, self.optimizer, self._identity)
-                self.at = found or self.at
+                self.progress = found or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         with _interruptions() as interrupted:
-            while self.at.epoch < self.settings.epochs and not self._out_of_patience():
+            while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
-        if self.at.best:
-            self.network.load_weights(self.at.best)
-        return self.at.history
+        if self.progress.best:
+            self.network.load_weights(self.progress.best)
+        return self.progress.history
 
     def _run_epoch(self, interrupted: threading.Event) -> None:
-        at, seed, n_steps = self.at, self.network.settings.seed, len(self.batches)
-        if at.step == 0:
-            at.total_loss = 0.0
-            self.network.seed_noise(seed, at.epoch)
-        self.reporter.epoch(at.epoch, n_steps, at.step)
-        started, first = time.perf_counter(), at.step
-        rates = [self.settings.rate(at.epoch * n_steps + step, n_steps) for step in range(n_steps)]
+        progress, seed, n_steps = self.progress, self.network.settings.seed, len(self.batches)
+        if progress.step == 0:
+            progress.total_loss = 0.0
+            self.network.seed_noise(seed, progress.epoch)
+        self.reporter.epoch(progress.epoch, n_steps, progress.step)
+        started, first = time.perf_counter(), progress.step
+        rates = [self.settings.rate(progress.epoch * n_steps + step, n_steps) for step in range(n_steps)]
         self.network.train()
-        for taken in self.steps.epoch(at.epoch, rates, first):
+        for taken in self.steps.epoch(progress.epoch, rates, first):
             if not math.isfinite(taken.loss):
-                raise self._diverged(f"loss became {taken.loss} by step {at.step + taken.steps}")
-            at.total_loss += taken.loss
-            at.step += taken.steps
+                raise self._diverged(f"loss became {taken.loss} by step {progress.step + taken.steps}")
+            progress.total_loss += taken.loss
+            progress.step += taken.steps
             self.reporter.step(taken)
-            if interrupted.is_set() and at.step < n_steps:
+            if interrupted.is_set() and progress.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
         if not all(map(_is_finite, self.network.parameters())):
             raise self._diverged("weights became non-finite in the last step")
         documents = self.batches.X.shape[0] - first * self.settings.batch_size
         record = {
-            "epoch": at.epoch + 1,
-            "loss": at.total_loss / n_steps,
+            "epoch": progress.epoch + 1,
+            "loss": progress.total_loss / n_steps,
             "lr": rates[-1],
             "seconds": round(seconds, 3),
             "documents_per_second": round(documents / max(seconds, 1e-9)),
         }
         if self.validation is not None:
-            record[self.settings.metric] = self._judge(*self.validation)
-        at.history.append(record)
-        at.epoch, at.step = at.epoch + 1, 0
+            record[self.settings.metric] = self._validate(*self.validation)
+        progress.history.append(record)
+        progress.epoch, progress.step = progress.epoch + 1, 0
         self.reporter.record(record)
         self._save()
         if interrupted.is_set():
@@ -169,21 +169,21 @@ class _Run:
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(
-            f"the {what} of epoch {self.at.epoch + 1}: lower the learning rate (lr is {self.settings.lr}), "
+            f"the {what} of epoch {self.progress.epoch + 1}: lower the learning rate (lr is {self.settings.lr}), "
             "or scale the features (scaling l2)"
         )
 
-    def _judge(self, X: Any, Y: sp.csr_matrix) -> float:
+    def _validate(self, X: Any, Y: sp.csr_matrix) -> float:
         name, _, depth = self.settings.metric.partition("@")
         ids, _ = top_k(self.network, X, int(depth))
         value = evaluate(Y, ids, k=int(depth), metrics=(name,))[self.settings.metric]
-        if value >= self.at.best_value:  # among equal epochs the last, which has learned most
-            self.at.best_value = value
-            self.at.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
+        if value >= self.progress.best_value:  # among equal epochs the last one wins: it has learned most
+            self.progress.best_value = value
+            self.progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
         return value
 
     def _out_of_patience(self) -> bool:
-        history = self.at.history
+        history = self.progress.history
         if self.settings.patience is None or self.validation is None or not history:
             return False
         values = [record[self.settings.metric] for record in history]
@@ -192,14 +192,16 @@ class _Run:
     def _stop(self) -> None:
         if self.folder is None:
             raise InterruptedRunError("interrupted")
-        if self.at.step:
+        if self.progress.step:
             self._save()
-        where = f"in epoch {self.at.epoch + 1}" if self.at.step else f"after epoch {self.at.epoch}"
+        where = (
+            f"in epoch {self.progress.epoch + 1}" if self.progress.step else f"after epoch {self.progress.epoch}"
+        )
         raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
 
     def _save(self) -> None:
         if self.folder is not None:
-            checkpoint.save(self.folder, self.at, self.network, self.optimizer, self._identity)
+            checkpoint.save(self.folder, self.progress, self.network, self.optimizer, self._identity)
 
     @cached_property
     def _identity(self) -> str:
@@ -208,28 +210,28 @@ class _Run:
 
 
 def _is_finite(weight: Tensor) -> bool:
-    """Whether a weight is finite, without the temporaries of its size that isfinite makes."""
+    """Whether a weight is finite, without the full-size temporaries of isfinite."""
     if not weight.numel():
         return True
     numbers = torch.view_as_real(weight) if weight.is_complex() else weight
-    # Least and largest are NaN if any number is, and infinite if one is. A sum may overflow where no number has.
+    # Minimum and maximum are NaN if any number is, and infinite if one is. A sum of finite numbers could overflow.
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(numbers.detach()))
 
 
 @contextmanager
 def _interruptions() -> Iterator[threading.Event]:
-    """Let Ctrl-C wait for the end of a step; a second Ctrl-C does not wait."""
+    """Make Ctrl-C wait for the end of a step; a second Ctrl-C does not wait."""
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
 
-    def note(*_: Any) -> None:
+    def on_interrupt(*_: Any) -> None:
         if interrupted.is_set():
             raise KeyboardInterrupt
         interrupted.set()
 
-    before = signal.signal(signal.SIGINT, note)
+    before = signal.signal(signal.SIGINT, on_interrupt)
     try:
         yield interrupted
     finally:

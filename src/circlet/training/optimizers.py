@@ -1,11 +1,11 @@
-"""Optimizers by name, in the fastest form that the device has.
+"""Optimizers by name, in the fastest form for the device.
 
-**Steps by rows.** Where a batch touches few of many features, the first layer's weight gets a
-`circlet.network.encoders.RowGradient` instead of a gradient of its own size. The optimizers for a CPU step the
-rows that it names as torch would step a weight of these rows alone. This differs from a step over the whole weight
-in two ways: between two batches that have a feature, its row stands still, while a step over the whole weight
-would still move it by momentum and shrink its moments; and weight decay acts on a row only when it is touched.
-Adam's bias correction counts all steps. A row that every batch touches is stepped exactly as without rows.
+**Updates by rows.** If a batch touches few of many features, the first layer's weight gets a
+`circlet.network.encoders.RowGradient` instead of a full gradient. On a CPU, the optimizers then update only the
+rows that it names, as torch would update a weight that has only these rows. This differs from updating the whole
+weight in two ways. Between two batches that have a feature, its row stands still, while a full update would still
+move it by momentum and shrink its moments. And weight decay acts on a row only when it is touched. Adam's bias
+correction counts all steps. A row that every batch touches is updated exactly as in full updates.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ __all__ = [
 class FusedAdadelta(torch.optim.Adadelta):
     """Adadelta on a GPU in one pass over the weights.
 
-    torch's own goes over them in a dozen kernels, each of which moves as many bytes as the rest of a step.
+    torch's own version runs a dozen kernels, each of which moves as many bytes as the rest of a step.
     The arithmetic and the state are torch's.
     """
 
@@ -44,7 +44,7 @@ class FusedAdadelta(torch.optim.Adadelta):
     def step(self, closure: Any = None) -> None:  # type: ignore[override]
         """Take a step; a closure is not supported."""
         assert closure is None
-        from circlet.kernels.triton import adadelta  # Triton, which is there where CUDA is
+        from circlet.kernels.triton import adadelta  # needs Triton, which comes with CUDA
 
         for group in self.param_groups:
             for parameter in group["params"]:
@@ -58,11 +58,11 @@ class FusedAdadelta(torch.optim.Adadelta):
 
 
 class _ByRows(torch.optim.Optimizer):
-    """Makes one of torch's optimizers heed a `RowGradient`; its state is torch's."""
+    """Lets one of torch's optimizers use a `RowGradient`; its state is torch's."""
 
     #: torch's optimizer.
     plain: ClassVar[Any]
-    #: The names of its state that have the weight's shape.
+    #: The names of its state tensors that have the weight's shape.
     kept: ClassVar[tuple[str, ...]]
 
     @torch.no_grad()
@@ -72,7 +72,7 @@ class _ByRows(torch.optim.Optimizer):
         self.plain.step(self)
         for group in self.param_groups:
             for weight in group["params"]:
-                # Removed, because the next step must not find it again.
+                # Removed, because the next step must not use it again.
                 gradient: RowGradient | None = weight.__dict__.pop("row_gradient", None)
                 if gradient is not None:
                     self._step_rows(group, weight, gradient)
@@ -96,25 +96,25 @@ class _ByRows(torch.optim.Optimizer):
 
 
 class RowAdamW(_ByRows, torch.optim.AdamW):
-    """AdamW that steps a weight by rows if its gradient is a `RowGradient`."""
+    """AdamW that updates a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.AdamW, ("exp_avg", "exp_avg_sq")
 
 
 class RowAdam(_ByRows, torch.optim.Adam):
-    """Adam that steps a weight by rows if its gradient is a `RowGradient`."""
+    """Adam that updates a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.Adam, ("exp_avg", "exp_avg_sq")
 
 
 class RowAdadelta(_ByRows, torch.optim.Adadelta):
-    """Adadelta that steps a weight by rows if its gradient is a `RowGradient`."""
+    """Adadelta that updates a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.Adadelta, ("square_avg", "acc_delta")
 
 
 class RowSGD(_ByRows, torch.optim.SGD):
-    """SGD that steps a weight by rows if its gradient is a `RowGradient`."""
+    """SGD that updates a weight by rows if its gradient is a `RowGradient`."""
 
     plain, kept = torch.optim.SGD, ("momentum_buffer",)
 
@@ -128,8 +128,8 @@ _ON_CPU: dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]] 
 
 
 def _zeros(shape: torch.Size) -> Tensor:
-    """Zeros in pages that take memory once they are written; rows of features that no document has take none."""
-    # NumPy's zeros do too, but in pages of megabytes, each of which soon has some row that is touched.
+    """Zeros whose pages take no memory until they are written, such as rows of features that no document has."""
+    # NumPy's zeros do the same, but in pages of megabytes, each of which soon has a row that is touched.
     return torch.frombuffer(mmap.mmap(-1, 4 * shape.numel()), dtype=torch.float32).view(shape)
 
 

@@ -1,4 +1,4 @@
-"""Who is told how training goes."""
+"""How training reports its progress."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ logger = logging.getLogger(__name__)
 
 
 class StepsTaken(NamedTuple):
-    """Some steps of training: how many, the sum of their losses, and the number of documents they learned from."""
+    """One or more training steps: how many, the sum of their losses, and the number of documents in them."""
 
     steps: int
     loss: float
@@ -19,14 +19,14 @@ class StepsTaken(NamedTuple):
 
 
 class Reporter:
-    """Told how training goes; the command line draws bars from it."""
+    """Receives the progress of training and logs each epoch; the command line's subclass draws bars."""
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
-        """An epoch of `n_steps` steps begins, or goes on after a resume with `done` of them taken."""
+        """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""
 
     def step(self, taken: StepsTaken) -> None:
-        """One step or a few have been taken."""
+        """Called after one or more steps."""
 
     def record(self, record: dict[str, Any]) -> None:
-        """An epoch has ended, with these numbers."""
+        """Called after an epoch, with its numbers."""
         logger.info("%s", record)

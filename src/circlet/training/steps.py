@@ -1,8 +1,8 @@
 """Steps of training: one by one, or recorded on a GPU as a CUDA graph and replayed.
 
-A step of a small batch is some hundred small kernels. Launching them from Python takes longer than running them on
-a GPU, so where every batch has the same shapes, one step is recorded and then replayed with a single launch. The
-order of the rows and the learning rates of an epoch lie on the device, where the step itself counts on.
+A step of a small batch is about a hundred small kernels. Launching them from Python takes longer than running them
+on a GPU, so if every batch has the same shapes, one step is recorded and then replayed with a single launch. The
+order of the rows and the learning rates of an epoch are on the device, where the recorded step counts itself.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from circlet.training.reporter import StepsTaken
 
 __all__ = ["PlainSteps", "RecordedSteps", "make_steps"]
 
-#: Steps replayed between two reads of their losses, for which the host has to wait.
+#: Steps replayed before their losses are read, which makes the host wait.
 REPLAYS = 32
-#: Steps before recording: the optimizer makes its state in the first, and libraries choose their kernels.
+#: Steps before recording: the optimizer creates its state in the first, and libraries choose their kernels.
 WARM_UP = 3
 
 
 class PlainSteps:
-    """Each step launched from Python."""
+    """Steps that are launched from Python, one by one."""
 
     def __init__(
         self, network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
@@ -54,7 +54,7 @@ class RecordedSteps:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
         self.data = DeviceRows(batches.X, batches.Y, device)
         self.dropout = Dropout(batches.dropout, network.noise)
-        # A recorded step reads and writes these, so they must stay where they were when it was recorded.
+        # A recorded step reads and writes these, so they must keep their memory addresses.
         n_steps = len(batches)
         self.order = torch.zeros(int(batches.X.shape[0]), dtype=torch.int64, device=device)
         self.rates, self.losses = torch.zeros(n_steps, device=device), torch.zeros(n_steps, device=device)
@@ -73,17 +73,17 @@ class RecordedSteps:
         for start in range(first, len(rates), REPLAYS):
             end = min(start + REPLAYS, len(rates))
             for step in range(start, end):
-                self._take(whole=(step + 1) * size <= n)
+                self._take(full=(step + 1) * size <= n)
             # The one place where the host waits for the device.
             yield StepsTaken(end - start, float(self.losses[start:end].sum()), min(end * size, n) - start * size)
 
-    def _take(self, *, whole: bool) -> None:
-        if not whole:
+    def _take(self, *, full: bool) -> None:
+        if not full:
             self._learn(self.order[len(self.order) // self.batches.size * self.batches.size :])
         elif self.graph is not None:
             self.graph.replay()
         elif self.warm < WARM_UP:
-            self._learn_whole()
+            self._learn_full_batch()
             self.warm += 1
         else:
             self.graph = self._record()
@@ -94,10 +94,10 @@ class RecordedSteps:
         graph.register_generator_state(self.network.noise)
         self.optimizer.zero_grad(set_to_none=True)
         with torch.cuda.graph(graph):
-            self._learn_whole()
+            self._learn_full_batch()
         return graph
 
-    def _learn_whole(self) -> None:
+    def _learn_full_batch(self) -> None:
         self._learn(self.order[self.step * self.batches.size + self.places])
 
     def _learn(self, rows: Tensor) -> None:
@@ -128,7 +128,7 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
         # A custom encoder may look at its values or draw random numbers of its own.
         and isinstance(network.encoder, Encoder)
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
-        # Codes that are generated for each batch differ in number.
+        # Without a table, each batch generates a different number of codes.
         and (network.settings.loss != "cosine" or (book is not None and book.n_labels * book.width <= TABLE_LIMIT))
     )
 
@@ -137,7 +137,7 @@ def learn(network: Network, optimizer: torch.optim.Optimizer, rows: Any, labels:
     """One step: the loss of a batch, its gradient, and a step of the optimizer."""
     optimizer.zero_grad(set_to_none=True)
     on_gpu = labels.ids.device.type == "cuda"
-    # No cache: a step uses each weight once, and a recorded step must not keep any between steps.
+    # No cache of cast weights: a step uses each weight once, and a recorded step must not keep any between steps.
     with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False) if on_gpu else nullcontext():
         output = network(rows)
     loss: Tensor = network.loss(output.float(), labels)
