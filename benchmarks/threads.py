@@ -2,7 +2,8 @@
 
 torch's threads meet at the end of every parallel loop. By default OpenMP lets them spin while they wait. That
 takes cores from other processes, and if one thread has lost its core, the others spin until it gets one again.
-OpenMP reads its policy once, from the environment, so each measurement is a process of its own. Policies take turns.
+OpenMP reads its policy once, from the environment, so each measurement is a process of its own. Policies take
+turns.
 
     python benchmarks/threads.py [--out benchmarks/results]
 """

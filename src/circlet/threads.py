@@ -1,8 +1,8 @@
 """How the threads of a process wait for each other.
 
-torch's threads meet at the end of every parallel loop, and by default OpenMP lets them spin while they wait. Beside
-one other busy process, a thread that has lost its core then keeps all others spinning. Threads that sleep are a
-little slower on an idle machine and much faster on a busy one: benchmarks/threads.py.
+torch's threads meet at the end of every parallel loop, and by default OpenMP lets them spin while they wait.
+Beside one other busy process, a thread that has lost its core then keeps all others spinning. Threads that sleep
+are a little slower on an idle machine and much faster on a busy one: benchmarks/threads.py.
 """
 
 from __future__ import annotations

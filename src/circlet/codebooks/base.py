@@ -41,7 +41,7 @@ class Codebook(ABC):
 
     A subclass defines `width` and `_generate`, and `scale` if the inner product of two codes is not already their
     similarity. Scores and rankings are then computed by matrix products, block by block. A codebook with more
-    structure overrides `scores` and `top_k` with something faster.
+    structure overrides `scores` and `_best` with something faster.
 
     Parameters
     ----------
@@ -145,15 +145,7 @@ class Codebook(ABC):
         """
         self.check_prediction(predicted)
         return decoding.top_k(
-            lambda k, budget: decoding.of_blocks(
-                self.blocks,
-                lambda ids: self._scored(self.codes(ids)),
-                predicted.float() * self.scale,
-                bias,
-                allowed,
-                k,
-                budget,
-            ),
+            lambda k, budget: self._best(predicted.float(), bias, allowed, k, budget),
             predicted,
             self.n_labels,
             k,
@@ -161,6 +153,16 @@ class Codebook(ABC):
             allowed=allowed,
             threshold=threshold,
         )
+
+    def _best(
+        self, predicted: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
+    ) -> decoding.Found:
+        """The k best labels of some predictions at a time, within a budget of bytes."""
+
+        def scored_codes(ids: Tensor) -> Tensor:
+            return self._scored(self.codes(ids))
+
+        return decoding.of_blocks(self.blocks, scored_codes, predicted * self.scale, bias, allowed, k, budget)
 
     def slots_on(self, device: torch.device) -> Slots | None:
         """Where labels lie on a Fourier series, on this device; None if scores are not such a series."""

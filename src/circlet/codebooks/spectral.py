@@ -120,29 +120,10 @@ class SpectralCodebook(Codebook):
         coefficients = fourier.coefficients(single / (2 * self.dim))
         return fourier.evaluate(coefficients, frequencies, length).index_select(1, of_labels)
 
-    @torch.no_grad()
-    def top_k(
-        self,
-        predicted: Tensor,
-        k: int,
-        *,
-        bias: Tensor | None = None,
-        memory: int | None = None,
-        allowed: Tensor | None = None,
-        threshold: float | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        self.check_prediction(predicted)
-        return decoding.top_k(
-            lambda k, budget: decoding.of_series(
-                self.series_on(predicted.device), predicted.float(), bias, allowed, k, budget
-            ),
-            predicted,
-            self.n_labels,
-            k,
-            memory=memory,
-            allowed=allowed,
-            threshold=threshold,
-        )
+    def _best(
+        self, predicted: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
+    ) -> decoding.Found:
+        return decoding.of_series(self.series_on(predicted.device), predicted, bias, allowed, k, budget)
 
     def series_on(self, device: torch.device) -> fourier.Series:
         """The series on a device, kept until the number of labels changes."""
