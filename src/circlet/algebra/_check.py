@@ -8,14 +8,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import zip_longest
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from circlet.checks import is_integer
 from circlet.errors import DTypeError, ParameterError, ShapeError
-
-#: Sizes and seeds often come from NumPy.
-INTEGER = (int, np.integer)
 
 
 def check_vectors(operation: str, **tensors: Tensor) -> None:
@@ -67,9 +64,9 @@ def check_superposition(operation: str, x: Tensor, weights: Tensor | None, dim: 
 def random_shape(operation: str, n: int | Sequence[int], dim: int) -> tuple[int, ...]:
     """Return the shape of `n` random vectors; `n` may itself be a shape."""
     leading = tuple(n) if isinstance(n, Sequence) else (n,)
-    if any(not isinstance(size, INTEGER) or size < 0 for size in leading):
+    if any(not is_integer(size, 0) for size in leading):
         raise ParameterError(f"{operation}: `n` must be an integer >= 0, or a shape of such integers, got {n!r}")
-    if not isinstance(dim, INTEGER) or dim < 1:
+    if not is_integer(dim, 1):
         raise ParameterError(f"{operation}: `dim` must be an integer >= 1, got {dim!r}")
     return (*map(int, leading), int(dim))
 
@@ -78,8 +75,8 @@ def random_source(
     operation: str, generator: torch.Generator | int, dtype: torch.dtype
 ) -> tuple[torch.Generator, torch.dtype]:
     """Turn a seed into a generator, and return the dtype to draw in: fewer than 32 bits would be too coarse."""
-    if isinstance(generator, INTEGER):
-        generator = torch.Generator().manual_seed(int(generator))
+    if is_integer(generator):
+        generator = torch.Generator().manual_seed(int(generator))  # type: ignore[arg-type]
     if not isinstance(generator, torch.Generator):
         raise ParameterError(
             f"{operation}: `generator` must be a torch.Generator or an integer seed, got {generator!r}"
