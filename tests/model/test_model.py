@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from circlet.errors import DataError
+from circlet.features.scaling import Scaling
+from circlet.model import Model
+
+N, F, L = 80, 14, 6  # of every model in conftest.py
+
+
+KINDS = ["sparse", "dense", "texts"]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class TestRows:
+    def test_scaled_like_the_training_rows(self, shared, documents):
+        model = shared("sparse")
+        expected = Scaling("sqrt").transform(documents("sparse"))
+        np.testing.assert_allclose(model.rows(documents("sparse")).toarray(), expected.toarray())
+
+    @pytest.mark.parametrize(("kind", "other"), [("sparse", "dense"), ("dense", "sparse")])
+    def test_the_other_kind_of_matrix_is_taken_too(self, kind, other, shared, documents):
+        ids, scores = shared(kind).top_k(documents(kind), 3)
+        same, close = shared(kind).top_k(documents(other), 3)
+        np.testing.assert_array_equal(same, ids)
+        np.testing.assert_allclose(close, scores)
+
+    def test_texts_for_a_model_of_rows(self, shared):
+        with pytest.raises(DataError, match="was trained on feature rows; wanted rows, got texts"):
+            shared("sparse").rows(["a text"])
+
+    @pytest.mark.parametrize("kind", ["sparse", "dense"])
+    def test_rows_for_a_model_of_texts(self, kind, shared, documents):
+        with pytest.raises(DataError, match="was trained on texts; wanted a list of texts, got feature rows"):
+            shared("texts").rows(documents(kind))
+
+    @pytest.mark.parametrize("kind", ["sparse", "dense"])
+    def test_another_number_of_features(self, kind, shared, documents):
+        with pytest.raises(DataError, match=rf"found rows of shape \({N}, 3\); this model wants {F} features"):
+            shared(kind).rows(documents(kind)[:, :3])
+
+    def test_one_row_that_is_no_matrix(self, shared, documents):
+        with pytest.raises(DataError, match=rf"found rows of shape \({F},\)"):
+            shared("dense").rows(documents("dense")[0])
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_no_documents(self, kind, shared, documents):
+        ids, scores = shared(kind).top_k(documents(kind)[:0], 3)
+        assert ids.shape == scores.shape == (0, 3)
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_one_document_is_like_many(self, kind, shared, documents):
+        ids, scores = shared(kind).top_k(documents(kind), 3)
+        alone, close = shared(kind).top_k(documents(kind)[5:6], 3)
+        np.testing.assert_array_equal(alone, ids[5:6])
+        np.testing.assert_allclose(close, scores[5:6], rtol=1e-4, atol=1e-5)
+
+
+class TestProbabilities:
+    def test_scores_of_any_size(self, shared):
+        scores = [-1e30, -1000.0, 0.0, 1000.0, 1e30]
+        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=(2.0, 0.0))
+        assert model.probabilities(scores).tolist() == [0, 0, 0.5, 1, 1]
