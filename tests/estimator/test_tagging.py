@@ -2,13 +2,12 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from sklearn.exceptions import NotFittedError
 
 from circlet import CircletClassifier
-from circlet.errors import ParameterError, ShapeError
+from circlet.errors import ParameterError
 
 TEXTS = ["a red apple", "a green apple", "a red car", "a green car"] * 5
-
-
 TAGS = [["fruit", "red"], ["fruit"], ["red", "vehicle"], ["vehicle"]] * 5
 
 
@@ -23,31 +22,8 @@ def sorter():
     return CircletClassifier(dim=64, hidden=(64,), epochs=8, batch_size=4, validation=0).fit(TEXTS, kinds)
 
 
-class TestThroughModelAndEstimator:
-    def test_model(self, tagger):
-        model = tagger.model_
-        ids, scores = model.top_k(TEXTS[:4], 3)
-        for memory in (1, 1 << 40):
-            assert all(map(np.array_equal, model.top_k(TEXTS[:4], 3, memory=memory), (ids, scores)))
-        few, _ = model.top_k(TEXTS[:4], 3, allowed=np.array([True, False, False]))
-        assert few.tolist() == [[0, -1, -1]] * 4
-        kept, values = model.top_k(TEXTS[:4], 3, threshold=float(scores[0, 1]))
-        assert kept[0].tolist() == [*ids[0, :2], -1]
-        assert values[0, 2] == -np.inf
-
-    def test_mistakes_are_found_without_documents_too(self, tagger):
-        with pytest.raises(ParameterError, match="`memory` must be"):
-            tagger.model_.top_k([], 3, memory=0)
-        with pytest.raises(ShapeError, match=r"`allowed` must have shape \(3,\)"):
-            tagger.model_.top_k([], 3, allowed=np.array([True]))
-
-    def test_no_known_word(self, tagger):
-        ids, scores = tagger.model_.top_k(["zebra", ""], 3)
-        assert sorted(ids[0]) == [0, 1, 2]
-        assert np.array_equal(ids[0], ids[1])
-        assert np.isfinite(scores).all()
-
-    def test_estimator(self, tagger):
+class TestSuggest:
+    def test_options(self, tagger):
         labels, scores = tagger.suggest(TEXTS[:2], k=3, memory=1)
         assert all(map(np.array_equal, tagger.suggest(TEXTS[:2], k=3), (labels, scores)))
         some, chances = tagger.suggest(TEXTS[:2], k=3, allowed=["fruit", "red"])
@@ -77,3 +53,76 @@ class TestThroughModelAndEstimator:
         for clf in (tagger, sorter):
             with pytest.raises(ParameterError, match="`memory` must be a number of bytes, at least 1, got 0"):
                 clf.suggest("a", memory=0)
+
+
+def test_batch_equals_single(on_texts, on_rows, documents, indicator):
+    texts, (X, _) = documents()[0], indicator()
+    for classifier, many, singles in ((on_texts, texts, texts), (on_rows, X, [X[i] for i in range(X.shape[0])])):
+        labels, scores = classifier.suggest(many, k=2)
+        alone = [classifier.suggest(document, k=2) for document in singles]
+        np.testing.assert_allclose(np.concatenate([part for _, part in alone]), scores, rtol=1e-4)
+        clear = np.abs(scores[:, 0] - scores[:, 1]) > 1e-3  # two labels as likely may change places
+        np.testing.assert_array_equal(np.concatenate([part for part, _ in alone])[clear], labels[clear])
+
+
+def test_k_beyond_the_labels(on_texts, on_rows, indicator):
+    assert on_texts.suggest("red", k=100)[0].shape == (1, 6)
+    labels, _ = on_rows.suggest(indicator()[0], k=np.int64(100))
+    assert labels.dtype.kind == "i"
+    assert {*labels[0].tolist()} == set(range(6))
+
+
+@pytest.mark.parametrize("loss", ["bce", "cosine", "softmax"])
+def test_probabilities(loss, indicator, learner):
+    X, Y = indicator(200)
+    classifier = learner(loss=loss, validation=0.25).fit(X, Y)
+    chances = classifier.predict_proba(X)
+    assert chances.dtype == np.float32
+    assert 0 <= chances.min() <= chances.max() <= 1
+    np.testing.assert_array_equal(classifier.predict(X).toarray(), chances >= 0.5)
+    assert chances.sum() == pytest.approx(Y.sum(), rel=0.2)
+    order = np.argsort(classifier.decision_function(X)[0])
+    assert (np.diff(chances[0, order]) >= 0).all()
+
+
+@pytest.mark.parametrize("loss", ["cosine", "softmax"])
+def test_scores_that_are_no_log_odds_are_calibrated_without_validation_rows_too(loss, indicator, learner):
+    X, Y = indicator(100)
+    classifier = learner(loss=loss).fit(X, Y)
+    assert classifier.predict_proba(X).sum() == pytest.approx(Y.sum(), rel=0.2)
+
+
+def test_threshold(indicator, learner):
+    X, Y = indicator()
+    classifier = learner(threshold=0.0).fit(X, Y)
+    assert classifier.predict(X).nnz == np.prod(Y.shape)
+    assert classifier.set_params(threshold=1.0).predict(X).nnz == 0
+
+
+@pytest.mark.parametrize("k", [0, -1, 2.0, True, None])
+def test_bad_k(on_texts, k):
+    with pytest.raises(ParameterError, match="`k` must be an integer >= 1"):
+        on_texts.suggest("red", k=k)
+
+
+@pytest.mark.parametrize("method", ["predict", "predict_proba", "decision_function", "suggest", "score", "save"])
+def test_not_fitted(method):
+    arguments = ["red", ["R"]] if method == "score" else ["red"]
+    with pytest.raises(NotFittedError, match="CircletClassifier instance is not fitted"):
+        getattr(CircletClassifier(), method)(*arguments)
+
+
+def test_predict_gives_the_top_k_if_asked_to():
+    texts = ["red fox", "fast car", "brown bear", "old lorry"] * 8
+    labels = [["animal", "red"], ["vehicle"], ["animal"], ["vehicle", "old"]] * 8
+    clf = CircletClassifier(dim=32, hidden=(16,), epochs=3, validation=0.0, device="cpu", top_k=2).fit(
+        texts, labels
+    )
+    marked = clf.predict(texts[:5])
+    assert marked.shape == (5, 4)
+    assert (marked.sum(axis=1) == 2).all()
+    best, _ = clf.suggest(texts[:5], k=2)
+    assert [set(clf.classes_[row.indices]) for row in marked] == [set(names) for names in best.tolist()]
+    clf.top_k = 0
+    with pytest.raises(ParameterError, match="`top_k` must be None or an integer >= 1, got 0"):
+        clf.predict(texts)

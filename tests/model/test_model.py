@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from circlet.errors import DataError
+from circlet.errors import DataError, ParameterError, ShapeError
 from circlet.features.scaling import Scaling
 from circlet.model import Model
 
@@ -57,6 +57,36 @@ class TestRows:
         alone, close = shared(kind).top_k(documents(kind)[5:6], 3)
         np.testing.assert_array_equal(alone, ids[5:6])
         np.testing.assert_allclose(close, scores[5:6], rtol=1e-4, atol=1e-5)
+
+
+class TestTopK:
+    def test_memory_changes_nothing(self, shared, documents):
+        ids, scores = shared("texts").top_k(documents("texts"), 3)
+        for memory in (1, 1 << 40):
+            found = shared("texts").top_k(documents("texts"), 3, memory=memory)
+            assert all(map(np.array_equal, found, (ids, scores)))
+
+    def test_only_allowed_labels(self, shared, documents):
+        few, _ = shared("texts").top_k(documents("texts")[:4], 3, allowed=np.arange(L) == 0)
+        assert few.tolist() == [[0, -1, -1]] * 4
+
+    def test_only_scores_from_a_threshold_on(self, shared, documents):
+        ids, scores = shared("texts").top_k(documents("texts")[:1], 3)
+        kept, values = shared("texts").top_k(documents("texts")[:1], 3, threshold=float(scores[0, 1]))
+        assert kept[0].tolist() == [*ids[0, :2], -1]
+        assert values[0, 2] == -np.inf
+
+    def test_no_known_word(self, shared):
+        ids, scores = shared("texts").top_k(["zebra", ""], L)
+        assert sorted(ids[0]) == list(range(L))
+        assert np.array_equal(ids[0], ids[1])
+        assert np.isfinite(scores).all()
+
+    def test_mistakes_are_found_without_documents_too(self, shared):
+        with pytest.raises(ParameterError, match="`memory` must be"):
+            shared("texts").top_k([], 3, memory=0)
+        with pytest.raises(ShapeError, match=r"`allowed` must have shape \(6,\)"):
+            shared("texts").top_k([], 3, allowed=np.array([True]))
 
 
 class TestProbabilities:
