@@ -207,7 +207,7 @@ class TestEveryCodebook:
             book.grow(39)
 
     @pytest.mark.parametrize("n_labels", [41.0, "41", None])
-    def test_growing_to_what_is_no_number(self, make: Make, n_labels):
+    def test_growing_to_something_that_is_not_a_number(self, make: Make, n_labels):
         book = make(40, 6)
         with pytest.raises(ParameterError, match=r"`n_labels` must be an integer >= 1, got .*(41|None)"):
             book.grow(n_labels)
@@ -348,7 +348,7 @@ class TestConceptVector:
             torch.testing.assert_close(shortcut, the_long_way, rtol=0, atol=1e-5)
 
     @pytest.mark.parametrize("make", EVERY)
-    def test_it_follows_from_the_seed_and_is_no_label(self, make: Make):
+    def test_it_follows_from_the_seed_and_is_not_a_label(self, make: Make):
         book = make(50, 64, seed=1)
         p = book.concept()
         assert p.shape == (64,)

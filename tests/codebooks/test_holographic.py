@@ -52,6 +52,6 @@ class TestHolographic:
         plain = HolographicCodebook(20, 16, projected=False).codes(ids)
         torch.testing.assert_close(HolographicCodebook(20, 16).codes(ids), holographic.project(plain))
 
-    def test_state_tells_which(self):
+    def test_state_says_whether_codes_are_projected(self):
         for projected in (True, False):
             assert HolographicCodebook(20, 16, projected=projected).state()["projected"] is projected

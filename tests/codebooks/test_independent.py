@@ -99,6 +99,6 @@ class TestPhases:
         assert torch.equal(IndependentCodebook(**book.state()).codes(ids), book.codes(ids))
         assert "phases" not in IndependentCodebook(20, 6).state()
 
-    def test_one_phase_is_none(self):
+    def test_one_phase_is_refused(self):
         with pytest.raises(ParameterError, match="`phases` must be an integer >= 2, got 1"):
             IndependentCodebook(20, 6, phases=1)

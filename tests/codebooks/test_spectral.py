@@ -137,7 +137,7 @@ class TestCapacity:
 
     @pytest.mark.parametrize("kind", ["random", "consecutive", "every seventh"])
     @pytest.mark.parametrize("seed", [0, 1])
-    def test_spectral_codes_hold_no_less_than_independent_ones(self, kind, seed):
+    def test_spectral_codes_hold_at_least_as_much_as_independent_ones(self, kind, seed):
         sets = label_sets(kind, 1000, 25, trials=20)
         independent = retrieved(IndependentCodebook(1000, 256, seed), sets)
         assert 0.85 < independent < 0.95

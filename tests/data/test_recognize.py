@@ -70,7 +70,7 @@ def test_a_name_decides_where_content_does_not(tmp_path, name, kind):
         ("\n\na fox\n", r"documents\.dat:3: found 'a fox'; wanted one of these: Extreme"),
     ],
 )
-def test_what_is_no_data(tmp_path, content, message):
+def test_files_without_data(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         recognize(put(tmp_path, content))
 

@@ -41,7 +41,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
     [CircletClassifier(**QUICK), CircletClassifier(**QUICK, head="fc")],
     expected_failed_checks=lambda _: EXPECTED_FAILURES,
 )
-def test_scikit_learns_checks(estimator, check):
+def test_checks_of_scikit_learn(estimator, check):
     check(estimator)
 
 
@@ -118,7 +118,7 @@ class Halves(torch.nn.Module):
         return torch.tanh(self.layer(batch))
 
 
-def test_encoder_of_ones_own(tmp_path, indicator, learner):
+def test_a_custom_encoder(tmp_path, indicator, learner):
     X, Y = indicator()
     X = X.toarray()
     encoder = Halves()

@@ -136,7 +136,7 @@ class TestAsMany:
 
 
 class TestAsTexts:
-    def test_rows_are_no_texts(self):
+    def test_rows_are_not_texts(self):
         for rows in ([[1.0]], np.zeros((2, 3)), np.zeros(3), sp.csr_matrix((2, 3)), []):
             assert as_texts(rows) is None
 

@@ -86,7 +86,7 @@ def test_probabilities(loss, indicator, learner):
 
 
 @pytest.mark.parametrize("loss", ["cosine", "softmax"])
-def test_scores_that_are_no_log_odds_are_calibrated_without_validation_rows_too(loss, indicator, learner):
+def test_scores_that_are_not_log_odds_are_calibrated_without_validation_rows_too(loss, indicator, learner):
     X, Y = indicator(100)
     classifier = learner(loss=loss).fit(X, Y)
     assert classifier.predict_proba(X).sum() == pytest.approx(Y.sum(), rel=0.2)

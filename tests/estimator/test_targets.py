@@ -16,7 +16,7 @@ def test_representations_agree(indicator, learner):
     X, Y = indicator()
     dense = Y.toarray().astype(int)
     predictions = [
-        learner().fit(X, y).predict(X)
+        learner(epochs=8).fit(X, y).predict(X)
         for y in (Y, sp.coo_array(Y), dense, dense.astype(bool), dense.tolist(), list(dense))
     ]
     for prediction in predictions:
@@ -52,7 +52,7 @@ def test_empty_lists_sets_and_repetitions(documents, learner):
     )
 
 
-def test_one_class_a_row(documents, learner):
+def test_one_class_per_row(documents, learner):
     texts, labels = documents()
     first = [row[0] for row in labels]
     classifier = learner(epochs=40).fit(texts, first)
@@ -115,7 +115,7 @@ class TestLargeNumbers:
             learner().fit(["a", "b"], [[-self.LARGE - 1], [1]])
 
     @pytest.mark.parametrize("kind", [np.array, list])
-    def test_one_class_a_row(self, learner, kind):
+    def test_one_class_per_row(self, learner, kind):
         y = np.array([self.LARGE, self.LARGE + 5, 1], dtype=np.uint64)
         with pytest.raises(DataError, match=f"found the label {self.LARGE}; wanted integers"):
             learner().fit(["a", "b", "c"], kind(y))

@@ -32,12 +32,12 @@ class TestCompress:
         return tmp_path / "model"
 
     @pytest.mark.parametrize("store", STORES)
-    def test_the_same_as_saving_so(self, store, folder, tmp_path, on_synthetic):
+    def test_the_same_as_saving_in_fewer_bits(self, store, folder, tmp_path, on_synthetic):
         compress(folder, tmp_path / "new" / "copy", store)
         on_synthetic().save(tmp_path / "saved", store)
         assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
 
-    def test_everything_else_comes_along_but_a_run_under_way(self, folder, tmp_path):
+    def test_everything_else_is_copied_except_an_interrupted_run(self, folder, tmp_path):
         for name in ("README.md", checkpoint.NAME, "run.json", ".weights.safetensors.1.part"):
             (folder / name).write_text("mine")
         before = tree(folder)
@@ -72,7 +72,7 @@ class TestCompress:
             compress(folder, tmp_path / "copy", "int8")
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
-    def test_what_a_killed_one_left_is_no_hindrance(self, folder, tmp_path):
+    def test_leftovers_of_a_killed_process_do_not_matter(self, folder, tmp_path):
         (tmp_path / f".copy.{os.getpid()}.part").mkdir()
         compress(folder, tmp_path / "copy", "int8")
         assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "model"]
@@ -92,7 +92,7 @@ class TestCompress:
             compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
-    def test_an_encoder_of_ones_own(self, tmp_path, synthetic):
+    def test_a_custom_encoder(self, tmp_path, synthetic):
         make = lambda: nn.Sequential(nn.Linear(800, 8), nn.Tanh())  # noqa: E731
         dense = synthetic.train.take(range(100))
         dense = type(dense)(dense.X.toarray(), dense.Y)

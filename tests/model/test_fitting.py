@@ -26,9 +26,9 @@ class TestFit:
         model = trained(training=TrainingSettings(epochs=20, batch_size=16, lr=0.02))
         given = split("sparse", 2)
         ids, _ = model.top_k(given.X, 1)
-        labelled = np.diff(given.Y.indptr) > 0
+        labeled = np.diff(given.Y.indptr) > 0
         right = np.asarray(given.Y[np.arange(N), ids[:, 0]]).ravel()
-        assert right[labelled].mean() > 0.9
+        assert right[labeled].mean() > 0.9
 
     def test_says_how_it_was_made(self, shared):
         model = shared("sparse")
@@ -63,7 +63,7 @@ class TestFit:
         assert model.calibration == (1.0, 0.0)
         assert not any("@" in name for record in model.history for name in record)
 
-    def test_the_reporter_hears_of_it(self, trained):
+    def test_the_reporter_is_told(self, trained):
         seen = []
 
         class Watch(Reporter):

@@ -81,7 +81,7 @@ class TestRoundTrip:
         shared().save(str(tmp_path / "a" / "b"))
         assert_same(shared(), Model.load(str(tmp_path / "a" / "b")), documents("sparse"))
 
-    def test_what_lies_in_the_folder(self, tmp_path, shared):
+    def test_files_in_the_folder(self, tmp_path, shared):
         for kind, names, extra in (
             ("sparse", False, []),
             ("sparse", True, ["labels.txt"]),
@@ -115,7 +115,7 @@ class TestRoundTrip:
         np.testing.assert_array_equal(loaded.label_counts, [*model.label_counts, 0, 0, 0])
         assert_same(model, loaded, documents("sparse"))
 
-    def test_an_encoder_of_ones_own(self, tmp_path, trained, documents):
+    def test_a_custom_encoder(self, tmp_path, trained, documents):
         make = lambda: nn.Sequential(nn.Linear(F, 16), nn.Tanh())  # noqa: E731
         model = trained("dense", encoder=make())
         model.save(tmp_path)
@@ -123,7 +123,7 @@ class TestRoundTrip:
         with pytest.raises(DataError, match=r"weights\.safetensors: found encoder\.\S+ of shape"):
             Model.load(tmp_path)
 
-    def test_settings_from_a_grid_of_numpys(self, tmp_path, trained, documents):
+    def test_settings_with_numpy_numbers(self, tmp_path, trained, documents):
         model = trained(
             network=NetworkSettings(dim=np.int64(8), hidden=np.array([8]), dropout=np.float32(0.25)),
             training=TrainingSettings(epochs=np.int64(1), lr=np.float32(0.01)),

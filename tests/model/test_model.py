@@ -42,7 +42,7 @@ class TestRows:
         with pytest.raises(DataError, match=rf"found rows of shape \({N}, 3\); this model wants {F} features"):
             shared(kind).rows(documents(kind)[:, :3])
 
-    def test_one_row_that_is_no_matrix(self, shared, documents):
+    def test_one_row_that_is_not_a_matrix(self, shared, documents):
         with pytest.raises(DataError, match=rf"found rows of shape \({F},\)"):
             shared("dense").rows(documents("dense")[0])
 

@@ -58,13 +58,13 @@ class TestInt8:
 
     @settings(max_examples=150)
     @given(matrices)
-    def test_what_was_rounded_comes_back_bit_for_bit(self, values):
+    def test_rounded_weights_come_back_bit_for_bit(self, values):
         once = packed({"w": torch.from_numpy(values)}, "int8")
         twice = packed(unpacked(PATH, once, "int8"), "int8")
         for name, tensor in once.items():
             torch.testing.assert_close(twice[name], tensor, rtol=0, atol=0)
 
-    def test_what_was_rounded_comes_back_for_all_kinds_of_scales(self):
+    def test_rounded_weights_come_back_whatever_their_scales(self):
         """127 s / 127 is not s for every float32: the cut of the scales is what makes it so."""
         weight = torch.randn(20_000, 3, generator=torch.Generator().manual_seed(0))
         once = back(weight, "int8")
@@ -165,7 +165,7 @@ class TestModel:
         for path in (tmp_path / "0").iterdir():
             assert (tmp_path / "2" / path.name).read_bytes() == path.read_bytes()
 
-    def test_what_is_not_asked_to_be_rounded_is_not(self, tmp_path, on_synthetic):
+    def test_weights_are_not_rounded_again(self, tmp_path, on_synthetic):
         on_synthetic().save(tmp_path / "small", "int8")
         Model.load(tmp_path / "small").save(tmp_path / "large")
         assert folders.read_config(tmp_path / "large")["store"] == "float32"
@@ -187,7 +187,7 @@ class TestModel:
         ids, _ = Model.load(tmp_path).top_k(synthetic.test.X, 1)
         assert (ids == model.top_k(synthetic.test.X, 1)[0]).mean() > 0.97
 
-    def test_a_model_that_cannot_be_stored_so_leaves_the_folder_alone(self, tmp_path, on_synthetic):
+    def test_a_model_that_cannot_be_rounded_leaves_the_folder_alone(self, tmp_path, on_synthetic):
         on_synthetic().save(tmp_path)
         before = (tmp_path / "weights.safetensors").read_bytes()
         broken = Model.load(tmp_path)

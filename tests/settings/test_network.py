@@ -66,7 +66,7 @@ class TestSettings:
         settings = NetworkSettings(head="hrr", hidden=(4, 3), dropout=0.1, seed=2**40)
         assert NetworkSettings(**json.loads(json.dumps(settings.as_dict()))) == settings
 
-    def test_numpy_numbers_become_pythons(self):
+    def test_numpy_numbers_become_plain_ones(self):
         given = small(dim=np.int64(6), hidden=np.array([8]), dropout=np.float32(0.5), seed=np.uint8(1))
         settings = small(dropout=0.5, seed=1)
         assert given == settings

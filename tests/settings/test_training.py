@@ -49,7 +49,7 @@ class TestSettings:
         assert wanted in str(caught.value)
         assert str(caught.value).endswith(f"got {value!r}")
 
-    def test_numpy_numbers_become_pythons(self):
+    def test_numpy_numbers_become_plain_ones(self):
         given = TrainingSettings(
             epochs=np.int64(2), batch_size=np.int32(8), lr=np.float32(0.5), patience=np.uint8(1), weight_decay=1
         )
@@ -71,9 +71,9 @@ class TestSchedules:
         chosen = TrainingSettings(schedule="one-cycle", lr=2.0, epochs=10)
         rates = np.array([chosen.rate(step, 10) for step in range(100)])
         assert rates[0] == pytest.approx(0.08)  # a 25th
-        assert rates[15] == pytest.approx(2 * (0.04 + 0.96 / 2))  # half way up
+        assert rates[15] == pytest.approx(2 * (0.04 + 0.96 / 2))  # halfway up
         assert rates[30] == pytest.approx(2.0, rel=1e-4)
-        assert rates[65] == pytest.approx(1.0, rel=1e-4)  # half way down
+        assert rates[65] == pytest.approx(1.0, rel=1e-4)  # halfway down
         assert rates[99] < 0.002
         assert (rates > 0).all()
         assert (np.diff(rates[:31]) > 0).all()

@@ -137,7 +137,7 @@ class TestLearning:
         train(network, X.toarray(), Y, settings(epochs=10))
         assert precision(network, X.toarray()) > 0.9
 
-    def test_an_encoder_of_ones_own(self):
+    def test_a_custom_encoder(self):
         torch.manual_seed(0)
         encoder = nn.Sequential(nn.Linear(X.shape[1], 24), nn.Tanh())
         network = Network(
