@@ -11,15 +11,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
-from typer.testing import CliRunner
 
-from circlet import CircletClassifier
 from circlet.algebra import circular
-from circlet.cli import app
-from circlet.cli.predict import parse_bytes
-from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook, fourier
 from circlet.codebooks import decoding as decode
-from circlet.codebooks import fourier as _series
 from circlet.codebooks.fourier import Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
 from circlet.network.losses import LOSSES
@@ -179,8 +174,8 @@ def a_scorer(name: str, book: Codebook, seed: int = 0) -> Scorer:
 @pytest.fixture
 def short_parts(monkeypatch):
     """Split even short transforms."""
-    monkeypatch.setattr(_series, "LONGEST", 40)
-    monkeypatch.setattr(_series, "SHORTEST", 4)
+    monkeypatch.setattr(fourier, "LONGEST", 40)
+    monkeypatch.setattr(fourier, "SHORTEST", 4)
 
 
 # The fixtures are the same for all examples.
@@ -377,109 +372,6 @@ def test_a_gpu_ranks_as_a_cpu_does(make, name, n_labels, k):
         assert torch.equal(found.cpu()[apart], ids[apart])
     empty, _ = top_k(loss, outputs[:0].cuda(), n_labels, k)
     assert empty.shape == (0, min(k, n_labels))
-
-
-TEXTS = ["a red apple", "a green apple", "a red car", "a green car"] * 5
-TAGS = [["fruit", "red"], ["fruit"], ["red", "vehicle"], ["vehicle"]] * 5
-
-
-@pytest.fixture(scope="module")
-def tagger():
-    return CircletClassifier(dim=64, hidden=(64,), epochs=8, batch_size=4, validation=0).fit(TEXTS, TAGS)
-
-
-@pytest.fixture(scope="module")
-def sorter():
-    kinds = ["fruit", "fruit", "vehicle", "bicycle"] * 5
-    return CircletClassifier(dim=64, hidden=(64,), epochs=8, batch_size=4, validation=0).fit(TEXTS, kinds)
-
-
-class TestThroughModelAndEstimator:
-    def test_model(self, tagger):
-        model = tagger.model_
-        ids, scores = model.top_k(TEXTS[:4], 3)
-        for memory in (1, 1 << 40):
-            assert all(map(np.array_equal, model.top_k(TEXTS[:4], 3, memory=memory), (ids, scores)))
-        few, _ = model.top_k(TEXTS[:4], 3, allowed=np.array([True, False, False]))
-        assert few.tolist() == [[0, -1, -1]] * 4
-        kept, values = model.top_k(TEXTS[:4], 3, threshold=float(scores[0, 1]))
-        assert kept[0].tolist() == [*ids[0, :2], -1]
-        assert values[0, 2] == -np.inf
-
-    def test_mistakes_are_found_without_documents_too(self, tagger):
-        with pytest.raises(ParameterError, match="`memory` must be"):
-            tagger.model_.top_k([], 3, memory=0)
-        with pytest.raises(ShapeError, match=r"`allowed` must have shape \(3,\)"):
-            tagger.model_.top_k([], 3, allowed=np.array([True]))
-
-    def test_no_known_word(self, tagger):
-        ids, scores = tagger.model_.top_k(["zebra", ""], 3)
-        assert sorted(ids[0]) == [0, 1, 2]
-        assert np.array_equal(ids[0], ids[1])
-        assert np.isfinite(scores).all()
-
-    def test_estimator(self, tagger):
-        labels, scores = tagger.suggest(TEXTS[:2], k=3, memory=1)
-        assert all(map(np.array_equal, tagger.suggest(TEXTS[:2], k=3), (labels, scores)))
-        some, chances = tagger.suggest(TEXTS[:2], k=3, allowed=["fruit", "red"])
-        assert [{*row} for row in some] == [{"fruit", "red", None}] * 2
-        assert (chances[:, 2] == 0).all()
-        none, chances = tagger.suggest(TEXTS[:2], k=2, threshold=1)
-        assert none.tolist() == [[None, None]] * 2
-        assert (chances == 0).all()
-        every, chances = tagger.suggest(TEXTS[:2], k=3, threshold=0)
-        assert every.tolist() == labels.tolist()
-        assert np.array_equal(chances, scores)
-
-    def test_one_class_per_row(self, sorter):
-        labels, shares = sorter.suggest(TEXTS[:3], k=3, allowed={"vehicle", "bicycle"})
-        assert [{*row} for row in labels] == [{"vehicle", "bicycle", None}] * 3
-        assert (shares[:, 2] == 0).all()
-        labels, shares = sorter.suggest(TEXTS[:3], k=3, threshold=0.5)
-        assert ((shares >= 0.5) == (labels != None)).all()  # noqa: E711
-
-    def test_mistakes(self, tagger, sorter):
-        with pytest.raises(ParameterError, match="`allowed` has 'blue', which is none of the 3 labels"):
-            tagger.suggest("a", allowed=["red", "blue"])
-        with pytest.raises(ParameterError, match="`allowed` must be a collection of labels, got 'red'"):
-            tagger.suggest("a", allowed="red")
-        with pytest.raises(ParameterError, match="`threshold` must be between 0 and 1, got 2"):
-            tagger.suggest("a", threshold=2)
-        for clf in (tagger, sorter):
-            with pytest.raises(ParameterError, match="`memory` must be a number of bytes, at least 1, got 0"):
-                clf.suggest("a", memory=0)
-
-
-class TestCommand:
-    @pytest.mark.parametrize(
-        ("text", "amount"),
-        [
-            ("4096", 4096),
-            ("512K", 512 << 10),
-            ("64m", 64 << 20),
-            ("256MB", 256 << 20),
-            ("2G", 2 << 30),
-            ("1.5 GiB", 3 << 29),
-            ("100b", 100),
-        ],
-    )
-    def test_amounts(self, text, amount):
-        assert parse_bytes(text) == amount
-
-    @pytest.mark.parametrize("text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "1..5G", "٣M"])
-    def test_invalid_amounts(self, text):
-        with pytest.raises(ParameterError, match="--memory must be an amount like 512K, 256MB, 2G") as caught:
-            parse_bytes(text)
-        assert repr(text) in str(caught.value)
-
-    def test_memory_changes_nothing(self, tagger, tmp_path):
-        tagger.save(tmp_path / "model")
-        (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in TEXTS))
-        arguments = ["predict", str(tmp_path / "model"), str(tmp_path / "texts.jsonl")]
-        runs = [CliRunner().invoke(app, arguments + more) for more in ([], ["--memory", "1K"])]
-        assert [run.exit_code for run in runs] == [0, 0]
-        assert runs[0].stdout == runs[1].stdout
-        assert len(runs[0].stdout.splitlines()) == len(TEXTS)
 
 
 def most_held(run: Callable[[], object], tmp_path: Path) -> int:

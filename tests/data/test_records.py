@@ -1,16 +1,11 @@
 from __future__ import annotations
 
-import gzip
-import json
-
-import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.data.recognize import recognize
 from circlet.data.records import FORMATS, Columns, Record, iter_records, write_records
-from circlet.data.vocabulary import read_splits
 from circlet.errors import DataError, ParameterError
 
 UNICODE = st.characters(exclude_categories=["Cs"], exclude_characters="\0")
@@ -304,19 +299,3 @@ def test_unknown_kind(tmp_path):
         list(iter_records(tmp_path / "a", "xml"))
     with pytest.raises(ParameterError, match="kind is 'xml'; wanted one of jsonl, csv"):
         write_records(tmp_path / "a", [], "xml")
-
-
-def test_labels_are_numbered_by_name_train_first():
-    train = [Record(1, "a", ("z", "b")), Record(2, "b", ())]
-    test = [Record(1, "c", ("a", "z", "é"))]
-    first, second, names = read_splits(train, test)
-    assert names == ["b", "z", "a", "é"]
-    assert first.Y.toarray().tolist() == [[1, 1, 0, 0], [0, 0, 0, 0]]
-    assert second.Y.toarray().tolist() == [[0, 1, 1, 1]]
-    assert first.Y.dtype == np.float32
-    assert first.Y.has_sorted_indices
-
-
-def test_gzip_needs_no_suffix(tmp_path):
-    path = put(tmp_path, gzip.compress(json.dumps({"text": "a", "labels": ["x"]}).encode()), "a.jsonl")
-    assert content(iter_records(path, recognize(path))) == [("a", ("x",))]

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
-import pytest
-
 from circlet import experiments
 from circlet.experiments import recipes, table
-from circlet.experiments.compression import model_size
 from circlet.experiments.training_cells import DEPTHS, Settings
 
 
@@ -89,17 +86,6 @@ def test_the_correction_has_its_own_rows():
 def test_stand_ins_say_what_they_are():
     made = {t.title: t for t in table.tables(result({CHRR: 70}, ["yso-finna-en"]))}
     assert "every model trained 10 epochs with batches of 256" in made["YSO Finna: precision, %"].note
-
-
-def test_compression_by_hand():
-    # Delicious: CHRR 384,000 + 589,824 + 1,228,800 + 786,400; FC 1,024,000 + 4,194,304 + 2,013,184.
-    assert model_size(500, 983) == pytest.approx(100 * (1 - 2_989_024 / 7_231_488))
-    assert model_size(500, 983, stored_codes=False) == pytest.approx(100 * (1 - 2_202_624 / 7_231_488))
-    compression = next(t for t in table.tables(result({CHRR: 70})) if t.title.startswith("Compression"))
-    rows = {row[0]: row[1:] for row in compression.rows}
-    assert rows["Delicious"] == (500, 983, 59, "58.7", "69.5", 19, "18.6")
-    assert rows["Wiki10-31K"][1] == 30_938  # from the catalog: it was not measured
-    assert "WordNet" not in rows
 
 
 def test_splits():

@@ -9,9 +9,8 @@ import pytest
 import torch
 
 from circlet import kernels as _kernels
-from circlet.codebooks import SpectralCodebook
+from circlet.codebooks import SpectralCodebook, fourier
 from circlet.codebooks import decoding as decode
-from circlet.codebooks import fourier as _series
 from circlet.network.scorer import Scorer
 
 pytest.importorskip("triton", reason="there is no Triton here")
@@ -31,8 +30,8 @@ def kernels(monkeypatch):
 @pytest.fixture
 def short_parts(monkeypatch):
     """Split transforms where they are short already."""
-    monkeypatch.setattr(_series, "LONGEST_PAIR", 50)
-    monkeypatch.setattr(_series, "SHORTEST", 4)
+    monkeypatch.setattr(fourier, "LONGEST_PAIR", 50)
+    monkeypatch.setattr(fourier, "SHORTEST", 4)
 
 
 def plain(book: SpectralCodebook, outputs: torch.Tensor) -> torch.Tensor:
@@ -70,7 +69,7 @@ def test_best_labels(n_labels, dim, length, k):
     book = SpectralCodebook(n_labels, dim, seed=1, length=length)
     outputs = predictions(9, dim)
     ids, scores = book.top_k(outputs, k)
-    assert isinstance(book.series_on(outputs.device), _series.PairedSeries)
+    assert isinstance(book.series_on(outputs.device), fourier.PairedSeries)
     assert ids.shape == (9, min(k, n_labels))
     check(book, outputs, ids, scores)
 

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import os
-import shutil
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -14,25 +10,19 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from safetensors.torch import load_file, save_file
-from torch import nn
 
 from circlet import CircletClassifier, files
-from circlet.cli import app
-from circlet.data.synthetic import make_multilabel
-from circlet.errors import DataError, OutputError, ParameterError
+from circlet.errors import DataError, ParameterError
 from circlet.metrics import precision_at_k
-from circlet.model import Model, fit
+from circlet.model import Model
 from circlet.model import folder as folders
 from circlet.model.compress import compress
 from circlet.model.precision import LEAST_SCALE, STORES, packed, unpacked
-from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
-from circlet.training import checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 PATH = Path("weights.safetensors")
 LARGEST = torch.finfo(torch.float32).max
-DATA = make_multilabel(1500, 800, 60, seed=0, n_test=400, labels_per_row=2, words_per_row=20)
 matrices = arrays.arrays(
     np.float32,
     arrays.array_shapes(min_dims=2, max_dims=2, max_side=6),
@@ -40,13 +30,6 @@ matrices = arrays.arrays(
     | st.floats(-(2.0**-118), 2.0**-118, width=32)
     | st.just(0.0),
 )
-
-
-@cache
-def shared(**changes: Any) -> Model:
-    """A model that tests only read."""
-    network = NetworkSettings(dim=128, hidden=(64,), dropout=0.2, **changes)
-    return fit(DATA.train, RunSettings(network, TrainingSettings(epochs=8, batch_size=64, lr=0.01)))
 
 
 def back(tensor: torch.Tensor, store: str) -> torch.Tensor:
@@ -75,13 +58,13 @@ class TestInt8:
 
     @settings(max_examples=150)
     @given(matrices)
-    def test_what_was_rounded_comes_back_bit_for_bit(self, values):
+    def test_rounded_weights_come_back_bit_for_bit(self, values):
         once = packed({"w": torch.from_numpy(values)}, "int8")
         twice = packed(unpacked(PATH, once, "int8"), "int8")
         for name, tensor in once.items():
             torch.testing.assert_close(twice[name], tensor, rtol=0, atol=0)
 
-    def test_what_was_rounded_comes_back_for_all_kinds_of_scales(self):
+    def test_rounded_weights_come_back_whatever_their_scales(self):
         """127 s / 127 is not s for every float32: the cut of the scales is what makes it so."""
         weight = torch.randn(20_000, 3, generator=torch.Generator().manual_seed(0))
         once = back(weight, "int8")
@@ -144,10 +127,10 @@ class TestStores:
         with pytest.raises(DataError, match=r"found 3\.4\S+e\+38 at row 0, column 1 of w; .* bf16 can hold"):
             packed({"w": torch.tensor([[0.0, LARGEST]])}, "bf16")
 
-    def test_an_unknown_store(self, tmp_path):
+    def test_an_unknown_store(self, tmp_path, on_synthetic):
         for call in (
             lambda: packed({}, "int4"),
-            lambda: shared().save(tmp_path / "m", "int4"),
+            lambda: on_synthetic().save(tmp_path / "m", "int4"),
             lambda: compress(tmp_path, tmp_path / "m", "int4"),
         ):
             with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
@@ -157,55 +140,55 @@ class TestStores:
 
 class TestModel:
     @pytest.mark.parametrize(("store", "share", "near"), [("bf16", 0.5, 0.03), ("int8", 0.25, 0.05)])
-    def test_smaller_and_nearly_the_same(self, store, share, near, tmp_path):
-        shared().save(tmp_path / "whole")
-        shared().save(tmp_path / store, store)
+    def test_smaller_and_nearly_the_same(self, store, share, near, tmp_path, synthetic, on_synthetic):
+        on_synthetic().save(tmp_path / "whole")
+        on_synthetic().save(tmp_path / store, store)
         sizes = [(tmp_path / name / "weights.safetensors").stat().st_size for name in ("whole", store)]
         assert sizes[1] / sizes[0] == pytest.approx(share, rel=0.12)  # of 64 columns, 4 bytes more a row
         loaded = Model.load(tmp_path / store)
         assert {tensor.dtype for tensor in loaded.network.state_dict().values()} == {torch.float32}
-        ids, scores = shared().top_k(DATA.test.X, 5)
-        found, close = loaded.top_k(DATA.test.X, 5)
+        ids, scores = on_synthetic().top_k(synthetic.test.X, 5)
+        found, close = loaded.top_k(synthetic.test.X, 5)
         off = np.abs(close[:, 0] - scores[:, 0])
         assert off.mean() < near
         assert off.max() < 20 * near
-        expected, measured = (precision_at_k(DATA.test.Y, ranked, k=(1, 5)) for ranked in (ids, found))
+        expected, measured = (precision_at_k(synthetic.test.Y, ranked, k=(1, 5)) for ranked in (ids, found))
         assert expected[1] > 0.8
         assert abs(measured[1] - expected[1]) <= 0.01
         assert abs(measured[5] - expected[5]) <= 0.01
 
     @pytest.mark.parametrize("store", STORES)
-    def test_loading_and_saving_again_changes_nothing(self, store, tmp_path):
-        shared().save(tmp_path / "0", store)
+    def test_loading_and_saving_again_changes_nothing(self, store, tmp_path, on_synthetic):
+        on_synthetic().save(tmp_path / "0", store)
         for turn in range(2):
             Model.load(tmp_path / f"{turn}").save(tmp_path / f"{turn + 1}", store)
         for path in (tmp_path / "0").iterdir():
             assert (tmp_path / "2" / path.name).read_bytes() == path.read_bytes()
 
-    def test_what_is_not_asked_to_be_rounded_is_not(self, tmp_path):
-        shared().save(tmp_path / "small", "int8")
+    def test_weights_are_not_rounded_again(self, tmp_path, on_synthetic):
+        on_synthetic().save(tmp_path / "small", "int8")
         Model.load(tmp_path / "small").save(tmp_path / "large")
         assert folders.read_config(tmp_path / "large")["store"] == "float32"
         small, large = (Model.load(tmp_path / name).network.state_dict() for name in ("small", "large"))
         assert all(torch.equal(small[name], large[name]) for name in small)
 
-    def test_an_old_folder_is_float32(self, tmp_path):
-        shared().save(tmp_path)
+    def test_an_old_folder_is_float32(self, tmp_path, change_config, synthetic, on_synthetic):
+        on_synthetic().save(tmp_path)
         change_config(tmp_path, store=...)
         assert folders.read_config(tmp_path)["store"] == "float32"
         np.testing.assert_array_equal(
-            Model.load(tmp_path).top_k(DATA.test.X, 3)[0], shared().top_k(DATA.test.X, 3)[0]
+            Model.load(tmp_path).top_k(synthetic.test.X, 3)[0], on_synthetic().top_k(synthetic.test.X, 3)[0]
         )
 
     @pytest.mark.parametrize("head", ["fc", "chrr-half"])
-    def test_other_heads(self, head, tmp_path):
-        model = shared(head=head)
+    def test_other_heads(self, head, tmp_path, synthetic, on_synthetic):
+        model = on_synthetic(head=head)
         model.save(tmp_path, "int8")
-        ids, _ = Model.load(tmp_path).top_k(DATA.test.X, 1)
-        assert (ids == model.top_k(DATA.test.X, 1)[0]).mean() > 0.97
+        ids, _ = Model.load(tmp_path).top_k(synthetic.test.X, 1)
+        assert (ids == model.top_k(synthetic.test.X, 1)[0]).mean() > 0.97
 
-    def test_a_model_that_cannot_be_stored_so_leaves_the_folder_alone(self, tmp_path):
-        shared().save(tmp_path)
+    def test_a_model_that_cannot_be_rounded_leaves_the_folder_alone(self, tmp_path, on_synthetic):
+        on_synthetic().save(tmp_path)
         before = (tmp_path / "weights.safetensors").read_bytes()
         broken = Model.load(tmp_path)
         with torch.no_grad():
@@ -214,13 +197,6 @@ class TestModel:
             broken.save(tmp_path, "int8")
         assert (tmp_path / "weights.safetensors").read_bytes() == before
         Model.load(tmp_path)
-
-
-def change_config(folder: Path, **changes: Any) -> None:
-    """Write other values; `...` takes a key away."""
-    path = folder / "config.json"
-    config = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-    files.write_json(path, {key: value for key, value in config.items() if value is not ...})
 
 
 W, S = "head.output.weight", "scales.head.output.weight"
@@ -251,8 +227,8 @@ class TestDamage:
             assert word in message
 
     @pytest.mark.parametrize("damage", DAMAGES)
-    def test_of_scales(self, damage, tmp_path):
-        shared().save(tmp_path, "int8")
+    def test_of_scales(self, damage, tmp_path, change_config, on_synthetic):
+        on_synthetic().save(tmp_path, "int8")
         path = tmp_path / "weights.safetensors"
         tensors = load_file(path)
         inflict, words = DAMAGES[damage]
@@ -263,22 +239,22 @@ class TestDamage:
 
     @pytest.mark.parametrize("store", STORES)
     @pytest.mark.parametrize("said", STORES)
-    def test_a_config_that_says_otherwise(self, store, said, tmp_path):
+    def test_a_config_that_says_otherwise(self, store, said, tmp_path, change_config, on_synthetic):
         if store == said:
             return
-        shared().save(tmp_path, store)
+        on_synthetic().save(tmp_path, store)
         change_config(tmp_path, store=said)
         self.refused(tmp_path, "wanted")
 
     @pytest.mark.parametrize("value", [None, 8, "int4", ["int8"], {"int8": 1}])
-    def test_a_config_that_says_nonsense(self, value, tmp_path):
-        shared().save(tmp_path, "int8")
+    def test_a_config_that_says_nonsense(self, value, tmp_path, change_config, on_synthetic):
+        on_synthetic().save(tmp_path, "int8")
         change_config(tmp_path, store=value)
         with pytest.raises(DataError, match=r"config\.json: found .* as `store`; wanted one of float32, bf16"):
             Model.load(tmp_path)
 
-    def test_a_flipped_bit(self, tmp_path):
-        shared().save(tmp_path, "int8")
+    def test_a_flipped_bit(self, tmp_path, on_synthetic):
+        on_synthetic().save(tmp_path, "int8")
         path = tmp_path / "weights.safetensors"
         content = bytearray(path.read_bytes())
         content[-100] ^= 1
@@ -286,174 +262,17 @@ class TestDamage:
         self.refused(tmp_path, "other weights than config.json describes")
 
 
-def tree(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-class TestCompress:
-    @pytest.fixture
-    def folder(self, tmp_path) -> Path:
-        shared().save(tmp_path / "model")
-        return tmp_path / "model"
-
-    @pytest.mark.parametrize("store", STORES)
-    def test_the_same_as_saving_so(self, store, folder, tmp_path):
-        compress(folder, tmp_path / "new" / "copy", store)
-        shared().save(tmp_path / "saved", store)
-        assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
-
-    def test_everything_else_comes_along_but_a_run_under_way(self, folder, tmp_path):
-        for name in ("README.md", checkpoint.NAME, "run.json", ".weights.safetensors.1.part"):
-            (folder / name).write_text("mine")
-        before = tree(folder)
-        compress(folder, tmp_path / "copy", "bf16")
-        assert tree(folder) == before
-        found = sorted(path.name for path in (tmp_path / "copy").iterdir())
-        assert found == ["README.md", "config.json", "history.json", "weights.safetensors"]
-
-    def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
-        compress(folder, tmp_path / "one", "int8")
-        compress(tmp_path / "one", tmp_path / "two", "int8")
-        assert tree(tmp_path / "one") == tree(tmp_path / "two")
-
-    def test_nothing_is_ever_replaced(self, folder, tmp_path):
-        before = tree(folder)
-        (tmp_path / "file").write_text("mine")
-        (tmp_path / "empty").mkdir()
-        for output in (folder, tmp_path / "file", tmp_path / "empty"):
-            with pytest.raises(ParameterError, match=r"exists already: choose another folder, or remove it"):
-                compress(folder, output, "int8")
-        assert tree(folder) == before
-
-    @pytest.mark.parametrize("step", ["write_tensors", "write_json"])
-    @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
-    def test_nothing_is_left_half_written(self, step, error, folder, tmp_path, monkeypatch):
-        def fail(*_: Any) -> None:
-            raise error
-
-        monkeypatch.setattr(files, step, fail)
-        wanted = OutputError if isinstance(error, OSError) else KeyboardInterrupt
-        with pytest.raises(wanted):
-            compress(folder, tmp_path / "copy", "int8")
-        assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-    def test_what_a_killed_one_left_is_no_hindrance(self, folder, tmp_path):
-        (tmp_path / f".copy.{os.getpid()}.part").mkdir()
-        compress(folder, tmp_path / "copy", "int8")
-        assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "model"]
-
-    def test_damaged_models_are_refused(self, folder, tmp_path):
-        path = folder / "weights.safetensors"
-        whole = path.read_bytes()
-        path.write_bytes(whole[:-1])
-        with pytest.raises(DataError, match=r"weights\.safetensors: found other weights"):
-            compress(folder, tmp_path / "copy", "int8")
-        tensors = {"head.output.weight": torch.full((2, 2), torch.nan)}
-        save_file(tensors, path)
-        change_config(folder, weights_sha256=files.sha256(path))
-        with pytest.raises(DataError, match=r"weights\.safetensors: found nan at row 0, column 0 of head"):
-            compress(folder, tmp_path / "copy", "int8")
-        with pytest.raises(DataError, match="is not a circlet model"):
-            compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
-        assert [path.name for path in tmp_path.iterdir()] == ["model"]
-
-    def test_an_encoder_of_ones_own(self, tmp_path):
-        make = lambda: nn.Sequential(nn.Linear(800, 8), nn.Tanh())  # noqa: E731
-        dense = DATA.train.take(range(100))
-        dense = type(dense)(dense.X.toarray(), dense.Y)
-        settings = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
-        fit(dense, settings, encoder=make()).save(tmp_path / "model")
-        compress(tmp_path / "model", tmp_path / "copy", "int8")
-        assert Model.load(tmp_path / "copy", encoder=make()).top_k(dense.X, 2)[0].shape == (100, 2)
-
-
 @pytest.fixture(scope="module")
-def classifier() -> CircletClassifier:
+def classifier(synthetic) -> CircletClassifier:
     return CircletClassifier(dim=64, hidden=(32,), epochs=5, lr=0.01, device="cpu", random_state=0).fit(
-        DATA.train.X, DATA.train.Y
+        synthetic.train.X, synthetic.train.Y
     )
 
 
 class TestEstimator:
     @pytest.mark.parametrize("store", STORES)
-    def test_saved(self, store, classifier, tmp_path):
+    def test_saved(self, store, classifier, tmp_path, synthetic):
         classifier.save(tmp_path, store=store)
         assert folders.read_config(tmp_path)["store"] == store
-        found = CircletClassifier.load(tmp_path).suggest(DATA.test.X, k=1)[0]
-        assert (found == classifier.suggest(DATA.test.X, k=1)[0]).mean() > 0.95
-
-    def test_compressed(self, classifier, tmp_path):
-        classifier.save(tmp_path / "model")
-        compress(tmp_path / "model", tmp_path / "copy", "int8")
-        loaded = CircletClassifier.load(tmp_path / "copy")
-        assert loaded.get_params() == classifier.get_params()
-
-    def test_a_description_of_other_weights(self, classifier, tmp_path):
-        classifier.save(tmp_path / "model")
-        state = json.loads((tmp_path / "model" / "estimator.json").read_text(encoding="utf-8"))
-        for content in ({**state, "weights_sha256": "0"}, [1]):
-            files.write_json(tmp_path / "model" / "estimator.json", content)
-            with pytest.raises(DataError, match=r"estimator\.json: found the description of other weights"):
-                compress(tmp_path / "model", tmp_path / "copy", "int8")
-        assert not (tmp_path / "copy").exists()
-
-
-def inside(*arguments: str) -> None:
-    app(list(arguments), standalone_mode=False)
-
-
-class TestCommands:
-    @pytest.fixture
-    def folder(self, tmp_path, monkeypatch) -> Path:
-        monkeypatch.chdir(tmp_path)
-        shared().save(tmp_path / "model")
-        return tmp_path / "model"
-
-    def test_compress(self, folder, capsys):
-        inside("compress", str(folder))
-        copy = folder.with_name("model-int8")
-        assert "model-int8: " in capsys.readouterr().err
-        assert folders.read_config(copy)["store"] == "int8"
-        inside("compress", str(folder), "--store", "bf16", "--output", "new/small", "--json")
-        summary = json.loads(capsys.readouterr().out)
-        assert summary["bytes"] == sum(map(len, tree(Path("new/small")).values()))
-        assert summary["bytes_before"] == sum(map(len, tree(folder).values()))
-        assert (summary["store"], summary["output"]) == ("bf16", str(Path("new/small")))
-
-    def test_compress_where_one_is(self, folder, monkeypatch):
-        monkeypatch.chdir(folder)
-        inside("compress", ".", "--store", "bf16")
-        assert folder.with_name("model-bf16").is_dir()
-
-    def test_compress_what_is_no_model(self, tmp_path):
-        with pytest.raises(DataError, match="is not a circlet model"):
-            inside("compress", str(tmp_path))
-        with pytest.raises(ParameterError, match="`store` must be one of"):
-            inside("compress", str(tmp_path), "--store", "int4")
-
-    @pytest.mark.parametrize("store", STORES)
-    def test_info(self, store, folder, capsys):
-        shutil.rmtree(folder)
-        shared().save(folder, store)
-        inside("info", str(folder), "--json")
-        described = json.loads(capsys.readouterr().out)
-        assert described["store"] == store
-        weights = (folder / "weights.safetensors").stat().st_size
-        assert described["bytes"]["weights.safetensors"] == weights
-        inside("info", str(folder))
-        shown = capsys.readouterr().out
-        assert f"weights stored as {store}" in " ".join(shown.split())
-        assert f"{weights:,}" in shown
-
-    def test_train(self, tmp_path, capsys):
-        data = tmp_path / "data.jsonl"
-        rows = [{"text": f"{word} and more", "labels": [word]} for word in ("rain", "snow", "wind", "fog") * 10]
-        data.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        small = ["--dim", "32", "--hidden", "16", "--epochs", "2", "--device", "cpu", "--json"]
-        inside("train", str(data), "--model", str(tmp_path / "m"), "--store", "int8", *small)
-        assert json.loads(capsys.readouterr().out)["store"] == "int8"
-        assert load_file(tmp_path / "m" / "weights.safetensors")["head.output.weight"].dtype == torch.int8
-        inside("evaluate", str(tmp_path / "m"), str(data), "--json")
-        with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
-            inside("train", str(data), "--model", str(tmp_path / "n"), "--store", "int4", *small)
-        assert not (tmp_path / "n").exists()
+        found = CircletClassifier.load(tmp_path).suggest(synthetic.test.X, k=1)[0]
+        assert (found == classifier.suggest(synthetic.test.X, k=1)[0]).mean() > 0.95

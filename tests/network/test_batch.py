@@ -66,3 +66,10 @@ def test_label_sets():
     assert len(labels) == 3
     moved = labels.to(torch.device("meta"))
     assert {moved.ids.device.type, moved.starts.device.type, moved.documents.device.type} == {"meta"}
+
+
+def test_dense_rows_as_the_network_takes_them():
+    rows = CASES["ordinary"].astype(np.float32)
+    dense = as_batch(np.asfortranarray(rows))
+    assert dense.is_contiguous()
+    np.testing.assert_array_equal(dense, rows)

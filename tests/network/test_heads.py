@@ -106,7 +106,7 @@ class TestEveryHead:
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 @pytest.mark.parametrize("name", HEADS)
 class TestReducedPrecision:
-    def test_is_finite_and_normalised_exactly(self, name, dtype):
+    def test_is_finite_and_normalized_exactly(self, name, dtype):
         head, x = HEADS[name](64, 50, generator=seeded()), hidden(5, 64).requires_grad_()
         with torch.autocast("cpu", dtype=dtype):
             out = head(x)
@@ -115,7 +115,7 @@ class TestReducedPrecision:
         assert torch.isfinite(out).all()
         assert torch.isfinite(x.grad).all()
         assert all(torch.isfinite(parameter.grad).all() for parameter in head.parameters())
-        # The product is rounded, the normalisation is not.
+        # The product is rounded, the normalization is not.
         if name in CIRCULAR:
             torch.testing.assert_close(modulus(out), torch.ones(5, 50))
         elif name == "hrr":

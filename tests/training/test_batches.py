@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -29,6 +31,55 @@ def as_sets(labels: LabelSets) -> list[list[int]]:
     kept = slice(None) if labels.weights is None else labels.weights > 0
     ids, documents = labels.ids[kept], labels.documents[kept]
     return [sorted(ids[documents == document].tolist()) for document in range(len(labels))]
+
+
+class TestBatches:
+    def identity(self, n: int) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+        """Row i has the feature i and the label i."""
+        return sp.identity(n, dtype=np.float32, format="csr"), sp.identity(n, dtype=np.float32, format="csr")
+
+    def rows(self, batches: Batches, epoch: int, first: int = 0) -> list[list[int]]:
+        found = []
+        for rows, labels in batches.epoch(epoch, first):
+            assert torch.equal(rows.columns, labels.ids)
+            found.append(labels.ids.tolist())
+        return found
+
+    @pytest.mark.parametrize(("n", "size"), [(1, 4), (4, 4), (10, 4), (10, 1), (10, 100)])
+    def test_every_row_once_an_epoch(self, n, size):
+        batches = Batches(*self.identity(n), TrainingSettings(batch_size=size), seed=0)
+        found = self.rows(batches, 0)
+        assert len(found) == len(batches) == math.ceil(n / size)
+        assert all(len(part) == size for part in found[:-1])
+        assert sorted(row for part in found for row in part) == list(range(n))
+
+    def test_the_order_follows_from_seed_and_epoch(self):
+        make = lambda seed: Batches(*self.identity(50), TrainingSettings(batch_size=8), seed=seed)  # noqa: E731
+        assert self.rows(make(0), 1) == self.rows(make(0), 1)
+        assert self.rows(make(0), 1) != self.rows(make(0), 2)
+        assert self.rows(make(0), 1) != self.rows(make(1), 1)
+
+    @pytest.mark.parametrize("first", [1, 4, 6, 7])
+    def test_an_epoch_can_be_entered_at_any_step(self, first):
+        batches = Batches(*self.identity(50), TrainingSettings(batch_size=8), seed=0)
+        assert self.rows(batches, 3, first) == self.rows(batches, 3)[first:]
+
+    @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
+    def test_input_dropout(self, sparse):
+        features = np.ones((300, 100), dtype=np.float32)
+        given = sp.csr_matrix(features) if sparse else features
+        batches = Batches(
+            given, self.identity(300)[1], TrainingSettings(batch_size=300, input_dropout=0.25), seed=0
+        )
+        rows, _ = next(batches.epoch(0, 0))
+        values = rows.values if sparse else rows
+        assert float((values == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
+        assert set(values.unique().tolist()) == {0, float(np.float32(4 / 3))}
+        again, _ = next(batches.epoch(0, 0))
+        assert torch.equal(again.values if sparse else again, values)
+        other, _ = next(batches.epoch(1, 0))
+        assert not torch.equal(other.values if sparse else other, values)
+        np.testing.assert_array_equal(given.toarray() if sparse else given, 1)
 
 
 class TestDeviceRows:

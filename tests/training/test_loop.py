@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import logging
 import math
 import signal
 from typing import Any
@@ -14,14 +13,12 @@ from torch import nn
 from circlet.errors import CircletError, ParameterError
 from circlet.metrics import evaluate
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import SparseRows, as_batch, label_sets
 from circlet.network.heads import HEADS
 from circlet.network.inference import top_k
 from circlet.network.losses import LOSSES
 from circlet.settings.training import OPTIMIZERS, SCHEDULES
 from circlet.training import DivergedError, InterruptedRunError, Reporter, StepsTaken, TrainingSettings, train
 from circlet.training import loop as training
-from circlet.training.batches import Batches
 
 CPU = torch.device("cpu")
 N_LABELS = 12
@@ -84,85 +81,8 @@ class Recorder(Reporter):
         self.records.append(record)
 
 
-class TestSettings:
-    @pytest.mark.parametrize(
-        ("parameter", "value", "wanted"),
-        [
-            ("epochs", 0, "an integer >= 1"),
-            ("epochs", 2.5, "an integer >= 1"),
-            ("epochs", "3", "an integer >= 1"),
-            ("batch_size", 0, "an integer >= 1"),
-            ("batch_size", 0.5, "an integer >= 1"),
-            ("batch_size", None, "an integer >= 1"),
-            ("optimizer", "rmsprop", "one of adamw, adam, adadelta, sgd"),
-            ("lr", 0, "above 0"),
-            ("lr", -1.0, "above 0"),
-            ("lr", float("nan"), "above 0"),
-            ("lr", float("inf"), "above 0"),
-            ("lr", "fast", "above 0"),
-            ("schedule", "cosine", "one of one-cycle, constant, step"),
-            ("weight_decay", -0.1, "at least 0"),
-            ("weight_decay", float("nan"), "at least 0"),
-            ("weight_decay", None, "at least 0"),
-            ("input_dropout", 1, "at least 0 and below 1"),
-            ("input_dropout", -0.5, "at least 0 and below 1"),
-            ("input_dropout", "half", "at least 0 and below 1"),
-            ("metric", "F1", "like P@1 or nDCG@5"),
-            ("metric", "P@0", "like P@1 or nDCG@5"),
-            ("metric", "P@", "like P@1 or nDCG@5"),
-            ("metric", "PSP@1", "like P@1 or nDCG@5"),
-            ("metric", "P@²", "like P@1 or nDCG@5"),
-            ("metric", "P@٣", "like P@1 or nDCG@5"),
-            ("metric", 1, "like P@1 or nDCG@5"),
-            ("patience", 0, "None or an integer >= 1"),
-            ("patience", 1.5, "None or an integer >= 1"),
-        ],
-    )
-    def test_every_parameter_is_checked(self, parameter, value, wanted):
-        with pytest.raises(ParameterError) as caught:
-            TrainingSettings(**{parameter: value})
-        assert str(caught.value).startswith(f"`{parameter}` must be ")
-        assert wanted in str(caught.value)
-        assert str(caught.value).endswith(f"got {value!r}")
-
-    def test_numpy_numbers_become_pythons(self):
-        given = TrainingSettings(
-            epochs=np.int64(2), batch_size=np.int32(8), lr=np.float32(0.5), patience=np.uint8(1), weight_decay=1
-        )
-        assert repr(given) == repr(TrainingSettings(epochs=2, batch_size=8, lr=0.5, patience=1, weight_decay=1.0))
-
-
-class TestSchedules:
-    def test_constant(self):
-        chosen = settings(schedule="constant", lr=0.3)
-        assert [chosen.rate(step, 10) for step in (0, 15, 29)] == [0.3] * 3
-
-    def test_step_is_multiplied_after_every_epoch(self):
-        chosen = settings(schedule="step", lr=1.0)
-        assert [chosen.rate(step, 10) for step in (0, 9, 10, 19, 20, 29)] == pytest.approx(
-            [1, 1, 0.7, 0.7, 0.49, 0.49]
-        )
-
-    def test_one_cycle(self):
-        chosen = settings(schedule="one-cycle", lr=2.0, epochs=10)
-        rates = np.array([chosen.rate(step, 10) for step in range(100)])
-        assert rates[0] == pytest.approx(0.08)  # a 25th
-        assert rates[15] == pytest.approx(2 * (0.04 + 0.96 / 2))  # half way up
-        assert rates[30] == pytest.approx(2.0, rel=1e-4)
-        assert rates[65] == pytest.approx(1.0, rel=1e-4)  # half way down
-        assert rates[99] < 0.002
-        assert (rates > 0).all()
-        assert (np.diff(rates[:31]) > 0).all()
-        assert (np.diff(rates[30:]) < 0).all()
-
-    @pytest.mark.parametrize("schedule", SCHEDULES)
-    @pytest.mark.parametrize(("epochs", "n_steps"), [(1, 1), (1, 2), (2, 1), (3, 1)])
-    def test_the_shortest_runs_have_a_rate(self, schedule, epochs, n_steps):
-        chosen = settings(schedule=schedule, epochs=epochs)
-        rates = [chosen.rate(step, n_steps) for step in range(epochs * n_steps)]
-        assert all(0 < rate <= chosen.lr * 1.0001 for rate in rates)
-
-    def test_the_loop_follows(self):
+class TestRun:
+    def test_follows_the_schedule(self):
         network, chosen = make(), settings(epochs=2)
         seen = []
 
@@ -175,68 +95,9 @@ class TestSchedules:
         assert seen == [chosen.rate(step, 5) for step in range(10)]
         assert [record["lr"] for record in history] == [seen[4], seen[9]]
 
-
-class TestBatches:
-    def identity(self, n: int) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-        """Row i has the feature i and the label i."""
-        return sp.identity(n, dtype=np.float32, format="csr"), sp.identity(n, dtype=np.float32, format="csr")
-
-    def rows(self, batches: Batches, epoch: int, first: int = 0) -> list[list[int]]:
-        found = []
-        for rows, labels in batches.epoch(epoch, first):
-            assert torch.equal(rows.columns, labels.ids)
-            found.append(labels.ids.tolist())
-        return found
-
-    @pytest.mark.parametrize(("n", "size"), [(1, 4), (4, 4), (10, 4), (10, 1), (10, 100)])
-    def test_every_row_once_an_epoch(self, n, size):
-        batches = Batches(*self.identity(n), settings(batch_size=size), seed=0)
-        found = self.rows(batches, 0)
-        assert len(found) == len(batches) == math.ceil(n / size)
-        assert all(len(part) == size for part in found[:-1])
-        assert sorted(row for part in found for row in part) == list(range(n))
-
-    def test_the_order_follows_from_seed_and_epoch(self):
-        make = lambda seed: Batches(*self.identity(50), settings(batch_size=8), seed=seed)  # noqa: E731
-        assert self.rows(make(0), 1) == self.rows(make(0), 1)
-        assert self.rows(make(0), 1) != self.rows(make(0), 2)
-        assert self.rows(make(0), 1) != self.rows(make(1), 1)
-
-    @pytest.mark.parametrize("first", [1, 4, 6, 7])
-    def test_an_epoch_can_be_entered_at_any_step(self, first):
-        batches = Batches(*self.identity(50), settings(batch_size=8), seed=0)
-        assert self.rows(batches, 3, first) == self.rows(batches, 3)[first:]
-
-    @pytest.mark.parametrize("sparse", [True, False], ids=["sparse", "dense"])
-    def test_input_dropout(self, sparse):
-        features = np.ones((300, 100), dtype=np.float32)
-        given = sp.csr_matrix(features) if sparse else features
-        batches = Batches(given, self.identity(300)[1], settings(batch_size=300, input_dropout=0.25), seed=0)
-        rows, _ = next(batches.epoch(0, 0))
-        values = rows.values if sparse else rows
-        assert float((values == 0).float().mean()) == pytest.approx(0.25, abs=0.01)
-        assert set(values.unique().tolist()) == {0, float(np.float32(4 / 3))}
-        again, _ = next(batches.epoch(0, 0))
-        assert torch.equal(again.values if sparse else again, values)
-        other, _ = next(batches.epoch(1, 0))
-        assert not torch.equal(other.values if sparse else other, values)
-        np.testing.assert_array_equal(given.toarray() if sparse else given, 1)
-
     def test_no_documents(self):
         with pytest.raises(ParameterError, match="there are no documents to train on"):
             train(make(), X[:0], Y[:0], settings())
-
-    def test_label_sets(self):
-        labels = label_sets(sp.csr_matrix(np.array([[0, 1, 1], [0, 0, 0], [1, 0, 0]])))
-        assert labels.ids.tolist() == [1, 2, 0]
-        assert labels.starts.tolist() == [0, 2, 2]
-        assert labels.documents.tolist() == [0, 0, 2]
-
-    def test_rows_as_the_network_takes_them(self):
-        assert isinstance(as_batch(X), SparseRows)
-        dense = as_batch(np.asfortranarray(X.toarray()))
-        assert dense.is_contiguous()
-        np.testing.assert_array_equal(dense, X.toarray())
 
     def test_arrays_that_cannot_be_written_to(self):
         dense = X.toarray()
@@ -276,7 +137,7 @@ class TestLearning:
         train(network, X.toarray(), Y, settings(epochs=10))
         assert precision(network, X.toarray()) > 0.9
 
-    def test_an_encoder_of_ones_own(self):
+    def test_a_custom_encoder(self):
         torch.manual_seed(0)
         encoder = nn.Sequential(nn.Linear(X.shape[1], 24), nn.Tanh())
         network = Network(
@@ -488,12 +349,6 @@ class TestReporter:
         history = train(make(), X, Y, settings(epochs=1, batch_size=1000))
         assert history[0]["seconds"] == 1
         assert history[0]["documents_per_second"] == X.shape[0]
-
-    def test_without_one_epochs_are_logged(self, caplog):
-        with caplog.at_level(logging.INFO, logger="circlet.training.reporter"):
-            train(make(), X, Y, settings(epochs=2))
-        assert len(caplog.records) == 2
-        assert "'epoch': 1" in caplog.text
 
 
 class TestInterruption:

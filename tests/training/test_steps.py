@@ -20,9 +20,9 @@ N, F, L = 330, 40, 15
 
 def data(*, dense: bool = False):
     random = np.random.default_rng(0)
-    centres = random.random((L, F))
+    centers = random.random((L, F))
     Y = (random.random((N, L)) < 0.15).astype(np.float32)
-    X = (Y @ centres * (random.random((N, F)) < 0.4)).astype(np.float32)
+    X = (Y @ centers * (random.random((N, F)) < 0.4)).astype(np.float32)
     X[5], Y[7] = 0, 0
     return X if dense else sp.csr_matrix(X), sp.csr_matrix(Y)
 
@@ -39,7 +39,7 @@ class TestWhatCanBeRecorded:
         assert self.recordable(network())
         assert not self.recordable(network(), torch.device("cpu"))
 
-    def test_not_an_encoder_of_somebody_elses(self):
+    def test_not_a_custom_encoder(self):
         made = network()
         made.encoder = nn.Linear(F, 48)
         assert not self.recordable(made)

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +17,8 @@ from circlet import experiments
 from circlet.cli import app, reproduce
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.training import InterruptedRunError
+
+PNG = b"\x89PNG\r\n\x1a\n"
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -48,6 +53,39 @@ def test_every_experiment_has_a_command_with_its_description():
     shown = {name: command.help.splitlines()[0] for name, command in commands.items()}
     assert shown == experiments.EXPERIMENTS
     assert list(shown) == list(experiments.EXPERIMENTS)
+
+
+@pytest.mark.parametrize("experiment", ["capacity", "stability"])
+def test_reproduce_quick_writes_numbers_page_and_picture(circlet, experiment, tmp_path):
+    folder = tmp_path / "new" / "folder"
+    finished = circlet("reproduce", experiment, "--quick", "--repetitions", "2", "--out", folder)
+    assert finished.returncode == 0, finished.stderr
+    assert "CHRR" in finished.stdout
+    assert sorted(path.name for path in folder.iterdir()) == [
+        f"{experiment}.{end}" for end in ("json", "md", "png")
+    ]
+    result = json.loads((folder / f"{experiment}.json").read_text(encoding="utf-8"))
+    assert result["settings"]["repetitions"] == 2
+    assert (folder / f"{experiment}.png").read_bytes().startswith(PNG)
+    assert (folder / f"{experiment}.md").read_text(encoding="utf-8").startswith("# ")
+
+
+def test_interrupt_leaves_nothing_behind(circlet, tmp_path, monkeypatch):
+    begun: list[int] = []
+
+    def interrupted(_, steps):
+        for step in steps:
+            if len(begun) == 2:
+                signal.raise_signal(signal.SIGINT)
+            begun.append(step)
+            yield step
+
+    monkeypatch.setattr(reproduce, "track", interrupted)
+    finished = circlet("reproduce", "capacity", "--quick", "--repetitions", "2", "--out", tmp_path)
+    assert finished[:2] == (130, "")
+    assert "Traceback" not in finished.stderr
+    assert len(begun) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_table_quick(data, tmp_path, capsys):
@@ -86,11 +124,45 @@ def test_no_dataset_at_all(tmp_path, capsys):
     assert "circlet datasets fetch eurlex-4k" in capsys.readouterr().err
 
 
-def test_mistakes(tmp_path):
-    with pytest.raises(ParameterError, match="--data: wanted a folder"):
-        table("--data", str(tmp_path / "no"), "--out", str(tmp_path))
-    with pytest.raises(ParameterError, match="'abacus' is not available"):
-        app(["reproduce", "table", "--device", "abacus", "--out", str(tmp_path)], standalone_mode=False)
+class TestMistakes:
+    def test_a_number_out_of_range(self, refused):
+        line = refused("reproduce", "stability", "--repetitions", "0")
+        assert "--repetitions" in line
+        assert "2" in line
+
+    def test_a_file_in_place_of_the_folder(self, refused, tmp_path):
+        occupied = tmp_path / "occupied"
+        occupied.write_text("mine")
+        line = refused("reproduce", "stability", "--quick", "--out", occupied / "deeper")
+        for word in ("cannot write", "occupied", "Not a directory"):
+            assert word in line
+        assert occupied.read_text() == "mine"
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder nobody can write in on Linux only")
+    def test_a_folder_that_cannot_be_written_to(self, refused):
+        assert "cannot write /proc/circlet" in refused(
+            "reproduce", "stability", "--quick", "--out", "/proc/circlet"
+        )
+
+    def test_missing_extra(self, process, one_clear_line, tmp_path):
+        # Hide matplotlib from the process before it imports anything else.
+        (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['matplotlib'] = None\n")
+        path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
+        finished = process(
+            *(sys.executable, "-m", "circlet", "reproduce", "stability", "--quick"),
+            *("--out", str(tmp_path / "o")),
+            PYTHONPATH=path,
+        )
+        line = one_clear_line(finished)
+        assert "matplotlib" in line
+        assert line.endswith("pip install 'circlet[plot]'")
+        assert not (tmp_path / "o").exists()
+
+    def test_folders_and_devices(self, tmp_path):
+        with pytest.raises(ParameterError, match="--data: wanted a folder"):
+            table("--data", str(tmp_path / "no"), "--out", str(tmp_path))
+        with pytest.raises(ParameterError, match="'abacus' is not available"):
+            app(["reproduce", "table", "--device", "abacus", "--out", str(tmp_path)], standalone_mode=False)
 
 
 def test_failures_are_reported_and_the_page_is_written(data, tmp_path, capsys, monkeypatch):

@@ -1,0 +1,112 @@
+"""Small texts about four topics, a model of them, and ways to run commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+WORDS = {
+    "animal": "fox wolf bear deer hare lynx otter badger",
+    "vehicle": "car truck tram bicycle lorry van scooter train",
+    "food": "bread cheese apple soup rice pasta salad lentils",
+    "weather": "rain snow wind storm fog hail sunshine thunder",
+}
+SIZES = {"dim": 64, "hidden": 32, "dropout": 0.2, "epochs": 25, "batch-size": 16, "lr": 0.01, "device": "cpu"}
+
+
+def _topics(n: int) -> list[dict[str, Any]]:
+    topics = sorted(WORDS)
+    made = []
+    for i in range(n):
+        chosen = sorted({topics[i % 4], topics[(i // 4) % 4]})
+        words = [WORDS[topic].split()[(i + j) % 8] for topic in chosen for j in range(3)]
+        made.append({"text": f"the {' and the '.join(words)}", "labels": chosen})
+    return made
+
+
+@pytest.fixture(scope="session")
+def topics() -> Callable[[int], list[dict[str, Any]]]:
+    """Make texts about one or two topics, with each word of a topic in turn."""
+    return _topics
+
+
+@pytest.fixture(scope="session")
+def small() -> list[str]:
+    """Options for a network that is trained in a moment."""
+    return [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
+
+
+@pytest.fixture(scope="session")
+def write_jsonl() -> Callable[[Path, list[dict[str, Any]]], Path]:
+    def write(path: Path, rows: list[dict[str, Any]]) -> Path:
+        path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        return path
+
+    return write
+
+
+@pytest.fixture(scope="session")
+def data(tmp_path_factory, write_jsonl) -> Path:
+    """200 documents to learn from and 40 to test on."""
+    folder, made = tmp_path_factory.mktemp("data"), _topics(240)
+    write_jsonl(folder / "train.jsonl", made[:200])
+    write_jsonl(folder / "test.jsonl", made[200:])
+    return folder
+
+
+@pytest.fixture(scope="session")
+def model(circlet, data, small, tmp_path_factory) -> Path:
+    """A model of these topics; tests that change it copy it."""
+    folder = tmp_path_factory.mktemp("models") / "topics"
+    finished = circlet("train", data, "--model", folder, *small)
+    assert finished.returncode == 0, finished.stderr
+    assert "epoch  25/25" in finished.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a new process, where the one of the tests would not do."""
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", **environment},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def one_clear_line() -> Callable[[Any], str]:
+    """Check that a command failed with one line on stderr and nothing else, and give that line."""
+
+    def check(finished: Any) -> str:
+        assert finished.returncode == 2, finished.stderr
+        assert finished.stdout == ""
+        *before, line = finished.stderr.splitlines()
+        assert before == []
+        assert line.startswith("circlet: ")
+        return line
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def refused(circlet, one_clear_line) -> Callable[..., str]:
+    """Run a command that must fail with one line on stderr, and give that line."""
+
+    def run(*words: object, **given: Any) -> str:
+        return one_clear_line(circlet(*words, **given))
+
+    return run

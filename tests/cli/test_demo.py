@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+from circlet.cli import demo
+from circlet.data import load_dataset
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def _quick(monkeypatch, data):
+    """Small data in place of the documentation, and two epochs."""
+    small = load_dataset(data)
+    monkeypatch.setattr("circlet.data.load_dataset", lambda name: {"pydocs": small}[name])
+    monkeypatch.setattr(demo, "SMALLER", {"hidden": (16,), "dim": 32, "epochs": 2})
+
+
+@pytest.mark.usefixtures("_quick")
+def test_trains_compares_and_suggests(circlet):
+    finished = circlet("demo", "--device", "cpu", COLUMNS="120")
+    assert finished.returncode == 0, finished.stderr
+    assert "200 docstrings to learn from, 4 labels" in finished.stderr
+    for head in ("fc", "hrr", "chrr"):
+        assert f"{head} " in finished.stdout
+    for sentence in demo.SENTENCES:
+        assert sentence in finished.stdout
+    assert "circlet train mine.jsonl --model mine" in finished.stdout
+
+
+@pytest.mark.usefixtures("_quick")
+def test_numbers_for_machines(circlet):
+    rows = json.loads(circlet("demo", "--device", "cpu", "--json").stdout)
+    assert [row[""] for row in rows] == ["fc", "hrr", "chrr"]
+    # The last layer: 16 × 4 + 4, 16 × 32 + 32, 16 × 64 + 64.
+    assert [row["outputs"] for row in rows] == [68, 544, 1088]
+
+
+@pytest.mark.slow
+def test_on_pythons_documentation(process):
+    finished = process(sys.executable, "-m", "circlet", "demo", COLUMNS="120")
+    assert finished.returncode == 0, finished.stderr
+    rows = {
+        line.split()[0]: line.split()[1:] for line in finished.stdout.splitlines() if "/" in line and line.strip()
+    }
+    for head in ("fc", "hrr", "chrr"):
+        precision = [float(value) for value in rows[head][0].split("/")]
+        assert precision[0] > 85
+    assert "scipy.sparse.linalg" in finished.stdout

@@ -1,0 +1,61 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_evaluate(circlet, model, data):
+    finished = circlet("evaluate", model, data, "--json", "-k", "1,2")
+    values = json.loads(finished.stdout)
+    assert values["documents"] == 40
+    assert values["P@1"] > 0.95
+    assert {"P@2", "PSP@1", "nDCG@2"} <= set(values)
+    assert values["unknown_labels"] == 0
+    finished = circlet("evaluate", model, data)
+    assert "40 test documents" in finished.stdout
+    assert finished.stderr == ""
+
+
+def test_evaluate_on_a_file_with_other_labels(circlet, model, write_jsonl, tmp_path):
+    rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a chess game", "labels": ["game"]}]
+    path = write_jsonl(tmp_path / "more.jsonl", rows)
+    finished = circlet("evaluate", model, path, "--json", "-k", "1")
+    values = json.loads(finished.stdout)
+    assert values["P@1"] == 0.5  # it can't know games
+    assert values["unknown_labels"] == 1
+    finished = circlet("evaluate", model, path)
+    assert finished.returncode == 0
+    assert "1 labels of these documents are unknown to the model and count as missed" in finished.stderr
+    assert "unknown" not in finished.stdout
+
+
+def test_evaluate_with_k_above_the_number_of_labels(circlet, model, write_jsonl, tmp_path):
+    rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a chess game", "labels": ["game", "5"]}]
+    path = write_jsonl(tmp_path / "more.jsonl", rows)
+    values = json.loads(circlet("evaluate", model, path, "--json", "-k", "1,6").stdout)
+    assert values["P@1"] == 0.5
+    assert values["P@6"] == pytest.approx(1 / 12)  # one of 2 × 6 places; the model fills only four of each
+
+
+class TestMistakes:
+    @pytest.mark.parametrize("k", ["-1", "a", "0", "1,,3", "", "1.5", "5,-1"])
+    def test_depths(self, refused, k, model, data):
+        assert f"-k: wanted integers >= 1, separated by commas, got {k!r}" in refused(
+            "evaluate", model, data, "-k", k
+        )
+
+    @pytest.mark.parametrize("lines", ["text,labels\na fox,\na van,\n", "2 3 4\n 0:1\n 2:1\n"])
+    def test_data_without_a_label(self, refused, lines, model, tmp_path):
+        (tmp_path / "bare.csv").write_text(lines)
+        line = refused("evaluate", model, tmp_path / "bare.csv")
+        assert "bare.csv: found no label in any of the 2 documents; wanted some to compare with" in line
+
+    def test_none_of_the_labels_is_known(self, refused, model, write_jsonl, tmp_path):
+        path = write_jsonl(tmp_path / "games.jsonl", [{"text": "a chess game", "labels": ["game", "chess"]}])
+        assert "games.jsonl: found 2 labels, none of which the model knows" in refused("evaluate", model, path)
+
+    def test_no_model(self, refused, data, tmp_path):
+        assert "is not a circlet model" in refused("evaluate", tmp_path, data)

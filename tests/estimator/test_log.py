@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+import logging
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_log_and_nothing_but_the_log(caplog, capsys, indicator, learner):
+    X, Y = indicator(20)
+    with caplog.at_level(logging.INFO, logger="circlet"):
+        learner(epochs=2).fit(X, Y)
+        assert not caplog.records
+        learner(epochs=2, verbose=True).fit(X, Y)
+    assert [record.message.partition(":")[0] for record in caplog.records] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert capsys.readouterr() == ("", "")

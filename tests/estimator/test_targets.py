@@ -1,0 +1,147 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.errors import DataError
+
+LABELS = ["R", "G", "B", "r", "s", "f"]
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def test_representations_agree(indicator, learner):
+    X, Y = indicator()
+    dense = Y.toarray().astype(int)
+    predictions = [
+        learner(epochs=8).fit(X, y).predict(X)
+        for y in (Y, sp.coo_array(Y), dense, dense.astype(bool), dense.tolist(), list(dense))
+    ]
+    for prediction in predictions:
+        assert isinstance(prediction, sp.csr_matrix)
+        assert prediction.dtype == np.float32
+        assert (prediction != predictions[0]).nnz == 0
+    assert predictions[0].shape == Y.shape
+
+
+def test_labels_that_are_numbers(documents, learner):
+    texts, labels = documents()
+    numbers = [[10 * LABELS.index(label) for label in row] for row in labels]
+    classifier = learner().fit(texts, numbers)
+    assert classifier.classes_.tolist() == [0, 10, 20, 30, 40, 50]
+    assert classifier.suggest("blue", k=1)[0].tolist() == [[20]]
+    assert classifier.score(texts, numbers) == 1
+
+
+def test_lists_of_zero_and_one_stay_labels_once_labels_are_named(learner):
+    texts = ["a", "b", "a b", ""] * 5
+    classifier = learner().fit(texts, [[0], [1], [0, 1], []] * 5)
+    assert classifier.score(["a b"], [[0, 1]]) == 1  # by itself this could be an indicator of two columns
+    assert classifier.classes_.tolist() == [0, 1]
+
+
+def test_empty_lists_sets_and_repetitions(documents, learner):
+    texts, labels = documents()
+    odd = [{*row} if i % 2 else row * 2 for i, row in enumerate(labels)]
+    classifier = learner().fit([*texts, "none"], [*odd, []])
+    np.testing.assert_array_equal(
+        classifier.decision_function(texts),
+        learner().fit([*texts, "none"], [*labels, []]).decision_function(texts),
+    )
+
+
+def test_one_class_per_row(documents, learner):
+    texts, labels = documents()
+    first = [row[0] for row in labels]
+    classifier = learner(epochs=40).fit(texts, first)
+    assert classifier.predict(texts).shape == (len(texts),)
+    shares = classifier.predict_proba(texts)
+    np.testing.assert_allclose(shares.sum(axis=1), 1, rtol=1e-5)
+    np.testing.assert_array_equal(classifier.classes_[shares.argmax(axis=1)], classifier.predict(texts))
+    found, scores = classifier.suggest(texts, k=2)
+    np.testing.assert_array_equal(found[:, 0], classifier.predict(texts))
+    np.testing.assert_array_equal(scores[:, 0], shares.max(axis=1))
+    accuracy = (classifier.predict(texts) == np.array(first)).mean()
+    assert classifier.score(texts, first) == pytest.approx(accuracy)
+    assert classifier.score(texts, ["?"] * len(texts)) == 0
+
+
+@pytest.mark.parametrize(
+    ("y", "message"),
+    [
+        (None, "requires y to be passed"),
+        ([["a"]], "found 2 rows in X and 1 in y; wanted the same number"),
+        ([[], []], "found no label in any row"),
+        ([["a"], "b"], "y, row 2: found 'b'; wanted a list of labels"),
+        ([["a"], [1]], "found the label 1 of type int; wanted labels that are all text"),
+        ([[1.5], [2]], "found the label 1.5 of type float; wanted labels that are all text or all integers"),
+        ([["a"], [["b"]]], "found a label that is a collection"),
+        ([["a"], ["b\tc"]], "a label name with a tab"),
+        (np.array([[0, 1], [2, 0]]), "y: found 2.0 at row 2, label 0; wanted 0 or 1"),
+        (np.array([["a", "b"], ["c", "d"]]), "found a matrix that is not of numbers"),
+        (sp.csr_matrix([[0.5], [1]]), "y: found 0.5 at row 1, label 0"),
+        ([0.5, 1.5], "Unknown label type"),
+    ],
+)
+def test_bad_targets(y, message, learner):
+    with pytest.raises(DataError, match=message):
+        learner().fit(["a", "b"], y)
+
+
+def test_targets_of_another_kind(on_texts, on_rows, documents, indicator):
+    texts, _ = documents()
+    X, Y = indicator()
+    with pytest.raises(DataError, match="kind indicator; this classifier was fitted on the kind named"):
+        on_texts.score(texts, Y)
+    with pytest.raises(DataError, match="found an indicator of 2 labels; this classifier knows 6"):
+        on_rows.score(X, Y[:, :2])
+    with pytest.raises(DataError, match="found the label 3; wanted labels like 'B'"):
+        on_texts._targets.extended([[3]])
+
+
+class TestLargeNumbers:
+    """Labels are 64-bit integers with a sign; whoever has larger ones can give them as text."""
+
+    LARGE = 2**63
+
+    def test_in_lists(self, learner):
+        with pytest.raises(
+            DataError, match=f"found the label {self.LARGE}; wanted integers from .*, or the labels as"
+        ):
+            learner().fit(["a", "b"], [[self.LARGE], [1]])
+        with pytest.raises(DataError, match=f"found the label {-self.LARGE - 1}"):
+            learner().fit(["a", "b"], [[-self.LARGE - 1], [1]])
+
+    @pytest.mark.parametrize("kind", [np.array, list])
+    def test_one_class_per_row(self, learner, kind):
+        y = np.array([self.LARGE, self.LARGE + 5, 1], dtype=np.uint64)
+        with pytest.raises(DataError, match=f"found the label {self.LARGE}; wanted integers"):
+            learner().fit(["a", "b", "c"], kind(y))
+
+    def test_what_fits_is_exact(self, learner):
+        largest = self.LARGE - 1
+        named = learner(epochs=1).fit(["a", "b"], [[largest], [largest - 1]])
+        assert named.classes_.tolist() == [largest - 1, largest]
+        single = learner(epochs=1).fit(["a", "b"], np.array([largest, largest - 1], dtype=np.uint64))
+        assert single.classes_.tolist() == [largest - 1, largest]
+        assert set(single.predict(["a", "b"]).tolist()) <= {largest, largest - 1}
+
+
+UNCAUGHT = pytest.mark.xfail(
+    strict=True, raises=TypeError, reason="scikit-learn sorts them before circlet looks at their types"
+)
+
+
+@pytest.mark.parametrize(
+    "y",
+    [
+        pytest.param(["a", 1, "b"], marks=UNCAUGHT),
+        pytest.param(["a", None, "b"], marks=UNCAUGHT),
+        [1, "a", 2.5],
+    ],
+)
+def test_classes_of_several_types(learner, y):
+    with pytest.raises(DataError):
+        learner().fit(["x", "y", "z"], np.array(y, dtype=object))

@@ -1,0 +1,68 @@
+"""Results made of made-up numbers, for the tests of tables, claims and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from circlet import experiments
+from circlet.experiments.training_cells import DEPTHS, Settings, TrainingCell
+
+METRICS = [f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS]
+
+
+def _made_up(study: Any, score: Callable[[TrainingCell, str], float], *, only: Any = None) -> dict[str, Any]:
+    """A result in which each cell has the numbers of `score`, a little higher for each seed."""
+    settings = Settings()
+    stored = [
+        {
+            "cell": cell.name,
+            "about": cell.about(),
+            "metrics": {metric: score(cell, metric) + 0.1 * cell.seed for metric in METRICS},
+            "parameters": {"encoder": 10**6, "head": 2 * 10**5, "loss": 0, "total": 1_200_000},
+            "seconds": 1.0,
+            "provenance": {
+                "command": "circlet reproduce",
+                "versions": {"torch": "2"},
+                "machine": {"processor": "one", "threads": 1, "gpu": None},
+            },
+        }
+        for cell in study.cells(settings)
+        if only is None or cell.dataset in only
+    ]
+    return {"experiment": study.__name__.rsplit(".", 1)[1], "settings": asdict(settings), "cells": stored}
+
+
+@pytest.fixture(scope="session")
+def made_up() -> Callable[..., dict[str, Any]]:
+    """Make a result of a study in which each cell has the numbers of a function."""
+    return _made_up
+
+
+@pytest.fixture(scope="session")
+def verdicts() -> Callable[..., dict[str, str]]:
+    """Give whether each claim of a study holds in a result."""
+
+    def judge(study: Any, result: dict[str, Any]) -> dict[str, str]:
+        return {claim.text: claim.holds for claim in study.claims(result)}
+
+    return judge
+
+
+@pytest.fixture
+def rendered(tmp_path) -> Callable[[dict[str, Any]], str]:
+    """Write the page and the picture of a result, and of one without numbers; give the page."""
+
+    def render(result: dict[str, Any]) -> str:
+        name = result["experiment"]
+        experiments.render(name, result, tmp_path / name)
+        assert (tmp_path / f"{name}.png").stat().st_size > 10_000
+        experiments.render(name, {**result, "cells": []}, tmp_path / "empty")
+        assert "Nothing has been measured yet" in Path(tmp_path / "empty.md").read_text(encoding="utf-8")
+        return Path(tmp_path / f"{name}.md").read_text(encoding="utf-8")
+
+    return render

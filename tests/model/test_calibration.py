@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.model import Model, calibration, fit
+from circlet.model.calibration import calibrate
+from circlet.network import NetworkSettings
+from circlet.settings import RunSettings
+
+N, F, L = 80, 14, 6  # of every model in conftest.py
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class TestCalibration:
+    """A label is right with probability σ(slope · score + intercept)."""
+
+    def test_recovers_a_known_curve(self, monkeypatch, shared):
+        slope, intercept, n, depth = 7.0, -2.0, 1500, 20
+        random = np.random.default_rng(0)
+        scores = random.normal(0.2, 0.4, (n, depth)).astype(np.float32)
+        ids = np.tile(np.arange(depth), (n, 1))
+        right = random.random((n, depth)) < 1 / (1 + np.exp(-(slope * scores + intercept)))
+        with monkeypatch.context() as patch:
+            patch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
+            indicator = sp.csr_matrix(right.astype(np.float32))
+            found = calibrate(None, None, indicator, depth=depth)
+        assert found == pytest.approx((slope, intercept), rel=0.05)
+        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=found)
+        probabilities = model.probabilities(scores)
+        for low in np.arange(0, 1, 0.2):  # 0.8 means about 80 %
+            inside = (probabilities >= low) & (probabilities < low + 0.2)
+            assert right[inside].mean() == pytest.approx(probabilities[inside].mean(), abs=0.03)
+
+    @pytest.mark.parametrize(("name", "right"), [("all", np.ones((4, 3))), ("none", np.zeros((4, 3)))])
+    def test_nothing_to_tell_apart(self, name, right, monkeypatch):
+        ids, scores = np.tile(np.arange(3), (4, 1)), np.random.default_rng(0).random((4, 3), dtype=np.float32)
+        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
+        assert calibrate(None, None, sp.csr_matrix(right)) == (1.0, 0.0)
+
+    def test_a_falling_curve_is_not_taken(self, monkeypatch):
+        ids, scores = np.tile(np.arange(3), (40, 1)), np.tile(np.float32([3, 2, 1]), (40, 1))
+        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
+        right = sp.csr_matrix(np.tile([0.0, 0.0, 1.0], (40, 1)))
+        assert calibrate(None, None, right) == (1.0, 0.0)
+
+    def test_few_rows_make_nothing_certain(self, monkeypatch):
+        """Scores that separate completely would else have a curve without end."""
+        ids, scores = np.tile(np.arange(2), (40, 1)), np.tile(np.float32([0.3, 0.1]), (40, 1))
+        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
+        right = sp.csr_matrix(np.tile([1.0, 0.0], (40, 1)))
+        slope, intercept = calibrate(None, None, right)
+        found = 1 / (1 + np.exp(-(slope * scores[0] + intercept)))
+        assert found == pytest.approx([41 / 42, 1 / 42], abs=1e-3)
+
+    @pytest.mark.parametrize("loss", ["cosine", "bce", "softmax"])
+    @pytest.mark.parametrize("validated", [True, False], ids=["validated", "not validated"])
+    def test_probabilities_lie_between_0_and_1_and_rank_alike(self, loss, validated, split, documents, small_run):
+        settings = NetworkSettings(dim=24, hidden=(16,), loss=loss)
+        validation = split("sparse", 1) if validated else None
+        model = fit(split("sparse"), RunSettings(settings, small_run.training), validation=validation)
+        _, scores = model.top_k(documents("sparse"), L)
+        probabilities = model.probabilities(scores)
+        assert probabilities.dtype == np.float32
+        assert probabilities.shape == scores.shape
+        assert ((probabilities >= 0) & (probabilities <= 1)).all()
+        assert (np.diff(probabilities, axis=1) <= 0).all()

@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+from torch import nn
+
+from circlet import CircletClassifier, files
+from circlet.errors import DataError, OutputError, ParameterError
+from circlet.model import Model, fit
+from circlet.model.compress import compress
+from circlet.model.precision import STORES
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+from circlet.training import checkpoint
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class TestCompress:
+    @pytest.fixture
+    def folder(self, tmp_path, on_synthetic) -> Path:
+        on_synthetic().save(tmp_path / "model")
+        return tmp_path / "model"
+
+    @pytest.mark.parametrize("store", STORES)
+    def test_the_same_as_saving_in_fewer_bits(self, store, folder, tmp_path, on_synthetic):
+        compress(folder, tmp_path / "new" / "copy", store)
+        on_synthetic().save(tmp_path / "saved", store)
+        assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
+
+    def test_everything_else_is_copied_except_an_interrupted_run(self, folder, tmp_path):
+        for name in ("README.md", checkpoint.NAME, "run.json", ".weights.safetensors.1.part"):
+            (folder / name).write_text("mine")
+        before = tree(folder)
+        compress(folder, tmp_path / "copy", "bf16")
+        assert tree(folder) == before
+        found = sorted(path.name for path in (tmp_path / "copy").iterdir())
+        assert found == ["README.md", "config.json", "history.json", "weights.safetensors"]
+
+    def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
+        compress(folder, tmp_path / "one", "int8")
+        compress(tmp_path / "one", tmp_path / "two", "int8")
+        assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+    def test_nothing_is_ever_replaced(self, folder, tmp_path):
+        before = tree(folder)
+        (tmp_path / "file").write_text("mine")
+        (tmp_path / "empty").mkdir()
+        for output in (folder, tmp_path / "file", tmp_path / "empty"):
+            with pytest.raises(ParameterError, match=r"exists already: choose another folder, or remove it"):
+                compress(folder, output, "int8")
+        assert tree(folder) == before
+
+    @pytest.mark.parametrize("step", ["write_tensors", "write_json"])
+    @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+    def test_nothing_is_left_half_written(self, step, error, folder, tmp_path, monkeypatch):
+        def fail(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(files, step, fail)
+        wanted = OutputError if isinstance(error, OSError) else KeyboardInterrupt
+        with pytest.raises(wanted):
+            compress(folder, tmp_path / "copy", "int8")
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    def test_leftovers_of_a_killed_process_do_not_matter(self, folder, tmp_path):
+        (tmp_path / f".copy.{os.getpid()}.part").mkdir()
+        compress(folder, tmp_path / "copy", "int8")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "model"]
+
+    def test_damaged_models_are_refused(self, folder, tmp_path, change_config):
+        path = folder / "weights.safetensors"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        with pytest.raises(DataError, match=r"weights\.safetensors: found other weights"):
+            compress(folder, tmp_path / "copy", "int8")
+        tensors = {"head.output.weight": torch.full((2, 2), torch.nan)}
+        save_file(tensors, path)
+        change_config(folder, weights_sha256=files.sha256(path))
+        with pytest.raises(DataError, match=r"weights\.safetensors: found nan at row 0, column 0 of head"):
+            compress(folder, tmp_path / "copy", "int8")
+        with pytest.raises(DataError, match="is not a circlet model"):
+            compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    def test_a_custom_encoder(self, tmp_path, synthetic):
+        make = lambda: nn.Sequential(nn.Linear(800, 8), nn.Tanh())  # noqa: E731
+        dense = synthetic.train.take(range(100))
+        dense = type(dense)(dense.X.toarray(), dense.Y)
+        settings = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
+        fit(dense, settings, encoder=make()).save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", "int8")
+        assert Model.load(tmp_path / "copy", encoder=make()).top_k(dense.X, 2)[0].shape == (100, 2)
+
+
+@pytest.fixture(scope="module")
+def classifier(synthetic) -> CircletClassifier:
+    return CircletClassifier(dim=64, hidden=(32,), epochs=5, lr=0.01, device="cpu", random_state=0).fit(
+        synthetic.train.X, synthetic.train.Y
+    )
+
+
+class TestEstimator:
+    def test_compressed(self, classifier, tmp_path):
+        classifier.save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", "int8")
+        loaded = CircletClassifier.load(tmp_path / "copy")
+        assert loaded.get_params() == classifier.get_params()
+
+    def test_a_description_of_other_weights(self, classifier, tmp_path):
+        classifier.save(tmp_path / "model")
+        state = json.loads((tmp_path / "model" / "estimator.json").read_text(encoding="utf-8"))
+        for content in ({**state, "weights_sha256": "0"}, [1]):
+            files.write_json(tmp_path / "model" / "estimator.json", content)
+            with pytest.raises(DataError, match=r"estimator\.json: found the description of other weights"):
+                compress(tmp_path / "model", tmp_path / "copy", "int8")
+        assert not (tmp_path / "copy").exists()

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.data.dataset import Dataset, Split
+from circlet.errors import DataError
+from circlet.metrics import evaluate, inverse_propensity
+from circlet.model import fit
+from circlet.model.evaluation import evaluate_model, in_label_space
+
+NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]  # of the models in conftest.py
+DEPTHS = [1, 3]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def lone(texts: list[str], labels: list[list[str]]) -> Dataset:
+    """A file of its own, whose labels are numbered in its own order."""
+    names = sorted({name for row in labels for name in row})
+    Y = sp.csr_matrix([[float(name in row) for name in names] for row in labels], dtype=np.float32)
+    return Dataset("lone", Split(None, Y, texts), label_names=names)
+
+
+class TestUnknownLabels:
+    def test_they_are_counted_and_missed(self, shared):
+        model = shared("texts")
+        best = [NAMES[model.top_k([text], 1)[0][0, 0]] for text in ("label1", "label2")]
+        found = evaluate_model(model, lone(["label1", "label2"], [[best[0], "mauve"], ["puce", "mauve"]]), [1])
+        assert found.unknown_labels == 2
+        assert found.documents == 2
+        assert found.values["P@1"] == 0.5  # the second document has no label that could be suggested
+        assert found.values["nDCG@1"] == 0.5
+
+    def test_a_label_that_no_document_has_is_not_counted(self, shared):
+        data = lone(["label1", "label2"], [["red"], ["green"]])
+        wider = Dataset(
+            "lone",
+            Split(
+                None,
+                sp.csr_matrix((data.train.Y.data, data.train.Y.indices, data.train.Y.indptr), (2, 3)),
+                ["a", "b"],
+            ),
+            label_names=[*data.label_names, "mauve"],
+        )
+        assert evaluate_model(shared("texts"), wider, [1]).unknown_labels == 0
+
+    def test_none_is_known(self, shared):
+        with pytest.raises(
+            DataError, match="found 2 labels, none of which the model knows; wanted some that it does"
+        ):
+            evaluate_model(shared("texts"), lone(["label1"], [["mauve", "puce"]]), [1])
+
+    def test_no_label_at_all(self, shared):
+        nothing = Dataset(
+            "lone", Split(None, sp.csr_matrix((2, 6), dtype=np.float32), ["a", "b"]), label_names=NAMES
+        )
+        with pytest.raises(DataError, match="found no label in any of the 2 documents"):
+            evaluate_model(shared("texts"), nothing, [1])
+
+
+@pytest.fixture(scope="module")
+def whole(split) -> Dataset:
+    return Dataset("whole", split("texts"), split("texts", 2), label_names=NAMES)
+
+
+@pytest.fixture(scope="module")
+def model(whole, small_run):
+    settings = replace(small_run, validation=0.2)
+    learned, held_out = settings.hold_out(whole)
+    assert held_out.n == 16
+    return fit(learned, settings, validation=held_out, label_names=NAMES)
+
+
+class TestPropensities:
+    def test_a_lone_file_has_those_of_the_rows_that_the_model_has_seen(self, whole, model):
+        beside = evaluate_model(model, whole, DEPTHS)
+        alone = evaluate_model(model, Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+        assert alone == beside
+        assert set(alone.values) == {f"{name}@{depth}" for name in ("P", "PSP", "nDCG") for depth in DEPTHS}
+        weights = inverse_propensity(whole.train.Y)
+        ids, _ = model.top_k(whole.test.texts, 3)
+        assert alone.values == evaluate(whole.test.Y, ids, weights, DEPTHS, metrics=("P", "PSP", "nDCG"))
+
+    def test_the_order_of_the_labels_does_not_matter(self, whole, model):
+        order = np.array([3, 1, 0, 5, 4, 2])
+        shuffled = Dataset(
+            "lone",
+            Split(None, whole.test.Y[:, order], whole.test.texts),
+            label_names=[NAMES[i] for i in order],
+        )
+        found = evaluate_model(model, shuffled, DEPTHS).values
+        assert found == pytest.approx(evaluate_model(model, whole, DEPTHS).values)
+
+    def test_without_counts_there_is_none(self, whole, model, monkeypatch):
+        monkeypatch.setattr(model, "label_counts", None)
+        alone = evaluate_model(model, Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+        assert set(alone.values) == {"P@1", "P@3", "nDCG@1", "nDCG@3"}
+        assert "PSP@1" in evaluate_model(model, whole, DEPTHS).values
+
+    def test_counts_of_fewer_than_three_documents_are_too_few(self, whole, model, monkeypatch):
+        monkeypatch.setattr(model, "training", {"documents": 2, "held_out": 0})
+        alone = evaluate_model(model, Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+        assert "PSP@1" not in alone.values
+
+
+class TestMistakes:
+    def test_documents_of_another_kind(self, shared, split):
+        rows = Dataset("rows", split("sparse"), label_names=NAMES)
+        with pytest.raises(DataError, match="this model wants texts"):
+            evaluate_model(shared("texts"), rows, [1])
+        texts = Dataset("texts", split("texts"), label_names=NAMES)
+        with pytest.raises(DataError, match="this model wants feature rows"):
+            evaluate_model(shared("sparse"), texts, [1])
+
+    def test_another_number_of_labels_without_names(self, shared, split):
+        rows = split("sparse")
+        fewer = Dataset("rows", Split(rows.X, rows.Y[:, :4]))
+        with pytest.raises(DataError, match="found 4 labels without names; the model has 6"):
+            evaluate_model(shared("sparse", names=False), fewer, [1])
+
+
+class TestLabelSpace:
+    def test_known_labels_keep_their_columns_and_others_follow(self, shared):
+        data = lone(["a", "b"], [["puce", "red"], ["mauve", "日本"]])
+        Y = in_label_space(shared("texts"), data, data.train.Y)
+        assert Y.shape == (2, 8)
+        assert [row.indices.tolist() for row in Y] == [[0, 7], [4, 6]]  # mauve is before puce in the file's order
+
+    def test_the_same_names_are_left_alone(self, shared, split):
+        data = Dataset("same", split("texts"), label_names=list(NAMES))
+        assert in_label_space(shared("texts"), data, data.train.Y) is data.train.Y
+
+
+def test_depths_beyond_the_labels_count_as_wrong(shared, split):
+    data = Dataset("more", split("sparse", 2), label_names=NAMES)
+    found = evaluate_model(shared("sparse"), data, [6, 12]).values
+    assert found["P@12"] == pytest.approx(found["P@6"] / 2)

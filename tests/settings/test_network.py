@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from circlet.errors import ParameterError
+from circlet.settings import NetworkSettings
+
+
+def small(**changes) -> NetworkSettings:
+    return NetworkSettings(**{"dim": 6, "hidden": (8,), **changes})
+
+
+class TestSettings:
+    @pytest.mark.parametrize(
+        ("parameter", "value", "wanted"),
+        [
+            ("head", "CHRR", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc"),
+            ("head", ["chrr"], "one of chrr"),
+            ("loss", "mse", "one of cosine, bce, softmax"),
+            ("codebook", "random", "auto or one of spectral, independent, four-phase, two-phase, holographic"),
+            ("slots", 0, "None or an integer >= 1"),
+            ("codebook", None, "auto or one of spectral"),
+            ("dim", 0, "an integer >= 1"),
+            ("dim", 2.0, "an integer >= 1"),
+            ("dim", "800", "an integer >= 1"),
+            ("dim", True, "an integer >= 1"),
+            ("seed", -1, "an integer >= 0"),
+            ("seed", None, "an integer >= 0"),
+            ("hidden", (), "one or more integers >= 1"),
+            ("hidden", (8, 0), "one or more integers >= 1"),
+            ("hidden", (8, 2.5), "one or more integers >= 1"),
+            ("hidden", 768, "one or more integers >= 1"),
+            ("hidden", None, "one or more integers >= 1"),
+            ("hidden", "768", "one or more integers >= 1"),
+            ("dropout", 1.0, "at least 0 and below 1"),
+            ("dropout", -0.1, "at least 0 and below 1"),
+            ("dropout", float("nan"), "at least 0 and below 1"),
+            ("dropout", "half", "at least 0 and below 1"),
+            ("dropout", None, "at least 0 and below 1"),
+        ],
+    )
+    def test_every_parameter_is_checked(self, parameter, value, wanted):
+        with pytest.raises(ParameterError) as caught:
+            small(**{parameter: value})
+        assert str(caught.value).startswith(f"`{parameter}` must be {wanted}")
+        assert "got " in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("head", "codebook", "choice"),
+        [
+            ("chrr", "holographic", "auto or spectral or independent or four-phase or two-phase"),
+            ("chrr-tanh", "holographic", "auto or spectral or independent or four-phase or two-phase"),
+            ("hrr", "spectral", "auto or holographic"),
+            ("hrr", "independent", "auto or holographic"),
+            ("fc", "spectral", "auto"),
+        ],
+    )
+    def test_a_codebook_that_does_not_fit(self, head, codebook, choice):
+        with pytest.raises(ParameterError, match=f"{codebook} does not fit head {head}: choose {choice}$"):
+            small(head=head, codebook=codebook)
+
+    def test_survive_json(self):
+        settings = NetworkSettings(head="hrr", hidden=(4, 3), dropout=0.1, seed=2**40)
+        assert NetworkSettings(**json.loads(json.dumps(settings.as_dict()))) == settings
+
+    def test_numpy_numbers_become_plain_ones(self):
+        given = small(dim=np.int64(6), hidden=np.array([8]), dropout=np.float32(0.5), seed=np.uint8(1))
+        settings = small(dropout=0.5, seed=1)
+        assert given == settings
+        assert repr(given) == repr(settings)
+        json.dumps(given.as_dict())
+
+    def test_lists_become_tuples(self):
+        assert small(hidden=[8, 4]).hidden == (8, 4)
+        assert hash(small(hidden=[8, 4])) == hash(small(hidden=(8, 4)))

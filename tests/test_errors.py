@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from circlet import errors
+
+
+@pytest.mark.parametrize(
+    ("name", "builtin"),
+    [
+        ("ParameterError", ValueError),
+        ("ShapeError", ValueError),
+        ("DTypeError", TypeError),
+        ("DataError", ValueError),
+        ("FetchError", OSError),
+        ("OutputError", OSError),
+        ("MissingExtraError", ImportError),
+    ],
+)
+def test_each_is_also_what_a_python_programmer_would_catch(name, builtin):
+    kind = getattr(errors, name)
+    assert issubclass(kind, errors.CircletError)
+    assert issubclass(kind, builtin)
+
+
+def test_a_missing_extra_says_how_to_install_it():
+    error = errors.MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
+    wanted = "drawing the picture needs matplotlib, which is not installed: pip install 'circlet[plot]'"
+    assert str(error) == wanted

@@ -1,0 +1,77 @@
+"""Tests mirror the package: `tests/<package>/test_<module>.py` tests `src/circlet/<package>/<module>.py`.
+
+`tests/<package>/test_<package>.py` tests what a package's own `__init__.py` does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parent
+SOURCE = TESTS.parent / "src" / "circlet"
+
+#: Modules without a file of tests, and why.
+WITHOUT_TWIN = {
+    "__main__.py": "a call; cli/test_cli.py runs it",
+    "version.py": "a number",
+    "algebra/_check.py": "algebra/test_common.py reads its messages, for both algebras",
+    "cli/console.py": "two consoles, which the tests of all commands read",
+    "experiments/codebook_panels.py": "drawings; experiments/test_codebooks.py makes them",
+    "experiments/published.py": "numbers; experiments/test_table.py and test_results.py show them",
+    "experiments/recipes.py": "names; experiments/test_table.py trains by them",
+    "experiments/table_panels.py": "drawings; experiments/test_table.py makes them",
+}
+#: Tests of more than one module.
+ACROSS_MODULES = {
+    "algebra/test_common.py",
+    "codebooks/test_contributed.py",
+    "data/test_damage.py",
+    "estimator/test_search.py",
+    "experiments/test_results.py",
+    "model/test_saved_by_0_1_0.py",
+    "test_docs.py",
+    "test_imports.py",
+    "test_mirror.py",
+    "test_readme.py",
+    "test_threads.py",
+}
+
+
+def modules() -> list[str]:
+    found = (path.relative_to(SOURCE) for path in SOURCE.rglob("*.py"))
+    return sorted(path.as_posix() for path in found if path.name != "__init__.py")
+
+
+def files_of_tests() -> list[str]:
+    return sorted(path.relative_to(TESTS).as_posix() for path in TESTS.rglob("test_*.py"))
+
+
+def twin(module: str) -> str:
+    path = Path(module)
+    return path.with_name(f"test_{path.name}").as_posix()
+
+
+def test_there_is_something_to_compare():
+    assert "codebooks/spectral.py" in modules()
+    assert "codebooks/test_spectral.py" in files_of_tests()
+
+
+@pytest.mark.parametrize("module", modules())
+def test_every_module_has_tests_or_a_reason(module):
+    tested = (TESTS / twin(module)).exists()
+    assert tested != (module in WITHOUT_TWIN), f"wanted either tests/{twin(module)} or a reason in WITHOUT_TWIN"
+
+
+def test_every_reason_is_for_a_module():
+    assert set(WITHOUT_TWIN) <= set(modules())
+
+
+@pytest.mark.parametrize("file", files_of_tests())
+def test_every_file_of_tests_has_a_module(file):
+    path = Path(file)
+    package = SOURCE / path.parent
+    of_module = (package / path.name.removeprefix("test_")).exists()
+    of_package = path.stem == f"test_{package.name}" and (package / "__init__.py").exists()
+    assert of_module or of_package or file in ACROSS_MODULES, f"found tests/{file}, but no module of that name"
