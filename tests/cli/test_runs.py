@@ -108,7 +108,7 @@ class TestFinishedModel:
     def test_overwrite_does_not_forget_an_interrupted_run(self, refused, finished, data, small):
         (finished / "checkpoint.safetensors").touch()
         line = refused("train", data, "--model", finished, *small, "--overwrite")
-        assert "holds the checkpoint of an interrupted run: go on with --resume" in line
+        assert "holds the checkpoint of an interrupted run: continue it with --resume" in line
 
 
 class TestContinue:
@@ -171,7 +171,7 @@ class TestContinue:
         before = contents(finished)
         name = option[0].removeprefix("--").replace("-", "_")
         line = refused("train", more, "--model", finished, "--continue", *option)
-        assert f"--continue: {name} can't change; wanted only {', '.join(FURTHER)}" in line
+        assert f"--continue: {name} can't change, only {', '.join(FURTHER)}" in line
         assert contents(finished) == before
 
     @pytest.mark.parametrize("at", [3, 8, 11])  # of 8 steps per epoch: in the first, at its end, in the second

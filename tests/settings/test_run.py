@@ -47,7 +47,7 @@ class TestOf:
 
     @pytest.mark.parametrize("name", ["depth", "seed", "network", "device"])
     def test_an_unknown_name_is_refused(self, name):
-        with pytest.raises(ParameterError, match=rf"found the settings \['{name}'\]; wanted some of head, dim, "):
+        with pytest.raises(ParameterError, match=rf"unknown settings \['{name}'\]; wanted some of head, dim, "):
             RunSettings.of({name: 1, "dim": 8})
 
     def test_parts_check_their_values(self):

@@ -207,10 +207,11 @@ def _classes_of_rows(y: Any) -> npt.NDArray[Any]:
 
     try:
         checked = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None, input_name="y")
+        labels: npt.NDArray[Any] = np.asarray(checked)
+        _distinct_classes(labels)  # names the types of classes that can't be sorted, as scikit-learn does not
         check_classification_targets(checked)
     except ValueError as error:
         raise DataError(str(error)) from error
-    labels: npt.NDArray[Any] = np.asarray(checked)
     if labels.dtype.kind == "u":
         return _as_int64(labels.tolist())
     return labels.astype(object) if labels.dtype.kind == "T" else labels
