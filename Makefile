@@ -55,7 +55,7 @@ format: $(VENV)/.dev  ## let ruff fix what it can
 
 bench: $(VENV)/.bench  ## speed and memory against others (half an hour and 14 GB; keep the machine idle)
 	@$(BIN)/circlet datasets fetch eurlex-4k
-	@for part in algebra metrics training predicting calibration growth limits startup scale_page; do $(BIN)/python benchmarks/$$part.py; done
+	@for part in algebra metrics training predicting calibration growth limits startup threads scale_page; do $(BIN)/python benchmarks/$$part.py; done
 
 # `make bench-peers DATA=folder` also looks for datasets there; wordnet is nowhere else.
 bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (forty minutes; keep the machine idle)

@@ -24,10 +24,10 @@ from circlet.report import Table
 
 #: What each policy sets.
 POLICIES: dict[str, dict[str, str]] = {
-    "spin (OpenMP's default)": {"GOMP_SPINCOUNT": "300000"},
+    "spin 300,000 times (OpenMP's default)": {"GOMP_SPINCOUNT": "300000"},
     "spin 10,000 times": {"GOMP_SPINCOUNT": "10000"},
-    "spin 1,000 times": {"GOMP_SPINCOUNT": "1000"},
-    "sleep (circlet's default)": {"OMP_WAIT_POLICY": "PASSIVE"},
+    "spin 1,000 times (circlet's default)": {"GOMP_SPINCOUNT": "1000"},
+    "sleep at once": {"OMP_WAIT_POLICY": "PASSIVE"},
 }
 REPETITIONS = 5
 WORK = """

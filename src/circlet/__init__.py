@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from circlet.threads import sleep_while_waiting
+from circlet.threads import spin_briefly
 from circlet.version import __version__
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ __all__ = [
     "metrics",
 ]
 
-sleep_while_waiting()
+spin_briefly()
 
 # Imported on first use: torch takes seconds, and many commands do not need it.
 _HOMES = {

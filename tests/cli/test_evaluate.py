@@ -28,7 +28,7 @@ def test_evaluate_on_a_file_with_other_labels(circlet, model, write_jsonl, tmp_p
     assert values["unknown_labels"] == 1
     finished = circlet("evaluate", model, path)
     assert finished.returncode == 0
-    assert "1 labels of these documents are unknown to the model and count as missed" in finished.stderr
+    assert "labels of these documents that the model does not know, and misses: 1" in finished.stderr
     assert "unknown" not in finished.stdout
 
 

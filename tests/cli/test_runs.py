@@ -174,6 +174,20 @@ class TestContinue:
         assert f"--continue: {name} can't change, only {', '.join(FURTHER)}" in line
         assert contents(finished) == before
 
+    @pytest.mark.parametrize("option", [["--preset", "accurate"], ["--seed", "0"], ["--overwrite"]])
+    def test_what_it_keeps_cannot_be_given(self, refused, option, finished, more):
+        line = refused("train", more, "--model", finished, "--continue", *option)
+        assert "--continue keeps the model's preset and seed" in line
+
+    def test_how_weights_are_stored_stays(self, circlet, finished, more, tmp_path):
+        small = tmp_path / "small"
+        circlet("compress", finished, "--store", "int8", "--output", small)
+        done = circlet("train", more, "--model", small, "--continue", "--epochs", "1", "--json")
+        summary = json.loads(done.stdout)
+        assert summary["store"] == "int8"
+        assert summary["training"]["continued_on"] == [Path(more).stem]
+        assert summary["training"]["preset"] == "default"
+
     @pytest.mark.parametrize("at", [3, 8, 11])  # of 8 steps per epoch: in the first, at its end, in the second
     def test_interrupted_and_resumed_is_the_same_model(self, circlet, finished, more, interrupt, at):
         whole = Path(shutil.copytree(finished, finished.with_name("whole")))
@@ -226,3 +240,24 @@ class TestResume:
         (tmp_path / "run.json").write_text(content)
         line = refused("train", data, "--model", tmp_path, "--resume")
         assert "run.json: found no readable description of the run" in line
+
+
+class TestDescription:
+    @pytest.mark.parametrize(
+        ("option", "named"),
+        [(["--seed", "7"], "seed 0, not 7"), (["--preset", "paper"], "preset default, not paper")],
+    )
+    def test_what_it_was_started_with_stays(self, refused, data, tmp_path, option, named):
+        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        line = refused("train", data, "--model", tmp_path, "--resume", *option)
+        assert f"the run was started with {named}" in line
+
+    @pytest.mark.parametrize("missing", ["data", "preset", "seed", "given", "read"])
+    def test_half_of_a_description(self, refused, data, tmp_path, missing):
+        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
+        del run[missing]
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        line = refused("train", data, "--model", tmp_path, "--resume")
+        assert "run.json: found no readable description of the run" in line
+        assert missing in line

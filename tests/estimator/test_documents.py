@@ -107,10 +107,13 @@ def test_refitted_on_another_kind_of_document(documents, indicator, learner):
 
 def test_documents_that_can_be_read_only_once(on_texts, learner, documents):
     texts, labels = documents()
-    with pytest.raises(DataError, match="found a generator, which can be read only once; wanted a list of texts"):
+    with pytest.raises(DataError, match="found a generator, which has no fixed order; wanted a list of texts"):
         learner().fit((text for text in texts), labels)
+    for once in (set(texts), dict.fromkeys(texts), dict.fromkeys(texts).keys()):
+        with pytest.raises(DataError, match=f"found a {type(once).__name__}, which has no fixed order"):
+            learner().fit(once, labels)
     for method in (on_texts.predict, on_texts.suggest, on_texts.predict_proba, on_texts.decision_function):
-        with pytest.raises(DataError, match="found a map, which can be read only once"):
+        with pytest.raises(DataError, match="found a map, which has no fixed order"):
             method(map(str.upper, texts))
 
 

@@ -140,3 +140,19 @@ class TestLargeNumbers:
 def test_classes_of_several_types(learner, y):
     with pytest.raises(DataError):
         learner().fit(["x", "y", "z"], np.array(y, dtype=object))
+
+
+@pytest.mark.parametrize(
+    ("y", "classes"), [(np.array([1, 2]), ["x"]), (["a", "b"], [1, 2]), ([["a"], ["b"]], [1, 2])]
+)
+def test_further_classes_of_another_type(learner, y, classes):
+    with pytest.raises(DataError, match=r"classes: found .*; wanted labels like"):
+        learner().partial_fit(["x", "y"], y, classes=classes)
+
+
+def test_labels_that_are_collections(learner):
+    classifier = learner(epochs=1).fit(["a", "b"], [["x"], ["y"]])
+    with pytest.raises(DataError, match="found a label that is a collection"):
+        classifier.score(["a"], [[{}]])
+    with pytest.raises(DataError, match="found a label that is a collection"):
+        classifier.suggest("a", allowed=[["x"]])

@@ -249,3 +249,10 @@ class TestErrors:
             DataError, match=rf"found the arrays .* for the scaling {scaling}; wanted .* of 3 numbers"
         ):
             Scaling.restore(scaling, arrays, 3)
+
+    @pytest.mark.parametrize("kind", [["l2"], None, 2, "minmax"])
+    def test_unknown(self, kind):
+        with pytest.raises(
+            ParameterError, match="`scaling` must be auto or one of none, l2, sqrt, tfidf, standard"
+        ):
+            Scaling(kind)

@@ -59,7 +59,7 @@ def evaluate(
     out.print(Table(f"{model.name} on {dataset.name}", ("", *(f"@{d}" for d in depths)), rows, note).rich())
     if found.unknown_labels:
         err.print(
-            f"{found.unknown_labels:,} labels of these documents are unknown to the model and count as missed",
+            f"labels of these documents that the model does not know, and misses: {found.unknown_labels:,}",
             style="yellow",
             highlight=False,
         )

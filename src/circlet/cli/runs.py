@@ -18,7 +18,7 @@ from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.evaluation import in_label_space
-from circlet.model.folder import CONFIG, RUN
+from circlet.model.folder import CONFIG, RUN, read_config
 from circlet.model.precision import check_store
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.training import InterruptedRunError, checkpoint
@@ -29,16 +29,18 @@ __all__ = ["carry_out", "check_folder", "resumed"]
 FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
 
 
-def check_folder(folder: Path, *, further: bool, overwrite: bool) -> None:
+def check_folder(folder: Path, run: dict[str, Any], *, overwrite: bool) -> None:
     """Raise `ParameterError` rather than replace a finished model or discard an interrupted run by mistake."""
     if (folder / checkpoint.NAME).exists():
         raise ParameterError(
             f"{folder} holds the checkpoint of an interrupted run: continue it with --resume, or choose another "
             "folder"
         )
-    finished = (folder / CONFIG).exists()
+    finished, further = (folder / CONFIG).exists(), run.get("continue", False)
     if further and not finished:
         raise ParameterError(f"--continue: {folder} holds no finished model; train without --continue")
+    if further and (overwrite or run["preset"] is not None or run["seed"] is not None):
+        raise ParameterError("--continue keeps the model's preset and seed, and replaces nothing: leave those out")
     if finished and not further and not overwrite:
         raise ParameterError(
             f"{folder} holds a finished model: train it further with --continue, replace it with --overwrite, "
@@ -53,11 +55,13 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
     try:
         started: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        before, now = started["given"], run["given"]
+        before = {**started["given"], "preset": started["preset"], "seed": started["seed"]}
+        started["data"], started["read"]["text_column"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
-            f"{path}: found no readable description of the run ({error}); train again in another folder"
+            f"{path}: found no readable description of the run ({error!r}); train again in another folder"
         ) from error
+    now = {**run["given"], "preset": run["preset"], "seed": run["seed"]}
     for name, value in now.items():
         if value is not None and value != before.get(name):
             raise ParameterError(
@@ -74,7 +78,8 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
 def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     """Train the model that `run` describes, save it, and return a summary."""
     further = run.get("continue", False)
-    store = run["given"].get("store") or "float32"
+    run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0}
+    store = run["given"].get("store") or (read_config(folder)["store"] if further else "float32")
     check_store(store)
     given = {name: value for name, value in run["given"].items() if name != "store" and value is not None}
     for name in ("hidden", "char_ngrams"):
@@ -110,7 +115,10 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     except CircletError:
         _clean_up(folder, new)
         raise
-    model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
+    if before is None:
+        model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
+    else:
+        model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
     model.save(folder, store)
     (folder / RUN).unlink(missing_ok=True)
     return {
@@ -154,7 +162,8 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
         Y = in_label_space(model, dataset, dataset.train.Y)
     if names is not None and more is not None:
         model.label_names = list(dict.fromkeys([*names, *more]))
-    trained = {each.name: model.training[each.name] for each in fields(TrainingSettings)}
+    known = (each.name for each in fields(TrainingSettings) if each.name in model.training)
+    trained = {name: model.training[name] for name in known}
     settings = further_settings(TrainingSettings(**trained), **given)
     _announce(dataset, dataset.train.n, Y.shape[1])
     with TrainingBar(settings.epochs) as bar:

@@ -19,11 +19,12 @@ def train(
     data: options.Data,
     model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
     preset: Annotated[
-        str,
+        str | None,
         typer.Option(
-            help=f"Which defaults to use: {', '.join(PRESETS)}. accurate is slower, paper follows the paper."
+            help=f"Which defaults to use: {', '.join(PRESETS)}. accurate is slower, paper follows the paper.",
+            show_default="default",
         ),
-    ] = "default",
+    ] = None,
     head: Annotated[
         str | None,
         setting(
@@ -81,7 +82,7 @@ def train(
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,
     split: options.SplitColumn = 0,
-    seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
+    seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
     resume: Annotated[
@@ -127,7 +128,7 @@ def train(
     if resume:
         run = resumed(model, run)
     else:
-        check_folder(model, further=further, overwrite=overwrite)
+        check_folder(model, run, overwrite=overwrite)
     summary = carry_out(run, model, device)
     if as_json:
         print(json.dumps(summary, ensure_ascii=False, indent=1))

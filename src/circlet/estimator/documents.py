@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Set, ValuesView
 from numbers import Real
 from typing import Any
 
@@ -29,8 +29,8 @@ def as_texts(X: Any) -> list[str] | None:
     """`X` as a list if there is a text in it, else None; the vectorizer checks that all are texts."""
     if isinstance(X, str):
         raise DataError("found one text; wanted a list of texts")
-    if isinstance(X, Iterator):
-        raise DataError(f"found a {type(X).__name__}, which can be read only once; wanted a list of texts or rows")
+    if isinstance(X, (Iterator, Set, Mapping, ValuesView)) and not sp.issparse(X):  # some sparse ones are dicts
+        raise DataError(f"found a {type(X).__name__}, which has no fixed order; wanted a list of texts or rows")
     if not isinstance(X, (list, tuple)):
         if getattr(X, "ndim", 0) != 1 or getattr(getattr(X, "dtype", None), "kind", "") not in ("O", "U", "T"):
             return None

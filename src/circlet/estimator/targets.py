@@ -79,6 +79,7 @@ class Targets:
             ids, lengths = np.array(flat, dtype=np.int64)[position.ravel()], np.ones(len(labels), dtype=np.int64)
         else:
             flat, lengths = labels
+            _distinct(flat)  # refuses labels that are collections
             ids = np.fromiter((place.get(label, -1) for label in flat), dtype=np.int64, count=len(flat))
         rows = np.repeat(np.arange(len(lengths)), lengths)
         known = ids >= 0
@@ -92,7 +93,7 @@ class Targets:
         """Which classes are among these labels, `(n_labels,)`."""
         if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
             raise ParameterError(f"`allowed` must be a collection of labels, got {labels!r}")
-        given, classes = set(labels), self.classes.tolist()
+        given, classes = _distinct(labels), self.classes.tolist()
         unknown = given.difference(classes)
         if unknown:
             raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(classes)} labels")
@@ -114,8 +115,12 @@ class Targets:
     def _with(self, labels: Any, classes: Any) -> Targets:
         found = _distinct_classes(labels) if self.single else _sorted_names(labels[0])
         if classes is not None:
-            further = _read(classes)[1] if self.single else _sorted_names(classes)
-            found = np.unique(np.concatenate([found, np.asarray(further, dtype=found.dtype.type)]))
+            further = _distinct_classes(_read(classes)[1]) if self.single else _sorted_names(classes)
+            if len(found) and len(further) and _is_text(found[0]) != _is_text(further[0]):
+                raise DataError(
+                    f"classes: found {further.tolist()[0]!r}; wanted labels like {found.tolist()[0]!r}"
+                )
+            found = np.unique(np.concatenate([found, further]))
         if len(self.classes):
             old = set(self.classes.tolist())
             new = [label for label in found.tolist() if label not in old]

@@ -32,7 +32,7 @@ class Scaling:
     """
 
     def __init__(self, kind: str = "auto") -> None:
-        if kind != "auto" and kind not in SCALINGS:
+        if not isinstance(kind, str) or (kind != "auto" and kind not in SCALINGS):
             raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {kind!r}")
         self.kind = kind
         #: What `fit` learned, by name; saved with the model.
