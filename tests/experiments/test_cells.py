@@ -151,6 +151,7 @@ def write_dataset(folder: Path, seed: int = 0) -> None:
         sp.save_npz(folder / f"Y.{part}.npz", sp.csr_matrix(Y))
 
 
+@pytest.mark.slow
 def test_several_processes_give_the_same_numbers(tmp_path, one_thread):
     write_dataset(tmp_path / "data/delicious")
     small = {"head": "chrr", "dim": 16, "hidden": (8, 8), "epochs": 2}

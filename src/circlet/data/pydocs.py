@@ -314,6 +314,9 @@ def _prose(docstring: str) -> str:
 
 def _unsigned(text: str, name: str) -> str:
     """Drop a signature at the beginning of the text: `insert(index, object) -> None`, as in C code."""
+    # Compiling a pattern for each name takes longer than all the rest, and few texts begin with a signature.
+    if not text.partition("(")[0].rstrip().endswith(name):
+        return text
     signature = rf"(\w+\.)*{name} ?\(([^()]|\([^()]*\))*\)( ?-> ?\S+)?[ :.-]*"
     return re.sub(rf"\A({signature})+", "", text)
 
