@@ -169,6 +169,18 @@ class TestRoundTrip:
         loaded.save(tmp_path)
         assert Model.load(tmp_path).label_counts is None
 
+    @pytest.mark.parametrize(
+        "counts",
+        [[[0, 1]], [[0, 99], [1, 1]], [[1, 0], [1, 1]], [[0, 0], [1, 1]], [[0, 1], [1, 0]], [[-1, 1], [1, 1]]],
+    )
+    def test_damaged_counts(self, counts, tmp_path, shared, change_config):
+        shared().save(tmp_path)
+        path = tmp_path / "weights.safetensors"
+        save_file({**load_file(path), "label_counts": torch.tensor(counts, dtype=torch.int32)}, path)
+        change_config(tmp_path, weights_sha256=files.sha256(path))
+        with pytest.raises(DataError, match=r"weights\.safetensors: found damaged label_counts"):
+            Model.load(tmp_path)
+
     def test_a_file_in_place_of_the_folder(self, tmp_path, shared):
         (tmp_path / "model").write_text("mine")
         with pytest.raises(OutputError, match=r"cannot write .*model"):

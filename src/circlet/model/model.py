@@ -24,7 +24,7 @@ __all__ = ["Model"]
 
 #: The prefix of the scaling's arrays among the tensors of a folder.
 ARRAYS = "features."
-#: The name of the label counts among them.
+#: The name of the label counts among them: ids and counts of the labels that occur.
 COUNTS = "label_counts"
 
 
@@ -150,9 +150,7 @@ class Model:
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.weights().items()}
         tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
         if self.label_counts is not None:
-            # Labels that were added since have no documents yet.
-            new = self.n_labels - len(self.label_counts)
-            tensors[COUNTS] = torch.from_numpy(np.pad(self.label_counts, (0, new)))
+            tensors[COUNTS] = _packed_counts(self.label_counts)
         book = self.network.codebook
         config = {
             "network": self.network.settings.as_dict(),
@@ -205,8 +203,6 @@ class Model:
         )
         arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith(ARRAYS)}
         counts = tensors.pop(COUNTS, None)  # older folders have none
-        if counts is not None:
-            _check_shapes(weights, {COUNTS: torch.zeros(config["n_labels"], dtype=torch.int64)}, {COUNTS: counts})
         _check_shapes(weights, network.weights(), tensors)
         network.load_weights(tensors)
         slope, intercept = config["calibration"]
@@ -224,7 +220,7 @@ class Model:
             calibration=(float(slope), float(intercept)),
             history=saved.history,
             training=config["training"],
-            label_counts=None if counts is None else counts.numpy(),
+            label_counts=None if counts is None else _unpacked_counts(weights, counts, config["n_labels"]),
         )
 
 
@@ -253,6 +249,22 @@ def _check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, 
         types = [str(part[name].dtype).removeprefix("torch.") for part in (found, wanted)]
         if types[0] != types[1]:
             raise DataError(f"{path}: found {name} in {types[0]}; wanted {types[1]}")
+
+
+def _packed_counts(counts: npt.NDArray[np.int64]) -> torch.Tensor:
+    """Ids and counts of the labels that occur, `(2, m)`: the folder does not grow with labels never seen."""
+    ids = np.flatnonzero(counts)
+    return torch.from_numpy(np.stack([ids, counts[ids]]).astype(np.int32))
+
+
+def _unpacked_counts(path: Path, packed: torch.Tensor, n_labels: int) -> npt.NDArray[np.int64]:
+    fits = packed.dtype == torch.int32 and packed.dim() == 2 and len(packed) == 2
+    ids, values = packed.numpy().astype(np.int64) if fits else (np.array([-1]), np.array([0]))
+    if (ids < 0).any() or (ids >= n_labels).any() or (np.diff(ids) <= 0).any() or (values < 1).any():
+        raise DataError(f"{path}: found damaged {COUNTS}; wanted ascending ids below {n_labels} and their counts")
+    counts = np.zeros(n_labels, dtype=np.int64)
+    counts[ids] = values
+    return counts
 
 
 def _is_texts(documents: Any) -> bool:

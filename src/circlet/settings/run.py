@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, replace
+from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from circlet.checks import is_integer, is_real
@@ -93,10 +93,6 @@ class RunSettings:
         parts = (asdict(self.network), asdict(self.training), asdict(self.text))
         merged = {name: value for part in parts for name, value in part.items() if name != "seed"}
         return {**merged, "scaling": self.scaling, "validation": self.validation}
-
-    def replace(self, **changes: Any) -> RunSettings:
-        """A copy with some parts replaced."""
-        return replace(self, **changes)
 
     def hold_out(self, dataset: Dataset) -> tuple[Split, Split | None]:
         """The rows to train on, and the rows held out for validation and calibration, or None.
