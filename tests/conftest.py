@@ -6,6 +6,7 @@ import gc
 import io
 import os
 import shutil
+import signal
 import socket
 import sys
 import tempfile
@@ -52,6 +53,8 @@ def pytest_configure(config: pytest.Config) -> None:
     }
     for name in ("XDG_CACHE_HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
         os.environ.pop(name, None)
+    # A shell starts what runs in the background with Ctrl-C ignored, and Python leaves it so.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # The tensors are small: several threads would mostly wait, for each other and for other programs.
     torch.set_num_threads(1)
 
