@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 
 from circlet import files
-from circlet.errors import OutputError
+from circlet.errors import DataError, OutputError
 
 values = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text(),
@@ -82,3 +82,36 @@ def test_numpy_arrays_are_written_without_torch(tmp_path):
         "assert 'torch' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+class TestReading:
+    def test_json(self, tmp_path):
+        path = tmp_path / "a.json"
+        files.write_json(path, {"größe": [1, 2.5, None]})
+        assert files.read_json(path) == {"größe": [1, 2.5, None]}
+        for damage in (b"", b"{", b"\xff", b"[" * 100_000):
+            path.write_bytes(damage)
+            with pytest.raises(DataError, match=r"a\.json: found no readable JSON"):
+                files.read_json(path)
+        with pytest.raises(DataError, match=r"b\.json: found no readable JSON \(No such file"):
+            files.read_json(tmp_path / "b.json")
+
+    @pytest.mark.parametrize("library", ["numpy", "torch"])
+    def test_tensors(self, library, tmp_path):
+        path = tmp_path / "a.safetensors"
+        numbers = np.arange(6.0).reshape(2, 3)
+        files.write_tensors(path, {"a": numbers if library == "numpy" else torch.from_numpy(numbers)}, {"b": "c"})
+        tensors, metadata = files.read_tensors(path, library)
+        np.testing.assert_array_equal(tensors["a"], numbers)
+        assert type(tensors["a"]) is (np.ndarray if library == "numpy" else torch.Tensor)
+        assert metadata == {"b": "c"}
+        path.write_bytes(path.read_bytes()[:-1])
+        with pytest.raises(DataError, match=r"a\.safetensors: found no readable tensors"):
+            files.read_tensors(path, library)
+
+    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
+    def test_types_that_numpy_has_not(self, dtype, tmp_path):
+        path = tmp_path / "a.safetensors"
+        files.write_tensors(path, {"a": torch.zeros(3).to(dtype)})
+        with pytest.raises(DataError, match=r"a\.safetensors: found no readable tensors"):
+            files.read_tensors(path, "numpy")

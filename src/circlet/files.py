@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one."""
+"""JSON and tensors on disk: read with checks, and written so that a reader never sees half a file."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
-from circlet.errors import OutputError
+from circlet.errors import DataError, OutputError
 
 
 def prepare_folder(folder: Path) -> None:
@@ -78,6 +78,31 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
                 raise OutputError(f"cannot write {path}: {error}") from error
             written.chmod(mode)
             written.replace(temporary)
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file; a `DataError` names what is wrong with it."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as error:
+        raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
+
+
+def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[str, Any], dict[str, str]]:
+    """Read the tensors of a safetensors file, and its metadata; a `DataError` names what is wrong with it."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="np" if library == "numpy" else "pt") as stored:
+            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 — not a mapping
+            return tensors, dict(stored.metadata() or {})
+    except (OSError, SafetensorError, TypeError, AttributeError) as error:  # the last two: types NumPy has not
+        raise DataError(f"{path}: found no readable tensors ({_reason(error)})") from error
+
+
+def _reason(error: Exception) -> str:
+    # The system's messages would repeat the path.
+    return str(getattr(error, "strerror", None) or error)
 
 
 def sha256(path: Path) -> str:

@@ -95,7 +95,7 @@ def test_kind_without_terms_is_saved(tmp_path):
         ({"terms": {"word": [], "char": []}}, "there are no terms"),
         (
             {"terms": {"word": ["a"], "char": ["b"]}},
-            r"'idf' must be F64 of shape \(2,\), one per term, found F64",
+            r"'idf' must be float64 of shape \(2,\), one per term, found float64",
         ),
         ({"sha256": "0"}, "the sha256 differs"),
     ],
@@ -120,9 +120,9 @@ def test_edited_parameters(saved):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"", "not a saved vectorizer"),
-        (b"\xff\xfe\x00", "not a saved vectorizer"),
-        (b"[" * 100_000, "not a saved vectorizer"),
+        (b"", "found no readable JSON"),
+        (b"\xff\xfe\x00", "found no readable JSON"),
+        (b"[" * 100_000, "found no readable JSON"),
         (b"[1]", "a JSON object, found list"),
         (b"{}", "`kind` must be"),
         (b'{"kind": ' + b"9" * 5000 + b"}", "vectorizer.json"),
@@ -135,10 +135,10 @@ def test_foreign_state(saved, content, message):
 
 
 def test_missing_files(saved, tmp_path):
-    with pytest.raises(DataError, match=r"vectorizer.json: cannot read a saved vectorizer: No such file"):
+    with pytest.raises(DataError, match=r"vectorizer.json: found no readable JSON \(No such file"):
         load_vectorizer(tmp_path / "nowhere")
     (saved / "vectorizer.safetensors").unlink()
-    with pytest.raises(DataError, match=r"vectorizer.safetensors: cannot read the numbers"):
+    with pytest.raises(DataError, match=r"vectorizer.safetensors: found no readable tensors"):
         load_vectorizer(saved)
 
 
@@ -146,8 +146,8 @@ def test_other_numbers(saved):
     path = saved / "vectorizer.safetensors"
     size = TextVectorizer.load(saved).n_features
     for tensors, message in [
-        ({"idf": np.ones(size, np.float32)}, r"must be F64 of shape .*found F32"),
-        ({"idf": np.ones((size, 1))}, "must be F64 of shape"),
+        ({"idf": np.ones(size, np.float32)}, r"must be float64 of shape .*found float32"),
+        ({"idf": np.ones((size, 1))}, "must be float64 of shape"),
         ({"other": np.ones(size)}, r"must hold one tensor, 'idf', found \['other'\]"),
         ({"idf": np.full(size, np.nan)}, "non-finite numbers"),
         ({"idf": np.ones(size)}, "the sha256 differs"),

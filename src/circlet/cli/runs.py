@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -54,7 +53,7 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
     if not path.is_file():
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
     try:
-        started: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        started: dict[str, Any] = files.read_json(path)
         before = {**started["given"], "preset": started["preset"], "seed": started["seed"]}
         started["data"], started["read"]["text_column"]
     except (ValueError, KeyError, TypeError) as error:

@@ -14,7 +14,7 @@ from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator.targets import KINDS, Targets
 from circlet.model import Model
-from circlet.model.folder import CONFIG, read_json
+from circlet.model.folder import CONFIG
 from circlet.model.folder import ESTIMATOR as NAME
 from circlet.settings import RunSettings
 from circlet.version import __version__
@@ -50,7 +50,7 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
     state = {
         "format": FORMAT,
         "circlet": __version__,
-        "weights_sha256": read_json(folder / CONFIG)["weights_sha256"],
+        "weights_sha256": files.read_json(folder / CONFIG)["weights_sha256"],
         "parameters": {**plain, "encoder": None},
         "encoder": None if encoder is None else type(encoder).__name__,
         "target": targets.kind,
@@ -78,7 +78,7 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
         for name, value in {**defaults, **state["parameters"], **given}.items()
     }
     model = Model.load(folder, resolve_device(parameters["device"]), encoder)
-    if read_json(folder / CONFIG)["weights_sha256"] != state["weights_sha256"]:
+    if files.read_json(folder / CONFIG)["weights_sha256"] != state["weights_sha256"]:
         raise DataError(
             f"{path}: found the description of other weights than those of {CONFIG}; "
             "if `circlet train` has replaced the model, remove this file"
@@ -87,7 +87,7 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
 
 
 def _checked(path: Path, known: dict[str, Any]) -> dict[str, Any]:
-    state = read_json(path)
+    state = files.read_json(path)
     if not isinstance(state, dict) or "format" not in state:
         raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
     if state["format"] != FORMAT:

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
-from circlet.files import prepare_folder, write_tensors, write_text
+from circlet.files import prepare_folder, read_json, read_tensors, write_tensors, write_text
 
 KIND = "tfidf"
 FORMAT = 1
@@ -36,12 +36,7 @@ def write_state(
 
 def read_state(path: Path) -> dict[str, Any]:
     """Read `vectorizer.json`; its kind, format and keys are the ones that `write_state` writes."""
-    try:
-        state = json.loads(path.read_bytes())
-    except OSError as error:
-        raise DataError(f"{path}: cannot read a saved vectorizer: {error.strerror or error}") from error
-    except (ValueError, RecursionError) as error:  # not JSON, not UTF-8, or nested too deeply
-        raise DataError(f"{path}: not a saved vectorizer: {error}") from error
+    state = read_json(path)
     if not isinstance(state, dict):
         raise DataError(f"{path}: a saved vectorizer is a JSON object, found {type(state).__name__}")
     if state.get("kind") != KIND:
@@ -74,20 +69,13 @@ def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, list[st
 
 def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
     """Read `size` finite numbers from `vectorizer.safetensors`."""
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="numpy") as file:
-            names = list(file.keys())
-            if names != ["idf"]:
-                raise DataError(f"{path}: must hold one tensor, 'idf', found {names}")
-            tensor = file.get_slice("idf")
-            if tensor.get_dtype() != "F64" or tensor.get_shape() != [size]:
-                found = f"{tensor.get_dtype()} of shape {tuple(tensor.get_shape())}"
-                raise DataError(f"{path}: 'idf' must be F64 of shape ({size},), one per term, found {found}")
-            idf: npt.NDArray[np.float64] = file.get_tensor("idf")
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: cannot read the numbers of a saved vectorizer: {error}") from error
+    tensors, _ = read_tensors(path, "numpy")
+    if list(tensors) != ["idf"]:
+        raise DataError(f"{path}: must hold one tensor, 'idf', found {list(tensors)}")
+    idf: npt.NDArray[np.float64] = tensors["idf"]
+    if idf.dtype != np.float64 or idf.shape != (size,):
+        found = f"{idf.dtype} of shape {idf.shape}"
+        raise DataError(f"{path}: 'idf' must be float64 of shape ({size},), one per term, found {found}")
     if not np.isfinite(idf).all():
         raise DataError(f"{path}: 'idf' has non-finite numbers")
     return idf

@@ -10,7 +10,7 @@ from typing import Any
 from circlet import files
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.model import precision
-from circlet.model.folder import CONFIG, ESTIMATOR, RUN, WEIGHTS, read_config, read_json, read_weights
+from circlet.model.folder import CONFIG, ESTIMATOR, RUN, WEIGHTS, read_config, read_weights
 from circlet.training import checkpoint
 
 __all__ = ["compress"]
@@ -51,7 +51,7 @@ def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: st
     files.write_tensors(output / WEIGHTS, tensors)
     digest = files.sha256(output / WEIGHTS)
     if estimator.is_file():
-        state = read_json(estimator)
+        state = files.read_json(estimator)
         if not isinstance(state, dict) or state.get("weights_sha256") != config["weights_sha256"]:
             raise DataError(
                 f"{estimator}: found the description of other weights than those of {CONFIG}; "

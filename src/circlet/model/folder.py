@@ -15,15 +15,12 @@ If anything is wrong with a file, a `DataError` names it. Nothing is pickled.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import SafetensorError
-from safetensors.torch import load_file
 
 from circlet import files
 from circlet.errors import DataError
@@ -33,7 +30,7 @@ from circlet.model import precision
 from circlet.training import checkpoint
 from circlet.version import __version__
 
-__all__ = ["FORMAT", "Contents", "read", "read_config", "read_json", "read_weights", "write"]
+__all__ = ["FORMAT", "Contents", "read", "read_config", "read_weights", "write"]
 
 #: Version of the folder's layout; a newer one is refused.
 FORMAT = 1
@@ -117,7 +114,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise DataError(
             f"{folder} is not a circlet model: found no {CONFIG} in it; wanted a folder that circlet has written"
         )
-    config = read_json(path)
+    config = files.read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
         raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
     if config["format"] != FORMAT:
@@ -165,30 +162,22 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
 }
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file."""
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
-
-
 def read_weights(path: Path, digest: str, store: str) -> dict[str, torch.Tensor]:
-    """The tensors of a file, in float32 however they are stored."""
+    """Read the tensors of a file, as float32 whatever their storage format."""
     try:
-        if files.sha256(path) != digest:
-            raise DataError(
-                f"{path}: found other weights than {CONFIG} describes; the model is damaged: "
-                "copy it or train it again"
-            )
-        tensors: dict[str, torch.Tensor] = load_file(path)
-    except (OSError, SafetensorError) as error:
-        raise DataError(f"{path}: found no readable weights ({_reason(error)})") from error
+        damaged = files.sha256(path) != digest
+    except OSError as error:
+        raise DataError(f"{path}: found no readable tensors ({error.strerror or error})") from error
+    if damaged:
+        raise DataError(
+            f"{path}: found other weights than {CONFIG} describes; the model is damaged: copy it or train it again"
+        )
+    tensors, _ = files.read_tensors(path, "torch")
     return precision.unpacked(path, tensors, store)
 
 
 def _read_history(path: Path) -> list[dict[str, Any]]:
-    history = read_json(path)
+    history = files.read_json(path)
     if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
         raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
     return history
@@ -198,12 +187,9 @@ def _read_labels(path: Path, n_labels: int) -> list[str]:
     try:
         names = path.read_text(encoding="utf-8").split("\n")[:-1]
     except (OSError, ValueError) as error:
-        raise DataError(f"{path}: found no readable label names ({_reason(error)})") from error
+        raise DataError(
+            f"{path}: found no readable label names ({getattr(error, 'strerror', None) or error})"
+        ) from error
     if len(names) != n_labels:
         raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
     return names
-
-
-def _reason(error: Exception) -> str:
-    # The system's full message would repeat the path.
-    return str(getattr(error, "strerror", None) or error)

@@ -14,13 +14,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from circlet.data.mapped import MappedRows, blocks, release
 from circlet.errors import DataError
 from circlet.features.scaling import ScaledRows
-from circlet.files import write_tensors
+from circlet.files import read_tensors, write_tensors
 from circlet.network import Network
 from circlet.settings import TrainingSettings
 
@@ -71,13 +70,13 @@ def restore(folder: Path, network: Network, optimizer: torch.optim.Optimizer, id
     if not path.exists():
         return None
     try:
-        with safe_open(path, framework="pt") as stored:
-            about = json.loads((stored.metadata() or {}).get("run", "null"))
-            tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 — not a mapping
+        tensors, metadata = read_tensors(path, "torch")
+        about = json.loads(metadata.get("run", "null"))
         if not isinstance(about, dict) or about.get("checksum") != _checksum(tensors):
             raise ValueError("its contents are not what was written")
-    except (SafetensorError, OSError, ValueError) as error:
-        raise DataError(f"{path}: found no intact checkpoint ({error}); remove it to start again") from error
+    except ValueError as error:  # a DataError is one
+        reason = str(error).removeprefix(f"{path}: ")
+        raise DataError(f"{path}: found no intact checkpoint ({reason}); remove it to start again") from error
     if about["fingerprint"] != identity:
         raise DataError(
             f"{path}: found a checkpoint of another run; wanted one of the same data and settings. "
