@@ -258,7 +258,7 @@ def whole_step(
         return seconds_of(lambda: learn(network, optimizer, rows, labels), device)
     steps = make_steps(network, optimizer, batches, device)
     assert isinstance(steps, RecordedSteps)
-    for _ in steps.epoch(0, [2e-3] * len(batches), 0):
+    for _ in steps.epoch(0, [2e-3] * batches.steps(0), 0):
         assert steps.graph is not None
     graph: Any = steps.graph
 

@@ -10,7 +10,7 @@ from circlet.errors import DataError
 from circlet.settings import DEFAULTS
 
 #: Settings that no option of `circlet train` changes.
-WITHOUT_OPTION = {"word_ngrams"}
+WITHOUT_OPTION = {"word_ngrams", "join"}
 
 
 def load_nothing(name: str) -> None:

@@ -60,7 +60,7 @@ class TestByRows:
         layer(SparseRows.for_training(X)).square().sum().backward()
         whole, layer.weight.grad = layer.weight.grad, None
         layer(SparseRows.for_training(X, by_rows=True)).square().sum().backward()
-        rows, values = layer.weight.row_gradient
+        rows, values, _ = layer.weight.row_gradient
         assert layer.weight.grad is None
         assert torch.equal(torch.zeros_like(whole).index_copy_(0, rows, values), whole)
 

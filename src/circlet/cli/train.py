@@ -50,6 +50,9 @@ def train(
     epochs: Annotated[int | None, setting("epochs", "Passes over the data.")] = None,
     batch_size: Annotated[int | None, setting("batch_size", "Documents per step.")] = None,
     optimizer: Annotated[str | None, setting("optimizer", "adamw, adam, adadelta or sgd.")] = None,
+    first_layer: Annotated[
+        str | None, setting("first_layer", "Optimizer of the weights that multiply features: sgd, or same.")
+    ] = None,
     lr: Annotated[float | None, setting("lr", "Peak learning rate.")] = None,
     schedule: Annotated[
         str | None, setting("schedule", "Learning rate schedule: one-cycle, constant or step.")
@@ -112,7 +115,8 @@ def train(
         "head": head, "dim": dim, "hidden": _integers("hidden", hidden), "codebook": codebook, "slots": slots,
         "loss": loss,
         "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
-        "optimizer": optimizer, "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
+        "optimizer": optimizer, "first_layer": first_layer,
+        "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
         "validation": validation, "metric": metric, "patience": patience, "min_df": min_df,
         "char_ngrams": _integers("char_ngrams", char_ngrams), "max_features": max_features,
         "store": store,

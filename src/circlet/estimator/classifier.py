@@ -53,6 +53,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Share of hidden units, and of a document's features, dropped in training.
     epochs, batch_size : int
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
+    first_layer : {"sgd", "same"}
+        Whether the weights that multiply the features are trained by SGD or by the optimizer of the others.
     lr : float
         The peak learning rate.
     schedule : {"one-cycle", "constant", "step"}
@@ -73,6 +75,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
     patience : int or None
         Stop after this many epochs without a better metric.
+    join : bool
+        Whether held-out rows join the others for the last third of the epochs.
     threshold : float
         `predict` returns the labels that are at least this probable.
     top_k : int or None
@@ -131,6 +135,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         epochs: int = _TRAINING.epochs,
         batch_size: int = _TRAINING.batch_size,
         optimizer: str = _TRAINING.optimizer,
+        first_layer: str = _TRAINING.first_layer,
         lr: float = _TRAINING.lr,
         schedule: str = _TRAINING.schedule,
         weight_decay: float = _TRAINING.weight_decay,
@@ -143,6 +148,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         validation: float = _DEFAULT.validation,
         metric: str = _TRAINING.metric,
         patience: int | None = _TRAINING.patience,
+        join: bool = _TRAINING.join,
         threshold: float = 0.5,
         top_k: int | None = None,
         encoder: torch.nn.Module | None = None,
@@ -153,6 +159,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.head, self.dim, self.hidden, self.codebook, self.slots = head, dim, hidden, codebook, slots
         self.loss, self.dropout, self.epochs, self.batch_size = loss, dropout, epochs, batch_size
         self.optimizer, self.lr, self.schedule, self.weight_decay = optimizer, lr, schedule, weight_decay
+        self.first_layer, self.join = first_layer, join
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold

@@ -20,12 +20,15 @@ class ColumnEntries:
     Parameters
     ----------
     touched : Tensor
-        The columns that have an entry, ascending; without `by_rows`, all columns if more than half have one.
+        The columns that have an entry, ascending; all columns if that is cheaper, unless `exact`.
     rows, starts, values : Tensor
         The entries of column ``touched[j]`` begin at ``starts[j]``.
     by_rows : bool
         Whether the weight that multiplies these rows gets a `circlet.network.encoders.RowGradient` instead of a
         full gradient. Only optimizers made by `circlet.training.optimizers.make_optimizer` use it.
+    places : Tensor or None
+        The place in `touched` of the column of each entry, in the order of the rows; None if all columns are
+        touched, and a column is its own place.
     """
 
     touched: Tensor
@@ -33,20 +36,30 @@ class ColumnEntries:
     starts: Tensor
     values: Tensor
     by_rows: bool
+    places: Tensor | None = None
 
     @classmethod
-    def of(cls, X: sp.csr_matrix, *, by_rows: bool) -> ColumnEntries:
-        """Transpose a matrix; it takes a fraction of a millisecond for a training batch."""
+    def of(cls, X: sp.csr_matrix, *, by_rows: bool, exact: bool) -> ColumnEntries:
+        """Transpose a matrix; it takes a fraction of a millisecond for a training batch.
+
+        `exact` leaves out all columns without an entry, as an optimizer needs that moves weights whose gradient
+        is zero.
+        """
         by_columns = X.tocsc()
-        touched = np.flatnonzero(np.diff(by_columns.indptr))
-        if not by_rows and 2 * len(touched) > X.shape[1]:
+        touched, places = np.flatnonzero(np.diff(by_columns.indptr)), None
+        if not exact and 2 * len(touched) > X.shape[1]:
             touched = np.arange(X.shape[1])
+        elif by_rows:
+            place_of = np.zeros(X.shape[1], dtype=np.int64)
+            place_of[touched] = np.arange(len(touched))
+            places = _tensor(place_of[X.indices])
         return cls(
             _tensor(touched),
             _tensor(by_columns.indices),
             _tensor(by_columns.indptr[touched]),
             _tensor(by_columns.data),
             by_rows,
+            places,
         )
 
 
@@ -73,9 +86,10 @@ class SparseRows:
         return cls(_tensor(X.indices), _tensor(X.indptr[:-1]), _tensor(X.data))
 
     @classmethod
-    def for_training(cls, X: sp.csr_matrix, *, by_rows: bool = False) -> SparseRows:
-        """Convert a matrix and its transpose; see `ColumnEntries` for `by_rows`."""
-        return replace(cls.of(X), by_columns=ColumnEntries.of(X, by_rows=by_rows))
+    def for_training(cls, X: sp.csr_matrix, *, by_rows: bool = False, exact: bool | None = None) -> SparseRows:
+        """Convert a matrix and its transpose; see `ColumnEntries`. By default, gradients by rows are exact."""
+        exact = by_rows if exact is None else exact
+        return replace(cls.of(X), by_columns=ColumnEntries.of(X, by_rows=by_rows, exact=exact))
 
     def __len__(self) -> int:
         return len(self.starts)

@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from circlet.algebra import circular
 from circlet.errors import ParameterError
-from circlet.network.encoders import linear
+from circlet.network.encoders import Hidden, linear
 
 __all__ = ["HEADS", "Head"]
 
@@ -53,7 +53,7 @@ class Head(nn.Module, ABC):
         self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator)
 
     @abstractmethod
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         """Map hidden vectors to codes."""
 
 
@@ -62,7 +62,7 @@ class CircularHead(Head):
 
     outputs_per_dim = 2
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         return _phasors(*self.output(hidden).chunk(2, dim=-1))
 
 
@@ -71,7 +71,7 @@ class AmplitudeHead(Head):
 
     outputs_per_dim = 2
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         pairs = self.output(hidden).float()
         return torch.nn.functional.normalize(pairs, dim=-1) * math.sqrt(pairs.shape[-1] / 2)
 
@@ -87,36 +87,42 @@ class HalfCircularHead(Head):
         super().__init__(inputs // 2, dim, generator=generator)
         self.second = linear(inputs // 2, dim, generator=generator)
 
-    def forward(self, hidden: Tensor) -> Tensor:
-        first, second = hidden.chunk(2, dim=-1)
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
+        first, second = self._full(hidden).chunk(2, dim=-1)
         return _phasors(self.output(first), self.second(second))
+
+    def _full(self, hidden: Tensor | Hidden) -> Tensor:
+        if not isinstance(hidden, Hidden):
+            return hidden
+        values, width = hidden.values, self.output.in_features + self.second.in_features
+        return values.new_zeros(len(values), width).index_copy(1, hidden.units, values)
 
 
 class SineHead(Head):
     """`chrr-sin`."""
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         return circular.pack(math.pi * torch.sin(self.output(hidden)).float())
 
 
 class TanhHead(Head):
     """`chrr-tanh`."""
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         return circular.pack(math.pi * torch.tanh(self.output(hidden)).float())
 
 
 class RealHead(Head):
     """`hrr`."""
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         return torch.nn.functional.normalize(self.output(hidden).float(), dim=-1)
 
 
 class FullHead(Head):
     """`fc`."""
 
-    def forward(self, hidden: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
         scores: Tensor = self.output(hidden).float()
         return scores
 

@@ -119,6 +119,12 @@ class Network(nn.Module):
                     module.generator = self.noise
         self.noise.manual_seed(int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0]) >> 1)
 
+    def drop_by_batch(self, by_batch: bool) -> None:
+        """Whether dropout in training drops the same units for all documents of a batch."""
+        for module in self.modules():
+            if isinstance(module, Dropout):
+                module.by_batch = by_batch
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""

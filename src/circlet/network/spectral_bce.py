@@ -67,8 +67,15 @@ class _SpectralBinaryLoss(torch.autograd.Function):
             own = labels.documents[here] - start, places[here]
             weight = loss.new_ones(()) if weights is None else weights[here].to(loss.dtype)
             logits = fourier.evaluate(coefficients[part], frequencies, length, room).add_(offsets)
-            loss += torch.nn.functional.softplus(logits).sum() - (logits[own] * weight).sum()
-            by_logit = logits.sigmoid_().index_put_(own, -weight, accumulate=True)
+            loss -= (logits[own] * weight).sum()
+            if output.is_cuda:
+                loss += torch.nn.functional.softplus(logits).sum()
+                by_logit = logits.sigmoid_()
+            else:
+                loss += logits.clamp(min=0).sum()
+                by_logit = logits.sigmoid_()
+                loss -= _sum_of_logs(by_logit)
+            by_logit.index_put_(own, -weight, accumulate=True)
             by_slot += by_logit.sum(dim=0)
             gradient[part] = fourier.project(by_logit, frequencies)
         gradient *= scale / dim
@@ -80,6 +87,20 @@ class _SpectralBinaryLoss(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         return *(gradients[0] * own for own in ctx.saved_tensors), None, None
+
+
+def _sum_of_logs(probabilities: Tensor) -> Tensor:
+    """Sum of log max(p, 1 − p): what is missing from max(x, 0) to softplus(x) = log(1 + eˣ), if p = σ(x).
+
+    The numbers lie between 1/2 and 1, so one logarithm does for the product of eight. On a CPU, a logarithm takes
+    ten times as long as a product.
+    """
+    numbers = (probabilities - 0.5).abs_().add_(0.5).flatten()
+    n = len(numbers) // 8
+    products, rest = numbers[: 8 * n].view(8, n), numbers[8 * n :]
+    for half in (4, 2, 1):
+        products = products[:half] * products[half:]
+    return products.log_().sum() + rest.log().sum()
 
 
 def _labels_of_rows(labels: LabelSets, rows: slice) -> slice:

@@ -6,13 +6,17 @@ import math
 import re
 from dataclasses import dataclass
 
+import numpy as np
+
 from circlet.checks import is_integer, is_real
 from circlet.settings.checked import check
 
-__all__ = ["OPTIMIZERS", "SCHEDULES", "TrainingSettings"]
+__all__ = ["FIRST_LAYERS", "OPTIMIZERS", "SCHEDULES", "TrainingSettings"]
 
 #: The optimizers of `circlet.training.optimizers`.
 OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
+#: How the first layer is trained: by SGD, or by the optimizer of the other layers.
+FIRST_LAYERS = ("sgd", "same")
 SCHEDULES = ("one-cycle", "constant", "step")
 _METRIC = re.compile(r"(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
 
@@ -26,6 +30,12 @@ class TrainingSettings:
     epochs, batch_size : int
     optimizer : str
         adamw, adam, adadelta or sgd (with momentum 0.9).
+    first_layer : str
+        sgd: the weights that multiply the features are trained by SGD with momentum, whatever the optimizer of
+        the other weights; same: by that optimizer. Adam divides a weight's step by the history of its gradient,
+        so the weights of a word that occurs twice move as far as those of a word that occurs ten thousand times,
+        and rare words are learned by heart. With SGD, a word counts as much as it occurs. Where a document has
+        only a few words, rare words are all there is, and Adam is better.
     lr : float
         The peak learning rate.
     schedule : str
@@ -35,6 +45,9 @@ class TrainingSettings:
         Share of a document's features dropped in training.
     metric : str
         The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
+    join : bool
+        Whether held-out rows join the others for the last third of the epochs, which are then a cycle of their own
+        at half the rate. The model has then learned from every row. Otherwise they are never trained on.
     patience : int or None
         Stop after this many epochs without a better metric; None never stops early. The weights of the best epoch
         are kept in either case.
@@ -43,12 +56,14 @@ class TrainingSettings:
     epochs: int = 30
     batch_size: int = 256
     optimizer: str = "adamw"
+    first_layer: str = "same"
     lr: float = 2e-3
     schedule: str = "one-cycle"
     weight_decay: float = 0.0
     input_dropout: float = 0.0
     metric: str = "nDCG@5"
     patience: int | None = None
+    join: bool = False
 
     def __post_init__(self) -> None:
         dropout = self.input_dropout
@@ -57,6 +72,7 @@ class TrainingSettings:
             epochs=(is_integer(self.epochs, 1), "an integer >= 1"),
             batch_size=(is_integer(self.batch_size, 1), "an integer >= 1"),
             optimizer=(self.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}"),
+            first_layer=(self.first_layer in FIRST_LAYERS, f"one of {', '.join(FIRST_LAYERS)}"),
             lr=(is_real(self.lr) and 0 < self.lr < math.inf, "a number above 0"),
             schedule=(self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
             weight_decay=(is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "at least 0"),
@@ -66,21 +82,28 @@ class TrainingSettings:
                 "like P@1 or nDCG@5",
             ),
             patience=(self.patience is None or is_integer(self.patience, 1), "None or an integer >= 1"),
+            join=(isinstance(self.join, (bool, np.bool_)), "true or false"),
         )
         # JSON can't hold NumPy's numbers, which a search grid may pass.
         for parameter in ("epochs", "batch_size", "patience"):
             value = getattr(self, parameter)
             object.__setattr__(self, parameter, None if value is None else int(value))
+        object.__setattr__(self, "join", bool(self.join))
         for parameter in ("lr", "weight_decay", "input_dropout"):
             object.__setattr__(self, parameter, float(getattr(self, parameter)))
 
-    def rate(self, step: int, steps_per_epoch: int) -> float:
-        """Learning rate of a step, counted from 0 over the whole run."""
+    @property
+    def epochs_before_joining(self) -> int:
+        """The number of epochs without the held-out rows, if they join later."""
+        return max(1, round(self.epochs * 2 / 3))
+
+    def rate(self, step: int, steps_per_epoch: int, epochs: int | None = None) -> float:
+        """Learning rate of a step, counted from 0 over the whole run or over a cycle of this many epochs."""
         if self.schedule == "constant":
             return self.lr
         if self.schedule == "step":
             return self.lr * 0.7 ** (step // steps_per_epoch)
-        total = self.epochs * steps_per_epoch
+        total = (self.epochs if epochs is None else epochs) * steps_per_epoch
         up = max(1, round(0.3 * total))
         if step < up:
             return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * step / up)) / 2)

@@ -28,23 +28,52 @@ FEW = 0.25
 
 
 class Batches:
-    """Rows and labels in batches, in an order that follows from the seed and the epoch."""
+    """Rows and labels in batches, in an order that follows from the seed and the epoch.
 
-    def __init__(self, X: Any, Y: sp.csr_matrix, settings: TrainingSettings, seed: int) -> None:
+    Parameters
+    ----------
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
+    Y : csr_matrix or MappedRows of shape (n, n_labels)
+    settings : TrainingSettings
+    seed : int
+    held_out : int64 ndarray, optional
+        Rows that join in epoch `settings.epochs_before_joining`.
+    """
+
+    def __init__(
+        self, X: Any, Y: sp.csr_matrix, settings: TrainingSettings, seed: int, held_out: Any = None
+    ) -> None:
         self.X, self.Y, self.seed = X, Y, seed
+        self.joining = settings.epochs_before_joining
+        self.learned = None if held_out is None else np.delete(np.arange(X.shape[0]), held_out)
         self.size, self.dropout = settings.batch_size, settings.input_dropout
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
         # One batch decides for the whole run, so that a resumed run decides the same.
         first = X[self.order(0)[: self.size]]
-        self.by_rows = sp.issparse(first) and len(np.unique(first.indices)) < FEW * X.shape[1]
+        self.sgd = settings.first_layer == "sgd"
+        self.by_rows = sp.issparse(first) and (self.sgd or len(np.unique(first.indices)) < FEW * X.shape[1])
 
-    def __len__(self) -> int:
-        return math.ceil(int(self.X.shape[0]) / self.size)
+    def steps(self, epoch: int) -> int:
+        """The number of batches of an epoch."""
+        return math.ceil(self.rows(epoch) / self.size)
+
+    def rows(self, epoch: int) -> int:
+        """The number of rows of an epoch."""
+        learned = self._learned(epoch)
+        return int(self.X.shape[0]) if learned is None else len(learned)
 
     def order(self, epoch: int) -> Any:
-        """The order of the rows in an epoch."""
-        return np.random.default_rng([self.seed, epoch]).permutation(self.X.shape[0])
+        """The rows of an epoch, in their order."""
+        learned, order = (
+            self._learned(epoch),
+            np.random.default_rng([self.seed, epoch]).permutation(self.rows(epoch)),
+        )
+        return order if learned is None else learned[order]
+
+    def _learned(self, epoch: int) -> Any:
+        """The rows of an epoch; None for all of them."""
+        return None if epoch >= self.joining else self.learned
 
     def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
         """The batches of an epoch from step `first` on, each prepared two steps ahead by a thread."""
@@ -67,7 +96,11 @@ class Batches:
             values = X.data if sp.issparse(X) else X
             kept = random.random(values.shape, dtype=np.float32) >= self.dropout
             values *= kept / np.float32(1 - self.dropout)
-        batch = SparseRows.for_training(X, by_rows=self.by_rows) if sp.issparse(X) else as_batch(X)
+        batch = (
+            SparseRows.for_training(X, by_rows=self.by_rows, exact=self.by_rows and not self.sgd)
+            if sp.issparse(X)
+            else as_batch(X)
+        )
         return batch, label_sets(Y)
 
 

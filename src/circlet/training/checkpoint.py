@@ -110,7 +110,8 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
     """A digest of everything that determines the weights; `matrices` are the rows and labels, validation last."""
     digest = hashlib.sha256()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in network.weights().items()]
-    digest.update(repr([network.settings, settings, shapes, validated]).encode())
+    run = f"[{network.settings!r}, {_as_known_to_0_1_0(settings)}, {shapes!r}, {validated!r}]"
+    digest.update(run.encode())
     for rows in matrices:
         matrix = rows
         if isinstance(rows, ScaledRows):
@@ -128,6 +129,11 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
                 digest.update(numbers[block])
                 release(matrix)
     return digest.hexdigest()
+
+
+def _as_known_to_0_1_0(settings: TrainingSettings) -> str:
+    """How settings are printed, without those that came later and have the value that was the only one before."""
+    return repr(settings).replace(", first_layer='same'", "").replace(", join=False", "")
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

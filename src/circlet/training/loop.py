@@ -11,13 +11,14 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import Tensor
@@ -36,7 +37,26 @@ from circlet.training.optimizers import make_optimizer
 from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
 
-__all__ = ["DivergedError", "InterruptedRunError", "train"]
+__all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "train"]
+
+
+#: The name of what `Joining.calibrate` returned, in the record of the last epoch before rows joined.
+CALIBRATION = "calibration"
+
+
+class Joining(NamedTuple):
+    """Rows that serve for validation and calibration first, and then join the rows that are trained on.
+
+    Parameters
+    ----------
+    rows : int64 ndarray
+        Their numbers.
+    calibrate : callable
+        Called just before they join. It returns numbers, which are kept in the epoch's record.
+    """
+
+    rows: npt.NDArray[np.int64]
+    calibrate: Callable[[], Sequence[float]]
 
 
 class InterruptedRunError(CircletError, KeyboardInterrupt):
@@ -54,6 +74,7 @@ def train(
     settings: TrainingSettings,
     *,
     validation: tuple[Any, sp.csr_matrix] | None = None,
+    joining: Joining | None = None,
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     folder: Path | None = None,
@@ -71,6 +92,8 @@ def train(
     settings : TrainingSettings
     validation : (X, Y), optional
         Rows that choose the best epoch, whose weights are kept.
+    joining : Joining, optional
+        If the validation rows are among X and Y, and join the other rows in the end.
     device : torch.device, optional
     reporter : Reporter, optional
     folder : Path, optional
@@ -86,7 +109,7 @@ def train(
     list of dict
         A record of every epoch: loss, seconds, documents per second, learning rate, validation metric.
     """
-    run = _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder)
+    run = _Run(network, X, Y, settings, validation, joining, device or torch.device("cpu"), reporter, folder)
     if fresh:
         network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
     return run.go(resume)
@@ -102,14 +125,18 @@ class _Run:
         Y: sp.csr_matrix,
         settings: TrainingSettings,
         validation: tuple[Any, sp.csr_matrix] | None,
+        joining: Joining | None,
         device: torch.device,
         reporter: Reporter | None,
         folder: Path | None,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
-        self.batches = Batches(X, Y, settings, network.settings.seed)
+        self.joining = joining
+        held_out = None if joining is None else joining.rows
+        self.batches = Batches(X, Y, settings, network.settings.seed, held_out)
         self.optimizer = make_optimizer(network, settings, device)
+        network.drop_by_batch(settings.first_layer == "sgd")
         book = network.codebook
         if device.type == "cuda" and book is not None:
             # A GPU has room for a table, and looking codes up is much cheaper than generating them.
@@ -126,18 +153,25 @@ class _Run:
         with _interruptions() as interrupted:
             while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
-        if self.progress.best:
-            self.network.load_weights(self.progress.best)
+        self._take_best()
         return self.progress.history
 
+    def _take_best(self) -> None:
+        if self.progress.best:
+            self.network.load_weights(self.progress.best)
+
     def _run_epoch(self, interrupted: threading.Event) -> None:
-        progress, seed, n_steps = self.progress, self.network.settings.seed, len(self.batches)
+        progress, seed, n_steps = (
+            self.progress,
+            self.network.settings.seed,
+            self.batches.steps(self.progress.epoch),
+        )
         if progress.step == 0:
             progress.total_loss = 0.0
             self.network.seed_noise(seed, progress.epoch)
         self.reporter.epoch(progress.epoch, n_steps, progress.step)
         started, first = time.perf_counter(), progress.step
-        rates = [self.settings.rate(progress.epoch * n_steps + step, n_steps) for step in range(n_steps)]
+        rates = self._rates(n_steps)
         self.network.train()
         for taken in self.steps.epoch(progress.epoch, rates, first):
             if not math.isfinite(taken.loss):
@@ -150,7 +184,7 @@ class _Run:
         seconds = time.perf_counter() - started
         if not all(map(_is_finite, self.network.parameters())):
             raise self._diverged("weights became non-finite in the last step")
-        documents = self.batches.X.shape[0] - first * self.settings.batch_size
+        documents = self.batches.rows(progress.epoch) - first * self.settings.batch_size
         record = {
             "epoch": progress.epoch + 1,
             "loss": progress.total_loss / n_steps,
@@ -158,14 +192,42 @@ class _Run:
             "seconds": round(seconds, 3),
             "documents_per_second": round(documents / max(seconds, 1e-9)),
         }
-        if self.validation is not None:
+        if self.validation is not None and not self._joined:
             record[self.settings.metric] = self._validate(*self.validation)
         progress.history.append(record)
         progress.epoch, progress.step = progress.epoch + 1, 0
+        if self._joined and not any(CALIBRATION in known for known in progress.history):
+            self._join(record)
         self.reporter.record(record)
         self._save()
         if interrupted.is_set():
             self._stop()
+
+    @property
+    def _joined(self) -> bool:
+        """Whether the next epoch has the rows that were held out."""
+        return self.joining is not None and self.progress.epoch >= self.settings.epochs_before_joining
+
+    def _rates(self, n_steps: int) -> list[float]:
+        epoch, settings = self.progress.epoch, self.settings
+        if self.joining is None:
+            return [settings.rate(epoch * n_steps + step, n_steps) for step in range(n_steps)]
+        # Two cycles: one without the rows that are held out, and a shorter one, at half the rate, with them.
+        first = settings.epochs_before_joining
+        began, epochs, share = (first, settings.epochs - first, 0.5) if self._joined else (0, first, 1.0)
+        return [
+            share * settings.rate((epoch - began) * n_steps + step, n_steps, epochs) for step in range(n_steps)
+        ]
+
+    def _join(self, record: dict[str, Any]) -> None:
+        """Calibrate with the best weights so far, which training then goes on from."""
+        assert self.joining is not None
+        self._take_best()
+        record[CALIBRATION] = list(self.joining.calibrate())
+        self.progress.best.clear()
+        # The moments belong to other weights, if those of another epoch were the best, and to another cycle.
+        self.optimizer = make_optimizer(self.network, self.settings, self.device)
+        self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(
@@ -206,6 +268,8 @@ class _Run:
     @cached_property
     def _identity(self) -> str:
         rows = (self.batches.X, self.batches.Y, *(self.validation or ()))
+        if self.joining is not None:
+            rows = (*rows, self.joining.rows)
         return checkpoint.fingerprint(self.network, self.settings, rows, validated=self.validation is not None)
 
 

@@ -19,18 +19,24 @@ from torch import Tensor, nn
 
 from circlet import kernels
 from circlet.network import Network
-from circlet.network.encoders import RowGradient
+from circlet.network.encoders import Encoder, RowGradient
 from circlet.settings import TrainingSettings
 
 __all__ = [
+    "FirstLayerSGD",
     "FusedAdadelta",
     "RowAdadelta",
     "RowAdam",
     "RowAdamW",
     "RowSGD",
+    "Together",
     "make_optimizer",
     "set_rate",
 ]
+
+#: The first layer's rate, if it is trained by SGD, as a multiple of the rate of the other layers. Networks whose
+#: output is normalized learn equally well with a tenth of it: their gradient shrinks as the weights grow.
+FIRST_LAYER_FACTOR = 5000.0
 
 
 class FusedAdadelta(torch.optim.Adadelta):
@@ -85,6 +91,8 @@ class _ByRows(torch.optim.Optimizer):
                 state["step"] = torch.zeros(())
         rows = nn.Parameter(weight[gradient.rows])
         rows.grad = gradient.values
+        if gradient.units is not None:
+            rows.grad = torch.zeros_like(rows).index_copy_(1, gradient.units, gradient.values)
         alone = self.plain([rows])
         alone.param_groups[0] |= {**group, "params": [rows]}
         # Steps are counted in the weight's own state; moments are copied there and back.
@@ -119,6 +127,34 @@ class RowSGD(_ByRows, torch.optim.SGD):
     plain, kept = torch.optim.SGD, ("momentum_buffer",)
 
 
+class FirstLayerSGD(torch.optim.SGD):
+    """SGD without momentum, which thus needs no state and touches only the weights that a batch used."""
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step; a closure is not supported."""
+        assert closure is None
+        super().step()
+        for group in self.param_groups:
+            for weight in group["params"]:
+                gradient: RowGradient | None = weight.__dict__.pop("row_gradient", None)
+                if gradient is not None:
+                    _descend(weight, gradient, group["lr"])
+
+
+def _descend(weight: Tensor, gradient: RowGradient, rate: float) -> None:
+    rows, values, units = gradient
+    every = len(rows) == len(weight)
+    part = weight if every else weight.index_select(0, rows)
+    if units is None:
+        part.add_(values, alpha=-rate)
+    else:
+        # index_add_ along columns does the same, and takes seven times as long.
+        part.scatter_add_(1, units.expand(len(part), -1), values * -rate)
+    if not every:
+        weight.index_copy_(0, rows, part)
+
+
 _ON_CPU: dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]] = {
     "adamw": (RowAdamW, {"fused": True}),
     "adam": (RowAdam, {"fused": True}),
@@ -133,19 +169,73 @@ def _zeros(shape: torch.Size) -> Tensor:
     return torch.frombuffer(mmap.mmap(-1, 4 * shape.numel()), dtype=torch.float32).view(shape)
 
 
-def set_rate(optimizer: torch.optim.Optimizer, rate: float) -> None:
-    """Set the learning rate of the next steps."""
+class Together(torch.optim.Optimizer):
+    """Several optimizers that step as one, each over its own weights."""
+
+    def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
+        self.parts = parts
+        super().__init__(
+            [weight for part in parts for group in part.param_groups for weight in group["params"]], {}
+        )
+        self.param_groups = [group for part in parts for group in part.param_groups]
+        self._share()
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        """Take a step; a closure is not supported."""
+        assert closure is None
+        for part in self.parts:
+            part.step()
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Load what `state_dict` returned."""
+        super().load_state_dict(state_dict)
+        self._share()
+
+    def _share(self) -> None:
+        """Give the parts the state and the groups of the whole."""
+        groups = iter(self.param_groups)
+        for part in self.parts:
+            part.state, part.param_groups = self.state, [next(groups) for _ in part.param_groups]
+
+
+def set_rate(optimizer: torch.optim.Optimizer, rate: float | Tensor) -> None:
+    """Set the learning rate of the next steps; groups with a `factor` have a multiple of it."""
     for group in optimizer.param_groups:
+        own = rate * group.get("factor", 1.0)
         if isinstance(group["lr"], Tensor):
-            group["lr"].fill_(rate)
+            group["lr"].copy_(own) if isinstance(own, Tensor) else group["lr"].fill_(own)
         else:
-            group["lr"] = rate
+            group["lr"] = own
 
 
 def make_optimizer(network: Network, settings: TrainingSettings, device: torch.device) -> torch.optim.Optimizer:
     """The optimizer that the settings name, over all weights of a network."""
-    parameters, decay = list(network.parameters()), settings.weight_decay
-    on_gpu = device.type == "cuda"
+    first = first_weight(network) if settings.first_layer == "sgd" else None
+    others = [parameter for parameter in network.parameters() if parameter is not first]
+    main = _make(others, settings, device)
+    if first is None:
+        return main
+    rate = FIRST_LAYER_FACTOR * settings.lr
+    group = {"params": [first], "factor": FIRST_LAYER_FACTOR}
+    if device.type == "cuda":
+        return Together([main, torch.optim.SGD([group], lr=torch.tensor(rate, device=device), fused=True)])
+    return Together([main, FirstLayerSGD([group], lr=rate)])
+
+
+def first_weight(network: Network) -> nn.Parameter | None:
+    """The weight that multiplies the features; None in a custom encoder, whose layers are unknown."""
+    if not isinstance(network.encoder, Encoder):
+        return None
+    weight = network.encoder.layers[0].weight
+    assert isinstance(weight, nn.Parameter)
+    return weight
+
+
+def _make(
+    parameters: list[nn.Parameter], settings: TrainingSettings, device: torch.device
+) -> torch.optim.Optimizer:
+    decay, on_gpu = settings.weight_decay, device.type == "cuda"
     # A recorded step reads the rate from the device.
     rate: float | Tensor = torch.tensor(settings.lr, device=device) if on_gpu else settings.lr
     if not on_gpu:

@@ -7,6 +7,7 @@ order of the rows and the learning rates of an epoch are on the device, where th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from contextlib import nullcontext
 from typing import Any
@@ -55,21 +56,22 @@ class RecordedSteps:
         self.data = DeviceRows(batches.X, batches.Y, device)
         self.dropout = Dropout(batches.dropout, network.noise)
         # A recorded step reads and writes these, so they must keep their memory addresses.
-        n_steps = len(batches)
+        n_steps = math.ceil(int(batches.X.shape[0]) / batches.size)
         self.order = torch.zeros(int(batches.X.shape[0]), dtype=torch.int64, device=device)
         self.rates, self.losses = torch.zeros(n_steps, device=device), torch.zeros(n_steps, device=device)
         self.step = torch.zeros(1, dtype=torch.int64, device=device)
         self.places = torch.arange(batches.size, device=device)
         self.graph: torch.cuda.CUDAGraph | None = None
-        self.warm = 0
+        self.warm = self.n = 0
 
     def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[StepsTaken]:
         """Take the steps of an epoch from `first` on, with a learning rate for each."""
         self.dropout.generator = self.network.noise
-        self.order.copy_(torch.from_numpy(self.batches.order(epoch)))
-        self.rates.copy_(torch.tensor(rates))
+        n, size = self.batches.rows(epoch), self.batches.size
+        self.n = n
+        self.order[:n].copy_(torch.from_numpy(self.batches.order(epoch)))
+        self.rates[: len(rates)].copy_(torch.tensor(rates))
         self.step.fill_(first)
-        n, size = len(self.order), self.batches.size
         for start in range(first, len(rates), REPLAYS):
             end = min(start + REPLAYS, len(rates))
             for step in range(start, end):
@@ -79,7 +81,7 @@ class RecordedSteps:
 
     def _take(self, *, full: bool) -> None:
         if not full:
-            self._learn(self.order[len(self.order) // self.batches.size * self.batches.size :])
+            self._learn(self.order[self.n // self.batches.size * self.batches.size : self.n])
         elif self.graph is not None:
             self.graph.replay()
         elif self.warm < WARM_UP:
@@ -101,8 +103,7 @@ class RecordedSteps:
         self._learn(self.order[self.step * self.batches.size + self.places])
 
     def _learn(self, rows: Tensor) -> None:
-        for group in self.optimizer.param_groups:
-            group["lr"].copy_(self.rates[self.step].squeeze(0))
+        set_rate(self.optimizer, self.rates[self.step].squeeze(0))
         X, labels = self.data.batch(rows)
         loss = learn(self.network, self.optimizer, self.dropout(X), labels)
         self.losses.index_copy_(0, self.step, loss[None])
