@@ -57,9 +57,10 @@ bench: $(VENV)/.bench  ## speed and memory against others (half an hour and 14 G
 	@$(BIN)/circlet datasets fetch eurlex-4k
 	@for part in algebra metrics training predicting calibration growth limits startup threads scale_page; do $(BIN)/python benchmarks/$$part.py; done
 
-# `make bench-peers DATA=folder` also looks for datasets there; wordnet is nowhere else.
-bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (forty minutes; keep the machine idle)
-	@$(BIN)/python benchmarks/peers.py --work $(VENV)/peers $(if $(DATA),--data $(DATA))
+# `make bench-peers DATA=folder` also looks for datasets there; wordnet and yso-finna-en are nowhere else. `SLOW=1` adds
+# all of yso-finna-en. What is measured already is not run again: delete its files in benchmarks/results/peers.
+bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (hours; keep the machine idle)
+	@$(BIN)/python benchmarks/peers.py --work $(VENV)/peers $(if $(DATA),--data $(DATA)) $(if $(SLOW),--slow)
 
 reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results (hours without a GPU)
 	@for name in capacity stability table dimension ablation codebooks features; do \

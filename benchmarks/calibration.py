@@ -30,7 +30,7 @@ def main() -> None:
     result: dict[str, Any] = {
         "benchmark": "calibration",
         "provenance": {**provenance(packages=("scikit-learn",)), "seed": 0},
-        "losses": {loss: reliability(dataset, loss) for loss in ("bce", "cosine", "softmax")},
+        "losses": {loss: trained(dataset, loss) for loss in ("bce", "cosine", "softmax")},
     }
     files.write_json(options.out / "calibration.json", result)
     with files.replacing(options.out / "calibration.png") as temporary:
@@ -39,14 +39,20 @@ def main() -> None:
         print(f"{loss}: expected calibration error {100 * found['error']:.1f} %")
 
 
-def reliability(dataset: Any, loss: str) -> dict[str, Any]:
+def trained(dataset: Any, loss: str) -> dict[str, Any]:
+    """The reliability of a model that is trained with this loss."""
     settings = RunSettings.of({"loss": loss, "hidden": (512,), "dim": 400, "epochs": 15, "min_df": 2})
     train, validation = settings.hold_out(dataset)
     model = fit(train, settings, validation=validation, label_names=dataset.label_names)
     ids, scores = model.top_k(dataset.test.texts, 20)
-    chances = model.probabilities(scores).ravel()
+    return reliability(dataset.test.Y, ids, model.probabilities(scores))
+
+
+def reliability(Y: Any, ids: np.ndarray, chances: np.ndarray) -> dict[str, Any]:
+    """Ten bins of the probabilities `chances` of the labels `ids`, both `(n, k)`, of documents with labels `Y`."""
+    chances = chances.ravel()
     rows = np.repeat(np.arange(len(ids)), ids.shape[1])
-    right = np.asarray(dataset.test.Y[rows, ids.ravel()]).ravel() > 0
+    right = np.asarray(Y[rows, ids.ravel()]).ravel() > 0
     bins = np.minimum((chances * 10).astype(int), 9)
     counts = np.bincount(bins, minlength=10)
     said = np.bincount(bins, weights=chances, minlength=10) / np.maximum(counts, 1)

@@ -3,10 +3,11 @@
     python benchmarks/peers.py --data DIR --out benchmarks
 
 Every peer has its own virtual environment and a script in `peers/` that trains, saves, loads and predicts in its
-own process, one process at a time. All peers get the same matrices and the same number of threads, and circlet's
-metrics measure their rankings here. Each pair of peer and dataset has a JSON file in `results/peers`; pairs that
-are measured are not run again. A peer that can't be installed, fails or takes too long is reported, and the others
-are still run.
+own process, one process at a time. All peers get the same data (see `peers_data.py`) and the same number of
+threads, and circlet's metrics measure their rankings here. circlet's accuracy is the mean of several seeds; its
+time, memory and size are those of the first. Each pair of peer and dataset has a JSON file in `results/peers`; a
+pair that is measured is not run again until its file is deleted. A peer that can't be installed, fails or takes
+too long is reported, and the others are still run.
 """
 
 from __future__ import annotations
@@ -21,25 +22,25 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import numpy as np
 import peers_page
-import scipy.sparse as sp
+from calibration import reliability
+from peers_data import LARGE, SLOW, SMALL, prepare
 
 from circlet import files
-from circlet.data import catalog, load_dataset
 from circlet.data.dataset import Dataset
-from circlet.data.fetch import fetch
-from circlet.data.xmc import write_xmc
-from circlet.errors import CircletError, ParameterError
-from circlet.features.vectorizer import TextVectorizer
+from circlet.errors import CircletError
 from circlet.metrics import evaluate, inverse_propensity
 from circlet.provenance import provenance
 
 HERE = Path(__file__).resolve().parent
 CONSTRAINTS = HERE.parent / "constraints.txt"
-DATASETS = ("bibtex", "delicious", "eurlex-4k", "wordnet", "pydocs")
+DATASETS = (*LARGE, *SMALL, *SLOW)
+#: Number of labels of each document whose probabilities are compared with how often they are right.
+JUDGED = 10
 
 
 @dataclass(frozen=True)
@@ -57,7 +58,9 @@ class Peer:
     bare : tuple of str
         Packages that pip installs without their dependencies.
     only : tuple of str
-        Datasets that it runs on; the others take too long.
+        Datasets that it is for.
+    too_long : tuple of str
+        Datasets among them that it is left out on because it takes too long.
     """
 
     runner: str
@@ -65,6 +68,7 @@ class Peer:
     packages: tuple[str, ...] = ()
     bare: tuple[str, ...] = ()
     only: tuple[str, ...] = DATASETS
+    too_long: tuple[str, ...] = ()
 
 
 PEERS = {
@@ -73,12 +77,14 @@ PEERS = {
     "napkinxc": Peer("napkinxc", packages=("napkinxc", "numpy", "scipy")),
     # Its linear models do not need the gigabytes of packages that its transformers need.
     "pecos": Peer("pecos", packages=("numpy<2", "scipy<1.14", "scikit-learn"), bare=("libpecos",)),
-    "sklearn": Peer("sklearn", packages=("scikit-learn",), only=("bibtex", "delicious", "pydocs")),
+    "sklearn": Peer("sklearn", packages=("scikit-learn",), too_long=("eurlex-4k", "wordnet", *SLOW)),
     # It was made for numpy 1, and its predict fails with numpy 2.
     "fasttext": Peer("fasttext", packages=("fasttext-wheel", "numpy<2", "scipy")),
+    "circlet-fast": Peer("circlet", "fast"),
     "circlet": Peer("circlet", "default"),
-    "circlet-int8": Peer("circlet", "int8"),  # after circlet, whose model it stores
-    "circlet-accurate": Peer("circlet", "accurate", only=("bibtex", "delicious", "eurlex-4k")),
+    "circlet-int8": Peer("circlet", "int8", only=(*LARGE, *SLOW)),  # after circlet, whose model it stores
+    "circlet-accurate": Peer("circlet", "accurate", only=(*LARGE, *SMALL)),
+    "circlet-members3": Peer("circlet", "members3", only=("eurlex-4k",)),
 }
 
 
@@ -91,20 +97,27 @@ def main() -> None:
     parser.add_argument(
         "--data", type=Path, help="folder with a subfolder for each dataset, searched before circlet's own"
     )
-    parser.add_argument("--datasets", nargs="+", default=DATASETS, choices=DATASETS, metavar="NAME")
+    parser.add_argument("--datasets", nargs="+", choices=DATASETS, metavar="NAME")
+    parser.add_argument("--slow", action="store_true", help=f"also {', '.join(SLOW)}, which takes hours")
     parser.add_argument("--peers", nargs="+", default=list(PEERS), choices=list(PEERS), metavar="NAME")
     parser.add_argument("--out", type=Path, default=Path("benchmarks"))
     parser.add_argument("--work", type=Path, default=Path(".venv/peers"), help="environments, data and models")
     parser.add_argument("--threads", type=int, default=os.cpu_count() or 1)
-    parser.add_argument("--limit", type=int, default=1800, help="seconds for one peer on one dataset")
+    parser.add_argument(
+        "--limit", type=int, default=7200, help="seconds for one peer on one dataset, and one seed"
+    )
+    parser.add_argument(
+        "--seeds", type=int, default=3, choices=range(1, 100), metavar="N", help="of circlet's models"
+    )
     options = parser.parse_args()
     cells = options.out / "results" / "peers"
     files.prepare_folder(cells)
-    for dataset in options.datasets:
-        waiting = [name for name in options.peers if not is_measured(cells / f"{dataset}-{name}.json")]
+    for dataset in options.datasets or [name for name in DATASETS if options.slow or name not in SLOW]:
+        wanted = [name for name in options.peers if dataset in PEERS[name].only]
+        waiting = [name for name in wanted if not is_measured(cells / f"{dataset}-{name}.json")]
         if waiting:
             run_dataset(dataset, waiting, cells, options)
-    peers_page.render(cells, options.out / "peers.md", options.out / "results" / "peers.png")
+    peers_page.render(cells, options.out / "peers.md")
     say(f"{options.out / 'peers.md'} written")
 
 
@@ -117,23 +130,19 @@ def is_measured(path: Path) -> bool:
 
 
 def run_dataset(name: str, waiting: list[str], cells: Path, options: argparse.Namespace) -> None:
+    work = (options.work / name).resolve()
     try:
-        dataset = read(name, options.data)
+        dataset = prepare(name, options.data, work / "data")
     except CircletError as error:
         say(f"{name}: left out; {error}")
         return
-    work = (options.work / name).resolve()
-    data = work / "data"
-    write_data(dataset, data)
-    weights = inverse_propensity(dataset.train.Y)
     for peer in waiting:
         start = time.perf_counter()
         cell = {"benchmark": "peers", "peer": peer, "dataset": name, "statistics": dataset.statistics().as_dict()}
         try:
-            measured, ranked = run_peer(PEERS[peer], name, data, work / peer, options)
-            values = evaluate(dataset.test.Y, ranked, weights, metrics=("P", "nDCG", "PSP"))
-            cell |= {"status": "measured", "measured": measured, "metrics": values}
-            line = f"P@1 {100 * values['P@1']:.1f}, trained in {measured['train_s']:.0f} s"
+            found = measure(PEERS[peer], dataset, work / "data", work / peer, options)
+            cell |= {"status": "measured", **found}
+            line = f"P@1 {100 * found['metrics']['P@1']:.1f}, trained in {found['measured']['train_s']:.0f} s"
         except NotMeasuredError as error:
             cell |= {"status": "not measured", "reason": str(error)}
             line = str(error)
@@ -146,46 +155,34 @@ def run_dataset(name: str, waiting: list[str], cells: Path, options: argparse.Na
         say(f"{name}, {peer}: {line} ({seconds:.0f} s in all)")
 
 
-def read(name: str, folder: Path | None) -> Dataset:
-    """A dataset as matrices; texts are vectorized once, for all peers."""
-    if folder is not None and not folder.is_dir():
-        raise ParameterError(f"--data: wanted a folder with datasets, found no folder at {folder}")
-    if folder is not None and (folder / name).is_dir():
-        dataset = load_dataset(folder / name)
-    else:
-        if not catalog.is_here(name):
-            fetch(name)
-        dataset = load_dataset(name)
-    if dataset.train.X is not None:
-        return dataset
-    vectorizer = TextVectorizer()
-    train, test = dataset.train, dataset.test
-    return Dataset(
-        dataset.name,
-        type(train)(vectorizer.fit_transform(train.texts), train.Y),
-        type(test)(vectorizer.transform(test.texts), test.Y),
-        format=dataset.format,
-    )
-
-
-def write_data(dataset: Dataset, folder: Path) -> None:
-    files.prepare_folder(folder)
-    train, test = dataset.train, dataset.test
-    for name, matrix in (("X.trn", train.X), ("Y.trn", train.Y), ("X.tst", test.X)):
-        sp.save_npz(folder / f"{name}.npz", sp.csr_matrix(matrix), compressed=False)
-    write_xmc(folder / "train.txt", train.X, train.Y)
-
-
-def run_peer(
-    peer: Peer, dataset: str, data: Path, work: Path, options: argparse.Namespace
-) -> tuple[dict[str, Any], np.ndarray]:
-    if dataset not in peer.only:
+def measure(peer: Peer, dataset: Dataset, data: Path, work: Path, options: argparse.Namespace) -> dict[str, Any]:
+    """The costs of the first seed, the metrics of all and their means."""
+    assert dataset.test is not None
+    if dataset.name in peer.too_long:
         raise NotMeasuredError("left out: takes too long here")
     python = environment(peer, options.work.resolve() / "venvs" / peer.runner)
     shutil.rmtree(work, ignore_errors=True)
+    weights, Y = inverse_propensity(dataset.train.Y), dataset.test.Y
+    runs: list[dict[str, Any]] = []
+    for seed in range(options.seeds if peer.runner == "circlet" else 1):
+        folder = work / str(seed)
+        run(python, peer, seed, data, folder, options)
+        ranked = np.load(folder / "ranked.npy")
+        runs.append({"seed": seed, "metrics": evaluate(Y, ranked, weights, metrics=("P", "nDCG", "PSP"))})
+        if (folder / "probabilities.npy").exists():
+            chances = np.load(folder / "probabilities.npy")
+            runs[-1]["reliability"] = reliability(Y, ranked[:, :JUDGED], chances[:, :JUDGED])
+    return {
+        "measured": json.loads((work / "0" / "measured.json").read_text(encoding="utf-8")),
+        "metrics": {name: fmean(each["metrics"][name] for each in runs) for name in runs[0]["metrics"]},
+        "runs": runs,
+    }
+
+
+def run(python: Path, peer: Peer, seed: int, data: Path, work: Path, options: argparse.Namespace) -> None:
     work.mkdir(parents=True)
     command = [str(python), str(HERE / "peers" / f"run_{peer.runner}.py"), str(data), str(work)]
-    command += ["--variant", peer.variant, "--threads", str(options.threads)]
+    command += ["--variant", peer.variant, "--threads", str(options.threads), "--seed", str(seed)]
     pools = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     with (work / "log.txt").open("w", encoding="utf-8") as log:
         try:
@@ -202,7 +199,6 @@ def run_peer(
         except subprocess.CalledProcessError as error:
             say(f"see {work / 'log.txt'}")
             raise NotMeasuredError(f"failed: {last_line(work / 'log.txt', error.returncode)}") from error
-    return json.loads((work / "measured.json").read_text(encoding="utf-8")), np.load(work / "ranked.npy")
 
 
 def environment(peer: Peer, folder: Path) -> Path:

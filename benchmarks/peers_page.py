@@ -1,50 +1,67 @@
-"""The page and the picture of `peers.py`, made from the JSON file of each pair of peer and dataset."""
+"""The page of `peers.py`, made from the JSON file of each pair of peer and dataset."""
 
 from __future__ import annotations
 
-import json
-import math
 from pathlib import Path
-from typing import Any
+from statistics import fmean, stdev
+from typing import NamedTuple
+
+from peers_cells import (
+    ACCURACY,
+    COLUMNS,
+    NAMES,
+    OURS,
+    THEIRS,
+    TRAINING,
+    Cells,
+    Column,
+    best,
+    collect,
+    distance,
+    is_measured,
+    shown,
+    size,
+    value,
+)
+from peers_data import SMALL
+from peers_figure import PICTURES, draw
 
 from circlet import files
 from circlet.report import Table
 
-Cells = dict[str, dict[str, Any]]
-#: Name on the page and in the picture; circlet's rows come last.
-NAMES = {
-    "omikuji-parabel": ("omikuji, Parabel-like", "Parabel"),
-    "omikuji-bonsai": ("omikuji, Bonsai-like", "Bonsai"),
-    "napkinxc": ("napkinXC, PLT", "PLT"),
-    "pecos": ("PECOS, XR-Linear", "PECOS"),
-    "sklearn": ("scikit-learn, one-vs-rest", "one-vs-rest"),
-    "fasttext": ("fastText", "fastText"),
-    "circlet": ("circlet, defaults", "circlet"),
-    "circlet-int8": ("circlet, defaults, int8", "int8"),
-    "circlet-accurate": ("circlet, accurate", "accurate"),
-}
-OURS = tuple(name for name in NAMES if name.startswith("circlet"))
-#: Column, where its number is found, factor, digits, and whether more is better.
-COLUMNS: tuple[tuple[str, tuple[str, str], float, int, bool], ...] = (
-    *((f"{m}@{k}", ("metrics", f"{m}@{k}"), 100.0, 1, True) for m in ("P", "PSP") for k in (1, 3, 5)),
-    ("train, s", ("measured", "train_s"), 1.0, 1, False),
-    ("documents/s, batch", ("measured", "batch_per_s"), 1.0, 0, True),
-    ("documents/s, one by one", ("measured", "single_per_s"), 1.0, 0, True),
-    ("peak memory, MB", ("measured", "peak_bytes"), 1e-6, 0, False),
-    ("model, MB", ("measured", "model_bytes"), 1e-6, 1, False),
+
+class Goal(NamedTuple):
+    """What one of circlet's rows is measured against."""
+
+    ours: str
+    title: str
+    rivals: tuple[str, ...]
+    columns: tuple[Column, ...]
+    #: The peer whose training time is compared with ours, if any.
+    timed: str | None
+
+
+GOALS = (
+    Goal("circlet-fast", "circlet, fast, compared with Bonsai", ("omikuji-bonsai",), ACCURACY[:3], "pecos"),
+    Goal("circlet", "circlet, defaults, compared with the best peer", THEIRS, ACCURACY, "omikuji-bonsai"),
+    Goal("circlet-accurate", "circlet, accurate, compared with the best peer", THEIRS, ACCURACY, None),
 )
-SHARES = {f"{m}@{k}" for m in ("P", "PSP") for k in (1, 3, 5)}
+#: Rows that small sets and probabilities are shown for.
+PRESETS = ("circlet-fast", "circlet", "circlet-accurate")
+#: The fewest predictions in a bin for its gap to count.
+ENOUGH = 200
 NOTES = """\
 All peers get the same sparse matrices and the same number of threads. omikuji, napkinXC and circlet scale rows as
 they do by default; PECOS and scikit-learn, which do not scale them, get rows of length 1. fastText takes words: a
 document's words are the ids of its features, each once, so it does not see their values. `pydocs` is text;
-circlet's vectorizer makes one tf-idf matrix of it for all.
+circlet's vectorizer makes one tf-idf matrix of it for all. Small texts are different; see there.
 
 Settings: omikuji's defaults (Parabel-like), and unbalanced clusters of 100 at depth 3 (Bonsai-like), as in its
 documentation; napkinXC's and PECOS's defaults; scikit-learn's `LinearSVC` for each label that has a training
 document; fastText with 25 epochs, whichever of the rates 0.5, 0.2, 0.1 and 0.05 is best on 2,000 rows (not timed),
-and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet holds out 5 % of the training rows to
-choose an epoch; the others train on all rows.
+and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet's rows are its presets; it holds out some
+of the training rows, as `circlet train` does, to choose an epoch and to calibrate probabilities; the others train
+on all rows.
 
 Training time excludes reading data, except for fastText, which trains from a file. Documents per second are
 measured from rows in memory to the 20 best labels: for the whole test set (median of three passes), and for 300
@@ -53,111 +70,209 @@ same thing. Memory is the process's peak from start to end, with Python and the 
 disk; int8 is the default model stored in 8 bits, with the default's training time. P and PSP (A = 0.55, B = 1.5)
 are percentages, computed by circlet's metrics.
 """
-INTRODUCTION = """\
+GOALS_TEXT = """\
+Accuracies are compared in points, with the best peer in each measure where no peer is named; training time is
+divided by that of the peer in the column's name. The last row counts the sets where circlet is not behind, and has
+the largest ratio of times.
+"""
+SMALL_TEXT = """\
+Sets of 1,000 to 10,000 texts, drawn at random from the training texts of `pydocs`, `wordnet` and `yso-finna-en`
+(titles of books). Labels that all documents have are dropped first, and so are texts without labels or words. The
+labels are those that the drawn texts have, including those that only one has. They are tested on up to 2,000 test
+texts of the larger set that have at least one of these labels; other labels do not count.
+
+circlet is trained on the texts, with its defaults for texts. The peers get the rows of scikit-learn's
+`TfidfVectorizer()`, so that scikit-learn's column is what
+`make_pipeline(TfidfVectorizer(), OneVsRestClassifier(LinearSVC()))` gives. Training time includes making the
+features of the training texts, for all. The best of each row is bold.
+"""
+PROBABILITIES_TEXT = f"""\
+The probabilities of the ten best labels of every test document, in ten bins of equal width: the largest difference
+between the mean probability of a bin and the share of its labels that are right, in points, among bins with at
+least {ENOUGH} labels; the mean over seeds.
+"""
+BEHIND_TEXT = """\
 Compared with the best peer in each measure, which may be a different one each time. For accuracy the difference is
 in points; for the rest it is a factor.
 """
 
 
-def render(folder: Path, page: Path, picture: Path) -> None:
-    """Write the page and the picture from the JSON files in `folder`."""
+def render(folder: Path, page: Path) -> None:
+    """Write the page, and its pictures beside `folder`, from the JSON files in `folder`."""
     datasets = collect(folder)
     if not datasets:
         raise SystemExit(f"no results in {folder}")
-    with files.replacing(picture) as temporary:
-        draw(datasets).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
-    link = picture.relative_to(page.parent).as_posix()
     raw = folder.relative_to(page.parent).as_posix()
-    tables = [table(name, cells).markdown() for name, cells in datasets.items()]
-    lost = [against(datasets, ours) for ours in OURS if any(is_measured(c, ours) for c in datasets.values())]
+    large = {name: cells for name, cells in datasets.items() if name not in SMALL}
+    small = {name: cells for name, cells in datasets.items() if name in SMALL}
     parts = [
         "# circlet and its peers\n",
-        f"`make bench-peers`; [raw numbers]({raw}); {machines(datasets)}. The best of each column is bold.\n",
-        f"![P@5 against the model's size]({link})\n",
-        *tables,
-        "## Where circlet is behind\n",
-        INTRODUCTION,
-        *(table.markdown() for table in lost),
-        "## What was measured\n",
-        NOTES,
-        versions(datasets),
+        f"`make bench-peers`; [raw numbers]({raw}); {machines(datasets)}; {seeds(datasets)}.\n",
+        *section("Goals", GOALS_TEXT, [goal_table(datasets, goal) for goal in GOALS]),
     ]
+    if large:
+        parts += [
+            "## Large sets\n",
+            "The best of each column is bold.\n",
+            *pictures(large, folder.parent, page.parent),
+        ]
+        parts += [table(name, cells).markdown() for name, cells in large.items()]
+    parts += section("Small texts", SMALL_TEXT, small_tables(small))
+    parts += section("Probabilities", PROBABILITIES_TEXT, [reliability_table(datasets)])
+    parts += section("Where circlet is behind", BEHIND_TEXT, [behind(large, ours) for ours in OURS])
+    parts += ["## What was measured\n", NOTES, versions(datasets)]
     files.write_text(page, "\n".join(parts))
 
 
-def collect(folder: Path) -> dict[str, Cells]:
-    """Cells by dataset and peer, small datasets first and peers in the order of `NAMES`."""
-    found: dict[str, Cells] = {}
-    for path in sorted(folder.glob("*.json")):
-        cell = json.loads(path.read_text(encoding="utf-8"))
-        found.setdefault(cell["dataset"], {})[cell["peer"]] = cell
-    labels = {name: next(iter(cells.values()))["statistics"]["labels"] for name, cells in found.items()}
-    return {
-        name: {peer: found[name][peer] for peer in NAMES if peer in found[name]}
-        for name in sorted(found, key=lambda name: labels[name])
+def section(title: str, text: str, tables: list[Table]) -> list[str]:
+    """A part of the page; nothing if its tables have no rows."""
+    filled = [table.markdown() for table in tables if table.rows]
+    return [f"## {title}\n", text, *filled] if filled else []
+
+
+def pictures(datasets: dict[str, Cells], folder: Path, root: Path) -> list[str]:
+    """Draw the pictures into `folder`, and return the lines that show them on a page in `root`."""
+    lines = []
+    for name, (_, cost) in PICTURES.items():
+        with files.replacing(folder / name) as temporary:
+            draw(datasets, name).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
+        lines.append(f"![P@5 against {cost.split(',')[0]}]({(folder / name).relative_to(root).as_posix()})\n")
+    return lines
+
+
+def goal_table(datasets: dict[str, Cells], goal: Goal) -> Table:
+    """How one of circlet's rows compares with its rivals on each dataset, and on all of them."""
+    compared = {
+        name: {
+            column: found for column in goal.columns if (found := distance(cells, goal.ours, column, goal.rivals))
+        }
+        for name, cells in datasets.items()
+        if is_measured(cells, goal.ours)
+    }
+    ratios = {
+        name: value(datasets[name][goal.ours], TRAINING) / value(datasets[name][goal.timed], TRAINING)
+        for name in compared
+        if goal.timed and is_measured(datasets[name], goal.timed)
     }
 
+    def time(ratio: float | None) -> list[str | None]:
+        return [None if ratio is None else f"{ratio:.1f}×"] if goal.timed else []
 
-def is_measured(cells: Cells, peer: str) -> bool:
-    return peer in cells and cells[peer]["status"] == "measured"
-
-
-def value(cell: dict[str, Any], column: tuple[Any, ...]) -> float:
-    (part, key), factor = column[1:3]
-    return float(cell[part][key]) * float(factor)
-
-
-def shown(number: float, digits: int) -> str:
-    # A tenth of a second matters for two seconds, not for minutes. Percentages up to 100.0 keep their digits.
-    return f"{number:,.{digits if number < 100.05 else 0}f}"
+    rows = [
+        (name, *(found.get(column) for column in goal.columns), *time(ratios.get(name)))
+        for name, found in compared.items()
+    ]
+    if rows:
+        words = [[found[column] for found in compared.values() if column in found] for column in goal.columns]
+        behind = [sum(word.startswith("behind") for word in each) for each in words]
+        counts = [f"{len(each) - number} of {len(each)}" for each, number in zip(words, behind, strict=True)]
+        rows.append(("all", *counts, *time(max(ratios.values(), default=None))))
+    timed = [f"training ÷ {NAMES[goal.timed][1]}'s"] if goal.timed else []
+    return Table(goal.title, ("", *(column.name for column in goal.columns), *timed), rows)
 
 
 def table(name: str, cells: Cells) -> Table:
-    measured = {peer: cell for peer, cell in cells.items() if is_measured(cells, peer)}
-    best = {
-        column[0]: (max if column[4] else min)((value(cell, column) for cell in measured.values()), default=0.0)
-        for column in COLUMNS
-    }
-    rows = []
+    """All measures of all peers on one dataset."""
+    tops = {}
+    for column in COLUMNS:
+        peer = best(cells, column, tuple(cells))
+        tops[column] = peer and shown(value(cells[peer], column), column.digits)
+    rows: list[tuple[str | None, ...]] = []
     for peer, cell in cells.items():
-        if peer not in measured:
+        if not is_measured(cells, peer):
             rows.append((f"{NAMES[peer][0]}: {cell['reason']}", *(None for _ in COLUMNS)))
             continue
-        texts = [shown(value(cell, column), column[3]) for column in COLUMNS]
-        tops = [shown(best[column[0]], column[3]) for column in COLUMNS]
-        rows.append((NAMES[peer][0], *(f"**{t}**" if t == top else t for t, top in zip(texts, tops, strict=True))))
-    size = next(iter(cells.values()))["statistics"]
+        texts = {column: shown(value(cell, column), column.digits) for column in COLUMNS}
+        rows.append((NAMES[peer][0], *(f"**{t}**" if t == tops[column] else t for column, t in texts.items())))
+    about = size(cells)
     title = (
-        f"{name}: {size['train_points']:,} documents to train on, {size['test_points']:,} to test, "
-        f"{size['features']:,} features, {size['labels']:,} labels"
+        f"{name}: {about['train_points']:,} documents to train on, {about['test_points']:,} to test, "
+        f"{about['features']:,} features, {about['labels']:,} labels"
     )
-    return Table(title, ("", *(column[0] for column in COLUMNS)), rows)
+    spread = [f"{NAMES[peer][1]} {found:.1f}" for peer in OURS if (found := deviation(cells, peer)) is not None]
+    note = f"Standard deviation of P@1 over seeds: {', '.join(spread)}." if spread else ""
+    return Table(title, ("", *(column.name for column in COLUMNS)), rows, note)
 
 
-def against(datasets: dict[str, Cells], ours: str) -> Table:
+def deviation(cells: Cells, peer: str) -> float | None:
+    """The standard deviation of P@1 over the seeds, in points; None if there is only one."""
+    runs = cells[peer].get("runs", []) if is_measured(cells, peer) else []
+    return 100 * stdev(run["metrics"]["P@1"] for run in runs) if len(runs) > 1 else None
+
+
+def small_tables(datasets: dict[str, Cells]) -> list[Table]:
+    """The sizes of the small sets, and a table for each measure of them."""
+    keys = {"documents": "train_points", "tested on": "test_points", "features": "features", "labels": "labels"}
+    sizes = [(name, *(size(cells)[key] for key in keys.values())) for name, cells in datasets.items()]
+    spread = {
+        (found, f"{NAMES[peer][1]} on {name}")
+        for name, cells in datasets.items()
+        for peer in PRESETS
+        if (found := deviation(cells, peer)) is not None
+    }
+    note = "Standard deviation of P@1 over seeds: at most {:.1f} ({}).".format(*max(spread)) if spread else ""
+    first, *others = (*ACCURACY[:3], TRAINING)
+    return [
+        Table("Their sizes", ("", *keys), sizes),
+        compact(datasets, first, " ".join([note, *failures(datasets)]).strip()),
+        *(compact(datasets, column) for column in others),
+    ]
+
+
+def compact(datasets: dict[str, Cells], column: Column, note: str = "") -> Table:
+    """One measure of the peers and circlet's presets on each dataset."""
+    peers = [peer for peer in (*THEIRS, *PRESETS) if any(peer in cells for cells in datasets.values())]
+    rows = []
+    for name, cells in datasets.items():
+        first, other = best(cells, column, tuple(peers)), best(cells, column, THEIRS)
+        top = first and shown(value(cells[first], column), column.digits)
+        texts = [
+            shown(value(cells[peer], column), column.digits) if is_measured(cells, peer) else None
+            for peer in peers
+        ]
+        rows.append((name, *(f"**{t}**" if t and t == top else t for t in texts), other and NAMES[other][1]))
+    return Table(column.name, ("", *(NAMES[peer][1] for peer in peers), "best peer"), rows, note)
+
+
+def failures(datasets: dict[str, Cells]) -> list[str]:
+    return [
+        f"{NAMES[peer][1]} on {name}: {cell['reason']}."
+        for name, cells in datasets.items()
+        for peer, cell in cells.items()
+        if not is_measured(cells, peer)
+    ]
+
+
+def reliability_table(datasets: dict[str, Cells]) -> Table:
+    rows = []
+    for name, cells in datasets.items():
+        gaps = [largest_gap(cells, peer) for peer in PRESETS]
+        if any(gap is not None for gap in gaps):
+            rows.append((name, *(None if gap is None else f"{gap:.1f}" for gap in gaps)))
+    return Table("Largest gap, points", ("", *(NAMES[peer][1] for peer in PRESETS)), rows)
+
+
+def largest_gap(cells: Cells, peer: str) -> float | None:
+    """The largest gap between said and true among bins that have enough predictions, as a mean over seeds."""
+    runs = cells[peer].get("runs", []) if is_measured(cells, peer) else []
+    gaps = []
+    for run in runs:
+        found = run["reliability"]
+        bins = zip(found["mean_probability"], found["share_right"], found["count"], strict=True)
+        kept = [abs(said - true) for said, true, count in bins if count >= ENOUGH]
+        gaps += [max(kept)] if kept else []
+    return 100 * fmean(gaps) if gaps else None
+
+
+def behind(datasets: dict[str, Cells], ours: str) -> Table:
     """How far one of circlet's rows is from the best peer, for each measure and dataset."""
-    rows: list[tuple[str | None, ...]] = []
-    for column in COLUMNS:
-        if column[0] in ("P@3", "PSP@3"):
-            continue
-        rows.append((column[0], *(distance(cells, ours, column) for cells in datasets.values())))
-    return Table(NAMES[ours][0], ("", *datasets), rows)
-
-
-def distance(cells: Cells, ours: str, column: tuple[Any, ...]) -> str | None:
-    """Say `level`, or `ahead` or `behind` and by how much; None if there is nothing to compare."""
-    peers = {peer: value(cells[peer], column) for peer in NAMES if peer not in OURS and is_measured(cells, peer)}
-    if not peers or not is_measured(cells, ours):
-        return None
-    own = value(cells[ours], column)
-    best = (max if column[4] else min)(peers, key=peers.__getitem__)
-    if column[0] in SHARES:
-        gap = round(own - peers[best], 1)
-        if gap == 0:
-            return "level"
-        return f"ahead {gap:.1f}" if gap > 0 else f"behind {-gap:.1f} ({NAMES[best][1]})"
-    ratio = own / peers[best] if column[4] else peers[best] / own
-    return f"ahead {ratio:.1f}×" if ratio >= 1 else f"behind {1 / ratio:.1f}× ({NAMES[best][1]})"
+    measured = {name: cells for name, cells in datasets.items() if is_measured(cells, ours)}
+    rows = [
+        (column.name, *(distance(cells, ours, column) for cells in measured.values()))
+        for column in COLUMNS
+        if measured and column.name not in ("P@3", "PSP@3")
+    ]
+    return Table(NAMES[ours][0], ("", *measured), rows)
 
 
 def machines(datasets: dict[str, Cells]) -> str:
@@ -170,6 +285,16 @@ def machines(datasets: dict[str, Cells]) -> str:
     return " and ".join(sorted(found)) or "nothing measured yet"
 
 
+def seeds(datasets: dict[str, Cells]) -> str:
+    """How many runs there are of each model."""
+    groups = datasets.values()
+    found = {len(cells[peer].get("runs", [0])) for cells in groups for peer in OURS if is_measured(cells, peer)}
+    if found <= {1}:
+        return "one run each"
+    number = " to ".join(str(number) for number in sorted({min(found), max(found)}))
+    return f"circlet's accuracies are means over {number} seeds; everything else is from one run each"
+
+
 def versions(datasets: dict[str, Cells]) -> str:
     """The peers' versions in one line."""
     found: dict[str, set[str]] = {}
@@ -180,78 +305,3 @@ def versions(datasets: dict[str, Cells]) -> str:
                     found.setdefault(package, set()).add(number)
     both = [f"{name} {' and '.join(sorted(numbers))}" for name, numbers in sorted(found.items())]
     return f"Versions: {', '.join(both)}.\n"
-
-
-def draw(datasets: dict[str, Cells]) -> Any:
-    """Draw P@5 over the model's size on disk, with a panel for each dataset."""
-    from matplotlib.figure import Figure
-
-    columns = min(3, len(datasets))
-    lines = -(-len(datasets) // columns)
-    figure = Figure(figsize=(4.3 * columns, 3.6 * lines), layout="constrained")
-    panels = figure.subplots(lines, columns, squeeze=False).ravel()
-    for axis, (name, cells) in zip(panels, datasets.items(), strict=False):
-        _panel(axis, name, {peer: cell for peer, cell in cells.items() if cell["status"] == "measured"})
-    for axis in panels[len(datasets) :]:
-        axis.set_axis_off()
-    return figure
-
-
-def _panel(axis: Any, name: str, cells: Cells) -> None:
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    points = {
-        peer: (cell["measured"]["model_bytes"] / 1e6, 100 * cell["metrics"]["P@5"]) for peer, cell in cells.items()
-    }
-    if not points:
-        return
-    sizes, heights = zip(*points.values(), strict=True)
-    room = max(max(heights) - min(heights), 0.5)
-    left, right = min(sizes) / 1.6, max(sizes) * 4
-    bottom, top = min(heights) - 0.15 * room, max(heights) + 0.2 * room
-    axis.set(xscale="log", xlim=(left, right), ylim=(bottom, top))
-    # In fractions of the panel, where the distances between names can be computed.
-    at = {
-        peer: (math.log(size / left) / math.log(right / left), (height - bottom) / (top - bottom))
-        for peer, (size, height) in points.items()
-    }
-    for peer, (x, y) in places(at).items():
-        color = "#1f5fbf" if peer in OURS else "#777777"
-        axis.plot(*points[peer], marker="o", ms=5, color=color, ls="none")
-        axis.annotate(
-            NAMES[peer][1],
-            at[peer],
-            (x, y),
-            xycoords="axes fraction",
-            textcoords="axes fraction",
-            va="center",
-            fontsize=8,
-            color=color,
-            arrowprops={"arrowstyle": "-", "lw": 0.4, "color": color},
-        )
-    axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
-    axis.xaxis.set_major_formatter("{x:g}")
-    axis.xaxis.set_minor_formatter(NullFormatter())
-    axis.set_title(name, fontsize=10)
-    axis.set_xlabel("model on disk, MB")
-    axis.set_ylabel("P@5, %")
-    axis.spines[["top", "right"]].set_visible(False)
-
-
-def places(points: dict[str, tuple[float, float]]) -> dict[str, tuple[float, float]]:
-    """Where to put names: to the right of their points, moved up or down to overlap no other name or point."""
-    line, letter = 0.065, 0.024  # a name's height, and the width of one of its letters
-    taken = [(x - 0.01, x + 0.01, y) for x, y in points.values()]
-    found = {}
-    for peer, (x, y) in sorted(points.items(), key=lambda item: -item[1][1]):
-        start = x + 0.04
-        end = start + letter * len(NAMES[peer][1])
-        steps = sorted(range(-8, 9), key=abs)
-        free = (
-            y + step * line / 2
-            for step in steps
-            if all(end < a or b < start or abs(y + step * line / 2 - other) > 0.9 * line for a, b, other in taken)
-        )
-        found[peer] = (start, next(free, y))
-        taken.append((start, end, found[peer][1]))
-    return found

@@ -34,6 +34,7 @@ ACROSS_MODULES = {
     "test_docs.py",
     "test_imports.py",
     "test_mirror.py",
+    "test_peers.py",
     "test_readme.py",
     "test_threads.py",
 }

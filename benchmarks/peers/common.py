@@ -2,11 +2,12 @@
 
 A runner is a script for a peer's own virtual environment, which has numpy, scipy and that peer, but not circlet:
 
-    python run_PEER.py DATA WORK --variant NAME --threads 2
+    python run_PEER.py DATA WORK --variant NAME --threads 2 --seed 0
 
-DATA holds `X.trn.npz Y.trn.npz X.tst.npz` and `train.txt`. The model, `measured.json` and `ranked.npy`, the 20
-best labels of each test document, are written to WORK. Reading data, converting it to a peer's own form, saving
-and loading are not timed. The predictions are made by the model that was loaded from disk.
+DATA holds `X.trn.npz Y.trn.npz X.tst.npz` and `train.txt`, and for a small set of texts also `texts.json`. The
+model, `measured.json` and `ranked.npy`, the 20 best labels of each test document, are written to WORK, and
+`probabilities.npy` if the peer gives any. Reading data, converting it to a peer's own form, saving and loading are
+not timed. The predictions are made by the model that was loaded from disk.
 """
 
 from __future__ import annotations
@@ -41,16 +42,18 @@ class Runner(ABC):
     ----------
     variant : str
         Name of the settings; each runner has its own.
-    threads : int
+    threads, seed : int
     """
 
     #: Distributions whose versions are part of the result.
     packages: tuple[str, ...] = ()
     #: Settings that differ from the peer's defaults, for the page.
     settings: dict[str, Any]
+    #: Whether it makes its own features where there are texts.
+    from_texts = False
 
-    def __init__(self, variant: str, threads: int) -> None:
-        self.variant, self.threads, self.settings = variant, threads, {}
+    def __init__(self, variant: str, threads: int, seed: int) -> None:
+        self.variant, self.threads, self.seed, self.settings = variant, threads, seed, {}
 
     def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
         """Keep what training needs, in the peer's own form."""
@@ -76,6 +79,10 @@ class Runner(ABC):
     def rank(self, documents: Any) -> Any:
         """Ids of the best labels, best first: `(n, TOP)`, or a list of lists that may be shorter."""
 
+    def probabilities(self, documents: Any) -> np.ndarray | None:
+        """Probabilities of the labels that `rank` returns, `(n, TOP)`; None if the peer has none."""
+        return None
+
 
 def main(kind: type[Runner]) -> None:
     parser = argparse.ArgumentParser()
@@ -83,15 +90,18 @@ def main(kind: type[Runner]) -> None:
     parser.add_argument("work", type=Path)
     parser.add_argument("--variant", default="")
     parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--seed", type=int, default=0)
     options = parser.parse_args()
-    runner = kind(options.variant, options.threads)
-    measured, ranked = measure(runner, options.data, options.work)
+    runner = kind(options.variant, options.threads, options.seed)
+    measured, ranked, chances = measure(runner, options.data, options.work)
     np.save(options.work / "ranked.npy", ranked)
+    if chances is not None:
+        np.save(options.work / "probabilities.npy", chances)
     # Written last: if it exists, everything exists.
     (options.work / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
 
 
-def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.ndarray]:
+def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray | None]:
     X, Y, X_test = (sp.csr_matrix(sp.load_npz(data / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
     runner.prepare(X, Y, data, work)
     del X, Y
@@ -101,6 +111,10 @@ def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.
         "train_cpu_s": time.process_time() - cpu,  # less than threads × train_s on a machine that is not idle
         "train_peak_bytes": peak_bytes(),
     }
+    known = texts(data)
+    if known and not runner.from_texts:
+        # Those that start from texts are timed with their features, so the others are too.
+        trained["train_s"] += known["features_s"]
 
     folder = work / "model"
     shutil.rmtree(folder, ignore_errors=True)
@@ -128,6 +142,7 @@ def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.
     measured = {
         **trained,
         "settings": runner.settings,
+        "starts_from": "texts" if runner.from_texts else "rows",
         "threads": runner.threads,
         "documents": n,
         "passes": len(times),
@@ -142,7 +157,13 @@ def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.
             **{name: version(name) for name in ("numpy", "scipy", *runner.packages)},
         },
     }
-    return measured, ranked
+    return measured, ranked, runner.probabilities(documents)
+
+
+def texts(data: Path) -> dict[str, Any] | None:
+    """A small set's texts `train` and `test`, and `features_s`, the seconds that others' features took."""
+    path = data / "texts.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.exists() else None
 
 
 def as_ids(found: Sequence[Sequence[int]] | np.ndarray) -> np.ndarray:

@@ -1,4 +1,7 @@
-"""circlet: a preset of `circlet train`, or `int8`, the default model stored in 8 bits."""
+"""circlet: a preset, trained as `circlet train` does, or a variation of one.
+
+Small sets of texts are trained on as texts, with the defaults for texts.
+"""
 
 from __future__ import annotations
 
@@ -11,46 +14,59 @@ import numpy as np
 import scipy.sparse as sp
 import torch
 
-from circlet.data.dataset import Dataset, Split, as_features, as_labels
-from circlet.model import Model, fit
-from circlet.settings import RunSettings
+from circlet import CircletClassifier
 from circlet.settings.presets import resolve
+
+#: Preset, settings that differ from it, and the type that weights are stored in.
+VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
+    "fast": ("fast", {}, "float32"),
+    "default": ("default", {}, "float32"),
+    "int8": ("default", {}, "int8"),
+    "accurate": ("accurate", {}, "float32"),
+    "members3": ("accurate", {"members": 3}, "float32"),
+}
 
 
 class Circlet(common.Runner):
-    """A preset, trained as `circlet train` does."""
+    """A preset with one seed."""
 
     packages = ("circlet", "torch")
 
     def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
         torch.set_num_threads(self.threads)
-        self.store = "int8" if self.variant == "int8" else "float32"
-        self.preset = "default" if self.variant == "int8" else self.variant
-        # int8 is not trained: it uses the default's model if that exists.
-        self.before = work.parent / "circlet" if self.variant == "int8" else None
-        self.settings = resolve(self.preset, {}) | {"store": self.store}
-        self.run_settings = RunSettings.from_preset(self.preset, {})
-        self.split = Split(as_features(X, "X"), as_labels(Y, "Y"))
+        preset, given, self.store = VARIANTS[self.variant]
+        self.chosen = resolve(preset, given)
+        self.settings = {**self.chosen, "store": self.store}
+        # int8 is not trained: it uses the default's model of the same seed if that exists.
+        self.before = work.parents[1] / "circlet" / work.name if self.variant == "int8" else None
+        self.texts = common.texts(data)
+        self.from_texts = self.texts is not None
+        self.X, self.Y = self.texts["train"] if self.texts else X, Y
 
     def train(self) -> dict[str, float] | None:
         if self.before is not None and (self.before / "measured.json").exists():
-            self.model = Model.load(self.before / "model")
+            self.classifier = CircletClassifier.load(self.before / "model")
             known = json.loads((self.before / "measured.json").read_text(encoding="utf-8"))
             return {name: known[name] for name in ("train_s", "train_cpu_s", "train_peak_bytes")}
-        # The same steps as `circlet train`.
-        train, validation = self.run_settings.hold_out(Dataset("data", self.split))
-        self.model = fit(train, self.run_settings, validation=validation)
+        classifier = CircletClassifier(**self.chosen, random_state=self.seed, device="cpu")
+        self.classifier = classifier.fit(self.X, self.Y)
         return None
 
     def save(self, folder: Path) -> None:
-        self.model.save(folder, self.store)
-        del self.model, self.split
+        self.classifier.save(folder, self.store)
+        del self.classifier, self.X, self.Y
 
     def load(self, folder: Path) -> None:
-        self.model = Model.load(folder)
+        self.model = CircletClassifier.load(folder).model_
+
+    def documents(self, X: sp.csr_matrix) -> Any:
+        return self.texts["test"] if self.texts else X
 
     def rank(self, documents: Any) -> np.ndarray:
         return self.model.top_k(documents, common.TOP)[0]
+
+    def probabilities(self, documents: Any) -> np.ndarray:
+        return self.model.probabilities(self.model.top_k(documents, common.TOP)[1])
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ class NapkinXC(common.Runner):
         shutil.rmtree(self.written, ignore_errors=True)
 
     def train(self) -> None:
-        PLT(str(self.written), threads=self.threads, seed=0).fit(self.X, self.Y)
+        PLT(str(self.written), threads=self.threads, seed=self.seed).fit(self.X, self.Y)
 
     def save(self, folder: Path) -> None:
         del self.X, self.Y

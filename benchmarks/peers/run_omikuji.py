@@ -22,9 +22,10 @@ class Omikuji(common.Runner):
         # `Model.train_on_data` reads and trains in one call; its two steps are taken here, to time only one.
         self.pool = omikuji._ThreadPoolHandle(self.threads, initialize=True)
         path = omikuji.ffi.new("char[]", str(data / "train.txt").encode())
-        self.rows = omikuji.ffi.gc(
-            omikuji.lib.load_omikuji_data_set(path, self.pool.ptr), omikuji.lib.free_omikuji_data_set
-        )
+        rows = omikuji.lib.load_omikuji_data_set(path, self.pool.ptr)
+        if rows == omikuji.ffi.NULL:
+            raise RuntimeError("omikuji can't read the data")
+        self.rows = omikuji.ffi.gc(rows, omikuji.lib.free_omikuji_data_set)
         self.settings = SETTINGS[self.variant]
 
     def train(self) -> None:

@@ -1,7 +1,8 @@
 """scikit-learn: a linear support vector machine per label, on rows of length 1.
 
 Labels without a training document are left out: `OneVsRestClassifier` would give them the constant score 0, which
-is above most margins.
+is above most margins. For a small set of texts the rows are those of `TfidfVectorizer()`, which have length 1
+already, so that this is what `make_pipeline(TfidfVectorizer(), OneVsRestClassifier(LinearSVC()))` does.
 """
 
 from __future__ import annotations
@@ -30,7 +31,9 @@ class OneVsRest(common.Runner):
     def train(self) -> None:
         # Threads, not processes: liblinear releases Python's lock, and the memory of one process can be measured.
         with joblib.parallel_config("threading", n_jobs=self.threads):
-            self.model = OneVsRestClassifier(LinearSVC(random_state=0), n_jobs=self.threads).fit(self.X, self.Y)
+            self.model = OneVsRestClassifier(LinearSVC(random_state=self.seed), n_jobs=self.threads).fit(
+                self.X, self.Y
+            )
 
     def save(self, folder: Path) -> None:
         joblib.dump((self.seen, self.model), folder / "model.joblib")
@@ -38,8 +41,9 @@ class OneVsRest(common.Runner):
 
     def load(self, folder: Path) -> None:
         self.seen, self.model = joblib.load(folder / "model.joblib")
-        # One product for all labels; `decision_function` goes through them one by one.
-        self.weights = np.vstack([machine.coef_ for machine in self.model.estimators_]).T
+        # One product for all labels; `decision_function` goes through them one by one. A transposed array would be
+        # copied in every product.
+        self.weights = np.ascontiguousarray(np.vstack([machine.coef_ for machine in self.model.estimators_]).T)
         self.bias = np.concatenate([machine.intercept_ for machine in self.model.estimators_])
 
     def documents(self, X: sp.csr_matrix) -> sp.csr_matrix:
