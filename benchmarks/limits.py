@@ -31,7 +31,7 @@ from torch import Tensor
 
 from circlet import files
 from circlet.codebooks import SpectralCodebook
-from circlet.codebooks.decoding import _best
+from circlet.codebooks.decoding import best_columns
 from circlet.codebooks.fourier import PairedSeries, _real_series
 from circlet.data.synthetic import make_multilabel
 from circlet.network import Network, NetworkSettings
@@ -400,7 +400,9 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
     else:
         moved = 8 * numbers + offsets.nbytes
         parts.append(HotPath("bias of each label", lambda: scores.add_(offsets), moved, recorded=False))
-        parts.append(HotPath("ten best", lambda: _best(scores, K, series.labels), 4 * numbers, recorded=False))
+        parts.append(
+            HotPath("ten best", lambda: best_columns(scores, K, series.labels), 4 * numbers, recorded=False)
+        )
     paths = [judged(path, limits, device) for path in parts]
     whole = seconds_of(lambda: book.top_k(phasors, K), device, recorded=False)
     return {

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 WORDS = {
@@ -67,6 +68,19 @@ def model(circlet, data, small, tmp_path_factory) -> Path:
     finished = circlet("train", data, "--model", folder, *small)
     assert finished.returncode == 0, finished.stderr
     assert "epoch  25/25" in finished.stderr
+    return folder
+
+
+@pytest.fixture(scope="session")
+def uneven(model, tmp_path_factory) -> Path:
+    """The same model, as if one of its labels had been rare in 200 documents: weather."""
+    from circlet.model import Model
+
+    folder, changed = tmp_path_factory.mktemp("models") / "uneven", Model.load(model)
+    assert changed.label_names == ["animal", "food", "vehicle", "weather"]
+    assert changed.documents_seen == 200
+    changed.label_counts = np.array([150, 150, 150, 1])
+    changed.save(folder)
     return folder
 
 

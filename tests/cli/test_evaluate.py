@@ -40,6 +40,18 @@ def test_evaluate_with_k_above_the_number_of_labels(circlet, model, write_jsonl,
     assert values["P@6"] == pytest.approx(1 / 12)  # one of 2 × 6 places; the model fills only four of each
 
 
+def test_evaluate_in_favor_of_rare_labels(circlet, uneven, data):
+    plain, favored = (
+        json.loads(circlet("evaluate", uneven, data, "--json", "-k", "1", "--favor-rare", degree).stdout)
+        for degree in ("0", "1")
+    )
+    assert (plain["favor_rare"], favored["favor_rare"]) == (0, 1)
+    assert favored["PSP@1"] != plain["PSP@1"]
+    printed = circlet("evaluate", uneven, data, "-k", "1", "--favor-rare", "1").stdout
+    assert f"PSP {100 * favored['PSP@1']:.2f}" in " ".join(printed.split())
+    assert "Rare labels are favored (1)." in " ".join(printed.split())
+
+
 class TestMistakes:
     @pytest.mark.parametrize("k", ["-1", "a", "0", "1,,3", "", "1.5", "5,-1"])
     def test_depths(self, refused, k, model, data):

@@ -90,6 +90,53 @@ class TestStdin:
         assert circlet("predict", model, "-", "--text-column", "body", stdin=content).stdout == expected
 
 
+@pytest.fixture
+def mixed(data) -> list[str]:
+    """Texts about weather and something else."""
+    rows = [json.loads(line) for line in (data / "test.jsonl").read_text(encoding="utf-8").splitlines()]
+    return [row["text"] for row in rows if "weather" in row["labels"] and len(row["labels"]) == 2]
+
+
+class TestFavorRare:
+    def predict(self, circlet, model, texts, *options) -> list[dict[str, float]]:
+        finished = circlet("predict", model, "-", *options, stdin="".join(f"{text}\n" for text in texts))
+        assert finished.returncode == 0, finished.stderr
+        rows = [json.loads(line) for line in finished.stdout.splitlines()]
+        return [dict(zip(row["labels"], row["scores"], strict=True)) for row in rows]
+
+    def test_the_order_changes_and_not_the_probabilities(self, circlet, uneven, mixed):
+        plain = self.predict(circlet, uneven, mixed, "-k", "4")
+        favored = self.predict(circlet, uneven, mixed, "-k", "4", "--favor-rare", "1")
+        assert favored == plain  # dictionaries do not compare the order
+        assert any(next(iter(row)) != "weather" for row in plain)
+        assert all(next(iter(row)) == "weather" for row in favored)
+        best = self.predict(circlet, uneven, mixed, "-k", "1", "--favor-rare", "1", "--memory", "1K")
+        assert best == [{"weather": row["weather"]} for row in favored]
+
+    def test_less_and_not_at_all(self, circlet, uneven, mixed):
+        plain = self.predict(circlet, uneven, mixed, "-k", "2")
+        for row in (*plain, *self.predict(circlet, uneven, mixed, "-k", "2", "--favor-rare", "0")):
+            assert list(row.values()) == sorted(row.values(), reverse=True)
+        for row in self.predict(circlet, uneven, mixed, "-k", "4", "--favor-rare", "0.25"):
+            # w = 1 + (log 200 − 1) (2.5 / (count + 1.5))^0.55: 5.3 for weather and 1.45 for the others.
+            worth = [chance * (5.298 if label == "weather" else 1.450) ** 0.25 for label, chance in row.items()]
+            assert worth == pytest.approx(sorted(worth, reverse=True), abs=2e-4)
+
+    def test_threshold(self, circlet, uneven, mixed):
+        words = ["snow and fog", *mixed]
+        favored = self.predict(circlet, uneven, words, "-k", "2", "--favor-rare", "1", "--threshold", "0.5")
+        plain = self.predict(circlet, uneven, words, "-k", "4", "--threshold", "0.5")
+        assert favored[0] == {"weather": plain[0]["weather"]}
+        assert favored == plain
+        assert min(min(row.values()) for row in favored) >= 0.5
+
+    @pytest.mark.parametrize("value", ["-0.1", "1.5", "nan"])
+    @pytest.mark.parametrize("command", ["predict", "evaluate"])
+    def test_beyond_0_and_1(self, refused, command, value, model, data):
+        line = refused(command, model, data, f"--favor-rare={value}")
+        assert "'--favor-rare'" in line or "`favor_rare` must be between 0 and 1, got nan" in line
+
+
 class TestMemory:
     @pytest.mark.parametrize(
         ("text", "amount"),

@@ -51,4 +51,17 @@ class TestBest:
     def test_where_only_some_are_allowed(self):
         ids, values = best(self.CHANCES, 2, np.array([False, False, True]))
         assert ids.tolist() == [[2, -1], [2, -1]]
-        assert (values[:, 1] < 0).all()
+        assert (values[:, 1] == 0).all()
+
+    def test_above_a_threshold(self):
+        ids, values = best(self.CHANCES, 2, None, threshold=0.35)
+        assert ids.tolist() == [[1, -1], [0, 2]]
+        np.testing.assert_array_equal(values, np.float32([[0.5, 0], [0.4, 0.4]]))
+
+    def test_weights(self):
+        weights = np.array([3.0, 1.0, 1.5])  # 0.6, 0.5, 0.45; 1.2, 0.2, 0.6
+        ids, values = best(self.CHANCES, 2, None, weights=weights)
+        assert ids.tolist() == [[0, 1], [0, 2]]
+        np.testing.assert_array_equal(values, np.float32([[0.2, 0.5], [0.4, 0.4]]))
+        ids, _ = best(self.CHANCES, 2, np.array([True, False, True]), threshold=0.25, weights=weights)
+        assert ids.tolist() == [[2, -1], [0, 2]]

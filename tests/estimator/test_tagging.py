@@ -43,6 +43,35 @@ class TestSuggest:
         labels, shares = sorter.suggest(TEXTS[:3], k=3, threshold=0.5)
         assert ((shares >= 0.5) == (labels != None)).all()  # noqa: E711
 
+    def test_rare_labels_are_favored(self, tagger, monkeypatch):
+        # In 1,000 documents: w = 1 + 5.9 (2.5 / (count + 1.5))^0.55, so 6.9 for red and 1.2 for the others.
+        monkeypatch.setattr(tagger.model_, "label_counts", np.array([900, 1, 900]))
+        monkeypatch.setitem(tagger.model_.training, "documents", 1000)
+        assert tagger.classes_.tolist() == ["fruit", "red", "vehicle"]
+        chances = tagger.predict_proba(TEXTS[:4])
+        for favor_rare in (0, 0.5, 1):
+            labels, scores = tagger.suggest(TEXTS[:4], k=3, favor_rare=favor_rare)
+            order = np.argsort(-chances * np.array([1.227, 6.908, 1.227]) ** favor_rare, axis=1)
+            assert labels.tolist() == tagger.classes_[order].tolist()
+            np.testing.assert_allclose(scores, np.take_along_axis(chances, order, axis=1), rtol=1e-4)
+        assert (labels[[0, 2], 0] == "red").all()
+        few, scores = tagger.suggest(TEXTS[:2], k=2, favor_rare=1, allowed=["fruit", "vehicle"], threshold=0.5)
+        assert few.tolist() == [["fruit", None]] * 2
+        assert (scores[:, 1] == 0).all()
+
+    def test_rare_classes_are_favored(self, sorter, monkeypatch):
+        monkeypatch.setattr(sorter.model_, "label_counts", np.array([1, 900, 900]))
+        monkeypatch.setitem(sorter.model_.training, "documents", 1000)
+        assert sorter.classes_.tolist() == ["bicycle", "fruit", "vehicle"]
+        shares = sorter.predict_proba(TEXTS[:4])
+        for favor_rare in (0, 0.5, 1):
+            labels, scores = sorter.suggest(TEXTS[:4], k=3, favor_rare=favor_rare)
+            order = np.argsort(-shares * np.array([6.908, 1.227, 1.227]) ** favor_rare, axis=1)
+            assert labels.tolist() == sorter.classes_[order].tolist()
+            np.testing.assert_allclose(scores, np.take_along_axis(shares, order, axis=1), rtol=1e-4)
+        few, scores = sorter.suggest(TEXTS[:1], k=2, favor_rare=1, threshold=0.5)
+        assert few.tolist() == [["fruit", None]]
+
     def test_mistakes(self, tagger, sorter):
         with pytest.raises(ParameterError, match="`allowed` has 'blue', which is none of the 3 labels"):
             tagger.suggest("a", allowed=["red", "blue"])
@@ -53,6 +82,8 @@ class TestSuggest:
         for clf in (tagger, sorter):
             with pytest.raises(ParameterError, match="`memory` must be a number of bytes, at least 1, got 0"):
                 clf.suggest("a", memory=0)
+            with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1, got -1"):
+                clf.suggest("a", favor_rare=-1)
 
 
 def test_batch_equals_single(on_texts, on_rows, documents, indicator):

@@ -135,6 +135,16 @@ class TestLabelSpace:
         assert in_label_space(shared("texts"), data, data.train.Y) is data.train.Y
 
 
+def test_rare_labels_are_favored(shared, split):
+    data = Dataset("rare", split("sparse", 2), label_names=NAMES)
+    model = shared("sparse")
+    ids, _ = model.top_k(data.train.X, 3, favor_rare=1.0)
+    found = evaluate_model(model, data, DEPTHS, favor_rare=1.0).values
+    plain = evaluate_model(model, data, DEPTHS).values
+    assert found["P@3"] == evaluate(data.train.Y, ids, k=[3], metrics=("P",))["P@3"]
+    assert found != plain
+
+
 def test_depths_beyond_the_labels_count_as_wrong(shared, split):
     data = Dataset("more", split("sparse", 2), label_names=NAMES)
     found = evaluate_model(shared("sparse"), data, [6, 12]).values

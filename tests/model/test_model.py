@@ -5,6 +5,7 @@ import pytest
 
 from circlet.errors import DataError, ParameterError, ShapeError
 from circlet.features.scaling import Scaling
+from circlet.metrics import inverse_propensity_of_counts
 from circlet.model import Model
 
 N, F, L = 80, 14, 6  # of every model in conftest.py
@@ -89,8 +90,60 @@ class TestTopK:
             shared("texts").top_k([], 3, allowed=np.array([True]))
 
 
+class TestFavorRare:
+    @pytest.mark.parametrize("favor_rare", [0.25, 1])
+    def test_ranks_by_probability_and_inverse_propensity(self, favor_rare, shared, documents):
+        model = shared("texts")
+        ids, scores = model.top_k(documents("texts"), 3, favor_rare=favor_rare)
+        every = np.concatenate(list(model.score_blocks(documents("texts"))))
+        weights = inverse_propensity_of_counts(model.label_counts, model.documents_seen)
+        order = np.argsort(-model.probabilities(every) * weights**favor_rare, axis=1)[:, :3]
+        np.testing.assert_array_equal(ids, order)
+        np.testing.assert_allclose(scores, np.take_along_axis(every, ids, axis=1), rtol=1e-4, atol=1e-5)
+
+    def test_zero_changes_nothing(self, shared, documents):
+        plain = shared("texts").top_k(documents("texts"), 3)
+        assert all(map(np.array_equal, shared("texts").top_k(documents("texts"), 3, favor_rare=0), plain))
+
+    def test_with_the_other_options(self, shared, documents):
+        model, texts = shared("texts"), documents("texts")[:4]
+        few, _ = model.top_k(texts, 3, allowed=np.arange(L) == 2, favor_rare=1, memory=1)
+        assert few.tolist() == [[2, -1, -1]] * 4
+        none, scores = model.top_k(texts, 3, threshold=1e6, favor_rare=1)
+        assert (none == -1).all()
+        assert (scores == -np.inf).all()
+
+    def test_follows_what_the_model_has_seen_since(self, trained, split):
+        model = trained("sparse")
+        before = model.gain(0.5).log_weights
+        assert model.gain(0.5).log_weights is before
+        np.testing.assert_allclose(model.gain(1).log_weights, 2 * before)
+        model.count(split("sparse").Y)
+        assert (model.gain(0.5).log_weights != before).any()
+        model.label_counts = None
+        with pytest.raises(DataError, match="train it again, or leave `favor_rare` out"):
+            model.gain(0.5)
+
+    def test_mistakes_are_found_without_documents_too(self, shared):
+        with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1, got 2"):
+            shared("texts").top_k([], 3, favor_rare=2)
+
+
 class TestProbabilities:
     def test_scores_of_any_size(self, shared):
         scores = [-1e30, -1000.0, 0.0, 1000.0, 1e30]
         model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=(2.0, 0.0))
         assert model.probabilities(scores).tolist() == [0, 0, 0.5, 1, 1]
+
+    @pytest.mark.parametrize("probability", [1e-6, 0.25, 0.5, 0.999, 1.0])
+    def test_no_label_below_the_least_score_is_that_probable(self, probability, shared):
+        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=(2.0, -1.0))
+        least = model.least_score(probability)
+        scores = np.linspace(least - 1e-4, least + 1, 1000).astype(np.float32)
+        probable = model.probabilities(scores) >= probability
+        assert not probable[0]
+        assert probable[-1]
+        assert (scores[probable] >= least).all()
+
+    def test_every_label_has_a_probability_of_at_least_0(self, shared):
+        assert shared().least_score(0.0) is None

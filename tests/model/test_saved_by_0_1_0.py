@@ -13,6 +13,7 @@ from safetensors.torch import load_file
 
 from circlet import CircletClassifier
 from circlet.cli import app
+from circlet.errors import DataError
 from circlet.model import Model
 
 SAVED = Path(__file__).parent / "saved_by_0_1_0"
@@ -43,6 +44,18 @@ def test_what_they_did_not_keep_is_not_made_up():
     assert model.label_counts is None
     model.count(sp.csr_matrix((3, model.n_labels)))  # counts of later documents alone would mislead
     assert model.label_counts is None
+
+
+def test_rare_labels_are_unknown(circlet):
+    for words in (["predict", SAVED / "text", "-"], ["evaluate", SAVED / "text", SAVED / "texts.jsonl"]):
+        finished = circlet(*words, "--favor-rare", "0.5")
+        assert finished.returncode == 2
+        assert finished.stderr == (
+            "circlet: found a model of an older version, which did not save how often each label occurred; wanted "
+            "these counts, to favor rare labels: train it again, or leave `favor_rare` out\n"
+        )
+    with pytest.raises(DataError, match="train it again, or leave `favor_rare` out"):
+        CircletClassifier.load(SAVED / "matrix").suggest(sp.load_npz(SAVED / "rows" / "X.trn.npz"), favor_rare=1)
 
 
 @pytest.mark.parametrize(("kind", "data"), [("text", "texts.jsonl"), ("matrix", "rows")])

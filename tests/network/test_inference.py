@@ -3,8 +3,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from circlet.network import Network, NetworkSettings, inference
+from circlet.network.gain import Gain
 from circlet.network.inference import score_blocks, top_k
 
 N_LABELS = 12
@@ -50,6 +52,18 @@ class TestTopK:
         ids, _ = top_k(network, X, 3)
         assert not network.training
         assert (top_k(network, X, 3)[0] == ids).all()
+
+    @pytest.mark.parametrize("head", ["chrr-amplitude", "fc"])
+    def test_by_gain(self, head, monkeypatch):
+        network = make(head=head)
+        gain = Gain(2.0, -1.0, torch.linspace(0, 3, N_LABELS, dtype=torch.float64))
+        monkeypatch.setattr(inference, "BATCH", 7)
+        ids, scores = top_k(network, X, 4, gain=gain, allowed=np.arange(N_LABELS) > 2)
+        every = np.concatenate(list(score_blocks(network, X)))
+        values = gain.log_probabilities(torch.from_numpy(every)).numpy() + gain.log_weights.numpy()
+        np.testing.assert_array_equal(ids, 3 + np.argsort(-values[:, 3:], axis=1)[:, :4])
+        np.testing.assert_allclose(scores, np.take_along_axis(every, ids, axis=1), rtol=1e-5, atol=1e-5)
+        assert top_k(network, X[:0], 4, gain=gain)[0].shape == (0, 4)
 
 
 class TestScoreBlocks:

@@ -76,6 +76,15 @@ class TestTopK:
         assert all(not found % 2 for found in ids[ids >= 0].tolist())
         assert (scores[ids < 0] == -torch.inf).all()
 
+    @every
+    def test_offsets_are_added(self, name, book):
+        scorer, codes = make(name, book)
+        output, offsets = output_for(codes, 5), torch.linspace(-3, 3, N)
+        ids, scores = scorer.top_k(output, N, offsets=offsets)
+        expected = (scorer.logits(output).detach() + offsets).topk(N)
+        assert torch.equal(ids, expected.indices)
+        torch.testing.assert_close(scores, expected.values)
+
 
 class TestStart:
     @pytest.mark.parametrize("book", BOOKS)

@@ -21,6 +21,7 @@ def evaluate(
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,
     split: options.SplitColumn = 0,
+    favor_rare: options.FavorRare = 0.0,
     device: options.Device = "auto",
     threads: options.Threads = None,
     as_json: options.AsJson = False,
@@ -44,9 +45,9 @@ def evaluate(
         label_separator=label_separator,
         split=split,
     )
-    found = evaluate_model(loaded, dataset, depths)
+    found = evaluate_model(loaded, dataset, depths, favor_rare=favor_rare)
     if as_json:
-        about = {"model": str(model), "data": dataset.name, "documents": found.documents}
+        about = {"model": str(model), "data": dataset.name, "documents": found.documents, "favor_rare": favor_rare}
         print(json.dumps({**about, "unknown_labels": found.unknown_labels, **found.values}, indent=1))
         return
     rows = [
@@ -56,6 +57,8 @@ def evaluate(
     ]
     kind = "test " if dataset.test else ""
     note = f"Percent, over {found.documents:,} {kind}documents and {dataset.n_labels:,} labels."
+    if favor_rare:
+        note += f" Rare labels are favored ({favor_rare:g})."
     out.print(Table(f"{model.name} on {dataset.name}", ("", *(f"@{d}" for d in depths)), rows, note).rich())
     if found.unknown_labels:
         err.print(

@@ -22,6 +22,14 @@ SplitColumn = Annotated[
 ]
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="one per core")]
+FavorRare = Annotated[
+    float,
+    typer.Option(
+        min=0,
+        max=1,
+        help="Rank rare labels higher: 0 is by probability alone, 1 by probability × inverse propensity.",
+    ),
+]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 

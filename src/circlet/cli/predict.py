@@ -7,6 +7,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ def predict(
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="Leave out labels with a lower probability.")
     ] = 0.0,
+    favor_rare: options.FavorRare = 0.0,
     form: Annotated[str, typer.Option("--format", help="Output format: jsonl or tsv.")] = "jsonl",
     text_column: options.TextColumn = "text",
     memory: Annotated[
@@ -60,11 +62,14 @@ def predict(
     from circlet.model import Model
 
     loaded = Model.load(model, resolve_device(device))
+    loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
+    least = loaded.least_score(threshold)
+    find = partial(loaded.top_k, k=k, memory=budget, threshold=least, favor_rare=favor_rare)
     documents = _chunks(loaded, data, text_column)
     with _opened(output) as stream:
         for chunk in documents:
-            for line in _lines(loaded, chunk, k, threshold, form, budget):
-                stream.write(line)
+            ids, scores = find(chunk)
+            stream.writelines(_lines(loaded.label_names, ids, loaded.probabilities(scores), threshold, form))
             stream.flush()
 
 
@@ -130,10 +135,8 @@ def _rows(data: str) -> Any:
     return rows
 
 
-def _lines(model: Model, chunk: Any, k: int, threshold: float, form: str, memory: int | None) -> Iterable[str]:
-    ids, scores = model.top_k(chunk, k, memory=memory)
-    names = model.label_names
-    for row, chances in zip(ids.tolist(), model.probabilities(scores).tolist(), strict=True):
+def _lines(names: list[str] | None, ids: Any, probabilities: Any, threshold: float, form: str) -> Iterable[str]:
+    for row, chances in zip(ids.tolist(), probabilities.tolist(), strict=True):
         kept = [
             (label if names is None else names[label], round(chance, 4))
             for label, chance in zip(row, chances, strict=True)
@@ -142,8 +145,8 @@ def _lines(model: Model, chunk: Any, k: int, threshold: float, form: str, memory
         if form == "tsv":
             yield "\t".join(f"{label}\t{chance}" for label, chance in kept) + "\n"
         else:
-            labels, probabilities = [label for label, _ in kept], [chance for _, chance in kept]
-            yield json.dumps({"labels": labels, "scores": probabilities}, ensure_ascii=False) + "\n"
+            labels, scores = [label for label, _ in kept], [chance for _, chance in kept]
+            yield json.dumps({"labels": labels, "scores": scores}, ensure_ascii=False) + "\n"
 
 
 @contextmanager

@@ -19,7 +19,7 @@ from circlet.checks import is_integer, is_real
 from circlet.codebooks.fourier import PairedSeries, Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
 
-__all__ = ["check_options", "of_blocks", "of_rows", "of_series", "top_k"]
+__all__ = ["best_columns", "check_options", "of_blocks", "of_rows", "of_series", "top_k"]
 
 #: Numbers in a block of codes: few enough to stay in the cache.
 BLOCK = 1 << 18
@@ -137,7 +137,7 @@ def of_rows(
         scores = logits(part)
         if allowed is not None:
             scores = scores.masked_fill(~allowed.to(scores.device), -math.inf)
-        yield _best(scores, k)
+        yield best_columns(scores, k)
 
 
 def of_series(
@@ -160,7 +160,7 @@ def of_series(
         if fused:
             yield best(series(part, room), offsets, series.labels, k)
         else:
-            yield _best(series(part, room).add_(offsets), k, series.labels)
+            yield best_columns(series(part, room).add_(offsets), k, series.labels)
 
 
 def of_blocks(
@@ -188,7 +188,7 @@ def of_blocks(
             scores = torch.cat([part @ codes.mT for codes in gathered], dim=1)
             end = start + scores.shape[1]
             scores += 0.0 if offsets is None else offsets[start:end]  # adding 0 turns −0 into 0
-            new_ids, new = _best(scores, min(k + MARGIN, end - start))
+            new_ids, new = best_columns(scores, min(k + MARGIN, end - start))
             ids, best = _ordered(torch.cat([best, new], dim=1), torch.cat([ids, new_ids + start], dim=1))
             ids, best, start = ids[:, : k + MARGIN], best[:, : k + MARGIN], end
         precise = _precise(codes_of, part, ids, budget).add_(0.0 if offsets is None else offsets[ids])
@@ -218,8 +218,11 @@ def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
         yield together
 
 
-def _best(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The k best labels of each row; `labels` has each column's label, distinct where scores are above −∞."""
+def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """The k best columns of each row and their scores, best first; among equal scores the lower column first.
+
+    `labels` has each column's label, which is returned instead; they are distinct where scores are above −∞.
+    """
     # If scores tie for the last place, `_largest` returns any of them. One more place shows which rows have ties.
     values, found = _largest(scores, min(k + 1, scores.shape[1]))
     ids, best = _ordered(values, found if labels is None else labels[found].long())

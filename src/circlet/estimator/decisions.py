@@ -29,11 +29,20 @@ def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.floa
 
 
 def best(
-    chances: npt.NDArray[np.float32], k: int, allowed: npt.NDArray[np.bool_] | None
+    chances: npt.NDArray[np.float32],
+    k: int,
+    allowed: npt.NDArray[np.bool_] | None,
+    *,
+    threshold: float = 0.0,
+    weights: npt.NDArray[np.float64] | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Ids and probabilities of the k most probable classes; −1 where `allowed` leaves no class."""
-    if allowed is not None:
-        chances = np.where(allowed, chances, np.float32(-1))
-    ids = np.argsort(-chances, axis=1, kind="stable")[:, :k]
-    values = np.take_along_axis(chances, ids, axis=1)
-    return np.where(values < 0, -1, ids), values
+    """Ids and probabilities of the k most probable classes, or of those with the highest probability × weight.
+
+    Where `allowed` and `threshold` leave no class, the id is −1 and the probability 0.
+    """
+    values: npt.NDArray[Any] = chances if weights is None else chances * weights
+    left = chances >= threshold if allowed is None else (chances >= threshold) & allowed
+    values = np.where(left, values, -1)
+    ids = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    none = np.take_along_axis(values, ids, axis=1) < 0
+    return np.where(none, -1, ids), np.where(none, np.float32(0), np.take_along_axis(chances, ids, axis=1))

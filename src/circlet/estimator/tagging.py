@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -38,8 +39,9 @@ class Tagging:
         allowed: Collection[Any] | None = None,
         threshold: float | None = None,
         memory: int | None = None,
+        favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """The k most probable labels of each document, best first.
+        """The k best labels of each document, best first: the most probable ones, unless rare ones are favored.
 
         Parameters
         ----------
@@ -51,6 +53,10 @@ class Tagging:
             Leave out labels that are less probable.
         memory : int, optional
             Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
+        favor_rare : float
+            τ between 0 and 1: rank labels by p · w^τ, with a label's probability p and its inverse propensity w,
+            which is higher for rarer labels. With 0 the most probable labels come first; with 1, those of the
+            highest expected PSP. The scores are probabilities all the same.
 
         Returns
         -------
@@ -65,20 +71,30 @@ class Tagging:
             raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
         if threshold is not None and not (is_real(threshold) and 0 <= threshold <= 1):
             raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
+        gain, least = self.model_.gain(favor_rare), threshold or 0.0
         mask = None if allowed is None else self._targets.mask(allowed)
         documents = self._documents(as_many(X))
         if self._targets.single:
             check_options(len(self.classes_), memory, None, None)
             slope = self.model_.calibration[0]
-            found = [best(shares(block, slope), int(k), mask) for block in self.model_.score_blocks(documents)]
+            weights = None if gain is None else gain.log_weights.exp().cpu().numpy()
+            decide = partial(best, k=int(k), allowed=mask, threshold=least, weights=weights)
+            found = [decide(shares(block, slope)) for block in self.model_.score_blocks(documents)]
             ids, chances = (np.concatenate(parts) for parts in zip(*found, strict=True))
         else:
-            ids, scores = self.model_.top_k(documents, int(k), memory=memory, allowed=mask)
+            ids, scores = self.model_.top_k(
+                documents,
+                int(k),
+                memory=memory,
+                allowed=mask,
+                threshold=self.model_.least_score(least),
+                favor_rare=favor_rare,
+            )
             chances = self.model_.probabilities(scores)
         labels = self.classes_[ids]
         if mask is None and threshold is None:
             return labels, chances
-        none = (ids < 0) | (chances < (threshold or 0))
+        none = (ids < 0) | (chances < least)
         labels = labels.astype(object)
         labels[none], chances[none] = None, 0
         return labels, chances

@@ -37,10 +37,13 @@ class Evaluation:
     unknown_labels: int
 
 
-def evaluate_model(model: Model, dataset: Dataset, depths: Sequence[int]) -> Evaluation:
+def evaluate_model(
+    model: Model, dataset: Dataset, depths: Sequence[int], *, favor_rare: float = 0.0
+) -> Evaluation:
     """Rank a dataset's test rows, or all rows if it has no test part, and measure P@k, PSP@k and nDCG@k.
 
     Propensities come from the dataset's training rows, or from the frequencies that the model has seen.
+    `favor_rare` is that of `Model.top_k`.
     """
     part = dataset.test or dataset.train
     if not part.Y.nnz:
@@ -59,7 +62,7 @@ def evaluate_model(model: Model, dataset: Dataset, depths: Sequence[int]) -> Eva
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
-    ids, _ = model.top_k(documents, max(depths))
+    ids, _ = model.top_k(documents, max(depths), favor_rare=favor_rare)
     # A model with fewer labels leaves places empty, which count as wrong.
     ids = np.pad(ids, ((0, 0), (0, max(depths) - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])

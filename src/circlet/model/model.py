@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,9 @@ from circlet.errors import CircletError, DataError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import folder as folders
+from circlet.model.rarity import check_favor_rare, log_weights
 from circlet.network import Network, inference
+from circlet.network.gain import Gain
 from circlet.settings import NetworkSettings
 
 __all__ = ["Model"]
@@ -69,6 +72,7 @@ class Model:
         self.n_features, self.sparse = n_features, sparse
         self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
+        self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
     def n_labels(self) -> int:
@@ -118,6 +122,7 @@ class Model:
         memory: int | None = None,
         allowed: npt.NDArray[np.bool_] | None = None,
         threshold: float | None = None,
+        favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first.
 
@@ -131,9 +136,27 @@ class Model:
             Labels where it is False are never suggested.
         threshold : float, optional
             Labels with a lower score are left out: their id is −1 and their score −∞.
+        favor_rare : float
+            τ between 0 and 1: labels are ranked by p · w^τ, with a label's probability p and its inverse
+            propensity w. With 0 the most probable come first; with 1 those with the highest expected PSP.
         """
-        rows = self.rows(documents)
-        return inference.top_k(self.network, rows, k, memory=memory, allowed=allowed, threshold=threshold)
+        gain, rows = self.gain(favor_rare), self.rows(documents)
+        return inference.top_k(
+            self.network, rows, k, memory=memory, allowed=allowed, threshold=threshold, gain=gain
+        )
+
+    def gain(self, favor_rare: float) -> Gain | None:
+        """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
+        check_favor_rare(favor_rare)
+        if not favor_rare:
+            return None
+        # It is kept, because documents may come one by one, and it has an entry for each of all labels.
+        made_from = (favor_rare, self.calibration, self.documents_seen, self.n_labels, self.device)
+        if self._gain is None or self._gain[0] is not self.label_counts or self._gain[1] != made_from:
+            weights = log_weights(self.label_counts, self.documents_seen, self.n_labels, favor_rare)
+            gain = Gain(*self.calibration, torch.from_numpy(weights).to(self.device))
+            self._gain = self.label_counts, made_from, gain
+        return self._gain[2]
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
         """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
@@ -144,6 +167,13 @@ class Model:
         slope, intercept = self.calibration
         logits = torch.from_numpy(slope * np.asarray(scores, dtype=np.float64) + intercept)
         return torch.sigmoid(logits).float().numpy()
+
+    def least_score(self, probability: float) -> float | None:
+        """A score that no label of at least this probability is below; None for 0, which has no such score."""
+        # A little lower, because `probabilities` are rounded to single precision.
+        least = float(probability) * (1 - 2**-23)
+        slope, intercept = self.calibration
+        return (math.log(least / (1 - least)) - intercept) / slope if least else None
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.model.precision.STORES` says."""

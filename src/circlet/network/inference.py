@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 from torch import Tensor
 
 from circlet.codebooks.decoding import MEMORY, check_options
+from circlet.network import gain as gains
 from circlet.network.batch import as_batch
 from circlet.network.network import Network
 
@@ -28,6 +30,7 @@ def top_k(
     memory: int | None = None,
     allowed: Any = None,
     threshold: float | None = None,
+    gain: gains.Gain | None = None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Ids and scores of the k best labels of every row, `(n, min(k, n_labels))`.
 
@@ -39,12 +42,15 @@ def top_k(
     k : int
     memory, allowed, threshold
         See `circlet.codebooks.decoding.top_k`; `allowed` is an array.
+    gain : Gain, optional
+        Rank labels by their gain instead of their score.
     """
     mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(network.device)
     check_options(network.n_labels, memory, mask, threshold)
+    scorer = network.scorer
+    find = scorer.top_k if gain is None else partial(gains.top_k, scorer, gain=gain)
     found = [
-        network.scorer.top_k(output, k, memory=memory, allowed=mask, threshold=threshold)
-        for output in _outputs(network, X, BATCH)
+        find(output, k, memory=memory, allowed=mask, threshold=threshold) for output in _outputs(network, X, BATCH)
     ]
     if not found:
         empty = (0, min(k, network.n_labels))

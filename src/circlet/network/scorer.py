@@ -59,14 +59,19 @@ class Scorer(nn.Module):
         output: Tensor,
         k: int,
         *,
+        offsets: Tensor | None = None,
         memory: int | None = None,
         allowed: Tensor | None = None,
         threshold: float | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """Ids and scores of the k best labels of each output; see `circlet.codebooks.decoding.top_k`."""
+        """Ids and scores of the k best labels of each output; see `circlet.codebooks.decoding.top_k`.
+
+        `offsets`, `(n_labels,)`, are added to the scores.
+        """
         if self.codebook is None:
+            logits = self.logits if offsets is None else lambda part: self.logits(part) + offsets
             return decoding.top_k(
-                lambda k, budget: decoding.of_rows(self.logits, output, self.n_labels, allowed, k, budget),
+                lambda k, budget: decoding.of_rows(logits, output, self.n_labels, allowed, k, budget),
                 output,
                 self.n_labels,
                 k,
@@ -76,6 +81,8 @@ class Scorer(nn.Module):
             )
         scale = 1.0 if self.log_scale is None else float(self.log_scale.exp())
         bias = None if self.bias is None else self.bias[: self.n_labels].float()
+        if offsets is not None:
+            bias = offsets if bias is None else bias + offsets
         return self.codebook.top_k(
             output.float() * scale, k, bias=bias, memory=memory, allowed=allowed, threshold=threshold
         )
