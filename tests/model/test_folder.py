@@ -17,7 +17,7 @@ from circlet import files
 from circlet.errors import DataError, OutputError
 from circlet.features.scaling import Scaling
 from circlet.model import Model
-from circlet.model.folder import FORMAT
+from circlet.model.folder import FORMAT, SEVERAL
 from circlet.network import Network, NetworkSettings
 from circlet.network.heads import HEADS
 from circlet.training import TrainingSettings, checkpoint
@@ -334,10 +334,10 @@ class TestDamage:
         assert "is not a circlet model" in message
 
     def test_a_newer_format(self, folder, change_config):
-        change_config(folder, format=FORMAT + 1, circlet="9.9")
+        change_config(folder, format=SEVERAL + 1, circlet="9.9")
         message = self.refused(folder, "config.json")
-        assert f"format {FORMAT + 1}, written by circlet 9.9" in message
-        assert f"reads format {FORMAT}" in message
+        assert f"format {SEVERAL + 1}, written by circlet 9.9" in message
+        assert f"reads formats {FORMAT} and {SEVERAL}" in message
 
     @pytest.mark.parametrize("key", [*KEYS, "format", "circlet"])
     def test_a_missing_key(self, key, folder, change_config):

@@ -65,8 +65,9 @@ class Scorer(nn.Module):
     ) -> tuple[Tensor, Tensor]:
         """Ids and scores of the k best labels of each output; see `circlet.codebooks.decoding.top_k`."""
         if self.codebook is None:
+            row_bytes = decoding.PER_SCORE * self.n_labels
             return decoding.top_k(
-                lambda k, budget: decoding.of_rows(self.logits, output, self.n_labels, allowed, k, budget),
+                lambda k, budget: decoding.of_rows(self.logits, output, row_bytes, allowed, k, budget),
                 output,
                 self.n_labels,
                 k,

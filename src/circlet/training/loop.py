@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,7 @@ def train(
     folder: Path | None = None,
     resume: bool = False,
     fresh: bool = True,
+    member: int | None = None,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -80,13 +82,17 @@ def train(
     fresh : bool
         Whether the network is new, so that its biases are initialized from label frequencies. False if it was
         already trained on other rows.
+    member : int, optional
+        The number of this network among several that are trained one after the other, from 0. Its checkpoint has
+        its own name, and stays beside those of the others when it is trained: resuming then has nothing to do.
 
     Returns
     -------
     list of dict
-        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric.
+        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric;
+        and of several networks, the member, from 1.
     """
-    run = _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder)
+    run = _Run(network, X, Y, settings, validation, device or torch.device("cpu"), reporter, folder, member)
     if fresh:
         network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
     return run.go(resume)
@@ -105,9 +111,11 @@ class _Run:
         device: torch.device,
         reporter: Reporter | None,
         folder: Path | None,
+        member: int | None = None,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
+        self.member = member
         self.batches = Batches(X, Y, settings, network.settings.seed)
         self.optimizer = make_optimizer(network, settings, device)
         book = network.codebook
@@ -120,14 +128,21 @@ class _Run:
         if self.folder is not None:
             prepare_folder(self.folder)
             if resume:
-                found = checkpoint.restore(self.folder, self.network, self.optimizer, self._identity)
+                found = checkpoint.restore(self._checkpoint, self.network, self.optimizer, self._identity)
                 self.progress = found or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
+        if self.member is not None:
+            self.reporter.member(self.member)
+        first = self.progress.epoch
         with _interruptions() as interrupted:
             while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
         if self.progress.best:
             self.network.load_weights(self.progress.best)
+        if self.member is not None and self.progress.epoch > first and self.folder is not None:
+            # It stays here while others are trained, without what only its own training needed.
+            finished = replace(self.progress, best={})
+            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
         return self.progress.history
 
     def _run_epoch(self, interrupted: threading.Event) -> None:
@@ -152,6 +167,7 @@ class _Run:
             raise self._diverged("weights became non-finite in the last step")
         documents = self.batches.X.shape[0] - first * self.settings.batch_size
         record = {
+            **({} if self.member is None else {"member": self.member + 1}),
             "epoch": progress.epoch + 1,
             "loss": progress.total_loss / n_steps,
             "lr": rates[-1],
@@ -197,11 +213,18 @@ class _Run:
         where = (
             f"in epoch {self.progress.epoch + 1}" if self.progress.step else f"after epoch {self.progress.epoch}"
         )
+        if self.member is not None:
+            where += f" of member {self.member + 1}"
         raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
 
     def _save(self) -> None:
         if self.folder is not None:
-            checkpoint.save(self.folder, self.progress, self.network, self.optimizer, self._identity)
+            checkpoint.save(self._checkpoint, self.progress, self.network, self.optimizer, self._identity)
+
+    @property
+    def _checkpoint(self) -> Path:
+        assert self.folder is not None
+        return self.folder / checkpoint.name_of(self.member or 0)
 
     @cached_property
     def _identity(self) -> str:
