@@ -41,7 +41,9 @@ def ensemble(head: str = "chrr") -> Ensemble:
 def mean_by_hand(head: str) -> np.ndarray:
     """The mean of the networks' probabilities, `(30, 12)`."""
     each = (np.concatenate(list(score_blocks(network, X))) for network in ensemble(head).networks)
-    return np.mean([expit(a * np.float64(scores) + b) for scores, (a, b) in zip(each, CURVES, strict=True)], axis=0)
+    return np.mean(
+        [expit(a * np.float64(scores) + b) for scores, (a, b) in zip(each, CURVES, strict=True)], axis=0
+    )
 
 
 class TestMeanLogOdds:
@@ -67,6 +69,12 @@ class TestMeanLogOdds:
     def test_is_the_mean_of_probabilities(self, logits):
         found = float(mean_log_odds(torch.tensor([each]) for each in logits))
         assert found == pytest.approx(logit(expit(np.float64(logits)).mean()), rel=1e-4, abs=1e-4)
+
+    @pytest.mark.parametrize("n", [7, 37])
+    def test_equal_at_all_places(self, n):
+        """Labels with equal scores are ordered by id, so that not even the last digit may depend on the place."""
+        for one, other in torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * 5:
+            assert len(mean_log_odds([one.repeat(n), other.repeat(n)]).unique()) == 1
 
 
 class TestScores:

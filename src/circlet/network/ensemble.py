@@ -164,11 +164,18 @@ def mean_log_odds(logits: Iterable[Tensor]) -> Tensor:
     for each in logits:
         log_true = logsigmoid(each)
         log_false = log_true - each
-        true = log_true if true is None else torch.logaddexp(true, log_true)
-        false = log_false if false is None else torch.logaddexp(false, log_false)
+        true = log_true if true is None else _log_sum(true, log_true)
+        false = log_false if false is None else _log_sum(false, log_false)
     assert true is not None
     assert false is not None
     return true - false
+
+
+def _log_sum(a: Tensor, b: Tensor) -> Tensor:
+    """The logarithm of the sum of two numbers, from their logarithms."""
+    # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
+    # equal scores would no longer be ordered by id.
+    return (a - b).abs_().neg_().exp_().log1p_().add_(torch.maximum(a, b))
 
 
 def _prefix(member: int) -> str:
