@@ -108,8 +108,8 @@ def train(
     A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
     unless --epochs and --lr say otherwise. Labels that are new to it are added.
-    --members 3 trains three networks with different seeds, for more accuracy at three
-    times the cost; the model is still one folder.
+    --members 3 trains three networks with different seeds and averages their probabilities;
+    the model is still one folder, three times as large.
 
     Example: circlet train eurlex-4k --model eurlex-model
     """
