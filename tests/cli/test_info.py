@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from circlet.cli.info import draw_history
 from circlet.model import Model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -18,6 +19,16 @@ def test_info(circlet, model, tmp_path):
     finished = circlet("info", model, "--plot", picture)
     assert "chrr" in finished.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_history_of_each_network_is_a_line():
+    """Epochs of training further have no metric."""
+    records = [{"epoch": epoch, "loss": 1 / epoch, "P@1": 0.5} for epoch in (1, 2)] + [{"epoch": 3, "loss": 0.3}]
+    several = [{"member": member, **record} for member in (1, 2) for record in records]
+    for history, lines in ((records, 1), (several, 2)):
+        losses, metrics = (axis.lines for axis in draw_history(history).axes)
+        assert [list(line.get_xdata()) for line in losses] == [[1, 2, 3]] * lines
+        assert [list(line.get_ydata()) for line in metrics] == [[50, 50]] * lines
 
 
 @pytest.mark.parametrize("store", ["float32", "bf16", "int8"])

@@ -34,12 +34,29 @@ def test_a_run_that_goes_on_inside_an_epoch():
     assert bar.documents == 7 * 16  # only these count for the speed
 
 
+def test_all_members_share_a_bar():
+    bar = TrainingBar(epochs=3, members=2)
+    (task,) = bar.bars.tasks
+    bar.member(0)
+    bar.epoch(2, 12, 0)
+    assert (task.total, task.completed, task.description) == (72, 24, "member 1/2, epoch 3/3")
+    bar.member(1)
+    bar.epoch(1, 12, 5)
+    assert (task.total, task.completed, task.description) == (72, 53, "member 2/2, epoch 2/3")
+
+
 RECORD = {"epoch": 2, "loss": 0.123456, "lr": 0.1, "seconds": 3, "documents_per_second": 4321, "P@1": 0.5}
 
 
 def test_a_line_per_epoch(capsys):
     TrainingBar(epochs=10).record(RECORD)
     assert capsys.readouterr() == ("", "epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n")
+
+
+def test_a_line_names_the_member(capsys):
+    TrainingBar(epochs=10, members=3).record({"member": 2, **RECORD})
+    expected = "member 2/3, epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n"
+    assert capsys.readouterr() == ("", expected)
 
 
 def test_quiet_prints_no_lines(capsys):

@@ -67,6 +67,23 @@ def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_pat
     assert sorted(path.name for path in parted.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
+# Of 2 members with 2 epochs of 12 steps: after the first, in the second.
+@pytest.mark.parametrize("at", [24, 30])
+def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path, interrupt, at):
+    options = ["train", data, *small, "--epochs", "2", "--members", "2", "--model"]
+    whole, parted = tmp_path / "whole", tmp_path / "parted"
+    assert circlet(*options, whole).returncode == 0
+    with interrupt(at):
+        interrupted = circlet(*options, parted)
+    assert interrupted.returncode == 130, interrupted.stderr
+    assert f"of member {1 if at <= 24 else 2}; " in interrupted.stderr
+    resumed = circlet("train", data, "--model", parted, "--resume")
+    assert resumed.returncode == 0, resumed.stderr
+    same = ("weights.safetensors", "config.json", "labels.txt")
+    assert {name: contents(parted)[name] for name in same} == {name: contents(whole)[name] for name in same}
+    assert sorted(contents(parted)) == sorted(contents(whole))
+
+
 @pytest.fixture
 def finished(model, tmp_path) -> Path:
     """A copy of the finished model."""
@@ -165,6 +182,7 @@ class TestContinue:
             ["--validation", "0.2"],
             ["--metric", "P@1"],
             ["--patience", "2"],
+            ["--members", "2"],
         ],
     )
     def test_what_the_model_is_cannot_change(self, refused, option, finished, more):
@@ -206,6 +224,23 @@ class TestContinue:
         assert contents(finished)["weights.safetensors"] == contents(whole)["weights.safetensors"]
         assert contents(finished)["labels.txt"] == contents(whole)["labels.txt"]
         assert sorted(contents(finished)) == sorted(contents(whole))
+
+    def test_all_members_are_trained_further(self, circlet, data, more, small, tmp_path, interrupt):
+        whole, parted = tmp_path / "whole", tmp_path / "parted"
+        circlet("train", data, "--model", whole, *small, "--epochs", "1", "--members", "2")
+        shutil.copytree(whole, parted)
+        options = ["train", more, "--continue", "--epochs", "1", "--model"]
+        done = circlet(*options, whole, "--json")
+        assert done.returncode == 0, done.stderr
+        records = json.loads(done.stdout)["history"]
+        assert [(each["member"], each["epoch"]) for each in records] == [(1, 1), (2, 1), (1, 2), (2, 2)]
+        assert [network.n_labels for network in Model.load(whole).networks] == [5, 5]
+        with interrupt(11):  # of 8 steps: in the second member
+            assert circlet(*options, parted).returncode == 130
+        assert circlet("train", more, "--model", parted, "--resume").returncode == 0
+        for name in ("weights.safetensors", "config.json", "labels.txt"):
+            assert contents(parted)[name] == contents(whole)[name]
+        assert sorted(contents(parted)) == sorted(contents(whole))
 
     def test_there_must_be_a_model(self, refused, data, tmp_path):
         line = refused("train", data, "--model", tmp_path / "m", "--continue")

@@ -38,6 +38,35 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
     assert not (tmp_path / "n").exists()
 
 
+def test_several_members(circlet, data, small, tmp_path):
+    options = ["train", data, *small, "--epochs", "8", "--members", "2"]
+    trained = circlet(*options, "--model", tmp_path / "m", "--json")
+    assert trained.returncode == 0, trained.stderr
+    lines = [line for line in trained.stderr.splitlines() if "loss" in line]
+    assert len(lines) == 16
+    assert lines[8].startswith("member 2/2, epoch   1/8  loss")
+    summary = json.loads(trained.stdout)
+    assert summary["members"] == 2
+    assert summary["parameters"]["head"] == 2 * (32 * 128 + 128)
+    assert [record["member"] for record in summary["history"]] == [1] * 8 + [2] * 8
+    assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.9
+    found = json.loads(circlet("predict", tmp_path / "m", "-", "-k", "2", stdin="the fox\n").stdout)
+    assert found["labels"][0] == "animal"
+    smaller = json.loads(circlet("compress", tmp_path / "m", "--json").stdout)
+    assert circlet("predict", smaller["output"], "-", "-k", "2", stdin="the fox\n").returncode == 0
+    described = json.loads(circlet("info", tmp_path / "m", "--json").stdout)
+    assert (described["members"], described["epochs"]) == (2, 16)
+    assert described["parameters"] == summary["parameters"]
+
+
+def test_the_summary_names_several_members(circlet, data, small, tmp_path):
+    finished = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "1", "--members", "2")
+    assert "m: 2 networks, " in finished.stderr
+    shown = " ".join(circlet("info", tmp_path / "m").stdout.split())
+    assert "networks 2" in shown
+    assert "epochs 2 of all networks together" in shown
+
+
 def test_the_papers_preset(circlet, data, tmp_path, small):
     small = ["--epochs", "2", "--hidden", "16,16", "--dim", "32", "--device", "cpu", "--json"]
     summary = json.loads(circlet("train", data, "--model", tmp_path / "m", "--preset", "paper", *small).stdout)
@@ -60,6 +89,7 @@ class TestMistakes:
             (["--resume"], ["no interrupted run"]),
             (["--codebook", "holographic"], ["does not fit head chrr"]),
             (["--validation", "-0.5"], ["`validation`", "-0.5"]),
+            (["--members", "0"], ["`members` must be an integer >= 1, got 0"]),
         ],
     )
     def test_training(self, refused, arguments, words, data, tmp_path):

@@ -36,7 +36,7 @@ def top_k(scorer, outputs, n_labels, k, **options):
         return scorer.top_k(outputs, k, **options)
     allowed = options.get("allowed")
     return decode.top_k(
-        lambda k, budget: decode.of_rows(scorer, outputs, n_labels, allowed, k, budget),
+        lambda k, budget: decode.of_rows(scorer, outputs, decode.PER_SCORE * n_labels, allowed, k, budget),
         outputs,
         n_labels,
         k,

@@ -96,6 +96,35 @@ def test_texts_and_label_lists(on_texts, documents):
     np.testing.assert_array_equal(on_texts.predict(["red round"]).toarray(), [[0, 0, 1, 0, 1, 0]])
 
 
+def test_several_members(indicator, learner, tmp_path):
+    X, Y = indicator()
+    classifier = learner(members=2, epochs=12, validation=0.2).fit(X, Y)
+    one, other = classifier.model_.networks
+    assert one.codebook.seed != other.codebook.seed
+    assert [record["member"] for record in classifier.history_] == [1] * 12 + [2] * 12
+    assert classifier.score(X, Y) > 0.9
+    chances, (labels, best) = classifier.predict_proba(X), classifier.suggest(X, k=6)
+    np.testing.assert_allclose(np.take_along_axis(chances, labels, axis=1), best, rtol=1e-5)
+    np.testing.assert_array_equal(classifier.predict(X).toarray(), chances >= 0.5)
+    np.testing.assert_array_equal(classifier.decision_function(X).argmax(axis=1), labels[:, 0])
+    classifier.save(tmp_path)
+    loaded = CircletClassifier.load(tmp_path)
+    assert loaded.members == 2
+    np.testing.assert_array_equal(loaded.predict_proba(X), chances)
+    wider = sp.hstack([Y, Y[:, :1]], format="csr")
+    loaded.partial_fit(X, wider)
+    assert [network.n_labels for network in loaded.model_.networks] == [7, 7]
+    assert loaded.predict_proba(X).shape == (60, 7)
+
+
+def test_several_members_of_one_class_per_row(indicator, learner):
+    X, _ = indicator()
+    y = np.asarray(X.argmax(axis=1)).ravel()
+    classifier = learner(members=2, epochs=12).fit(X, y)
+    assert classifier.score(X, y) > 0.9
+    np.testing.assert_allclose(classifier.predict_proba(X).sum(axis=1), 1, rtol=1e-5)
+
+
 def test_validation_rows_are_held_out(indicator, learner):
     X, Y = indicator()
     held = learner(validation=0.2).fit(X, Y)

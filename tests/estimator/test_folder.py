@@ -92,6 +92,14 @@ def test_a_folder_that_the_command_wrote(tmp_path, named, indicator):
     clone(loaded).fit(X, Y)
 
 
+def test_a_folder_of_several_members_that_the_command_wrote(tmp_path, indicator):
+    X, Y = indicator()
+    settings = NetworkSettings(dim=20, hidden=(24,), seed=4)
+    fit(Split(X, Y), RunSettings(settings, TrainingSettings(epochs=1), members=3)).save(tmp_path)
+    loaded = CircletClassifier.load(tmp_path)
+    assert (loaded.members, loaded.random_state) == (3, 4)
+
+
 def test_a_text_model_that_the_command_wrote(tmp_path, documents, learner):
     texts, labels = documents()
     classifier = learner(char_ngrams=(2, 3), min_df=2, max_features=50).fit(texts, labels)

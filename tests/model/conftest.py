@@ -46,15 +46,16 @@ def _trained(
     kind: str = "sparse", *, names: bool = True, network: NetworkSettings = SMALL.network, **arguments: Any
 ) -> Model:
     training = arguments.pop("training", SMALL.training)
-    settings = RunSettings(network, training, scaling=arguments.pop("scaling", "auto"))
+    own = {name: arguments.pop(name) for name in ("scaling", "members") if name in arguments}
+    settings = RunSettings(network, training, **own)
     return fit(
         _split(kind), settings, label_names=NAMES if names else None, validation=_split(kind, 1), **arguments
     )
 
 
 @cache
-def _shared(kind: str = "sparse", names: bool = True) -> Model:
-    return _trained(kind, names=names)
+def _shared(kind: str = "sparse", names: bool = True, members: int = 1) -> Model:
+    return _trained(kind, names=names, members=members)
 
 
 @cache

@@ -37,8 +37,16 @@ class TestCompress:
         on_synthetic().save(tmp_path / "saved", store)
         assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
 
+    @pytest.mark.parametrize("store", STORES)
+    def test_several_networks(self, store, tmp_path, shared):
+        shared(members=2).save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", store)
+        shared(members=2).save(tmp_path / "saved", store)
+        assert tree(tmp_path / "copy") == tree(tmp_path / "saved")
+
     def test_everything_else_is_copied_except_an_interrupted_run(self, folder, tmp_path):
-        for name in ("README.md", checkpoint.NAME, "run.json", ".weights.safetensors.1.part"):
+        run = (checkpoint.NAME, checkpoint.name_of(1), "run.json")
+        for name in ("README.md", *run, ".weights.safetensors.1.part"):
             (folder / name).write_text("mine")
         before = tree(folder)
         compress(folder, tmp_path / "copy", "bf16")

@@ -1,16 +1,21 @@
 from __future__ import annotations
 
+import signal
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
+from scipy.special import expit, logit
+from torch import nn
 
 from circlet.errors import DataError, ParameterError
-from circlet.model import fit, fit_further, further_settings
+from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import NetworkSettings
-from circlet.training import Reporter, TrainingSettings
+from circlet.training import InterruptedRunError, Reporter, StepsTaken, TrainingSettings
 
 N, F, L = 80, 14, 6  # of every model in conftest.py
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
@@ -143,3 +148,133 @@ class TestFitFurther:
             fit_further(model, more.X, self.wider(more.Y), small_run.training)
         assert model.n_labels == L
         assert len(model.history) == 1
+
+
+class CtrlC(Reporter):
+    """Interrupts training in its step number `at`, counted from 1 over all members."""
+
+    def __init__(self, at: int) -> None:
+        self.left = at
+
+    def step(self, taken: StepsTaken) -> None:
+        self.left -= 1
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in record.items() if name not in ("seconds", "documents_per_second")}
+        for record in history
+    ]
+
+
+def assert_same(one: Model, other: Model) -> None:
+    """The same to the bit, except for how long it took."""
+    assert one.ranker.weights().keys() == other.ranker.weights().keys()
+    for name, tensor in one.ranker.weights().items():
+        assert torch.equal(tensor, other.ranker.weights()[name]), name
+    assert one.calibration == other.calibration
+    assert one._codes() == other._codes()
+    assert timeless(one.history) == timeless(other.history)
+
+
+class TestMembers:
+    def test_the_first_is_the_network_of_a_model_of_one(self, shared):
+        several, one = shared(members=2), shared()
+        for name, tensor in one.network.weights().items():
+            assert torch.equal(tensor, several.network.weights()[name]), name
+        assert several.ranker.scorer.calibrations[0] == one.calibration
+        plain = [{name: value for name, value in record.items() if name != "member"} for record in several.history]
+        assert timeless(plain[:3]) == timeless(one.history)
+
+    def test_they_differ_in_codes_and_weights(self, shared):
+        one, other = shared(members=2).networks
+        assert one.codebook.seed != other.codebook.seed
+        assert one.codebook.state() == {**other.codebook.state(), "seed": 0}
+        assert not any(torch.equal(tensor, other.weights()[name]) for name, tensor in one.weights().items())
+
+    def test_their_records_are_numbered(self, shared):
+        found = [(record["member"], record["epoch"]) for record in shared(members=2).history]
+        assert found == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+
+    def test_their_probabilities_are_averaged_and_calibrated(self, shared, documents):
+        model = shared(members=2)
+        ones = [
+            Model(network, model.scaling, n_features=F, sparse=True, calibration=curve)
+            for network, curve in zip(model.networks, model.ranker.scorer.calibrations, strict=True)
+        ]
+        given = documents("sparse")
+        each = [
+            one.probabilities(np.concatenate(list(one.score_blocks(given)))).astype(np.float64) for one in ones
+        ]
+        slope, intercept = model.calibration
+        assert model.calibration != (1.0, 0.0)
+        expected = expit(slope * logit((each[0] + each[1]) / 2) + intercept)
+        found = model.probabilities(np.concatenate(list(model.score_blocks(given))))
+        np.testing.assert_allclose(found, expected, rtol=1e-3)
+
+    def test_without_rows_to_calibrate_on(self, split, small_run):
+        model = fit(split("sparse"), replace(small_run, members=2))
+        assert model.calibration == (1.0, 0.0)
+        assert model.ranker.scorer.calibrations == [(1.0, 0.0), (1.0, 0.0)]
+
+    def test_each_trains_a_copy_of_a_custom_encoder(self, trained):
+        encoder = nn.Sequential(nn.Linear(F, 16), nn.Tanh())
+        before = encoder[0].weight.detach().clone()
+        one, other = trained("dense", encoder=encoder, members=2).networks
+        assert one.encoder is encoder
+        for network in (one, other):
+            assert not torch.equal(network.encoder[0].weight, before)
+        assert not torch.equal(one.encoder[0].weight, other.encoder[0].weight)
+
+    # Of 5 steps per epoch and 3 epochs per member: inside the first one, at its end, in the second and at its end.
+    @pytest.mark.parametrize("at", [3, 15, 16, 22, 30])
+    def test_interrupted_and_resumed(self, at, trained, shared, tmp_path):
+        with pytest.raises(InterruptedRunError, match=f"of member {1 if at <= 15 else 2}; .* holds a checkpoint"):
+            trained(members=2, folder=tmp_path, reporter=CtrlC(at))
+        counter = CtrlC(0)
+        model = trained(members=2, folder=tmp_path, resume=True, reporter=counter)
+        assert -counter.left == 30 - at  # no step is done twice
+        assert_same(model, shared(members=2))
+        model.save(tmp_path)
+        assert not list(tmp_path.glob("checkpoint*"))
+
+    @pytest.mark.parametrize("resume", [False, True])
+    def test_starting_anew_forgets_all_checkpoints(self, resume, trained, shared, tmp_path):
+        with pytest.raises(InterruptedRunError):
+            trained(members=2, folder=tmp_path, reporter=CtrlC(22), network=NetworkSettings(dim=8, hidden=(4,)))
+        (tmp_path / "checkpoint.safetensors").unlink()  # as after a damage
+        assert_same(trained(members=2, folder=tmp_path, resume=resume), shared(members=2))
+
+    @pytest.fixture
+    def further(self, split, shared, tmp_path) -> Callable[..., Model]:
+        """Train a copy of a model of two networks further, with a label more."""
+        shared(members=2).save(tmp_path / "model")
+        more = split("sparse", 3)
+        wider = sp.hstack([more.Y, more.Y[:, :1]], format="csr")
+
+        def train(**given: Any) -> Model:
+            model = Model.load(tmp_path / "model")
+            model.label_names = [*NAMES, "new"]
+            fit_further(model, more.X, wider, TrainingSettings(epochs=2, batch_size=16, lr=0.01), **given)
+            return model
+
+        return train
+
+    def test_trained_further(self, further, shared):
+        model, before = further(), shared(members=2)
+        assert model.n_labels == L + 1
+        assert [network.codebook.n_labels for network in model.networks] == [L + 1, L + 1]
+        found = [(record["member"], record["epoch"]) for record in model.history[6:]]
+        assert found == [(1, 4), (1, 5), (2, 4), (2, 5)]
+        for name, tensor in before.ranker.weights().items():
+            assert not torch.equal(tensor, model.ranker.weights()[name]), name
+        assert model.calibration == before.calibration
+        assert model.ranker.scorer.calibrations == before.ranker.scorer.calibrations
+
+    @pytest.mark.parametrize("at", [4, 10, 13])
+    def test_trained_further_interrupted_and_resumed(self, at, further, tmp_path):
+        with pytest.raises(InterruptedRunError):
+            further(folder=tmp_path / "run", reporter=CtrlC(at))
+        assert_same(further(folder=tmp_path / "run", resume=True), further())

@@ -17,7 +17,7 @@ from circlet import files
 from circlet.errors import DataError, OutputError
 from circlet.features.scaling import Scaling
 from circlet.model import Model
-from circlet.model.folder import FORMAT
+from circlet.model.folder import FORMAT, SEVERAL
 from circlet.network import Network, NetworkSettings
 from circlet.network.heads import HEADS
 from circlet.training import TrainingSettings, checkpoint
@@ -188,6 +188,129 @@ class TestRoundTrip:
         assert (tmp_path / "model").read_text() == "mine"
 
 
+class TestMembers:
+    """A model of several networks is one folder too."""
+
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_a_loaded_model_predicts_the_same(self, kind, tmp_path, shared, documents):
+        model = shared(kind, members=2)
+        model.save(tmp_path / "one")
+        loaded = Model.load(tmp_path / "one")
+        assert [network.settings for network in loaded.networks] == [each.settings for each in model.networks]
+        assert loaded.calibration == model.calibration
+        assert loaded.history == model.history
+        assert_same(model, loaded, documents(kind))
+        loaded.save(tmp_path / "two")
+        names = sorted(path.name for path in (tmp_path / "one").iterdir())
+        assert names == sorted(path.name for path in self.saved_alone(kind, tmp_path, shared).iterdir())
+        for name in names:
+            assert (tmp_path / "two" / name).read_bytes() == (tmp_path / "one" / name).read_bytes()
+
+    def saved_alone(self, kind: str, folder: Path, shared: Any) -> Path:
+        shared(kind).save(folder / "alone")
+        return folder / "alone"
+
+    @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
+    def test_other_heads_and_a_new_label(self, head, tmp_path, trained, documents):
+        settings = NetworkSettings(head=head, loss="softmax", dim=9, hidden=(8,), seed=3)
+        model = trained(network=settings, training=TrainingSettings(epochs=1), members=2, names=False)
+        if head != "fc":
+            model.ranker.grow(L + 1)
+        model.save(tmp_path)
+        assert_same(model, Model.load(tmp_path), documents("sparse"))
+
+    @pytest.mark.parametrize("store", ["bf16", "int8"])
+    def test_every_store(self, store, tmp_path, shared, documents):
+        shared(members=2).save(tmp_path / "one", store)
+        loaded = Model.load(tmp_path / "one")
+        exact = np.concatenate(list(shared(members=2).score_blocks(documents("sparse"))))
+        np.testing.assert_allclose(np.concatenate(list(loaded.score_blocks(documents("sparse")))), exact, atol=0.1)
+        loaded.save(tmp_path / "two", store)
+        one, two = ((tmp_path / name / "weights.safetensors").read_bytes() for name in ("one", "two"))
+        assert one == two
+
+    def test_a_custom_encoder(self, tmp_path, trained, documents):
+        make = lambda: nn.Sequential(nn.Linear(F, 16), nn.Tanh())  # noqa: E731
+        model = trained("dense", encoder=make(), members=2)
+        model.save(tmp_path)
+        assert_same(model, Model.load(tmp_path, encoder=make()), documents("dense"))
+
+    def test_one_network_over_several(self, tmp_path, shared, documents):
+        shared(members=2).save(tmp_path)
+        shared().save(tmp_path)
+        assert "members" not in json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+        assert_same(shared(), Model.load(tmp_path), documents("sparse"))
+
+    def test_checkpoints_of_all_are_removed(self, tmp_path, trained):
+        model = trained(folder=tmp_path, members=2)
+        assert len(list(tmp_path.glob("checkpoint*"))) == 2
+        model.save(tmp_path)
+        assert not list(tmp_path.glob("checkpoint*"))
+
+    @pytest.fixture
+    def folder(self, tmp_path, shared) -> Path:
+        shared(members=2).save(tmp_path / "model")
+        return tmp_path / "model"
+
+    @pytest.mark.parametrize("member", [0, 1])
+    @pytest.mark.parametrize("names", ["head.output.bias", ""], ids=["a tensor", "all tensors"])
+    def test_tensors_of_a_member_are_missing(self, member, names, folder, change_config):
+        path, prefix = folder / "weights.safetensors", f"members.{member}.{names}"
+        save_file({name: each for name, each in load_file(path).items() if not name.startswith(prefix)}, path)
+        change_config(folder, weights_sha256=files.sha256(path))
+        with pytest.raises(DataError, match=rf"weights\.safetensors: found {prefix}\S* of shape None; wanted"):
+            Model.load(folder)
+
+    def test_fewer_features_than_a_first_layer_has(self, folder, change_config):
+        change_config(folder, n_features=10**10)
+        with pytest.raises(
+            DataError, match=r"found a first layer of shape \(14, 16\); wanted 10000000000 features"
+        ):
+            Model.load(folder)
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            lambda members: None,
+            lambda members: "two",
+            lambda members: [],
+            lambda members: members[:1],
+            lambda members: [members[0], 3],
+            lambda members: [members[0], {**members[1], "seed": -1}],
+            lambda members: [members[0], {**members[1], "seed": "1"}],
+            lambda members: [members[0], {**members[1], "codebook": 3}],
+            lambda members: [members[0], {**members[1], "codebook": None}],
+            lambda members: [
+                members[0],
+                {**members[1], "codebook": {**members[1]["codebook"], "n_labels": L + 1}},
+            ],
+            lambda members: [members[0], {**members[1], "calibration": [1.0]}],
+            lambda members: [members[0], {**members[1], "size": 3}],
+            lambda members: [members[0], {"seed": 1}],
+            lambda members: ...,
+        ],
+    )
+    def test_damaged_members(self, change, folder, change_config):
+        members = json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"]
+        change_config(folder, members=change(members))
+        with pytest.raises(DataError, match=r"config\.json: found (the codebook|.* as `members`; wanted)"):
+            Model.load(folder)
+
+    @pytest.mark.parametrize("wrong", [FORMAT, SEVERAL])
+    def test_the_other_format(self, wrong, folder, tmp_path, shared, change_config):
+        if wrong == SEVERAL:
+            shared().save(folder)
+        change_config(folder, format=wrong)
+        with pytest.raises(DataError, match=r"config\.json: found nothing as `(codebook|members)`"):
+            Model.load(folder)
+
+    def test_more_members_than_weights(self, folder, change_config):
+        members = json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"]
+        change_config(folder, members=[*members, {**members[1], "seed": 9}])
+        with pytest.raises(DataError, match=r"found members\.2\.encoder\S+ of shape None"):
+            Model.load(folder)
+
+
 class TestSize:
     def saved(self, n_labels: int, folder: Path, **changes: Any) -> Path:
         settings = NetworkSettings(**{"dim": 16, "hidden": (8,), "loss": "cosine", **changes})
@@ -334,10 +457,10 @@ class TestDamage:
         assert "is not a circlet model" in message
 
     def test_a_newer_format(self, folder, change_config):
-        change_config(folder, format=FORMAT + 1, circlet="9.9")
+        change_config(folder, format=SEVERAL + 1, circlet="9.9")
         message = self.refused(folder, "config.json")
-        assert f"format {FORMAT + 1}, written by circlet 9.9" in message
-        assert f"reads format {FORMAT}" in message
+        assert f"format {SEVERAL + 1}, written by circlet 9.9" in message
+        assert f"reads formats {FORMAT} and {SEVERAL}" in message
 
     @pytest.mark.parametrize("key", [*KEYS, "format", "circlet"])
     def test_a_missing_key(self, key, folder, change_config):

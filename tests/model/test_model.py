@@ -129,6 +129,31 @@ class TestFavorRare:
             shared("texts").top_k([], 3, favor_rare=2)
 
 
+class TestMembers:
+    @pytest.mark.parametrize("kind", KINDS)
+    def test_the_best_labels_are_those_with_the_best_scores(self, kind, shared, documents):
+        model, given = shared(kind, members=2), documents(kind)
+        ids, best = model.top_k(given, 3)
+        scores = np.concatenate(list(model.score_blocks(given)))
+        np.testing.assert_array_equal(ids, np.argsort(-scores, axis=1, kind="stable")[:, :3])
+        np.testing.assert_allclose(best, np.take_along_axis(scores, ids, axis=1), rtol=1e-5)
+
+    def test_memory_allowed_labels_and_a_threshold(self, shared, documents):
+        model, given = shared("texts", members=2), documents("texts")[:4]
+        ids, scores = model.top_k(given, 3)
+        np.testing.assert_array_equal(model.top_k(given, 3, memory=1)[0], ids)
+        assert model.top_k(given, 3, allowed=np.arange(L) == 0)[0].tolist() == [[0, -1, -1]] * 4
+        kept, values = model.top_k(given[:1], 3, threshold=float(scores[0, 1]) - 1e-4)
+        assert kept[0].tolist() == [*ids[0, :2], -1]
+        assert values[0, 2] == -np.inf
+
+    def test_the_first_network_stands_for_all(self, shared):
+        model = shared(members=2)
+        assert model.network is model.networks[0]
+        assert shared().networks == [shared().network]
+        assert model.ranker.parameter_counts()["total"] == 2 * shared().ranker.parameter_counts()["total"]
+
+
 class TestProbabilities:
     def test_scores_of_any_size(self, shared):
         scores = [-1e30, -1000.0, 0.0, 1000.0, 1e30]

@@ -30,6 +30,7 @@ class TestOf:
             "word_ngrams": (1, 2),
             "scaling": "l2",
             "validation": 0.5,
+            "members": 3,
         }
         assert RunSettings.of(given, seed=7) == RunSettings(
             NetworkSettings(head="hrr", hidden=(8,), seed=7),
@@ -37,6 +38,7 @@ class TestOf:
             TextSettings(min_df=3, word_ngrams=(1, 2)),
             scaling="l2",
             validation=0.5,
+            members=3,
         )
 
     def test_nothing_given_is_all_defaults(self):
@@ -145,6 +147,37 @@ class TestHoldOut:
     )
     def test_sizes_become_plain_numbers(self, value, kind):
         assert type(RunSettings(validation=value).validation) is kind
+
+
+class TestMembers:
+    def test_they_differ_only_in_the_seed(self):
+        run = RunSettings.of({"dim": 8, "members": 3}, seed=7)
+        first, *others = run.networks()
+        assert first is run.network
+        assert [replace(each, seed=7) for each in others] == [first, first]
+
+    @pytest.mark.parametrize("seed", [0, 1, 2**63, 10**40])
+    def test_more_members_leave_the_seeds_of_the_others(self, seed):
+        few, many = (RunSettings.of({"members": n}, seed=seed).networks() for n in (2, 5))
+        assert many[:2] == few
+        assert len({each.seed for each in many}) == 5
+
+    def test_runs_of_other_seeds_share_no_member(self):
+        seeds = [each.seed for seed in range(50) for each in RunSettings.of({"members": 4}, seed=seed).networks()]
+        assert len(set(seeds)) == 200
+
+    def test_the_same_rows_are_held_out_whatever_their_number(self):
+        one, many = (RunSettings.of({"members": n, "validation": 5}, seed=3).hold_out(dataset(40)) for n in (1, 3))
+        assert one[1].X.indices.tolist() == many[1].X.indices.tolist()
+
+    @pytest.mark.parametrize("value", [0, -1, 1.0, "2", None, True])
+    def test_bad_numbers(self, value):
+        with pytest.raises(ParameterError) as caught:
+            RunSettings(members=value)
+        assert str(caught.value) == f"`members` must be an integer >= 1, got {value!r}"
+
+    def test_numbers_become_plain(self):
+        assert type(RunSettings(members=np.int64(2)).members) is int
 
 
 class TestDefaults:

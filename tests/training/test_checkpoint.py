@@ -229,9 +229,45 @@ class TestCheckpoints:
         (tmp_path / f".{checkpoint.NAME}.123.part").write_bytes(b"of a process that was killed")
         (tmp_path / ".weights.safetensors.abc.part").mkdir()
         (tmp_path / ".weights.safetensors.abc.part" / ".tmpXYZ").write_bytes(b"of another")
-        (tmp_path / "mine.txt").write_text("")
+        kept = ["checkpoint-a.safetensors", "checkpoints.safetensors", "mine.txt"]
+        for name in ("checkpoint-2.safetensors", "checkpoint-13.safetensors", *kept):
+            (tmp_path / name).write_text("")
         checkpoint.remove(tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
+        assert sorted(path.name for path in tmp_path.iterdir()) == kept
+
+
+class TestMembers:
+    def test_names(self):
+        names = [checkpoint.name_of(member) for member in (0, 1, 11)]
+        assert names == [checkpoint.NAME, "checkpoint-2.safetensors", "checkpoint-12.safetensors"]
+        assert all(map(checkpoint.is_checkpoint, names))
+        assert not any(map(checkpoint.is_checkpoint, ["weights.safetensors", "checkpoint.json", f".{names[1]}"]))
+
+    def test_each_has_its_own_and_the_one_that_is_trained_keeps_only_its_weights(self, tmp_path):
+        for member in (0, 1):
+            train(make(seed=member), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, member=member)
+        for member in (0, 1):
+            tensors = load_file(tmp_path / checkpoint.name_of(member))
+            assert {name.partition(".")[0] for name in tensors} == {"network", "noise"}
+
+    @pytest.mark.parametrize("patience", [None, 1])
+    def test_trained_there_is_nothing_left_to_do(self, tmp_path, patience):
+        done, again, counter = make(), make(), CtrlC(at=-1)
+        run = {"settings": settings(patience=patience), "validation": HELD_OUT, "folder": tmp_path, "member": 1}
+        history = train(done, X, Y, **run)
+        written = (tmp_path / "checkpoint-2.safetensors").stat().st_mtime_ns
+        same = train(again, X, Y, **run, resume=True, reporter=counter)
+        assert same == history
+        assert [record["member"] for record in same] == [2] * len(same)
+        assert counter.steps == 0
+        assert_same_weights(done, again)
+        assert (tmp_path / "checkpoint-2.safetensors").stat().st_mtime_ns == written
+
+    def test_an_interruption_names_it(self, tmp_path):
+        with pytest.raises(
+            InterruptedRunError, match=r"interrupted in epoch 1 of member 2; .* holds a checkpoint"
+        ):
+            train(make(), X, Y, settings(), folder=tmp_path, member=1, reporter=CtrlC(1))
 
 
 class TestAnotherRun:

@@ -90,7 +90,7 @@ class TestRun:
             def step(self, taken: StepsTaken) -> None:
                 seen.append(run.optimizer.param_groups[0]["lr"])
 
-        run = training._Run(network, X, Y, chosen, None, None, CPU, Watch(), None)
+        run = training._Run(network, X, Y, chosen, None, None, CPU, Watch(), None, None)
         history = run.go(resume=False)
         assert seen == [chosen.rate(step, 5) for step in range(10)]
         assert [record["lr"] for record in history] == [seen[4], seen[9]]

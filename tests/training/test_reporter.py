@@ -8,6 +8,7 @@ from circlet.training import Reporter, StepsTaken
 def test_a_plain_reporter_logs_epochs_and_nothing_else(caplog):
     reporter = Reporter()
     with caplog.at_level(logging.DEBUG, logger="circlet.training.reporter"):
+        reporter.member(1)
         reporter.epoch(0, 5, 0)
         reporter.step(StepsTaken(steps=5, loss=1.0, documents=160))
         assert caplog.records == []

@@ -85,7 +85,7 @@ def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple
         )
     seconds = time.perf_counter() - started
     values = evaluate_model(model, dataset, [1, 3, 5]).values
-    counts = model.network.parameter_counts()
+    counts = model.ranker.parameter_counts()
     percents = ("/".join(f"{100 * values[f'{name}@{k}']:.1f}" for k in (1, 3, 5)) for name in ("P", "PSP"))
     size = 4 * counts["total"] / 1e6
     return model, (*percents, counts["head"], counts["total"], f"{size:.1f}", f"{seconds:.0f}")

@@ -16,6 +16,7 @@ from circlet.errors import DataError, MissingExtraError, OutputError
 from circlet.report import Table
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -39,13 +40,14 @@ def info(
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}
     described = {
         "model": str(model),
+        "members": len(loaded.networks),
         "network": loaded.network.settings.as_dict(),
         "codebook": repr(loaded.network.codebook),
         "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
         "scaling": loaded.scaling.kind,
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
-        "parameters": loaded.network.parameter_counts(),
+        "parameters": loaded.ranker.parameter_counts(),
         "store": read_config(model)["store"],
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
@@ -66,6 +68,7 @@ def info(
 def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
     rows: list[tuple[str, str]] = [
+        *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
         ("codes", described["codebook"]),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
@@ -75,27 +78,34 @@ def _table(described: dict[str, Any]) -> Table:
         ("weights stored as", described["store"]),
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
-        ("epochs", f"{described['epochs']}"),
+        ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
     ]
     return Table(described["model"], ("", "what"), rows)
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:
-    """Loss and validation metric over epochs."""
+    """Loss and validation metric over epochs, with a line for each network."""
     from matplotlib.figure import Figure
 
-    epochs = [record["epoch"] for record in history]
-    not_metrics = ("epoch", "loss", "lr", "seconds", "documents_per_second")
+    not_metrics = ("member", "epoch", "loss", "lr", "seconds", "documents_per_second")
     metrics = [name for name in history[0] if name not in not_metrics]
+    members = sorted({record.get("member", 1) for record in history})
+
+    def draw(axis: Axes, name: str, factor: float, color: str) -> None:
+        for member in members:
+            # Training a model further is not validated, so that its epochs have no metric.
+            own = [record for record in history if record.get("member", 1) == member and name in record]
+            axis.plot([each["epoch"] for each in own], [factor * each[name] for each in own], color=color)
+
     figure = Figure(figsize=(8, 3.6), layout="constrained")
     axis = figure.subplots()
-    axis.plot(epochs, [record["loss"] for record in history], color="#1f5fbf", label="training loss")
+    draw(axis, "loss", 1, "#1f5fbf")
     axis.set_xlabel("epoch")
     axis.set_ylabel("training loss", color="#1f5fbf")
     axis.spines[["top", "right"]].set_visible(False)
     for name in metrics:
         other = axis.twinx()
-        other.plot(epochs, [100 * record[name] for record in history], color="#d1701f")
+        draw(other, name, 100, "#d1701f")
         other.set_ylabel(f"{name} on validation rows, %", color="#d1701f")
         other.spines["top"].set_visible(False)
     return figure

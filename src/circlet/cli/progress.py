@@ -12,10 +12,11 @@ from circlet.training import Reporter, StepsTaken
 
 
 class TrainingBar(Reporter):
-    """A progress bar, used as a context manager around training."""
+    """A progress bar, used as a context manager around training: one for all epochs of all members."""
 
-    def __init__(self, epochs: int, name: str = "", *, quiet: bool = False) -> None:
+    def __init__(self, epochs: int, name: str = "", *, members: int = 1, quiet: bool = False) -> None:
         self.epochs, self.name, self.quiet = epochs, f"{name} " if name else "", quiet
+        self.members, self.now = members, 0
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -38,12 +39,15 @@ class TrainingBar(Reporter):
     ) -> None:
         self.bars.stop()
 
+    def member(self, number: int) -> None:
+        self.now = number
+
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         self.bars.update(
             self.bar,
-            total=self.epochs * n_steps,
-            completed=number * n_steps + done,
-            description=f"{self.name}epoch {number + 1}/{self.epochs}",
+            total=self.members * self.epochs * n_steps,
+            completed=(self.now * self.epochs + number) * n_steps + done,
+            description=f"{self._of(self.now + 1)}epoch {number + 1}/{self.epochs}",
         )
 
     def step(self, taken: StepsTaken) -> None:
@@ -55,10 +59,14 @@ class TrainingBar(Reporter):
     def record(self, record: dict[str, Any]) -> None:
         if self.quiet:
             return
-        others = ("epoch", "loss", "lr", "seconds", "documents_per_second")
+        others = ("member", "epoch", "loss", "lr", "seconds", "documents_per_second")
         metrics = "".join(f"  {name} {100 * value:.2f}" for name, value in record.items() if name not in others)
         err.print(
-            f"{self.name}epoch {record['epoch']:>3}/{self.epochs}  loss {record['loss']:.4g}{metrics}  "
-            f"{record['documents_per_second']:,} documents/s",
+            f"{self._of(record.get('member', 1))}epoch {record['epoch']:>3}/{self.epochs}  "
+            f"loss {record['loss']:.4g}{metrics}  {record['documents_per_second']:,} documents/s",
             highlight=False,
         )
+
+    def _of(self, member: int) -> str:
+        """What is trained, in words before its epochs; members are numbered from 1."""
+        return f"{self.name}member {member}/{self.members}, " if self.members > 1 else self.name

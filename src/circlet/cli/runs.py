@@ -122,11 +122,12 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     (folder / RUN).unlink(missing_ok=True)
     return {
         "model": str(folder),
+        "members": len(model.networks),
         "network": model.network.settings.as_dict(),
         "training": model.training,
         "n_features": model.n_features,
         "n_labels": model.n_labels,
-        "parameters": model.network.parameter_counts(),
+        "parameters": model.ranker.parameter_counts(),
         "store": store,
         "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
         "history": model.history,
@@ -136,7 +137,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
 def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:
     learned, held_out = settings.hold_out(dataset)
     _announce(dataset, learned.n, dataset.n_labels)
-    with TrainingBar(settings.training.epochs) as bar:
+    with TrainingBar(settings.training.epochs, members=settings.members) as bar:
         return fit(
             learned,
             settings,
@@ -165,7 +166,7 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
     trained = {name: model.training[name] for name in known}
     settings = further_settings(TrainingSettings(**trained), **given)
     _announce(dataset, dataset.train.n, Y.shape[1])
-    with TrainingBar(settings.epochs) as bar:
+    with TrainingBar(settings.epochs, members=len(model.networks)) as bar:
         fit_further(
             model,
             documents,

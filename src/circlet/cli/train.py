@@ -64,6 +64,9 @@ def train(
     validation: Annotated[
         float | None, setting("validation", "Share or number of rows held out to choose the best epoch.")
     ] = None,
+    members: Annotated[
+        int | None, setting("members", "Networks to train, one after the other, and use as one by averaging.")
+    ] = None,
     metric: Annotated[
         str | None, setting("metric", "Metric on held-out rows that chooses the best epoch.")
     ] = None,
@@ -108,6 +111,8 @@ def train(
     A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
     unless --epochs and --lr say otherwise. Labels that are new to it are added.
+    --members 3 trains three networks with different seeds and averages their probabilities;
+    the model is still one folder, three times as large.
 
     Example: circlet train eurlex-4k --model eurlex-model
     """
@@ -117,7 +122,7 @@ def train(
         "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
         "optimizer": optimizer, "first_layer": first_layer,
         "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
-        "validation": validation, "metric": metric, "patience": patience, "min_df": min_df,
+        "validation": validation, "members": members, "metric": metric, "patience": patience, "min_df": min_df,
         "char_ngrams": _integers("char_ngrams", char_ngrams), "max_features": max_features,
         "store": store,
     }  # fmt: skip
@@ -141,8 +146,9 @@ def train(
 
 
 def _print_summary(model: Path, summary: dict[str, Any]) -> None:
+    networks = f"{summary['members']} networks, " if summary["members"] > 1 else ""
     err.print(
-        f"{model}: {summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
+        f"{model}: {networks}{summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
         f"{summary['bytes'] / 1e6:.1f} MB\n"
         f"to use it: circlet predict {model} INPUT, or circlet evaluate {model} DATA",
         highlight=False,

@@ -127,13 +127,16 @@ def _budget(memory: int | None, device: torch.device) -> int:
 def of_rows(
     logits: Callable[[Tensor], Tensor],
     outputs: Tensor,
-    n_labels: int,
+    row_bytes: int,
     allowed: Tensor | None,
     k: int,
     budget: int,
 ) -> Found:
-    """Rank by a function that maps outputs `(some, width)` to scores of all labels `(some, n_labels)`."""
-    for part in torch.split(outputs, max(1, budget // (PER_SCORE * max(n_labels, 1)))):
+    """Rank by a function that maps outputs `(some, width)` to scores of all labels `(some, n_labels)`.
+
+    `row_bytes` is how much memory scoring and ranking an output takes.
+    """
+    for part in torch.split(outputs, max(1, budget // max(row_bytes, 1))):
         scores = logits(part)
         if allowed is not None:
             scores = scores.masked_fill(~allowed.to(scores.device), -math.inf)

@@ -71,6 +71,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     validation : float or int
         Share or number of rows to hold out of training, for choosing the best epoch and calibrating
         probabilities; 0 for none. With fewer than 20 rows none are held out.
+    members : int
+        Number of networks that are trained one after the other and used as one: their probabilities are averaged.
     metric : str
         The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
     patience : int or None
@@ -82,7 +84,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
     encoder : torch.nn.Module or None
-        Maps a batch to `(batch, hidden[-1])`, and replaces the hidden layers; a copy of it is trained.
+        Maps a batch to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
     device : str
         "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None
@@ -146,6 +148,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         min_df: int | float = _TEXT.min_df,
         max_features: int | None = _TEXT.max_features,
         validation: float = _DEFAULT.validation,
+        members: int = _DEFAULT.members,
         metric: str = _TRAINING.metric,
         patience: int | None = _TRAINING.patience,
         join: bool = _TRAINING.join,
@@ -163,7 +166,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
-        self.top_k = top_k
+        self.members, self.top_k = members, top_k
         self.encoder, self.device, self.random_state, self.verbose = encoder, device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
@@ -291,7 +294,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     def _grow(self, targets: Targets) -> None:
         """Add the labels of these targets that are new."""
         if len(targets.classes) > len(self.classes_):
-            self.model_.network.grow(len(targets.classes))
+            self.model_.ranker.grow(len(targets.classes))
             self.model_.label_names = targets.names()
             self._take(self.model_, targets)
 

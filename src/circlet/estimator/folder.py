@@ -134,7 +134,7 @@ def _targets_of(model: Model) -> Targets:
 def _parameters_of(model: Model) -> dict[str, Any]:
     """The parameters that the model itself knows."""
     words = {} if model.vectorizer is None else model.vectorizer.parameters()
-    known = {**model.network.settings.as_dict(), **model.training, **words}
+    known = {**model.network.settings.as_dict(), **model.training, **words, "members": len(model.networks)}
     return {
         **{name: known[name] for name in RunSettings.names() if name in known},
         "hidden": tuple(model.network.settings.hidden),

@@ -19,5 +19,7 @@ class Log(Reporter):
         self.epochs, self.level = epochs, logging.INFO if verbose else logging.DEBUG
 
     def record(self, record: dict[str, Any]) -> None:
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in record.items() if name != "epoch")
-        logger.log(self.level, "epoch %d of %d: %s", record["epoch"], self.epochs, numbers)
+        others = ("member", "epoch")
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in record.items() if name not in others)
+        member = f"member {record['member']}, " if "member" in record else ""
+        logger.log(self.level, "%sepoch %d of %d: %s", member, record["epoch"], self.epochs, numbers)

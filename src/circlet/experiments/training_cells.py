@@ -224,7 +224,7 @@ class TrainingCell:
                 for metric, value in values.items()
                 if metric.partition("@")[0] in ("P", "PSP")
             },
-            "parameters": model.network.parameter_counts(),
+            "parameters": model.ranker.parameter_counts(),
             "shapes": {
                 "features": model.n_features,
                 "labels": model.n_labels,

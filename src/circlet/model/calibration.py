@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.network import Network
+from circlet.network import Ensemble, Network
 from circlet.network.inference import top_k
 
 __all__ = ["calibrate"]
 
 
-def calibrate(network: Network, X: Any, Y: sp.csr_matrix, *, depth: int = 50) -> tuple[float, float]:
+def calibrate(network: Network | Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 50) -> tuple[float, float]:
     """Platt's scaling: slope and intercept of the logistic curve from score to probability.
 
     It is fitted on the `depth` best labels of each held-out row, since nobody asks for the probability of others.

@@ -63,7 +63,8 @@ def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: st
 
 def _copy_rest(folder: Path, output: Path) -> None:
     """Copy all files except those that are rewritten and those of an interrupted run."""
-    written = {WEIGHTS, CONFIG, ESTIMATOR, checkpoint.NAME, RUN}
+    written = {WEIGHTS, CONFIG, ESTIMATOR, RUN}
     for path in folder.iterdir():
-        if path.is_file() and path.name not in written and not path.name.startswith("."):
+        left_out = path.name in written or checkpoint.is_checkpoint(path.name) or path.name.startswith(".")
+        if path.is_file() and not left_out:
             shutil.copyfile(path, output / path.name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
@@ -15,11 +16,11 @@ from circlet.data.mapped import column_counts, is_mapped
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
-from circlet.model.calibration import calibrate
 from circlet.model.model import Model
 from circlet.network import Network
+from circlet.network.ensemble import as_one
 from circlet.settings import RunSettings, TrainingSettings
-from circlet.training import Reporter, train
+from circlet.training import Reporter, checkpoint, train
 
 __all__ = ["fit", "fit_further", "further_settings"]
 
@@ -54,7 +55,7 @@ def fit(
         Rows for choosing the best epoch and calibrating probabilities.
     label_names : list of str, optional
     encoder : nn.Module, optional
-        Replaces the default encoder; see `Network`.
+        Replaces the default encoder; see `Network`. Each of several networks has a copy of it.
     device, reporter, folder, resume
         See `circlet.training.train`.
     """
@@ -70,9 +71,12 @@ def fit(
         X = vectorizer.fit_transform(split.texts or [])
     n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
     scaling = Scaling(kind).fit(X)
-    network = Network(settings.network, n_features, n_labels, sparse=sparse, encoder=encoder)
+    networks = [
+        Network(each, n_features, n_labels, sparse=sparse, encoder=copy.deepcopy(encoder) if i else encoder)
+        for i, each in enumerate(settings.networks())
+    ]
     model = Model(
-        network,
+        as_one(networks),
         scaling,
         n_features=n_features,
         sparse=sparse,
@@ -86,8 +90,8 @@ def fit(
         model.count(validation.Y, held_out=True)
         evaluated = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
     rows = scaling.transform(X)
-    model.history = train(
-        network,
+    _train(
+        model,
         rows,
         split.Y,
         settings.training,
@@ -102,8 +106,34 @@ def fit(
         # at all would be worse.
         evaluated = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
     if evaluated is not None:
-        model.calibration = calibrate(network, *evaluated)
+        model.calibrate(*evaluated)
     return model
+
+
+def _train(
+    model: Model,
+    rows: Any,
+    Y: sp.csr_matrix,
+    settings: TrainingSettings,
+    *,
+    folder: Path | None,
+    resume: bool,
+    **options: Any,
+) -> None:
+    """Train the networks of a model one after the other, and add their records to its history.
+
+    Each network has its own checkpoint in the folder until the model is saved, so that an interrupted run goes on
+    with the network that it was at. `options` are further arguments of `circlet.training.train`.
+    """
+    if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
+        # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
+        checkpoint.remove(folder)
+    several = len(model.networks) > 1
+    for member, network in enumerate(model.networks):
+        before = sum(record.get("member", 1) == member + 1 for record in model.history)
+        number = member if several else None
+        records = train(network, rows, Y, settings, folder=folder, resume=resume, member=number, **options)
+        model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
 
 
 def further_settings(training: TrainingSettings, **changes: Any) -> TrainingSettings:
@@ -145,10 +175,9 @@ def fit_further(
     """
     rows = model.rows(documents)
     if Y.shape[1] > model.n_labels:
-        model.network.grow(Y.shape[1])
-    before = len(model.history)
-    records = train(
-        model.network,
+        model.ranker.grow(Y.shape[1])
+    _train(
+        model,
         rows,
         Y,
         settings,
@@ -158,5 +187,4 @@ def fit_further(
         resume=resume,
         fresh=False,
     )
-    model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
     model.count(Y)

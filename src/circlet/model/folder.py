@@ -3,12 +3,12 @@
 | file | what it holds |
 |---|---|
 | `config.json` | settings, sizes, calibration, and the digest of the weights; written last |
-| `weights.safetensors` | the network's weights and the arrays of its scaling, see `precision` |
+| `weights.safetensors` | the weights of all networks and the arrays of the scaling, see `precision` |
 | `history.json` | a record per epoch |
 | `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
 | `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
-| `checkpoint.safetensors`, `run.json` | an interrupted run |
+| `checkpoint.safetensors`, `run.json` | an interrupted run; of several networks, each has a checkpoint |
 
 If anything is wrong with a file, a `DataError` names it. Nothing is pickled.
 """
@@ -23,6 +23,7 @@ from typing import Any
 import torch
 
 from circlet import files
+from circlet.checks import is_integer
 from circlet.errors import DataError
 from circlet.features.vectorizer import TextVectorizer, load_vectorizer
 from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
@@ -30,10 +31,10 @@ from circlet.model import precision
 from circlet.training import checkpoint
 from circlet.version import __version__
 
-__all__ = ["FORMAT", "Contents", "read", "read_config", "read_weights", "write"]
+__all__ = ["FORMAT", "SEVERAL", "Contents", "read", "read_config", "read_weights", "write"]
 
-#: Version of the folder's layout; a newer one is refused.
-FORMAT = 1
+#: Versions of the folder's layout: of a model of one network, and of several. Others are refused.
+FORMAT, SEVERAL = 1, 2
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
 #: The options of a run of `circlet train`, kept beside its checkpoint.
@@ -78,7 +79,8 @@ def write(folder: Path, contents: Contents, store: str) -> None:
         "weights_sha256": files.sha256(folder / WEIGHTS),
         "store": store,
     }
-    files.write_json(folder / CONFIG, {"format": FORMAT, "circlet": __version__, **contents.config, **own})
+    layout = SEVERAL if "members" in contents.config else FORMAT
+    files.write_json(folder / CONFIG, {"format": layout, "circlet": __version__, **contents.config, **own})
     checkpoint.remove(folder)
     # Files that an earlier model here had and this one does not.
     stale = [ESTIMATOR]
@@ -117,13 +119,13 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = files.read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
         raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
-    if config["format"] != FORMAT:
+    if config["format"] not in (FORMAT, SEVERAL):
         raise DataError(
             f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
-            f"this is circlet {__version__}, which reads format {FORMAT}"
+            f"this is circlet {__version__}, which reads formats {FORMAT} and {SEVERAL}"
         )
     config.setdefault("store", "float32")  # older folders do not say, since there was no choice
-    for name, (holds, wanted) in _WANTED.items():
+    for name, (holds, wanted) in (_WANTED | _WANTED_OF[config["format"]]).items():
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
             raise DataError(f"{path}: found {found} as `{name}`; wanted {wanted}")
@@ -138,6 +140,16 @@ def _pair(value: Any) -> bool:
     return isinstance(value, list) and [type(part) in (int, float) for part in value] == [True, True]
 
 
+def _members(value: Any) -> bool:
+    checks = {"seed": lambda seed: is_integer(seed, 0), "codebook": _is(dict, None), "calibration": _pair}
+    return (
+        isinstance(value, list)
+        and len(value) > 1
+        and all(isinstance(each, dict) and set(each) == set(checks) for each in value)
+        and all(holds(each[name]) for each in value for name, holds in checks.items())
+    )
+
+
 def _is(*kinds: type | None) -> Callable[[Any], bool]:
     return lambda value: (None if value is None else type(value)) in kinds
 
@@ -148,7 +160,6 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n_features": (_count, "an integer >= 1"),
     "n_labels": (_count, "an integer >= 1"),
     "sparse": (_is(bool), "true or false"),
-    "codebook": (_is(dict, None), "a codebook's state or null"),
     "scaling": (_is(str), "a name"),
     "calibration": (_pair, "two numbers"),
     "named_labels": (_is(bool), "true or false"),
@@ -159,6 +170,11 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         f"one of {', '.join(precision.STORES)}",
     ),
     "training": (_is(dict), "settings by name"),
+}
+#: And what else, by format.
+_WANTED_OF: dict[int, dict[str, tuple[Callable[[Any], bool], str]]] = {
+    FORMAT: {"codebook": (_is(dict, None), "a codebook's state or null")},
+    SEVERAL: {"members": (_members, "the seed, codebook and calibration of each of two or more networks")},
 }
 
 

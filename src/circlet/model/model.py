@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +20,9 @@ from circlet.errors import CircletError, DataError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import folder as folders
+from circlet.model.calibration import calibrate
 from circlet.model.rarity import check_favor_rare, log_weights
-from circlet.network import Network, inference
+from circlet.network import Ensemble, Network, inference
 from circlet.network.gain import Gain
 from circlet.settings import NetworkSettings
 
@@ -32,11 +35,12 @@ COUNTS = "label_counts"
 
 
 class Model:
-    """A network and everything that it needs to tag documents.
+    """A network, or several that are used as one, and everything that tagging documents needs.
 
     Parameters
     ----------
-    network : Network
+    network : Network or Ensemble
+        What scores labels; it becomes the attribute `ranker`.
     scaling : Scaling
         Fitted; it is applied to rows before the network sees them.
     n_features : int
@@ -56,7 +60,7 @@ class Model:
 
     def __init__(
         self,
-        network: Network,
+        network: Network | Ensemble,
         scaling: Scaling,
         *,
         n_features: int,
@@ -68,21 +72,31 @@ class Model:
         training: dict[str, Any] | None = None,
         label_counts: npt.NDArray[np.int64] | None = None,
     ) -> None:
-        self.network, self.scaling = network, scaling
+        self.ranker, self.scaling = network, scaling
         self.n_features, self.sparse = n_features, sparse
         self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
         self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
+    def networks(self) -> list[Network]:
+        """Its networks, mostly one."""
+        return self.ranker.networks if isinstance(self.ranker, Ensemble) else [self.ranker]
+
+    @property
+    def network(self) -> Network:
+        """Its only or first network; others differ from it in seed, codes and weights."""
+        return self.networks[0]
+
+    @property
     def n_labels(self) -> int:
         """Number of labels."""
-        return self.network.n_labels
+        return self.ranker.n_labels
 
     @property
     def device(self) -> torch.device:
-        """Where the network is."""
-        return self.network.device
+        """Where the networks are."""
+        return self.ranker.device
 
     @property
     def documents_seen(self) -> int:
@@ -97,6 +111,16 @@ class Model:
             counts = column_counts(Y)
             counts[: len(self.label_counts)] += self.label_counts
             self.label_counts = counts
+
+    def calibrate(self, rows: Any, Y: sp.csr_matrix) -> None:
+        """Fit the curve from scores to probabilities on scaled rows and their labels.
+
+        Each of several networks gets its own curve first. Their mean needs another one: together they know more
+        than each of them, but the mean of their probabilities is no more certain than each of them is.
+        """
+        if isinstance(self.ranker, Ensemble):
+            self.ranker.scorer.calibrations = [calibrate(network, rows, Y) for network in self.networks]
+        self.calibration = calibrate(self.ranker, rows, Y)
 
     def rows(self, documents: Any) -> Any:
         """Scaled feature rows of texts, a sparse matrix or an array."""
@@ -142,7 +166,7 @@ class Model:
         """
         gain, rows = self.gain(favor_rare), self.rows(documents)
         return inference.top_k(
-            self.network, rows, k, memory=memory, allowed=allowed, threshold=threshold, gain=gain
+            self.ranker, rows, k, memory=memory, allowed=allowed, threshold=threshold, gain=gain
         )
 
     def gain(self, favor_rare: float) -> Gain | None:
@@ -160,7 +184,7 @@ class Model:
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
         """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
-        return inference.score_blocks(self.network, self.rows(documents))
+        return inference.score_blocks(self.ranker, self.rows(documents))
 
     def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
         """Calibrated probabilities of scores."""
@@ -177,23 +201,35 @@ class Model:
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.model.precision.STORES` says."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.network.weights().items()}
+        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.ranker.weights().items()}
         tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
         if self.label_counts is not None:
             tensors[COUNTS] = _packed_counts(self.label_counts)
-        book = self.network.codebook
         config = {
             "network": self.network.settings.as_dict(),
             "n_features": self.n_features,
             "n_labels": self.n_labels,
             "sparse": self.sparse,
-            "codebook": None if book is None else book.state(),
+            **self._codes(),
             "scaling": self.scaling.kind,
             "calibration": list(self.calibration),
             "training": self.training,
         }
         contents = folders.Contents(config, tensors, self.history, self.label_names, self.vectorizer)
         folders.write(Path(folder), contents, store)
+
+    def _codes(self) -> dict[str, Any]:
+        """What the configuration says about codes, and what else differs between several networks."""
+        books = [network.codebook for network in self.networks]
+        states = [None if book is None else book.state() for book in books]
+        if not isinstance(self.ranker, Ensemble):
+            return {"codebook": states[0]}
+        each = zip(self.networks, states, self.ranker.scorer.calibrations, strict=True)
+        members = [
+            {"seed": network.settings.seed, "codebook": state, "calibration": list(curve)}
+            for network, state, curve in each
+        ]
+        return {"members": members}
 
     @classmethod
     def load(
@@ -219,18 +255,8 @@ class Model:
         cls, folder: Path, saved: folders.Contents, device: torch.device, encoder: nn.Module | None
     ) -> Model:
         config, tensors, weights = saved.config, saved.tensors, folder / folders.WEIGHTS
-        settings = NetworkSettings(**config["network"])
-        _check_codebook(settings, config)
         _check_features(weights, tensors, config["n_features"])
-        network = Network(
-            settings,
-            config["n_features"],
-            config["n_labels"],
-            sparse=config["sparse"],
-            encoder=encoder,
-            codebook=config["codebook"],
-            blank=True,
-        )
+        network = _blank(config, encoder)
         arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith(ARRAYS)}
         counts = tensors.pop(COUNTS, None)  # older folders have none
         _check_shapes(weights, network.weights(), tensors)
@@ -254,10 +280,28 @@ class Model:
         )
 
 
-def _check_codebook(settings: NetworkSettings, config: dict[str, Any]) -> None:
+def _blank(config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensemble:
+    """The network, or the networks, that a configuration describes, without their weights."""
+    settings = NetworkSettings(**config["network"])
+
+    def make(settings: NetworkSettings, codebook: dict[str, Any] | None, encoder: nn.Module | None) -> Network:
+        _check_codebook(settings, config["n_labels"], codebook)
+        sizes = config["n_features"], config["n_labels"]
+        return Network(settings, *sizes, sparse=config["sparse"], encoder=encoder, codebook=codebook, blank=True)
+
+    if config["format"] == folders.FORMAT:
+        return make(settings, config["codebook"], encoder)
+    members = config["members"]
+    networks = [
+        make(replace(settings, seed=each["seed"]), each["codebook"], copy.deepcopy(encoder)) for each in members
+    ]
+    curves = (each["calibration"] for each in members)
+    return Ensemble(networks, [(float(slope), float(intercept)) for slope, intercept in curves])
+
+
+def _check_codebook(settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None) -> None:
     """Raise `DataError` if the codebook's labels or dimension differ from the network's."""
-    wanted = {"n_labels": config["n_labels"], "dim": settings.dim}
-    state = config["codebook"]
+    wanted = {"n_labels": n_labels, "dim": settings.dim}
     found = state and {name: state.get(name) for name in wanted}
     if found != (None if settings.codes is None else wanted):
         raise DataError(f"found the codebook {state}; wanted one that fits {wanted} and head {settings.head}")
@@ -265,9 +309,10 @@ def _check_codebook(settings: NetworkSettings, config: dict[str, Any]) -> None:
 
 def _check_features(path: Path, tensors: dict[str, torch.Tensor], n_features: int) -> None:
     """Raise `DataError` for a wrong number of features, before a network is made that may not fit into memory."""
-    first = tensors.get("encoder.layers.0.weight")
-    if first is not None and n_features not in first.shape:
-        raise DataError(f"{path}: found a first layer of shape {tuple(first.shape)}; wanted {n_features} features")
+    for name, first in tensors.items():
+        if name.endswith("encoder.layers.0.weight") and n_features not in first.shape:
+            shape = tuple(first.shape)
+            raise DataError(f"{path}: found a first layer of shape {shape}; wanted {n_features} features")
 
 
 def _check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:

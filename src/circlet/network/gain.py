@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from circlet.codebooks import decoding
+from circlet.network.ensemble import MeanScorer
 from circlet.network.scorer import Scorer
 
 __all__ = ["Gain", "best_by_gain", "top_k"]
@@ -82,7 +83,7 @@ def best_by_gain(log_probabilities: Tensor, log_weights: Tensor, k: int) -> tupl
 
 @torch.no_grad()
 def top_k(
-    scorer: Scorer,
+    scorer: Scorer | MeanScorer,
     output: Tensor,
     k: int,
     gain: Gain,

@@ -14,6 +14,7 @@ from torch import Tensor
 from circlet.codebooks.decoding import MEMORY, check_options
 from circlet.network import gain as gains
 from circlet.network.batch import as_batch
+from circlet.network.ensemble import Ensemble
 from circlet.network.network import Network
 
 __all__ = ["score_blocks", "top_k"]
@@ -23,7 +24,7 @@ BATCH = 1024
 
 
 def top_k(
-    network: Network,
+    network: Network | Ensemble,
     X: Any,
     k: int,
     *,
@@ -36,7 +37,7 @@ def top_k(
 
     Parameters
     ----------
-    network : Network
+    network : Network or Ensemble
     X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
         Scaled features.
     k : int
@@ -59,7 +60,7 @@ def top_k(
     return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
 
 
-def score_blocks(network: Network, X: Any) -> Iterator[npt.NDArray[np.float32]]:
+def score_blocks(network: Network | Ensemble, X: Any) -> Iterator[npt.NDArray[np.float32]]:
     """Scores of all labels, `(some rows, n_labels)` at a time; there is at least one block."""
     if not X.shape[0]:
         yield np.zeros((0, network.n_labels), dtype=np.float32)
@@ -69,7 +70,7 @@ def score_blocks(network: Network, X: Any) -> Iterator[npt.NDArray[np.float32]]:
         yield scores
 
 
-def _outputs(network: Network, X: Any, size: int) -> Iterator[Tensor]:
+def _outputs(network: Network | Ensemble, X: Any, size: int) -> Iterator[Tensor]:
     network.eval()
     for start in range(0, X.shape[0], size):
         # Not inference_mode, because codes that are cached here may be used in training later.

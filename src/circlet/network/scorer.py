@@ -70,8 +70,9 @@ class Scorer(nn.Module):
         """
         if self.codebook is None:
             logits = self.logits if offsets is None else lambda part: self.logits(part) + offsets
+            row_bytes = decoding.PER_SCORE * self.n_labels
             return decoding.top_k(
-                lambda k, budget: decoding.of_rows(logits, output, self.n_labels, allowed, k, budget),
+                lambda k, budget: decoding.of_rows(logits, output, row_bytes, allowed, k, budget),
                 output,
                 self.n_labels,
                 k,

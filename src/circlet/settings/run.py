@@ -1,10 +1,12 @@
-"""One description of a training run: network, training, text features, scaling, held-out rows."""
+"""One description of a training run: network, training, text features, scaling, held-out rows, members."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
@@ -20,6 +22,8 @@ __all__ = ["RunSettings", "TextSettings"]
 
 #: With fewer documents none are held out: too few would be left to train on, and too few to validate on.
 FEWEST_TO_SPLIT = 20
+#: The settings of a run that belong to none of its parts.
+_OWN = ("scaling", "validation", "members")
 
 
 @dataclass(frozen=True)
@@ -47,6 +51,8 @@ class RunSettings:
     validation : float or int
         Share or number of rows to hold out of training, for choosing the best epoch and calibrating
         probabilities; 0 for none.
+    members : int
+        Number of networks that are trained one after the other and used as one: their probabilities are averaged.
     """
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
@@ -54,12 +60,18 @@ class RunSettings:
     text: TextSettings = field(default_factory=TextSettings)
     scaling: str = "auto"
     validation: float = 0.05
+    members: int = 1
 
     def __post_init__(self) -> None:
         size = self.validation
         valid = is_real(size) and (0 <= size < 1 or is_integer(size, 1) or (float(size).is_integer() and size > 0))
-        check(self, validation=(valid, "a share at least 0 and below 1, or a number of rows"))
+        check(
+            self,
+            validation=(valid, "a share at least 0 and below 1, or a number of rows"),
+            members=(is_integer(self.members, 1), "an integer >= 1"),
+        )
         object.__setattr__(self, "validation", int(size) if size >= 1 else float(size))
+        object.__setattr__(self, "members", int(self.members))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
@@ -75,7 +87,7 @@ class RunSettings:
             NetworkSettings(**part(NetworkSettings), seed=seed),
             TrainingSettings(**part(TrainingSettings)),
             TextSettings(**part(TextSettings)),
-            **{name: settings[name] for name in ("scaling", "validation") if name in settings},
+            **{name: settings[name] for name in _OWN if name in settings},
         )
 
     @classmethod
@@ -92,7 +104,17 @@ class RunSettings:
         """All settings by name, except the seed."""
         parts = (asdict(self.network), asdict(self.training), asdict(self.text))
         merged = {name: value for part in parts for name, value in part.items() if name != "seed"}
-        return {**merged, "scaling": self.scaling, "validation": self.validation}
+        return {**merged, **{name: getattr(self, name) for name in _OWN}}
+
+    def networks(self) -> list[NetworkSettings]:
+        """The settings of each member's network, which differ only in the seed.
+
+        The first has the run's own seed, the others have seeds that are derived from it. Consecutive seeds would
+        be simpler, but then the runs with seeds 0 and 1 would share members, and would not be independent.
+        """
+        seed = self.network.seed
+        derived = (np.random.SeedSequence(seed, spawn_key=(member,)) for member in range(1, self.members))
+        return [self.network, *(replace(self.network, seed=int(each.generate_state(1)[0])) for each in derived)]
 
     def hold_out(self, dataset: Dataset) -> tuple[Split, Split | None]:
         """The rows to train on, and the rows held out for validation and calibration, or None.

@@ -1,10 +1,11 @@
-"""Checkpoints of a training run: one safetensors file, always replaced as a whole."""
+"""Checkpoints of a training run: a safetensors file for each network, always replaced as a whole."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import math
+import re
 import shutil
 import zlib
 from collections.abc import Iterable
@@ -23,9 +24,21 @@ from circlet.files import read_tensors, write_tensors
 from circlet.network import Network
 from circlet.settings import TrainingSettings
 
-__all__ = ["NAME", "Progress", "fingerprint", "remove", "restore", "save"]
+__all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
 
+#: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 NAME = "checkpoint.safetensors"
+_NAMES = re.compile(r"checkpoint(-[0-9]+)?\.safetensors")
+
+
+def name_of(member: int) -> str:
+    """The name of a network's checkpoint; networks are numbered from 0, files from 1."""
+    return f"checkpoint-{member + 1}.safetensors" if member else NAME
+
+
+def is_checkpoint(name: str) -> bool:
+    """Whether this is the name of a checkpoint."""
+    return _NAMES.fullmatch(name) is not None
 
 
 @dataclass
@@ -43,12 +56,13 @@ class Progress:
 
 
 def save(
-    folder: Path, progress: Progress, network: Network, optimizer: torch.optim.Optimizer, identity: str
+    path: Path, progress: Progress, network: Network, optimizer: torch.optim.Optimizer | None, identity: str
 ) -> None:
-    """Write the state of a run; `identity` is its `fingerprint`."""
+    """Write the state of a run; `identity` is its `fingerprint`, and a finished run needs no optimizer."""
     tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in network.weights().items()}
     tensors |= {f"best.{key}": value for key, value in progress.best.items()}
-    for index, state in optimizer.state_dict()["state"].items():
+    states = {} if optimizer is None else optimizer.state_dict()["state"]
+    for index, state in states.items():
         tensors |= {f"optimizer.{index}.{key}": torch.as_tensor(value) for key, value in state.items()}
     tensors["noise"] = network.noise.get_state()
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
@@ -61,12 +75,11 @@ def save(
         "history": progress.history,
         "best_value": progress.best_value if progress.best else None,
     }
-    write_tensors(folder / NAME, contiguous, {"run": json.dumps(about)})
+    write_tensors(path, contiguous, {"run": json.dumps(about)})
 
 
-def restore(folder: Path, network: Network, optimizer: torch.optim.Optimizer, identity: str) -> Progress | None:
+def restore(path: Path, network: Network, optimizer: torch.optim.Optimizer, identity: str) -> Progress | None:
     """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint."""
-    path = folder / NAME
     if not path.exists():
         return None
     try:
@@ -97,8 +110,10 @@ def restore(folder: Path, network: Network, optimizer: torch.optim.Optimizer, id
 
 
 def remove(folder: Path) -> None:
-    """Remove the checkpoint after the model is saved, and partial checkpoints that killed runs left behind."""
-    (folder / NAME).unlink(missing_ok=True)
+    """Remove the checkpoints after the model is saved, and partial ones that killed runs left behind."""
+    for path in folder.glob("checkpoint*.safetensors"):
+        if is_checkpoint(path.name):
+            path.unlink(missing_ok=True)
     for leftover in folder.glob(".*.safetensors.*.part"):
         if leftover.is_dir():
             shutil.rmtree(leftover)

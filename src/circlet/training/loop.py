@@ -13,6 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -80,6 +81,7 @@ def train(
     folder: Path | None = None,
     resume: bool = False,
     fresh: bool = True,
+    member: int | None = None,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -103,13 +105,18 @@ def train(
     fresh : bool
         Whether the network is new, so that its biases are initialized from label frequencies. False if it was
         already trained on other rows.
+    member : int, optional
+        The number of this network among several that are trained one after the other, from 0. Its checkpoint has
+        its own name, and stays beside those of the others when it is trained: resuming then has nothing to do.
 
     Returns
     -------
     list of dict
-        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric.
+        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric;
+        and of several networks, the member, from 1.
     """
-    run = _Run(network, X, Y, settings, validation, joining, device or torch.device("cpu"), reporter, folder)
+    place = device or torch.device("cpu")
+    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member)
     if fresh:
         network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
     return run.go(resume)
@@ -129,10 +136,11 @@ class _Run:
         device: torch.device,
         reporter: Reporter | None,
         folder: Path | None,
+        member: int | None = None,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
-        self.joining = joining
+        self.joining, self.member = joining, member
         held_out = None if joining is None else joining.rows
         self.batches = Batches(X, Y, settings, network.settings.seed, held_out)
         self.optimizer = make_optimizer(network, settings, device)
@@ -147,13 +155,20 @@ class _Run:
         if self.folder is not None:
             prepare_folder(self.folder)
             if resume:
-                found = checkpoint.restore(self.folder, self.network, self.optimizer, self._identity)
+                found = checkpoint.restore(self._checkpoint, self.network, self.optimizer, self._identity)
                 self.progress = found or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
+        if self.member is not None:
+            self.reporter.member(self.member)
+        first = self.progress.epoch
         with _interruptions() as interrupted:
             while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
         self._take_best()
+        if self.member is not None and self.progress.epoch > first and self.folder is not None:
+            # It stays here while others are trained, without what only its own training needed.
+            finished = replace(self.progress, best={})
+            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
         return self.progress.history
 
     def _take_best(self) -> None:
@@ -186,6 +201,7 @@ class _Run:
             raise self._diverged("weights became non-finite in the last step")
         documents = self.batches.rows(progress.epoch) - first * self.settings.batch_size
         record = {
+            **({} if self.member is None else {"member": self.member + 1}),
             "epoch": progress.epoch + 1,
             "loss": progress.total_loss / n_steps,
             "lr": rates[-1],
@@ -259,11 +275,18 @@ class _Run:
         where = (
             f"in epoch {self.progress.epoch + 1}" if self.progress.step else f"after epoch {self.progress.epoch}"
         )
+        if self.member is not None:
+            where += f" of member {self.member + 1}"
         raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
 
     def _save(self) -> None:
         if self.folder is not None:
-            checkpoint.save(self.folder, self.progress, self.network, self.optimizer, self._identity)
+            checkpoint.save(self._checkpoint, self.progress, self.network, self.optimizer, self._identity)
+
+    @property
+    def _checkpoint(self) -> Path:
+        assert self.folder is not None
+        return self.folder / checkpoint.name_of(self.member or 0)
 
     @cached_property
     def _identity(self) -> str:

@@ -21,6 +21,9 @@ class StepsTaken(NamedTuple):
 class Reporter:
     """Receives the progress of training and logs each epoch; the command line's subclass draws bars."""
 
+    def member(self, number: int) -> None:
+        """Called before each of several networks is trained, which are numbered from 0."""
+
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""
 

@@ -1,0 +1,201 @@
+from __future__ import annotations
+
+from functools import cache
+from math import log
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.special import expit, logit
+
+from circlet.errors import ParameterError
+from circlet.network import Ensemble, Network, NetworkSettings
+from circlet.network.ensemble import PER_SCORE, MeanScorer, as_one, mean_log_odds
+from circlet.network.inference import score_blocks, top_k
+
+F, L = 20, 12
+X = sp.random(30, F, density=0.3, format="csr", dtype=np.float32, random_state=0)
+CURVES = [(2.0, -1.0), (0.5, 0.25), (1.0, 0.0)]
+HEADS = {"chrr": "spectral", "chrr-amplitude": "independent", "hrr": "holographic", "fc": "auto"}
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def make(seed: int, head: str = "chrr", **changes) -> Network:
+    settings = {"dim": 16, "hidden": (8,), "head": head, "codebook": HEADS[head], "loss": "softmax", **changes}
+    network = Network(NetworkSettings(**settings, seed=seed), F, L, sparse=True)
+    with torch.no_grad():
+        network.encoder.layers[0].weight.mul_(50)  # so that documents differ
+    return network
+
+
+@cache
+def ensemble(head: str = "chrr") -> Ensemble:
+    """Three networks, which tests only read."""
+    return Ensemble([make(seed, head) for seed in (3, 4, 5)], CURVES)
+
+
+@cache
+def mean_by_hand(head: str) -> np.ndarray:
+    """The mean of the networks' probabilities, `(30, 12)`."""
+    each = (np.concatenate(list(score_blocks(network, X))) for network in ensemble(head).networks)
+    return np.mean(
+        [expit(a * np.float64(scores) + b) for scores, (a, b) in zip(each, CURVES, strict=True)], axis=0
+    )
+
+
+class TestMeanLogOdds:
+    def test_solved_by_hand(self):
+        parts = [torch.tensor([log(0.2 / 0.8), 0.0]), torch.tensor([log(0.6 / 0.4), log(3)])]
+        torch.testing.assert_close(mean_log_odds(parts), torch.tensor([log(0.4 / 0.6), log(0.625 / 0.375)]))
+
+    @pytest.mark.parametrize(
+        ("logits", "expected"),
+        [
+            ([1000.0, 1000.0], 1000.0),
+            ([-1000.0, -1000.0], -1000.0),
+            ([500.0, -500.0], 0.0),
+            ([1e30, 1e30], 1e30),
+            ([-200.0, -1e30], -200 - log(2)),  # half of e⁻²⁰⁰
+            ([100.0, 90.0, 90.0], 90 + log(3 / 2)),
+        ],
+    )
+    def test_next_to_0_and_1_nothing_is_rounded(self, logits, expected):
+        assert float(mean_log_odds(torch.tensor([each]) for each in logits)) == pytest.approx(expected, rel=1e-6)
+
+    @given(st.lists(st.floats(-15, 15, width=32), min_size=1, max_size=5))
+    def test_is_the_mean_of_probabilities(self, logits):
+        found = float(mean_log_odds(torch.tensor([each]) for each in logits))
+        assert found == pytest.approx(logit(expit(np.float64(logits)).mean()), rel=1e-4, abs=1e-4)
+
+    @pytest.mark.parametrize("n", [7, 37])
+    def test_equal_at_all_places(self, n):
+        """Labels with equal scores are ordered by id, so that not even the last digit may depend on the place."""
+        for one, other in torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * 5:
+            assert len(mean_log_odds([one.repeat(n), other.repeat(n)]).unique()) == 1
+
+
+class TestScores:
+    @pytest.mark.parametrize("head", HEADS)
+    def test_are_the_log_odds_of_the_mean(self, head):
+        (scores,) = score_blocks(ensemble(head), X)
+        assert scores.dtype == np.float32
+        np.testing.assert_allclose(expit(scores), mean_by_hand(head), rtol=1e-4)
+
+    def test_networks_differ(self):
+        best = [top_k(network, X, 1)[0] for network in ensemble().networks]
+        assert not np.array_equal(best[0], best[1])
+        assert not np.array_equal(best[1], best[2])
+
+    def test_outputs_of_fc_are_combined_at_once(self):
+        network = ensemble("fc")
+        outputs = [torch.ones(2, L), torch.zeros(2, L), torch.zeros(2, L)]
+        joined = network.scorer.joined(outputs)
+        assert joined.shape == (2, L)
+        assert network.scorer.logits(joined) is joined
+        expected = np.mean([expit(2.0 - 1.0), expit(0.25), 0.5])
+        np.testing.assert_allclose(expit(joined.numpy()), np.full((2, L), expected), rtol=1e-6)
+
+
+class TestTopK:
+    @given(
+        head=st.sampled_from(list(HEADS)),
+        k=st.integers(1, L + 2),
+        allowed=st.none() | st.lists(st.booleans(), min_size=L, max_size=L),
+        threshold=st.none() | st.floats(-4, 2),
+        memory=st.none() | st.integers(1, 5000),
+    )
+    def test_is_a_sort_of_all_mean_probabilities(self, head, k, allowed, threshold, memory):
+        mask = None if allowed is None else np.array(allowed)
+        ids, scores = top_k(ensemble(head), X, k, allowed=mask, threshold=threshold, memory=memory)
+        wanted = logit(mean_by_hand(head))  # a new array each time
+        if mask is not None:
+            wanted[:, ~mask] = -np.inf
+        if threshold is not None:
+            assume(np.abs(wanted - threshold).min() > 1e-4)
+            wanted[wanted < threshold] = -np.inf
+        np.testing.assert_allclose(scores, -np.sort(-wanted, axis=1)[:, :k], rtol=1e-4, atol=1e-5)
+        own = np.where(ids < 0, -np.inf, np.take_along_axis(wanted, ids, axis=1))
+        np.testing.assert_allclose(own, scores, rtol=1e-4, atol=1e-5)
+        assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in ids)
+
+    def test_equal_labels_are_ordered_by_id(self):
+        network = Ensemble([make(seed, "fc") for seed in (0, 1)])
+        with torch.no_grad():
+            for each in network.networks:
+                each.head.output.weight.zero_()
+                each.head.output.bias.zero_()
+                each.head.output.bias[5] = 1
+        ids, scores = top_k(network, X, 4)
+        assert ids.tolist() == [[5, 0, 1, 2]] * 30
+        np.testing.assert_allclose(scores, [[1, 0, 0, 0]] * 30, atol=1e-6)
+
+    @pytest.mark.parametrize(("rows", "parts"), [(1, [1] * 30), (7, [7, 7, 7, 7, 2]), (100, [30])])
+    def test_no_more_rows_at_a_time_than_the_memory_has_room_for(self, rows, parts, monkeypatch):
+        seen, real = [], MeanScorer.logits
+
+        def watch(scorer, output):
+            seen.append(len(output))
+            return real(scorer, output)
+
+        monkeypatch.setattr(MeanScorer, "logits", watch)
+        slots = ensemble().networks[0].codebook.capacity
+        assert slots > L
+        top_k(ensemble(), X, 3, memory=PER_SCORE * slots * rows)
+        assert seen == parts
+
+    def test_no_rows(self):
+        ids, scores = top_k(ensemble(), X[:0], 3)
+        assert ids.shape == scores.shape == (0, 3)
+
+    def test_mistakes(self):
+        with pytest.raises(ParameterError, match="`memory` must be"):
+            top_k(ensemble(), X, 3, memory=0)
+
+
+class TestEnsemble:
+    def test_one_network_is_no_ensemble(self):
+        network = make(0)
+        assert as_one([network]) is network
+        both = as_one([network, make(1)])
+        assert isinstance(both, Ensemble)
+        assert both.scorer.calibrations == [(1.0, 0.0), (1.0, 0.0)]
+
+    def test_weights_of_all_networks(self):
+        given = ensemble().weights()
+        one = [f"members.{i}.head.output.bias" for i in range(3)]
+        assert set(one) < set(given)
+        assert len(given) == 3 * len(make(0).weights())
+        other = Ensemble([make(seed) for seed in (3, 4, 5)], CURVES)
+        for network in other.networks:
+            network.load_weights({name: torch.zeros_like(each) for name, each in network.weights().items()})
+        other.load_weights(given)
+        np.testing.assert_array_equal(*(top_k(each, X, 4)[1] for each in (ensemble(), other)))
+
+    def test_counts_of_all_networks(self):
+        counts, one = ensemble().parameter_counts(), make(0).parameter_counts()
+        assert counts == {part: 3 * count for part, count in one.items()}
+
+    def test_all_grow(self):
+        network = Ensemble([make(seed) for seed in (0, 1)])
+        network.grow(L + 2)
+        assert network.n_labels == L + 2
+        assert [each.codebook.n_labels for each in network.networks] == [L + 2, L + 2]
+        assert sorted(top_k(network, X[:1], 99)[0][0]) == list(range(L + 2))
+
+    def test_prediction_switches_dropout_off(self):
+        network = Ensemble([make(seed, dropout=0.5).train() for seed in (0, 1)])
+        one, other = (top_k(network, X, 3)[1] for _ in range(2))
+        np.testing.assert_array_equal(one, other)
+        assert not any(each.training for each in network.networks)
+
+    @pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+    def test_on_a_gpu(self):
+        ids, scores = top_k(ensemble(), X, 4)
+        moved = Ensemble([make(seed) for seed in (3, 4, 5)], CURVES).to(torch.device("cuda"))
+        assert moved.device.type == "cuda"
+        found = top_k(moved, X, 4, allowed=np.ones(L, dtype=bool))
+        np.testing.assert_array_equal(found[0], ids)
+        np.testing.assert_allclose(found[1], scores, rtol=1e-3, atol=1e-4)
