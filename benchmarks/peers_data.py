@@ -59,11 +59,11 @@ def prepare(name: str, given: Path | None, folder: Path) -> Dataset:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         source, size = SMALL[name]
-        dataset, seconds = with_rows(drawn(name, _load(source, given), size), TfidfVectorizer())
+        dataset, seconds = with_rows(drawn(name, load(source, given), size), TfidfVectorizer())
         texts = {"train": dataset.train.texts, "test": _test(dataset).texts, "features_s": seconds}
         files.write_json(folder / "texts.json", texts)
     else:
-        dataset = _load(name, given)
+        dataset = load(name, given)
         if dataset.train.X is None:
             dataset, _ = with_rows(dataset, TextVectorizer())
     train, test = dataset.train, _test(dataset)
@@ -77,7 +77,7 @@ def prepare(name: str, given: Path | None, folder: Path) -> Dataset:
 
 
 @lru_cache(maxsize=1)  # several small sets are drawn from one large one
-def _load(name: str, folder: Path | None) -> Dataset:
+def load(name: str, folder: Path | None) -> Dataset:
     if folder is not None and not folder.is_dir():
         raise ParameterError(f"--data: wanted a folder with datasets, found no folder at {folder}")
     if folder is not None and (folder / name).is_dir():

@@ -31,6 +31,7 @@ ACROSS_MODULES = {
     "estimator/test_search.py",
     "experiments/test_results.py",
     "model/test_saved_by_0_1_0.py",
+    "training/test_joining.py",
     "test_docs.py",
     "test_imports.py",
     "test_mirror.py",

@@ -15,7 +15,6 @@ import scipy.sparse as sp
 import torch
 
 from circlet import CircletClassifier
-from circlet.settings.presets import resolve
 
 #: Preset, settings that differ from it, and the type that weights are stored in.
 VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
@@ -35,7 +34,7 @@ class Circlet(common.Runner):
     def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
         torch.set_num_threads(self.threads)
         preset, given, self.store = VARIANTS[self.variant]
-        self.chosen = resolve(preset, given)
+        self.chosen = {"preset": preset, **given}
         self.settings = {**self.chosen, "store": self.store}
         # int8 is not trained: it uses the default's model of the same seed if that exists.
         self.before = work.parents[1] / "circlet" / work.name if self.variant == "int8" else None
@@ -50,6 +49,7 @@ class Circlet(common.Runner):
             return {name: known[name] for name in ("train_s", "train_cpu_s", "train_peak_bytes")}
         classifier = CircletClassifier(**self.chosen, random_state=self.seed, device="cpu")
         self.classifier = classifier.fit(self.X, self.Y)
+        self.settings["decided"] = self.classifier.model_.training["decided"]
         return None
 
     def save(self, folder: Path) -> None:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import torch
 
 from circlet.errors import ParameterError
 
-__all__ = ["resolve_device"]
+__all__ = ["multiplies_bfloat16", "resolve_device"]
 
 
 def resolve_device(name: Any) -> torch.device:
@@ -23,3 +24,16 @@ def resolve_device(name: Any) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ParameterError(f"`device` {name!r} is not available: {str(error).splitlines()[0]}") from error
     return device
+
+
+@cache
+def multiplies_bfloat16(device_type: str) -> bool:
+    """Whether devices of this type multiply matrices of bfloat16 faster than those of float32.
+
+    GPUs do, and CPUs that have instructions for it. Others would convert the numbers back and forth.
+    """
+    if device_type != "cpu":
+        return device_type == "cuda"
+    # torch has no public name for these questions; a version that renames them just trains in float32.
+    questions = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
+    return any(ask is not None and ask() for ask in questions)

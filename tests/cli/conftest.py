@@ -18,7 +18,10 @@ WORDS = {
     "food": "bread cheese apple soup rice pasta salad lentils",
     "weather": "rain snow wind storm fog hail sunshine thunder",
 }
-SIZES = {"dim": 64, "hidden": 32, "dropout": 0.2, "epochs": 25, "batch-size": 16, "lr": 0.01, "device": "cpu"}
+SIZES = {
+    "dim": 64, "hidden": 32, "dropout": 0.2, "epochs": 25, "batch-size": 16, "first-layer": "same", "lr": 0.01,
+    "device": "cpu",
+}  # fmt: skip
 
 
 def _topics(n: int) -> list[dict[str, Any]]:

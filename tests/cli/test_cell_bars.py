@@ -10,9 +10,11 @@ def test_bars_follow_the_cells(capsys):
         bars.start(done=2, total=5)
         (every,) = bars.bars.tasks
         assert (every.description, every.completed, every.total) == ("cells", 2, 5)
-        cell = SimpleNamespace(name="eurlex/fc", epochs=3)
+        cell = SimpleNamespace(name="eurlex/fc")
         with bars.begin(cell) as reporter:
             _, own = bars.bars.tasks
+            assert own.total is None
+            reporter.plan(3, 1)
             assert (own.description, own.completed, own.total) == ("eurlex/fc", 0, 3)
             reporter.record({"epoch": 2})
             assert own.completed == 2
@@ -25,5 +27,5 @@ def test_bars_follow_the_cells(capsys):
 
 def test_a_cell_without_epochs_has_a_bar_without_an_end():
     bars = CellBars()
-    with bars.begin(SimpleNamespace(name="capacity", epochs=0)):
+    with bars.begin(SimpleNamespace(name="capacity")):
         assert bars.bars.tasks[1].total is None

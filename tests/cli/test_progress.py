@@ -8,8 +8,14 @@ def steps(n: int) -> StepsTaken:
     return StepsTaken(steps=n, loss=0.5 * n, documents=16 * n)
 
 
+def planned(epochs, members, **options):
+    bar = TrainingBar(**options)
+    bar.plan(epochs, members)
+    return bar
+
+
 def test_a_run_from_the_start():
-    bar = TrainingBar(epochs=3)
+    bar = planned(3, 1)
     (task,) = bar.bars.tasks
     bar.epoch(0, 12, 0)
     assert (task.total, task.completed, task.description) == (36, 0, "epoch 1/3")
@@ -21,7 +27,7 @@ def test_a_run_from_the_start():
 
 
 def test_a_run_that_goes_on_inside_an_epoch():
-    bar = TrainingBar(epochs=3, name="fc")
+    bar = planned(3, 1, name="fc")
     (task,) = bar.bars.tasks
     bar.epoch(1, 12, 5)  # 12 steps of the first epoch and 5 of the second were taken before
     assert (task.total, task.completed, task.description) == (36, 17, "fc epoch 2/3")
@@ -35,7 +41,7 @@ def test_a_run_that_goes_on_inside_an_epoch():
 
 
 def test_all_members_share_a_bar():
-    bar = TrainingBar(epochs=3, members=2)
+    bar = planned(3, 2)
     (task,) = bar.bars.tasks
     bar.member(0)
     bar.epoch(2, 12, 0)
@@ -49,16 +55,16 @@ RECORD = {"epoch": 2, "loss": 0.123456, "lr": 0.1, "seconds": 3, "documents_per_
 
 
 def test_a_line_per_epoch(capsys):
-    TrainingBar(epochs=10).record(RECORD)
+    planned(10, 1).record(RECORD)
     assert capsys.readouterr() == ("", "epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n")
 
 
 def test_a_line_names_the_member(capsys):
-    TrainingBar(epochs=10, members=3).record({"member": 2, **RECORD})
+    planned(10, 3).record({"member": 2, **RECORD})
     expected = "member 2/3, epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n"
     assert capsys.readouterr() == ("", expected)
 
 
 def test_quiet_prints_no_lines(capsys):
-    TrainingBar(epochs=10, quiet=True).record(RECORD)
+    planned(10, 1, quiet=True).record(RECORD)
     assert capsys.readouterr() == ("", "")

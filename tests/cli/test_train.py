@@ -85,7 +85,7 @@ class TestMistakes:
             (["--hidden", "a"], ["--hidden", "'a'"]),
             (["--lr", "-1"], ["`lr`", "above 0"]),
             (["--device", "tpu9"], ["`device`", "tpu9"]),
-            (["--preset", "fast"], ["`preset`", "paper"]),
+            (["--preset", "slow"], ["`preset`", "paper"]),
             (["--resume"], ["no interrupted run"]),
             (["--codebook", "holographic"], ["does not fit head chrr"]),
             (["--validation", "-0.5"], ["`validation`", "-0.5"]),
@@ -101,7 +101,7 @@ class TestMistakes:
     def test_a_mistake_that_only_the_data_shows(self, circlet, data, tmp_path):
         finished = circlet("train", data, "--model", tmp_path / "m", "--head", "chrr-half", "--hidden", "7")
         assert finished.returncode == 2
-        _, line = finished.stderr.splitlines()  # the first says what was read
+        _, _, line = finished.stderr.splitlines()  # the others say what was read, and decided
         assert line.startswith("circlet: ")
         assert "chrr-half" in line
         assert "7" in line

@@ -127,12 +127,13 @@ def test_several_members_of_one_class_per_row(indicator, learner):
 
 def test_validation_rows_are_held_out(indicator, learner):
     X, Y = indicator()
-    held = learner(validation=0.2).fit(X, Y)
+    held = learner(validation=0.2, join=False).fit(X, Y)
     assert all("nDCG@5" in record for record in held.history_)
     assert held.model_.training["documents"] == 48
     for few in (learner(validation=0.2).fit(X[:19], Y[:19]), learner(validation=0.001).fit(X, Y)):
         assert "P@1" not in few.history_[0]
-    assert learner(validation=10).fit(X, Y).model_.training["documents"] == 50
+    assert learner(validation=10, join=False).fit(X, Y).model_.training["documents"] == 50
+    assert learner(validation=10).fit(X, Y).model_.training["documents"] == 60  # they have joined
 
 
 class Halves(torch.nn.Module):
@@ -207,7 +208,7 @@ def test_partial_fit_learns_new_labels(documents, learner):
 def test_partial_fit_does_not_start_anew(documents, learner):
     """Training used to reset the biases of labels to their frequencies in whatever rows came last."""
     texts, labels = documents()
-    classifier = learner(lr=1e-9).fit(texts, labels)
+    classifier = learner(lr=1e-9, first_layer="same").fit(texts, labels)
     before = classifier.decision_function(texts)
     classifier.partial_fit(["red"], [["R"]])
     np.testing.assert_allclose(classifier.decision_function(texts), before, rtol=1e-3, atol=1e-5)

@@ -26,7 +26,6 @@ class Counting:
     settings: dict = field(default_factory=dict)
     lacks: str | None = None
     error: Exception | None = None
-    epochs: int = 0
 
     def about(self):
         return {"seed": 0, **self.settings}

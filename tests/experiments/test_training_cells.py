@@ -14,7 +14,17 @@ from circlet.data import load_dataset
 from circlet.errors import DataError, ParameterError
 from circlet.experiments import training_cells
 from circlet.experiments.cells import Workplace
-from circlet.experiments.training_cells import DEPTHS, Recipe, Runs, Settings, TrainingCell, runs, shown, verdict
+from circlet.experiments.training_cells import (
+    DEPTHS,
+    FIXED,
+    Recipe,
+    Runs,
+    Settings,
+    TrainingCell,
+    runs,
+    shown,
+    verdict,
+)
 from circlet.metrics import evaluate, inverse_propensity
 from circlet.model import fit
 from circlet.network.network import make_codebook
@@ -49,27 +59,32 @@ class TestName:
         assert TrainingCell("eurlex-4k", "paper").name == "eurlex-4k/paper-chrr-d800-h768-seed0"
         fc = TrainingCell("eurlex-4k", "paper", {"head": "fc", "hidden": (1024, 1024)}, seed=2)
         assert fc.name == "eurlex-4k/paper-fc-h1024-seed2"
-        other = TrainingCell("wordnet", "default", {**SMALL, "codebook": "independent", "lr": 0.5})
-        assert other.name == "wordnet/default-chrr-d16-h8-independent-lr0.5-seed0"
+        other = TrainingCell("wordnet", FIXED, {**SMALL, "codebook": "independent", "lr": 0.5})
+        assert other.name == "wordnet/fixed-chrr-d16-h8-independent-lr0.5-seed0"
+        assert TrainingCell("wordnet", "default", seed=1).name == "wordnet/default-seed1"
         quick = TrainingCell("delicious", "paper", rows=100, split=3, features="dense")
         assert quick.name == "quick-delicious/paper-chrr-d800-h768-dense-split3-seed0"
 
 
 class TestAbout:
     def test_a_default_of_the_library_is_recorded(self):
-        about = TrainingCell("delicious", "default", {"lr": 0.5}, seed=4).about()
+        about = TrainingCell("delicious", FIXED, {"lr": 0.5}, seed=4).about()
         assert about["settings"]["lr"] == 0.5
         assert about["settings"]["epochs"] == TrainingSettings().epochs
         assert about["settings"]["validation"] == 0.05
         assert about["seed"] == 4
+
+    def test_what_the_data_decide_is_open(self):
+        settings = TrainingCell("delicious", "accurate", {"dim": 8}).about()["settings"]
+        assert (settings["dim"], settings["epochs"], settings["lr"]) == (8, "auto", 1e-3)
 
     def test_a_setting_added_later_is_not(self, monkeypatch):
         """A setting that the library adds later, with a default, must not outdate what was measured."""
         monkeypatch.setattr(
             training_cells, "RECORDED", tuple(n for n in training_cells.RECORDED if n != "schedule")
         )
-        assert "schedule" not in TrainingCell("delicious", "default").about()["settings"]
-        assert TrainingCell("delicious", "paper").about()["settings"]["schedule"] == "constant"
+        assert "schedule" not in TrainingCell("delicious", FIXED).about()["settings"]
+        assert TrainingCell("delicious", FIXED, {"schedule": "step"}).about()["settings"]["schedule"] == "step"
 
 
 class TestRows:
@@ -115,7 +130,7 @@ class TestRows:
 
 
 def test_measures_what_a_direct_computation_gives(place):
-    cell = TrainingCell("delicious", "default", SMALL, seed=3)
+    cell = TrainingCell("delicious", FIXED, SMALL, seed=3)
     measured = cell.measure(place, None)
     dataset = load_dataset(place.folder("delicious"))
     train, validation = dataset.validation_split(0.05, seed=3)
@@ -127,7 +142,16 @@ def test_measures_what_a_direct_computation_gives(place):
     assert measured["parameters"] == model.network.parameter_counts()
     assert measured["shapes"] == {"features": 20, "labels": 6, "train": 38, "validation": 2, "test": 10}
     assert measured["last_epoch"]["epoch"] == 3
-    assert cell.epochs == 3
+    assert "decided" not in measured
+
+
+def test_what_was_decided_is_measured_too(place):
+    given = {**SMALL, "batch_size": 16, "dropout": 0.0, "first_layer": "sgd"}
+    measured = TrainingCell("delicious", "fast", given).measure(place, None)
+    assert {each["setting"] for each in measured["decided"]} == {
+        "validation", "scaling", "char_ngrams", "max_features"
+    }  # fmt: skip
+    assert (measured["shapes"]["train"], measured["shapes"]["validation"]) == (40, 0)
 
 
 def test_the_seed_reaches_the_codebook(place, monkeypatch):
@@ -151,14 +175,19 @@ class TestRecipe:
         assert [cell.seed for cell in cells] == [0, 1, 2]
         assert cells[0].settings()["epochs"] == 100
         assert cells[0].settings()["dim"] == 400
-        assert recipe.cells("wordnet", Settings())[0].epochs == 20
+        assert recipe.cells("wordnet", Settings())[0].settings()["epochs"] == 20
         large = recipe.cells("yso-finna-en", Settings())[0].settings()
         assert (large["epochs"], large["batch_size"]) == (10, 256)
+
+    def test_presets_that_decide_are_the_same_everywhere(self):
+        assert Recipe("circlet", "default").cells("wordnet", Settings())[0].given == {}
+        (first, _) = Recipe("circlet", "default").cells("wordnet", Settings.quick())
+        assert (first.settings()["epochs"], first.settings()["hidden"]) == (2, (256,))
 
     def test_quick_is_narrow_and_short(self):
         (first, _) = Recipe("FC", "paper", {"head": "fc"}).cells("delicious", Settings.quick())
         assert first.settings()["hidden"] == (512, 512)
-        assert first.epochs == 2
+        assert first.settings()["epochs"] == 2
         assert first.name.startswith("quick-")
         assert "of no value" in Settings.quick().note
         assert Settings().note == ""

@@ -70,9 +70,9 @@ def whole(split) -> Dataset:
 @pytest.fixture(scope="module")
 def model(whole, small_run):
     settings = replace(small_run, validation=0.2)
-    learned, held_out = settings.hold_out(whole)
-    assert held_out.n == 16
-    return fit(learned, settings, validation=held_out, label_names=NAMES)
+    trained = fit(whole.train, settings, label_names=NAMES)
+    assert trained.training["held_out"] == 16
+    return trained
 
 
 class TestPropensities:

@@ -84,12 +84,14 @@ class TestFitFurther:
         """With one more label, which every document with label 0 has."""
         return sp.hstack([Y, Y[:, :1]], format="csr")
 
-    def test_settings_are_gentle_unless_told_otherwise(self):
+    def test_settings_are_gentle_unless_told_otherwise(self, trained):
+        model = trained()
         before = TrainingSettings(epochs=30, lr=0.02, schedule="step", patience=2, batch_size=64, optimizer="adam")
-        after = further_settings(before)
+        model.training |= vars(before)
+        after = further_settings(model)
         assert (after.epochs, after.lr, after.schedule, after.patience) == (5, 0.01, "one-cycle", None)
         assert (after.batch_size, after.optimizer) == (64, "adam")
-        assert further_settings(before, epochs=2, lr=0.5) == replace(after, epochs=2, lr=0.5)
+        assert further_settings(model, epochs=2, lr=0.5) == replace(after, epochs=2, lr=0.5)
 
     def test_the_old_labels_stay_and_a_new_one_is_learned(self, trained, split):
         model = trained(training=TrainingSettings(epochs=15, batch_size=16, lr=0.02))
@@ -109,7 +111,7 @@ class TestFitFurther:
     def test_history_goes_on(self, trained, split, small_run):
         model = trained()
         before = list(model.history)
-        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, further_settings(small_run.training))
+        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, further_settings(model))
         assert model.history[:3] == before
         assert [record["epoch"] for record in model.history] == [1, 2, 3, 4, 5, 6, 7, 8]
 
@@ -131,7 +133,7 @@ class TestFitFurther:
     def test_features_and_calibration_stay(self, trained, split, small_run):
         model = trained("texts")
         before = model.calibration, model.n_features, model.rows(["label1 label2 one"]).toarray()
-        fit_further(model, ["label1 unheard-of"] * 4, split("texts").Y[:4], further_settings(small_run.training))
+        fit_further(model, ["label1 unheard-of"] * 4, split("texts").Y[:4], further_settings(model))
         assert (model.calibration, model.n_features) == before[:2]
         np.testing.assert_array_equal(model.rows(["label1 label2 one"]).toarray(), before[2])
 
@@ -215,7 +217,7 @@ class TestMembers:
         np.testing.assert_allclose(found, expected, rtol=1e-3)
 
     def test_without_rows_to_calibrate_on(self, split, small_run):
-        model = fit(split("sparse"), replace(small_run, members=2))
+        model = fit(split("sparse"), replace(small_run, members=2, validation=0))
         assert model.calibration == (1.0, 0.0)
         assert model.ranker.scorer.calibrations == [(1.0, 0.0), (1.0, 0.0)]
 

@@ -60,9 +60,9 @@ class TestByRows:
         layer(SparseRows.for_training(X)).square().sum().backward()
         whole, layer.weight.grad = layer.weight.grad, None
         layer(SparseRows.for_training(X, by_rows=True)).square().sum().backward()
-        rows, values, _ = layer.weight.row_gradient
+        found = layer.weight.row_gradient
         assert layer.weight.grad is None
-        assert torch.equal(torch.zeros_like(whole).index_copy_(0, rows, values), whole)
+        assert torch.equal(torch.zeros_like(whole).index_copy_(0, found.rows, found.values()), whole)
 
     def test_elsewhere_than_on_a_cpu_gradients_are_whole(self):
         batch = SparseRows.for_training(sp.csr_matrix(CASES["ordinary"]), by_rows=True)

@@ -30,9 +30,8 @@ def test_the_papers_settings_follow_its_heads(head, expected):
 
 
 def test_what_is_given_wins():
-    assert resolve("accurate", {"epochs": 2, "dim": 8, "dropout": None}) == {
-        "hidden": (2048,),
-        "dropout": 0.8,
+    assert resolve("paper", {"epochs": 2, "dim": 8, "dropout": None}) == {
+        **resolve("paper", {}),
         "epochs": 2,
         "dim": 8,
     }
@@ -46,5 +45,7 @@ def test_presets_are_not_changed():
 
 
 def test_an_unknown_name():
-    with pytest.raises(ParameterError, match="`preset` must be one of default, accurate, paper, got 'Paper'"):
+    with pytest.raises(
+        ParameterError, match="`preset` must be one of fast, default, accurate, paper, got 'Paper'"
+    ):
         resolve("Paper", {})

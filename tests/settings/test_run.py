@@ -12,7 +12,16 @@ import scipy.sparse as sp
 from circlet import CircletClassifier
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
-from circlet.settings import DEFAULTS, NetworkSettings, RunSettings, TextSettings, TrainingSettings
+from circlet.settings import (
+    DEFAULTS,
+    EFFORTS,
+    Facts,
+    NetworkSettings,
+    RunSettings,
+    TextSettings,
+    TrainingSettings,
+)
+from circlet.settings.auto import DECIDABLE
 
 
 def dataset(n: int) -> Dataset:
@@ -64,24 +73,51 @@ class TestFromPreset:
         assert (run.training.optimizer, run.network.loss, run.scaling) == ("adadelta", "cosine", "l2")
 
     def test_none_is_not_given(self):
-        assert RunSettings.from_preset("accurate", {"epochs": None, "dim": None}).flat() == {
-            **DEFAULTS,
-            "hidden": (2048,),
-            "dropout": 0.8,
-            "epochs": 60,
-        }
+        assert RunSettings.from_preset("accurate", {"epochs": None, "dim": None}).flat() == DEFAULTS
 
-    def test_the_default_preset_changes_nothing(self):
-        assert RunSettings.from_preset("default", {}) == RunSettings()
+    @pytest.mark.parametrize("preset", EFFORTS)
+    def test_what_nobody_says_is_undecided(self, preset):
+        run = RunSettings.from_preset(preset, {"dim": 8, "dropout": 0.0})
+        assert run.undecided == set(DECIDABLE) - {"dim", "dropout"}
+        assert (run.network.dim, run.network.dropout, run.preset) == (8, 0.0, preset)
+
+    def test_the_papers_preset_decides_everything(self):
+        assert RunSettings.from_preset("paper", {}).undecided == frozenset()
 
     def test_an_unknown_preset(self):
-        with pytest.raises(ParameterError, match="`preset` must be one of default, accurate, paper, got 'fast'"):
-            RunSettings.from_preset("fast", {})
+        message = "`preset` must be one of fast, default, accurate, paper, got 'slow'"
+        with pytest.raises(ParameterError, match=message):
+            RunSettings.from_preset("slow", {})
+
+
+class TestDecided:
+    FACTS = Facts(documents=5000, labels=300, texts=False, sparse=True)
+
+    def test_only_what_is_undecided(self):
+        run, decisions = RunSettings.of({"dim": "auto", "epochs": 7, "scaling": "auto"}).decided(self.FACTS)
+        assert [each.name for each in decisions] == ["scaling", "dim"]
+        assert (run.undecided, run.training.epochs, run.scaling) == (frozenset(), 7, "sqrt")
+        assert run.network.dim == decisions[1].value
+
+    def test_seed_and_preset_stay(self):
+        run, _ = RunSettings.from_preset("fast", {}, seed=3).decided(self.FACTS)
+        assert (run.network.seed, run.preset) == (3, "fast")
+
+    def test_nothing_to_decide(self):
+        assert RunSettings().decided(self.FACTS) == (RunSettings(), [])
 
 
 class TestFlat:
     def test_of_takes_it_back(self):
-        run = RunSettings.of({"hidden": (8, 4), "char_ngrams": (3, 5), "validation": 40, "lr": 0.5}, seed=3)
+        given = {
+            "hidden": (8, 4),
+            "char_ngrams": (3, 5),
+            "validation": 40,
+            "lr": 0.5,
+            "dim": "auto",
+            "scaling": "l2",
+        }
+        run = RunSettings.of(given, seed=3)
         assert RunSettings.of(run.flat(), seed=3) == run
 
     def test_all_names_and_no_seed(self):
@@ -93,10 +129,10 @@ class TestFlat:
         assert run == RunSettings.of({"epochs": 1})
 
 
-class TestHoldOut:
-    def held(self, n: int, validation: float, seed: int = 0) -> tuple[list[int], list[int]]:
-        learned, held_out = RunSettings.of({"validation": validation}, seed=seed).hold_out(dataset(n))
-        return learned.X.indices.tolist(), [] if held_out is None else held_out.X.indices.tolist()
+class TestHeldOut:
+    def held(self, n: int, validation: float, seed: int = 0) -> list[int] | None:
+        found = RunSettings.of({"validation": validation}, seed=seed).held_out(n)
+        return None if found is None else found.tolist()
 
     @pytest.mark.parametrize(
         ("n", "validation", "expected"),
@@ -115,15 +151,17 @@ class TestHoldOut:
         ],
     )
     def test_how_many(self, n, validation, expected):
-        learned, held_out = self.held(n, validation)
-        assert len(held_out) == expected
-        assert sorted(learned + held_out) == list(range(n))
+        held_out = self.held(n, validation)
+        if not expected:
+            assert held_out is None
+        else:
+            assert len(held_out) == expected
+            assert sorted(set(held_out)) == held_out
+            assert set(held_out) <= set(range(n))
 
-    def test_none_held_out_is_none(self):
-        whole = dataset(30)
-        learned, held_out = RunSettings(validation=0).hold_out(whole)
-        assert learned is whole.train
-        assert held_out is None
+    def test_they_are_those_of_a_dataset(self):
+        _, held_out = dataset(100).validation_split(10, seed=3)
+        assert held_out.X.indices.tolist() == self.held(100, 10, seed=3)
 
     def test_the_seed_decides_which(self):
         assert self.held(100, 10) == self.held(100, 10)
@@ -167,8 +205,8 @@ class TestMembers:
         assert len(set(seeds)) == 200
 
     def test_the_same_rows_are_held_out_whatever_their_number(self):
-        one, many = (RunSettings.of({"members": n, "validation": 5}, seed=3).hold_out(dataset(40)) for n in (1, 3))
-        assert one[1].X.indices.tolist() == many[1].X.indices.tolist()
+        one, many = (RunSettings.of({"members": n, "validation": 5}, seed=3).held_out(40) for n in (1, 3))
+        assert one.tolist() == many.tolist()
 
     @pytest.mark.parametrize("value", [0, -1, 1.0, "2", None, True])
     def test_bad_numbers(self, value):
@@ -185,13 +223,17 @@ class TestDefaults:
         signature = inspect.signature(CircletClassifier).parameters
         assert {name: signature[name].default for name in DEFAULTS} == DEFAULTS
         assert set(signature) - set(DEFAULTS) == {
-            *("threshold", "top_k", "encoder", "device", "random_state", "verbose"),
+            *("preset", "threshold", "top_k", "encoder", "device", "random_state", "verbose"),
         }
 
-    def test_the_parts_have_the_same(self):
-        for part in (NetworkSettings(), TrainingSettings(), TextSettings()):
-            named = {name: value for name, value in vars(part).items() if name != "seed"}
-            assert named == {name: DEFAULTS[name] for name in named}
+    def test_what_can_be_decided_is_open(self):
+        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {*DECIDABLE, "codebook"}
+
+    def test_held_out_rows_join(self):
+        assert RunSettings.from_preset("default", {}).joins
+        assert not RunSettings().joins
+        assert not RunSettings.of({"join": True, "patience": 3}).joins  # they decide when to stop
+        assert not RunSettings.of({"join": True, "epochs": 1}).joins  # there is no epoch left to join
 
 
 def test_settings_import_no_torch():

@@ -9,11 +9,19 @@ import scipy.sparse as sp
 import torch
 
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import SparseRows
-from circlet.network.encoders import RowGradient
+from circlet.network.batch import ColumnEntries, SparseRows
+from circlet.network.encoders import RowGradient, SparseLinear
 from circlet.settings import TrainingSettings
 from circlet.settings.training import OPTIMIZERS
-from circlet.training.optimizers import FusedAdadelta, RowAdamW, RowSGD, make_optimizer, set_rate
+from circlet.training import optimizers
+from circlet.training.optimizers import (
+    FirstLayerSGD,
+    FusedAdadelta,
+    RowAdamW,
+    RowSGD,
+    make_optimizer,
+    set_rate,
+)
 
 CPU = torch.device("cpu")
 KEPT = {"adamw": "exp_avg", "adam": "exp_avg", "adadelta": "square_avg", "sgd": "momentum_buffer"}
@@ -37,6 +45,12 @@ def test_a_rate_on_the_device_stays_where_it_is():
     set_rate(made, 0.125)
     assert made.param_groups[0]["lr"] is kept
     assert kept.item() == 0.125
+
+
+def gradient(n: int, rows: list[int], values: torch.Tensor) -> RowGradient:
+    """The gradient of these of n rows, as of a batch in which each of them is a document's only feature."""
+    one_hot = sp.csr_matrix((np.ones(len(rows), np.float32), (range(len(rows)), rows)), shape=(len(rows), n))
+    return RowGradient(ColumnEntries.of(one_hot, by_rows=True, exact=True), values)
 
 
 class TestByRows:
@@ -76,7 +90,7 @@ class TestByRows:
 
     def steps(self, optimizer: torch.optim.Optimizer, weight: torch.nn.Parameter, *gradients) -> None:
         for rows, values in gradients:
-            weight.row_gradient = RowGradient(torch.tensor(rows), torch.tensor(values))
+            weight.row_gradient = gradient(len(weight), rows, torch.tensor(values))
             optimizer.step()
 
     def test_adamw_by_hand(self):
@@ -104,7 +118,7 @@ class TestByRows:
         optimizer = RowAdamW([weight], lr=0.1, fused=True)
         self.steps(optimizer, weight, ([1], [[1.0, 1.0]]))
         before = weight.detach().clone()
-        weight.row_gradient = RowGradient(torch.zeros(0, dtype=torch.int64), torch.zeros(0, 2))
+        weight.row_gradient = gradient(3, [], torch.zeros(0, 2))
         optimizer.step()
         assert torch.equal(weight, before)
 
@@ -118,6 +132,54 @@ class TestByRows:
         again.load_state_dict(copy.deepcopy(first.state_dict()))
         self.steps(again, made[1], *gradients[2:])
         assert torch.equal(made[0], made[1])
+
+
+class TestFirstLayerSGD:
+    def trained(
+        self, X: sp.csr_matrix, units: torch.Tensor | None, rate: float = 0.25
+    ) -> tuple[torch.Tensor, ...]:
+        """The weight of a first layer before and after a step, and its whole gradient."""
+        layer = SparseLinear(X.shape[1], 4, generator=torch.Generator().manual_seed(0))
+        before = layer.weight.detach().clone()
+        layer(SparseRows.for_training(X), units).square().sum().backward()
+        whole, layer.weight.grad = layer.weight.grad, None
+        layer(SparseRows.for_training(X, by_rows=True, exact=False), units).square().sum().backward()
+        FirstLayerSGD([layer.weight], lr=rate).step()
+        assert not hasattr(layer.weight, "row_gradient")
+        return before, layer.weight.detach(), whole
+
+    # Few rows are touched, or more than half of them, which are then all updated.
+    @pytest.mark.parametrize("columns", [[1, 4], [0, 1, 2, 4, 5]])
+    @pytest.mark.parametrize("units", [None, torch.tensor([0, 3])])
+    # All at once, and in blocks of one or two rows.
+    @pytest.mark.parametrize("block", [1 << 20, 4, 8])
+    def test_a_step_is_torchs(self, columns, units, block, monkeypatch):
+        monkeypatch.setattr(optimizers, "BLOCK", block)
+        dense = np.zeros((3, 6), dtype=np.float32)
+        dense[:, columns] = np.random.default_rng(0).random((3, len(columns)))
+        before, after, whole = self.trained(sp.csr_matrix(dense), units)
+        torch.testing.assert_close(after, before - 0.25 * whole)
+        untouched = np.setdiff1d(range(6), columns)
+        assert torch.equal(after[untouched], before[untouched])
+
+    def test_no_rows(self):
+        before, after, _ = self.trained(sp.csr_matrix((2, 6), dtype=np.float32), None)
+        assert torch.equal(before, after)
+
+    def test_the_others_are_stepped_by_the_main_optimizer(self):
+        network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=True)
+        made = make_optimizer(network, TrainingSettings(first_layer="sgd", lr=0.5), CPU)
+        others, first = made.param_groups
+        assert first["params"] == [network.encoder.layers[0].weight]
+        assert len(others["params"]) + 1 == len(list(network.parameters()))
+        assert first["lr"] == 0.5 * optimizers.FIRST_LAYER_FACTOR
+        set_rate(made, 0.25)
+        assert (others["lr"], first["lr"]) == (0.25, 0.25 * optimizers.FIRST_LAYER_FACTOR)
+
+    def test_a_custom_encoder_has_no_known_first_layer(self):
+        network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=False, encoder=torch.nn.Linear(4, 5))
+        (group,) = make_optimizer(network, TrainingSettings(first_layer="sgd"), CPU).param_groups
+        assert len(group["params"]) == len(list(network.parameters()))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

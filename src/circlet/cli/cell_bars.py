@@ -46,7 +46,7 @@ class CellBars(Watcher):
 
     @contextmanager
     def begin(self, cell: Cell) -> Iterator[Reporter | None]:
-        bar = self.bars.add_task(cell.name, total=cell.epochs or None)
+        bar = self.bars.add_task(cell.name, total=None)
         try:
             yield _Epochs(self.bars, bar)
         finally:
@@ -64,6 +64,9 @@ class _Epochs(Reporter):
 
     def __init__(self, bars: Progress, bar: TaskID) -> None:
         self.bars, self.bar = bars, bar
+
+    def plan(self, epochs: int, members: int) -> None:
+        self.bars.update(self.bar, total=epochs * members)
 
     def record(self, record: dict[str, Any]) -> None:
         self.bars.update(self.bar, completed=record["epoch"])

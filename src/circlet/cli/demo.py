@@ -72,13 +72,11 @@ def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple
     from circlet.model.evaluation import evaluate_model
 
     settings = RunSettings.of({**SMALLER, "head": head})
-    learned, held_out = settings.hold_out(dataset)
     started = time.perf_counter()
-    with TrainingBar(settings.training.epochs, head, quiet=True) as bar:
+    with TrainingBar(head, quiet=True) as bar:
         model = fit(
-            learned,
+            dataset.train,
             settings,
-            validation=held_out,
             label_names=dataset.label_names,
             device=resolve_device(device),
             reporter=bar,

@@ -14,6 +14,7 @@ from circlet.cli import options
 from circlet.cli.console import err, out
 from circlet.errors import DataError, MissingExtraError, OutputError
 from circlet.report import Table
+from circlet.settings import Decision
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -67,6 +68,7 @@ def info(
 
 def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
+    decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
@@ -79,6 +81,7 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
+        *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
 
@@ -87,13 +90,14 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     """Loss and validation metric over epochs, with a line for each network."""
     from matplotlib.figure import Figure
 
-    not_metrics = ("member", "epoch", "loss", "lr", "seconds", "documents_per_second")
-    metrics = [name for name in history[0] if name not in not_metrics]
+    from circlet.training import metrics_of
+
+    metrics = list(metrics_of(history[0]))
     members = sorted({record.get("member", 1) for record in history})
 
     def draw(axis: Axes, name: str, factor: float, color: str) -> None:
         for member in members:
-            # Training a model further is not validated, so that its epochs have no metric.
+            # Epochs with all rows, and those of a model that was trained further, are not validated.
             own = [record for record in history if record.get("member", 1) == member and name in record]
             axis.plot([each["epoch"] for each in own], [factor * each[name] for each in own], color=color)
 

@@ -33,11 +33,13 @@ FavorRare = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-def setting(name: str, help_text: str) -> Any:
+def setting(name: str, help_text: str, *declarations: str) -> Any:
     """An option for a setting of a run; its help shows the library's default."""
     value = DEFAULTS[name]
+    if isinstance(value, bool):
+        value = declarations[0].split("/")[not value].removeprefix("--")
     shown = ",".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else value
-    return typer.Option(help=help_text, show_default=str(shown))
+    return typer.Option(*declarations, help=help_text, show_default=str(shown))
 
 
 def use_threads(threads: int | None) -> None:

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import TracebackType
 from typing import Any
 
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from circlet.cli.console import err
-from circlet.training import Reporter, StepsTaken
+from circlet.settings import Decision
+from circlet.training import Reporter, StepsTaken, metrics_of
 
 
 class TrainingBar(Reporter):
     """A progress bar, used as a context manager around training: one for all epochs of all members."""
 
-    def __init__(self, epochs: int, name: str = "", *, members: int = 1, quiet: bool = False) -> None:
-        self.epochs, self.name, self.quiet = epochs, f"{name} " if name else "", quiet
-        self.members, self.now = members, 0
+    def __init__(self, name: str = "", *, quiet: bool = False) -> None:
+        self.name, self.quiet = f"{name} " if name else "", quiet
+        self.epochs, self.members, self.now = 0, 1, 0
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -39,6 +41,17 @@ class TrainingBar(Reporter):
     ) -> None:
         self.bars.stop()
 
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        if decisions and not self.quiet:
+            values = ", ".join(f"{each.name.replace('_', '-')} {each.shown}" for each in decisions)
+            err.print(f"decided from the data: {values}", highlight=False, soft_wrap=True)
+            for each in decisions:
+                if each.tried:
+                    err.print(f"{each.name.replace('_', '-')}: {each.why}", highlight=False, soft_wrap=True)
+
+    def plan(self, epochs: int, members: int) -> None:
+        self.epochs, self.members = epochs, members
+
     def member(self, number: int) -> None:
         self.now = number
 
@@ -59,8 +72,7 @@ class TrainingBar(Reporter):
     def record(self, record: dict[str, Any]) -> None:
         if self.quiet:
             return
-        others = ("member", "epoch", "loss", "lr", "seconds", "documents_per_second")
-        metrics = "".join(f"  {name} {100 * value:.2f}" for name, value in record.items() if name not in others)
+        metrics = "".join(f"  {name} {100 * value:.2f}" for name, value in metrics_of(record).items())
         err.print(
             f"{self._of(record.get('member', 1))}epoch {record['epoch']:>3}/{self.epochs}  "
             f"loss {record['loss']:.4g}{metrics}  {record['documents_per_second']:,} documents/s",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -17,13 +16,18 @@ from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.evaluation import in_label_space
-from circlet.model.folder import CONFIG, RUN, read_config
+from circlet.model.folder import CONFIG, DECIDED, RUN, read_config
 from circlet.model.precision import check_store
-from circlet.settings import RunSettings, TrainingSettings
+from circlet.settings import RunSettings
 from circlet.training import InterruptedRunError, checkpoint
 
 __all__ = ["carry_out", "check_folder", "resumed"]
 
+#: What presets meant in version 0.1.0, which decided nothing from the data; its interrupted runs can be resumed.
+BEFORE: dict[str, dict[str, Any]] = {
+    "default": {},
+    "accurate": {"hidden": (2048,), "dropout": 0.8, "epochs": 60},
+}
 #: The settings that training a finished model further can change; the others are the model's.
 FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
 
@@ -84,7 +88,10 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     for name in ("hidden", "char_ngrams"):
         if name in given:
             given[name] = tuple(given[name])
-    settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"])
+    if not run.get("decides") and run["preset"] in BEFORE:
+        settings = RunSettings.of({**BEFORE[run["preset"]], **given}, seed=run["seed"])
+    else:
+        settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"])
     TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
     place = resolve_device(device)
     before = Model.load(folder, place) if further else None
@@ -135,13 +142,11 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
 
 
 def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:
-    learned, held_out = settings.hold_out(dataset)
-    _announce(dataset, learned.n, dataset.n_labels)
-    with TrainingBar(settings.training.epochs, members=settings.members) as bar:
+    _announce(dataset, dataset.train.n, dataset.n_labels)
+    with TrainingBar() as bar:
         return fit(
-            learned,
+            dataset.train,
             settings,
-            validation=held_out,
             label_names=dataset.label_names,
             device=device,
             reporter=bar,
@@ -162,11 +167,9 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
         Y = in_label_space(model, dataset, dataset.train.Y)
     if names is not None and more is not None:
         model.label_names = list(dict.fromkeys([*names, *more]))
-    known = (each.name for each in fields(TrainingSettings) if each.name in model.training)
-    trained = {name: model.training[name] for name in known}
-    settings = further_settings(TrainingSettings(**trained), **given)
+    settings = further_settings(model, **given)
     _announce(dataset, dataset.train.n, Y.shape[1])
-    with TrainingBar(settings.epochs, members=len(model.networks)) as bar:
+    with TrainingBar() as bar:
         fit_further(
             model,
             documents,
@@ -187,6 +190,7 @@ def _clean_up(folder: Path, new: bool) -> None:
     """Remove what a failed run left, unless it has a checkpoint and can be resumed."""
     if (folder / checkpoint.NAME).exists():
         return
-    (folder / RUN).unlink(missing_ok=True)
+    for name in (RUN, DECIDED):
+        (folder / name).unlink(missing_ok=True)
     if new and not any(folder.iterdir()):
         folder.rmdir()

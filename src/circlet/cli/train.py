@@ -12,7 +12,6 @@ from circlet.cli import options
 from circlet.cli.console import err
 from circlet.cli.options import setting
 from circlet.errors import ParameterError
-from circlet.settings import PRESETS
 
 
 def train(
@@ -21,7 +20,7 @@ def train(
     preset: Annotated[
         str | None,
         typer.Option(
-            help=f"Which defaults to use: {', '.join(PRESETS)}. accurate is slower, paper follows the paper.",
+            help="How much to spend: fast, default or accurate; or paper, which follows the paper.",
             show_default="default",
         ),
     ] = None,
@@ -62,7 +61,8 @@ def train(
         str | None, setting("scaling", "How feature rows are scaled: auto, l2, sqrt, tfidf, standard or none.")
     ] = None,
     validation: Annotated[
-        float | None, setting("validation", "Share or number of rows held out to choose the best epoch.")
+        float | None,
+        setting("validation", "Share or number of rows held out at first, to decide and to calibrate."),
     ] = None,
     members: Annotated[
         int | None, setting("members", "Networks to train, one after the other, and use as one by averaging.")
@@ -72,6 +72,10 @@ def train(
     ] = None,
     patience: Annotated[
         int | None, setting("patience", "Stop after this many epochs without a better metric.")
+    ] = None,
+    join: Annotated[
+        bool | None,
+        setting("join", "Let held-out rows join the others for the last third of the epochs.", "--join/--no-join"),
     ] = None,
     char_ngrams: Annotated[
         str | None, setting("char_ngrams", "Use character n-grams of these lengths besides words, like 3,5.")
@@ -111,6 +115,9 @@ def train(
     A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
     unless --epochs and --lr say otherwise. Labels that are new to it are added.
+    What has the default auto is decided from the data: by rules, and the optimizer of the
+    first layer by a short trial. `circlet info` says what was decided, and why.
+
     --members 3 trains three networks with different seeds and averages their probabilities;
     the model is still one folder, three times as large.
 
@@ -122,12 +129,14 @@ def train(
         "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
         "optimizer": optimizer, "first_layer": first_layer,
         "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
-        "validation": validation, "members": members, "metric": metric, "patience": patience, "min_df": min_df,
+        "validation": validation, "members": members, "metric": metric, "patience": patience,
+        "join": join, "min_df": min_df,
         "char_ngrams": _integers("char_ngrams", char_ngrams), "max_features": max_features,
         "store": store,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}
+    run["decides"] = True
     if further:
         run["continue"] = True
     options.use_threads(threads)

@@ -165,12 +165,17 @@ class Dataset:
             Both keep the order of the training rows.
         """
         n = self.train.n
-        rows = _validation_rows(size, n)
-        order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
-        return self.train.take(np.sort(order[rows:]), copy=copy), self.train.take(np.sort(order[:rows]))
+        held_out = validation_rows(n, size, seed)
+        return self.train.take(np.delete(np.arange(n), held_out), copy=copy), self.train.take(held_out)
 
 
-def _validation_rows(size: float, n: int) -> int:
+def validation_rows(n: int, size: float, seed: int) -> npt.NDArray[np.int64]:
+    """Which of n rows are validation rows, ascending; see `Dataset.validation_split`."""
+    order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
+    return np.sort(order[: _n_validation_rows(size, n)])
+
+
+def _n_validation_rows(size: float, n: int) -> int:
     if is_integer(size, 1) and size < n:
         return int(size)
     if isinstance(size, (float, np.floating)) and 0 < size < 1 and n > 1:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
-from circlet.data.dataset import Dataset, Split
+from circlet.data.dataset import Split
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator import folder as folders
@@ -21,12 +21,11 @@ from circlet.estimator.tagging import Tagging, check_rows
 from circlet.estimator.targets import Targets
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import Model, fit, fit_further, further_settings
-from circlet.settings import RunSettings
+from circlet.settings import DEFAULTS, EFFORTS, RunSettings
 
 __all__ = ["CircletClassifier"]
 
-_DEFAULT = RunSettings()
-_NETWORK, _TRAINING, _TEXT = _DEFAULT.network, _DEFAULT.training, _DEFAULT.text
+Auto = Literal["auto"]
 
 
 class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
@@ -35,13 +34,18 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     A document's labels are predicted as one vector, the superposition of the labels' codes. The size of the output
     layer does not depend on the number of labels.
 
+    What is "auto" is decided from the data when the classifier is fitted: by rules, and the optimizer of the first
+    layer by a short trial on held-out rows. ``model_.training["decided"]`` says what was decided, and why.
+
     Parameters
     ----------
+    preset : {"default", "fast", "accurate"}
+        How much is spent where a parameter is "auto".
     head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
         How the vector is predicted; see `circlet.network.heads`. "fc" is the usual layer with an output per label.
-    dim : int
+    dim : int or "auto"
         Dimension of the labels' codes.
-    hidden : tuple of int
+    hidden : tuple of int or "auto"
         Widths of the hidden layers.
     codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
         Where labels get their codes from; "auto" is spectral, or holographic for `hrr`.
@@ -49,28 +53,30 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Number of labels that a spectral codebook has room for; None leaves 5% room for new labels.
     loss : {"bce", "cosine", "softmax"}
         See `circlet.network.losses`; "cosine" is the paper's.
-    dropout, input_dropout : float
-        Share of hidden units, and of a document's features, dropped in training.
-    epochs, batch_size : int
+    dropout : float or "auto"
+        Share of hidden units dropped in training.
+    input_dropout : float
+        Share of a document's features dropped in training.
+    epochs, batch_size : int or "auto"
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
-    first_layer : {"sgd", "same"}
+    first_layer : {"auto", "sgd", "same"}
         Whether the weights that multiply the features are trained by SGD or by the optimizer of the others.
     lr : float
         The peak learning rate.
     schedule : {"one-cycle", "constant", "step"}
     weight_decay : float
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
-        How feature rows are scaled; "auto" is sqrt for sparse rows and standard for dense ones. Texts are always
-        weighted by tf-idf.
-    word_ngrams, char_ngrams : (int, int) or None
+        How feature rows are scaled. Texts are always weighted by tf-idf.
+    word_ngrams : (int, int) or None
+    char_ngrams : (int, int), "auto" or None
         Lengths of the shortest and longest n-grams of words, and of characters, that are features of texts.
     min_df : int or float
         Leave out terms that occur in fewer texts than this number or share.
-    max_features : int or None
+    max_features : int, "auto" or None
         Keep only this many terms, the most frequent.
-    validation : float or int
-        Share or number of rows to hold out of training, for choosing the best epoch and calibrating
-        probabilities; 0 for none. With fewer than 20 rows none are held out.
+    validation : float, int or "auto"
+        Share or number of rows to hold out of training at first, for decisions, choosing the best epoch and
+        calibrating probabilities; 0 for none. With fewer than 20 rows none are held out.
     members : int
         Number of networks that are trained one after the other and used as one: their probabilities are averaged.
     metric : str
@@ -78,7 +84,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     patience : int or None
         Stop after this many epochs without a better metric.
     join : bool
-        Whether held-out rows join the others for the last third of the epochs.
+        Whether held-out rows join the others for the last third of the epochs, so that the classifier learns from
+        all rows.
     threshold : float
         `predict` returns the labels that are at least this probable.
     top_k : int or None
@@ -127,31 +134,32 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     def __init__(
         self,
         *,
-        head: str = _NETWORK.head,
-        dim: int = _NETWORK.dim,
-        hidden: tuple[int, ...] = _NETWORK.hidden,
-        codebook: str = _NETWORK.codebook,
-        slots: int | None = _NETWORK.slots,
-        loss: str = _NETWORK.loss,
-        dropout: float = _NETWORK.dropout,
-        epochs: int = _TRAINING.epochs,
-        batch_size: int = _TRAINING.batch_size,
-        optimizer: str = _TRAINING.optimizer,
-        first_layer: str = _TRAINING.first_layer,
-        lr: float = _TRAINING.lr,
-        schedule: str = _TRAINING.schedule,
-        weight_decay: float = _TRAINING.weight_decay,
-        input_dropout: float = _TRAINING.input_dropout,
-        scaling: str = _DEFAULT.scaling,
-        word_ngrams: tuple[int, int] | None = _TEXT.word_ngrams,
-        char_ngrams: tuple[int, int] | None = _TEXT.char_ngrams,
-        min_df: int | float = _TEXT.min_df,
-        max_features: int | None = _TEXT.max_features,
-        validation: float = _DEFAULT.validation,
-        members: int = _DEFAULT.members,
-        metric: str = _TRAINING.metric,
-        patience: int | None = _TRAINING.patience,
-        join: bool = _TRAINING.join,
+        preset: str = "default",
+        head: str = DEFAULTS["head"],
+        dim: int | Auto = DEFAULTS["dim"],
+        hidden: tuple[int, ...] | Auto = DEFAULTS["hidden"],
+        codebook: str = DEFAULTS["codebook"],
+        slots: int | None = DEFAULTS["slots"],
+        loss: str = DEFAULTS["loss"],
+        dropout: float | Auto = DEFAULTS["dropout"],
+        epochs: int | Auto = DEFAULTS["epochs"],
+        batch_size: int | Auto = DEFAULTS["batch_size"],
+        optimizer: str = DEFAULTS["optimizer"],
+        first_layer: str = DEFAULTS["first_layer"],
+        lr: float = DEFAULTS["lr"],
+        schedule: str = DEFAULTS["schedule"],
+        weight_decay: float = DEFAULTS["weight_decay"],
+        input_dropout: float = DEFAULTS["input_dropout"],
+        scaling: str = DEFAULTS["scaling"],
+        word_ngrams: tuple[int, int] | None = DEFAULTS["word_ngrams"],
+        char_ngrams: tuple[int, int] | Auto | None = DEFAULTS["char_ngrams"],
+        min_df: int | float = DEFAULTS["min_df"],
+        max_features: int | Auto | None = DEFAULTS["max_features"],
+        validation: float | Auto = DEFAULTS["validation"],
+        members: int = DEFAULTS["members"],
+        metric: str = DEFAULTS["metric"],
+        patience: int | None = DEFAULTS["patience"],
+        join: bool = DEFAULTS["join"],
         threshold: float = 0.5,
         top_k: int | None = None,
         encoder: torch.nn.Module | None = None,
@@ -159,6 +167,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         verbose: bool = False,
     ) -> None:
+        self.preset = preset
         self.head, self.dim, self.hidden, self.codebook, self.slots = head, dim, hidden, codebook, slots
         self.loss, self.dropout, self.epochs, self.batch_size = loss, dropout, epochs, batch_size
         self.optimizer, self.lr, self.schedule, self.weight_decay = optimizer, lr, schedule, weight_decay
@@ -190,8 +199,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
 
         New labels get the next free codes: no weight changes its shape, and the scores of the old labels stay the
         same until this training changes them. The features, including the words of texts, and the calibration of
-        probabilities stay those of the first call. Training takes 5 epochs at up to half of `lr`. The classifier
-        slowly forgets what the new documents do not show, so mix in some old ones.
+        probabilities stay those of the first call. Training takes 5 epochs at up to half of the first rate. The
+        classifier slowly forgets what the new documents do not show, so mix in some old ones.
 
         Parameters
         ----------
@@ -207,8 +216,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Y = targets.encode(y)
         check_rows(documents, Y)
         self._grow(targets)
-        settings = further_settings(self._settings().training)
-        fit_further(self.model_, documents, Y, settings, reporter=Log(settings.epochs, self.verbose))
+        settings = further_settings(self.model_)
+        fit_further(self.model_, documents, Y, settings, reporter=Log(self.verbose))
         return self
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
@@ -275,15 +284,13 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Y = targets.encode(y)
         check_rows(documents, Y)
         split = Split(None, Y, documents) if isinstance(documents, list) else Split(documents, Y)
-        learned, held_out = settings.hold_out(Dataset("X and y", split))
         model = fit(
-            learned,
+            split,
             settings,
-            validation=held_out,
             label_names=targets.names(),
             encoder=copy.deepcopy(self.encoder),
             device=place,
-            reporter=Log(settings.training.epochs, self.verbose),
+            reporter=Log(self.verbose),
         )
         return self._take(model, targets)
 
@@ -299,5 +306,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
             self._take(self.model_, targets)
 
     def _settings(self) -> RunSettings:
+        if not (isinstance(self.preset, str) and self.preset in EFFORTS):
+            raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
-        return RunSettings.of(given, seed=seed_of(self.random_state))
+        return RunSettings.of(given, seed=seed_of(self.random_state), preset=self.preset)

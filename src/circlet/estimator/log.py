@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any
 
-from circlet.training import Reporter
+from circlet.settings import Decision
+from circlet.training import Reporter, metrics_of
 
 __all__ = ["Log"]
 
@@ -15,11 +17,18 @@ logger = logging.getLogger("circlet.estimator")
 class Log(Reporter):
     """Logs each epoch, at level INFO if `verbose`, else DEBUG."""
 
-    def __init__(self, epochs: int, verbose: bool) -> None:
-        self.epochs, self.level = epochs, logging.INFO if verbose else logging.DEBUG
+    def __init__(self, verbose: bool) -> None:
+        self.epochs, self.level = 0, logging.INFO if verbose else logging.DEBUG
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        for each in decisions:
+            logger.log(self.level, "%s: %s, %s", each.name, each.shown, each.why)
+
+    def plan(self, epochs: int, members: int) -> None:
+        self.epochs = epochs
 
     def record(self, record: dict[str, Any]) -> None:
-        others = ("member", "epoch")
-        numbers = ", ".join(f"{name} {value:.4g}" for name, value in record.items() if name not in others)
+        shown = {name: record[name] for name in ("loss", "lr", "seconds", "documents_per_second")}
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in (shown | metrics_of(record)).items())
         member = f"member {record['member']}, " if "member" in record else ""
         logger.log(self.level, "%sepoch %d of %d: %s", member, record["epoch"], self.epochs, numbers)

@@ -97,10 +97,6 @@ class Cell(Protocol):
     def name(self) -> str:
         """Path of its JSON file below the folder of cells, without the suffix."""
 
-    @property
-    def epochs(self) -> int:
-        """Number of epochs that it trains, for progress bars; 0 if it trains nothing."""
-
     def about(self) -> Result:
         """Everything that determines its numbers, ready for JSON."""
 

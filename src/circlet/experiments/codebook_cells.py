@@ -110,10 +110,6 @@ class CapacityCell:
     def name(self) -> str:
         return f"{'quick-' if self.quick else ''}codebooks/capacity-d{self.dim}-seed{self.seed}"
 
-    @property
-    def epochs(self) -> int:
-        return 0
-
     def about(self) -> Result:
         return {
             "measures": "capacity",
@@ -249,10 +245,6 @@ class ScoringCell:
     @property
     def name(self) -> str:
         return f"{'quick-' if self.quick else ''}codebooks/scoring"
-
-    @property
-    def epochs(self) -> int:
-        return 0
 
     def about(self) -> Result:
         return {

@@ -8,9 +8,9 @@ vector holds, and what scoring costs in time and bytes.
 
 What the paper leaves open, and what we chose (it says nothing about codebooks other than its own):
 
-- Tagging: the library's defaults except for the codebook, on the paper's two smaller datasets. Spectral codes have
-  their default M (a twentieth above the number of labels, at least 2 (d + 1)) and about 2, 4 and 16 L. The seed
-  also determines the codes.
+- Tagging: circlet's own recipe, with the same sizes for every codebook, on the paper's two smaller datasets.
+  Spectral codes have their default M (a twentieth above the number of labels, at least 2 (d + 1)) and about 2, 4
+  and 16 L. The seed also determines the codes.
 - Capacity: the setting of the paper's section 3.2, N = 1,000 labels of which k are stored in one vector. Labels
   that occur together often have neighboring ids, so there are sets of consecutive ids and of every 7th id in
   addition to random ones. "Slots in order" are spectral codes whose slot is the id, to show what permuting slots
@@ -39,7 +39,7 @@ from circlet.experiments.codebook_cells import (
     Comparison,
     ScoringCell,
 )
-from circlet.experiments.training_cells import Recipe, Runs, shown, title_of, verdict
+from circlet.experiments.training_cells import FIXED, Recipe, Runs, shown, title_of, verdict
 from circlet.report import Cell as Entry
 from circlet.report import Table
 
@@ -103,14 +103,14 @@ class Settings(training_cells.Settings):
 
 
 def recipes(dataset: str) -> list[Recipe]:
-    """The models that are trained: the library's defaults with each codebook."""
+    """The models that are trained: circlet's own recipe with each codebook."""
     spectral = [
-        Recipe(f"spectral, M ≈ {times} L", "default", {"slots": slots})
+        Recipe(f"spectral, M ≈ {times} L", FIXED, {"slots": slots})
         for times, slots in zip((2, 4, 16), SLOTS[dataset], strict=True)
     ]
     others = {INDEPENDENT: "independent", FOUR: "four-phase", TWO: "two-phase"}
-    independent = [Recipe(title, "default", {"codebook": name}) for title, name in others.items()]
-    return [Recipe(SPECTRAL, "default"), *spectral, *independent]
+    independent = [Recipe(title, FIXED, {"codebook": name}) for title, name in others.items()]
+    return [Recipe(SPECTRAL, FIXED), *spectral, *independent]
 
 
 def cells(settings: Settings) -> list[Cell]:
@@ -155,7 +155,8 @@ def _accuracy(result: Result, dataset: str) -> Table:
     measured, settings, rows = _measured(result, dataset), _settings(result), []
     for title, these in measured.items():
         rows.append((title, _slots(these.cells[0]), *(these.show(metric) for metric in METRICS)))
-    note = f"The library's defaults except for the codebook; mean ± standard deviation of {settings.seeds} seeds."
+    seeds = f"mean ± standard deviation of {settings.seeds} seeds."
+    note = f"circlet's own recipe, with the same sizes for every codebook; {seeds}"
     if few := [f"{t} {len(r.cells)}" for t, r in measured.items() if len(r.cells) < settings.seeds]:
         note += f" Fewer so far: {', '.join(few)}."
     if gone := [recipe.title for recipe in recipes(dataset) if recipe.title not in measured]:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
 from circlet.experiments.published import published
-from circlet.experiments.recipes import CHRR, CIRCLET, FC
+from circlet.experiments.recipes import CHRR, FC, OWN
 from circlet.experiments.training_cells import (
     Recipe,
     Runs,
@@ -38,13 +38,13 @@ __all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 TITLE = "Pre-trained features: bags of words, dense features, and both"
 DATASETS = ("eurlex-4k", "wiki10-31k", "wordnet")
 FEATURES = {"bow": "bag of words", "dense": "dense", "both": "both"}
-MODELS = (FC, CHRR, CIRCLET)
+MODELS = (FC, CHRR, OWN)
 METRICS = ("P@1", "P@3", "P@5", "P@20", "PSP@1", "PSP@5")
 
 
 def _recipe(model: Recipe, features: str) -> Recipe:
     # The default scaling takes square roots, which suit word counts but not the coordinates of a vector.
-    scaling = {"scaling": "l2"} if features == "both" and model is CIRCLET else {}
+    scaling = {"scaling": "l2"} if features == "both" and model is OWN else {}
     return Recipe(model.title, model.protocol, {**model.given, **scaling}, features)
 
 

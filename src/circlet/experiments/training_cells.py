@@ -5,8 +5,8 @@ finds their numbers in a result. P@k and PSP@k are percentages over the test row
 all training rows, with the constants that the Repository uses for the dataset.
 
 The paper trains for 100 epochs with batches of 64. The two datasets that stand in for the paper's larger ones are
-trained less, the same for every model: wordnet for 20 epochs and yso-finna-en for 10, both with batches of 256
-(`LESS`).
+trained less, the same for all of the paper's models: wordnet for 20 epochs and yso-finna-en for 10, both with
+batches of 256 (`LESS`).
 """
 
 from __future__ import annotations
@@ -30,13 +30,15 @@ from circlet.experiments.cells import Result, Workplace
 from circlet.features.dense import with_features
 from circlet.features.embed import RECORD
 from circlet.files import sha256
-from circlet.settings import DEFAULTS, RunSettings
-from circlet.settings.presets import resolve
+from circlet.settings import AUTO, EFFORTS, RunSettings
 
 if TYPE_CHECKING:
     from circlet.training import Reporter
 
 DEPTHS = (1, 3, 5, 10, 20)
+#: The name of a protocol that is no preset: circlet's own recipe with the same sizes on every dataset, so that
+#: what is compared is the only difference.
+FIXED = "fixed"
 #: Settings of the shorter runs on the larger datasets.
 LESS: dict[str, dict[str, int]] = {
     "wordnet": {"epochs": 20, "batch_size": 256},
@@ -104,7 +106,7 @@ class TrainingCell:
     ----------
     dataset : str
     protocol : str
-        Name of a preset.
+        Name of a preset, or `FIXED`.
     given : mapping
         Settings that replace the preset's.
     seed : int
@@ -127,10 +129,11 @@ class TrainingCell:
 
     @property
     def name(self) -> str:
-        settings = self.settings()
-        parts = [self.protocol, settings["head"]]
-        parts += [f"d{settings['dim']}"] if settings["head"] != "fc" else []
-        parts += [f"h{settings['hidden'][0]}"]
+        settings, parts = self.settings(), [self.protocol]
+        if self.protocol not in EFFORTS:  # those decide sizes when they see the data
+            parts += [settings["head"]]
+            parts += [f"d{settings['dim']}"] if settings["head"] != "fc" else []
+            parts += [f"h{settings['hidden'][0]}"]
         for key, value in self.given.items():
             if key not in _NAMED_OTHERWISE and value is not None:
                 parts.append(value if isinstance(value, str) else f"{key.replace('_', '-')}{value}")
@@ -138,10 +141,6 @@ class TrainingCell:
         parts += [f"split{self.split}"] if self.split is not None else []
         quick = "quick-" if self.rows is not None else ""
         return f"{quick}{self.dataset}/{'-'.join(parts)}-seed{self.seed}"
-
-    @property
-    def epochs(self) -> int:
-        return int(self.settings()["epochs"])
 
     def settings(self) -> dict[str, Any]:
         """The preset's settings, those given, and the library's where neither says."""
@@ -155,7 +154,9 @@ class TrainingCell:
             "split": self.split,
             "rows": self.rows,
             "protocol": self.protocol,
-            "settings": {**settings, "hidden": list(settings["hidden"])},
+            "settings": {
+                name: list(value) if isinstance(value, tuple) else value for name, value in settings.items()
+            },
             "seed": self.seed,
         }
 
@@ -210,12 +211,11 @@ class TrainingCell:
         from circlet.model import fit
         from circlet.model.evaluation import evaluate_model
 
-        settings, dataset = RunSettings.of(self.settings(), seed=self.seed), self.load(workplace)
+        settings, dataset = run_settings(self.protocol, self.given, self.seed), self.load(workplace)
         device, test = resolve_device(workplace.device), dataset.test
         assert test is not None
-        train, validation = settings.hold_out(dataset)
         started = time.perf_counter()
-        model = fit(train, settings, validation=validation, device=device, reporter=reporter)
+        model = fit(dataset.train, settings, device=device, reporter=reporter)
         trained = time.perf_counter()
         values = evaluate_model(model, dataset, DEPTHS).values
         return {
@@ -228,10 +228,11 @@ class TrainingCell:
             "shapes": {
                 "features": model.n_features,
                 "labels": model.n_labels,
-                "train": train.n,
-                "validation": validation.n if validation else 0,
+                "train": model.training["documents"],
+                "validation": model.training["held_out"],
                 "test": test.n,
             },
+            **({"decided": decided} if (decided := model.training.get("decided")) else {}),
             **self._origin_of_features(workplace),
             "device": device.type,
             "training_seconds": round(trained - started, 2),
@@ -239,10 +240,17 @@ class TrainingCell:
         }
 
 
+def run_settings(protocol: str, given: Mapping[str, Any], seed: int = 0) -> RunSettings:
+    """The settings of a preset, or the fixed ones, with the given ones in place of their own."""
+    if protocol == FIXED:
+        return RunSettings.of({name: value for name, value in given.items() if value is not None}, seed=seed)
+    return RunSettings.from_preset(protocol, given, seed=seed)
+
+
 def full_settings(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a preset, with the given ones in place of its own and the library's where neither says."""
-    library = {name: DEFAULTS[name] for name in RECORDED}
-    return {**library, **resolve(protocol, given)}
+    """The settings that are recorded; "auto" is decided when the data are known."""
+    settings = run_settings(protocol, given).flat()
+    return {name: settings[name] for name in settings if name in RECORDED or given.get(name) is not None}
 
 
 def _split_files(folder: Path, dataset: str) -> tuple[Path, Path]:
@@ -284,12 +292,13 @@ class Recipe:
 
     def cells(self, dataset: str, settings: Settings) -> list[TrainingCell]:
         """A cell for each seed."""
-        given = {**LESS.get(dataset, {}), **self.given}
+        given = {**({} if self.protocol in EFFORTS else LESS.get(dataset, {})), **self.given}
         full = full_settings(self.protocol, given)
         if settings.epochs is not None:
-            given["epochs"] = min(settings.epochs, full["epochs"])
+            given["epochs"] = min(settings.epochs, full["epochs"]) if full["epochs"] != AUTO else settings.epochs
         if settings.shrink > 1:
-            given["hidden"] = tuple(max(1, width // settings.shrink) for width in full["hidden"])
+            widths = full["hidden"] if full["hidden"] != AUTO else RunSettings().network.hidden
+            given["hidden"] = tuple(max(1, width // settings.shrink) for width in widths)
         return [
             TrainingCell(dataset, self.protocol, given, seed, settings.rows, features=self.features)
             for seed in range(settings.seeds)

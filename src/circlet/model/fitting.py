@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import asdict, replace
+from dataclasses import asdict, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 import torch
 from torch import nn
@@ -16,11 +19,13 @@ from circlet.data.mapped import column_counts, is_mapped
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
+from circlet.model.calibration import as_if_new, calibrate
+from circlet.model.deciding import Decider
 from circlet.model.model import Model
 from circlet.network import Network
 from circlet.network.ensemble import as_one
 from circlet.settings import RunSettings, TrainingSettings
-from circlet.training import Reporter, checkpoint, train
+from circlet.training import CALIBRATION, Joining, Reporter, checkpoint, train
 
 __all__ = ["fit", "fit_further", "further_settings"]
 
@@ -44,15 +49,17 @@ def fit(
 ) -> Model:
     """Train a model on documents and their labels.
 
+    Settings that are left open are decided first. The rows that the settings hold out serve for validation and
+    calibration; then they join the others, if the settings say so.
+
     Parameters
     ----------
     split : Split
         Rows, or texts if there are no rows.
     settings : RunSettings
-        `settings.hold_out` gives this split and the next. Texts are always weighted by tf-idf, whatever the
-        scaling.
+        Texts are always weighted by tf-idf, whatever the scaling.
     validation : Split, optional
-        Rows for choosing the best epoch and calibrating probabilities.
+        Rows for choosing the best epoch and calibrating probabilities, instead of rows that are held out.
     label_names : list of str, optional
     encoder : nn.Module, optional
         Replaces the default encoder; see `Network`. Each of several networks has a copy of it.
@@ -64,6 +71,13 @@ def fit(
     n_labels = int(split.Y.shape[1])
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
+    reporter = reporter or Reporter()
+    decider = Decider(split, settings, reporter, device, folder if resume else None)
+    settings = decider.by_rule()
+    held_out = None if validation is not None else settings.held_out(split.n)
+    if held_out is not None and not settings.joins:
+        split, validation = split.take(np.delete(np.arange(split.n), held_out), copy=False), split.take(held_out)
+        held_out = None
     X: Any = split.X
     vectorizer, kind = None, settings.scaling
     if X is None:
@@ -71,6 +85,16 @@ def fit(
         X = vectorizer.fit_transform(split.texts or [])
     n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
     scaling = Scaling(kind).fit(X)
+    rows = scaling.transform(X)
+    evaluated = None
+    if held_out is not None:
+        evaluated = as_if_new(rows, held_out), split.Y[held_out]
+    elif validation is not None and validation.n:
+        new = vectorizer.transform(validation.texts or []) if vectorizer is not None else validation.X
+        evaluated = scaling.transform(new), validation.Y
+    settings = decider.by_trial(rows, held_out, evaluated)
+    if folder is not None:
+        decider.save(folder)
     networks = [
         Network(each, n_features, n_labels, sparse=sparse, encoder=copy.deepcopy(encoder) if i else encoder)
         for i, each in enumerate(settings.networks())
@@ -82,25 +106,25 @@ def fit(
         sparse=sparse,
         label_names=label_names,
         vectorizer=vectorizer,
-        training={**asdict(settings.training), "documents": split.n, "held_out": 0},
+        training={**asdict(settings.training), "documents": split.n, "held_out": 0, **decider.record()},
         label_counts=column_counts(split.Y),
     )
-    evaluated = None
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
-        evaluated = (model.rows(validation.texts if vectorizer is not None else validation.X), validation.Y)
-    rows = scaling.transform(X)
     _train(
         model,
         rows,
         split.Y,
         settings.training,
         validation=evaluated,
+        held_out=held_out,
         device=device,
         reporter=reporter,
         folder=folder,
         resume=resume,
     )
+    if held_out is not None:
+        return model
     if evaluated is None and settings.network.loss != "bce":
         # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
         # at all would be worse.
@@ -116,11 +140,16 @@ def _train(
     Y: sp.csr_matrix,
     settings: TrainingSettings,
     *,
+    reporter: Reporter,
     folder: Path | None,
     resume: bool,
+    validation: tuple[Any, sp.csr_matrix] | None = None,
+    held_out: npt.NDArray[np.int64] | None = None,
     **options: Any,
 ) -> None:
     """Train the networks of a model one after the other, and add their records to its history.
+
+    Rows that are held out join in the end, and each network is calibrated just before.
 
     Each network has its own checkpoint in the folder until the model is saved, so that an interrupted run goes on
     with the network that it was at. `options` are further arguments of `circlet.training.train`.
@@ -129,15 +158,37 @@ def _train(
         # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
         checkpoint.remove(folder)
     several = len(model.networks) > 1
+    reporter.plan(settings.epochs, len(model.networks))
     for member, network in enumerate(model.networks):
         before = sum(record.get("member", 1) == member + 1 for record in model.history)
         number = member if several else None
-        records = train(network, rows, Y, settings, folder=folder, resume=resume, member=number, **options)
+        joining = None
+        if held_out is not None and validation is not None:
+            joining = Joining(held_out, partial(calibrate, network, *validation))
+        records = train(
+            network,
+            rows,
+            Y,
+            settings,
+            validation=validation,
+            joining=joining,
+            reporter=reporter,
+            folder=folder,
+            resume=resume,
+            member=number,
+            **options,
+        )
         model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
+        for record in records:
+            if CALIBRATION in record:
+                slope, intercept = record[CALIBRATION]
+                model.set_curve(member, (slope, intercept))
 
 
-def further_settings(training: TrainingSettings, **changes: Any) -> TrainingSettings:
-    """Settings for training a model further that was trained with these settings; `changes` override them."""
+def further_settings(model: Model, **changes: Any) -> TrainingSettings:
+    """Settings for training a model further: those it was trained with, but gentler; `changes` override them."""
+    known = (each.name for each in fields(TrainingSettings) if each.name in model.training)
+    training = TrainingSettings(**{name: model.training[name] for name in known})
     gentle = replace(
         training,
         epochs=FURTHER_EPOCHS,
@@ -182,7 +233,7 @@ def fit_further(
         Y,
         settings,
         device=model.device,
-        reporter=reporter,
+        reporter=reporter or Reporter(),
         folder=folder,
         resume=resume,
         fresh=False,

@@ -8,7 +8,7 @@
 | `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
 | `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
-| `checkpoint.safetensors`, `run.json` | an interrupted run; of several networks, each has a checkpoint |
+| `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
 
 If anything is wrong with a file, a `DataError` names it. Nothing is pickled.
 """
@@ -39,6 +39,8 @@ CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "histor
 ESTIMATOR = "estimator.json"
 #: The options of a run of `circlet train`, kept beside its checkpoint.
 RUN = "run.json"
+#: What was decided for an unfinished run.
+DECIDED = "decided.json"
 
 
 @dataclass
@@ -82,6 +84,7 @@ def write(folder: Path, contents: Contents, store: str) -> None:
     layout = SEVERAL if "members" in contents.config else FORMAT
     files.write_json(folder / CONFIG, {"format": layout, "circlet": __version__, **contents.config, **own})
     checkpoint.remove(folder)
+    (folder / DECIDED).unlink(missing_ok=True)
     # Files that an earlier model here had and this one does not.
     stale = [ESTIMATOR]
     stale += [LABELS] if contents.label_names is None else []

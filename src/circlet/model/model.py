@@ -122,6 +122,17 @@ class Model:
             self.ranker.scorer.calibrations = [calibrate(network, rows, Y) for network in self.networks]
         self.calibration = calibrate(self.ranker, rows, Y)
 
+    def set_curve(self, member: int, curve: tuple[float, float]) -> None:
+        """Set the curve from the scores of one network to probabilities.
+
+        The mean of several networks' probabilities is then taken as it is, since no rows are left to fit another
+        curve on.
+        """
+        if isinstance(self.ranker, Ensemble):
+            self.ranker.scorer.calibrations[member] = curve
+        else:
+            self.calibration = curve
+
     def rows(self, documents: Any) -> Any:
         """Scaled feature rows of texts, a sparse matrix or an array."""
         if self.vectorizer is not None:

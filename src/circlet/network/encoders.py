@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 
-from circlet.network.batch import SparseRows
+from circlet.network.batch import ColumnEntries, SparseRows
 
 __all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear"]
 
@@ -17,12 +17,39 @@ class RowGradient(NamedTuple):
     """The gradient of those rows of a weight that a batch touched: the weight's attribute `row_gradient`.
 
     It belongs only to the last backward pass. The optimizer step that uses it removes it.
+
+    Parameters
+    ----------
+    entries : ColumnEntries
+        The batch by columns, each of which is a row of the weight.
+    gradient : Tensor of shape (batch, units)
+        The gradient with respect to the product of batch and weight.
+    units : Tensor or None
+        The columns of the weight that the product had; None for all.
     """
 
-    rows: Tensor
-    values: Tensor
-    #: The columns that `values` has; None for all.
+    entries: ColumnEntries
+    gradient: Tensor
     units: Tensor | None = None
+
+    @property
+    def rows(self) -> Tensor:
+        """The rows that were touched, ascending."""
+        return self.entries.touched
+
+    def values(self, part: slice = slice(None)) -> Tensor:
+        """The gradient of some of the touched rows, `(rows, units)`."""
+        entries, n = self.entries, len(self.rows)
+        first, last, _ = part.indices(n)
+        start = int(entries.starts[first]) if first < n else len(entries.rows)
+        own = slice(start, int(entries.starts[last]) if last < n else len(entries.rows))
+        return torch.nn.functional.embedding_bag(
+            entries.rows[own],
+            self.gradient,
+            entries.starts[first:last] - start,
+            mode="sum",
+            per_sample_weights=entries.values[own].to(self.gradient.dtype),
+        )
 
 
 class Hidden(NamedTuple):
@@ -58,17 +85,12 @@ class _SparseProduct(torch.autograd.Function):
         entries, (gradient,), units = ctx.batch.by_columns, gradients, ctx.units
         if entries is None:
             raise RuntimeError("these rows were made for prediction; training wants SparseRows.for_training")
-        touched = torch.nn.functional.embedding_bag(
-            entries.rows,
-            gradient.contiguous(),
-            entries.starts,
-            mode="sum",
-            per_sample_weights=entries.values.to(gradient.dtype),
-        )
+        by_rows = RowGradient(entries, gradient.contiguous(), units)
         if entries.by_rows:
             # A batch has a few thousand of a million features: the rest would be zeros to write, read and add.
-            ctx.weight.row_gradient = RowGradient(entries.touched, touched, units)
+            ctx.weight.row_gradient = by_rows
             return None, None, None
+        touched = by_rows.values()
         if units is not None:
             touched = touched.new_zeros(len(touched), ctx.weight.shape[1]).index_copy_(1, units, touched)
         if len(touched) == len(ctx.weight):

@@ -9,11 +9,14 @@ from circlet.errors import ParameterError
 
 __all__ = ["PRESETS", "resolve"]
 
-#: What differs from the library's defaults.
+#: What differs from the defaults of `RunSettings`. What the first three leave open is decided from the data, by
+#: the rules of `circlet.settings.auto`.
 PRESETS: dict[str, dict[str, Any]] = {
-    "default": {},
-    # A wider layer, more dropout and twice the epochs.
-    "accurate": {"hidden": (2048,), "dropout": 0.8, "epochs": 60},
+    # Seconds: few epochs.
+    "fast": {"join": True, "lr": 1e-3},
+    "default": {"join": True, "lr": 1e-3},
+    # A wider layer and twice the epochs.
+    "accurate": {"join": True, "lr": 1e-3},
     # The paper's section 4.3: two hidden layers, batch 64, 100 epochs, learning rate 1, its own loss and codes. It
     # names no optimizer; a rate of 1 is usual for Adadelta. It does not say which epoch it reports either. After
     # 100 epochs without dropout these networks have overfitted, so held-out rows choose the epoch, as elsewhere,

@@ -4,24 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
+from circlet.settings.auto import DECIDABLE, EFFORTS, Decision, Facts, by_rule
 from circlet.settings.checked import check
 from circlet.settings.network import NetworkSettings
 from circlet.settings.presets import resolve
 from circlet.settings.training import TrainingSettings
 
-if TYPE_CHECKING:
-    from circlet.data.dataset import Dataset, Split
-
 __all__ = ["RunSettings", "TextSettings"]
 
 #: With fewer documents none are held out: too few would be left to train on, and too few to validate on.
 FEWEST_TO_SPLIT = 20
+#: The value of a setting that is decided when the data are known.
+AUTO = "auto"
 #: The settings of a run that belong to none of its parts.
 _OWN = ("scaling", "validation", "members")
 
@@ -53,6 +54,10 @@ class RunSettings:
         probabilities; 0 for none.
     members : int
         Number of networks that are trained one after the other and used as one: their probabilities are averaged.
+    undecided : frozenset of str
+        Names of settings that are decided when the data are known; `decided` does it.
+    preset : str
+        Whose rules decide them.
     """
 
     network: NetworkSettings = field(default_factory=NetworkSettings)
@@ -61,6 +66,8 @@ class RunSettings:
     scaling: str = "auto"
     validation: float = 0.05
     members: int = 1
+    undecided: frozenset[str] = frozenset()
+    preset: str = "default"
 
     def __post_init__(self) -> None:
         size = self.validation
@@ -74,8 +81,13 @@ class RunSettings:
         object.__setattr__(self, "members", int(self.members))
 
     @classmethod
-    def of(cls, settings: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
-        """From settings by name, whatever part they belong to; the others have their defaults."""
+    def of(cls, settings: Mapping[str, Any], *, seed: int = 0, preset: str = "default") -> RunSettings:
+        """From settings by name, whatever part they belong to; the others have their defaults.
+
+        Those that are "auto" are left undecided, if they can be decided from the data.
+        """
+        undecided = frozenset(name for name in DECIDABLE if _is_auto(settings.get(name)))
+        settings = {name: value for name, value in settings.items() if name not in undecided}
         unknown = set(settings) - set(cls.names())
         if unknown:
             raise ParameterError(f"unknown settings {sorted(unknown)}; wanted some of {', '.join(cls.names())}")
@@ -88,23 +100,41 @@ class RunSettings:
             TrainingSettings(**part(TrainingSettings)),
             TextSettings(**part(TextSettings)),
             **{name: settings[name] for name in _OWN if name in settings},
+            undecided=undecided,
+            preset=preset,
         )
 
     @classmethod
     def from_preset(cls, preset: str, given: Mapping[str, Any], *, seed: int = 0) -> RunSettings:
-        """From a preset, overridden by those of the `given` settings that are not None."""
-        return cls.of(resolve(preset, given), seed=seed)
+        """From a preset, overridden by those of the `given` settings that are not None.
+
+        What neither says is left undecided, if it can be decided from the data.
+        """
+        left_open = dict.fromkeys(DECIDABLE if preset in EFFORTS else (), AUTO)
+        return cls.of({**left_open, **resolve(preset, given)}, seed=seed, preset=preset)
+
+    def with_values(self, values: Mapping[str, Any]) -> RunSettings:
+        """The same with other values, by name, which are then decided."""
+        return type(self).of({**self.flat(), **values}, seed=self.network.seed, preset=self.preset)
+
+    def decided(self, facts: Facts) -> tuple[RunSettings, list[Decision]]:
+        """The settings for data of which these facts are known, and what was decided by rules."""
+        if not self.undecided:
+            return self, []
+        decisions = by_rule(self.preset, self.undecided, facts)
+        return self.with_values({each.name: each.value for each in decisions}), decisions
 
     @classmethod
     def names(cls) -> list[str]:
         """The names of all settings except the seed."""
-        return list(DEFAULTS)
+        return list(cls().flat())
 
     def flat(self) -> dict[str, Any]:
-        """All settings by name, except the seed."""
+        """All settings by name, except the seed; those that are undecided are "auto"."""
         parts = (asdict(self.network), asdict(self.training), asdict(self.text))
         merged = {name: value for part in parts for name, value in part.items() if name != "seed"}
-        return {**merged, **{name: getattr(self, name) for name in _OWN}}
+        own = {name: getattr(self, name) for name in _OWN}
+        return {**merged, **own, **dict.fromkeys(self.undecided, AUTO)}
 
     def networks(self) -> list[NetworkSettings]:
         """The settings of each member's network, which differ only in the seed.
@@ -116,16 +146,27 @@ class RunSettings:
         derived = (np.random.SeedSequence(seed, spawn_key=(member,)) for member in range(1, self.members))
         return [self.network, *(replace(self.network, seed=int(each.generate_state(1)[0])) for each in derived)]
 
-    def hold_out(self, dataset: Dataset) -> tuple[Split, Split | None]:
-        """The rows to train on, and the rows held out for validation and calibration, or None.
+    @property
+    def joins(self) -> bool:
+        """Whether rows that are held out join the others; not if they decide when to stop."""
+        return self.training.join and self.training.patience is None and self.training.epochs > 1
 
-        The seed determines which rows are held out. Rows that are mapped from files are not copied.
+    def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
+        """Which of n rows are held out for validation and calibration, ascending; None for none of them.
+
+        The seed determines which.
         """
-        size, n = self.validation, dataset.train.n
+        from circlet.data.dataset import validation_rows  # imports scipy, which `--help` need not wait for
+
+        size = self.validation
         if not size or n < FEWEST_TO_SPLIT or (size < 1 and round(size * n) < 1):
-            return dataset.train, None
-        return dataset.validation_split(size, seed=self.network.seed, copy=False)
+            return None
+        return validation_rows(n, size, self.network.seed)
+
+
+def _is_auto(value: Any) -> bool:
+    return isinstance(value, str) and value == AUTO
 
 
 #: The default of every setting, by name.
-DEFAULTS: dict[str, Any] = RunSettings().flat()
+DEFAULTS: dict[str, Any] = RunSettings.from_preset("default", {}).flat()

@@ -2,15 +2,18 @@
 
 from circlet.devices import resolve_device
 from circlet.settings import TrainingSettings
-from circlet.training.loop import DivergedError, InterruptedRunError, train
-from circlet.training.reporter import Reporter, StepsTaken
+from circlet.training.loop import CALIBRATION, DivergedError, InterruptedRunError, Joining, train
+from circlet.training.reporter import Reporter, StepsTaken, metrics_of
 
 __all__ = [
+    "CALIBRATION",
     "DivergedError",
     "InterruptedRunError",
+    "Joining",
     "Reporter",
     "StepsTaken",
     "TrainingSettings",
+    "metrics_of",
     "resolve_device",
     "train",
 ]

@@ -11,7 +11,7 @@ correction counts all steps. A row that every batch touches is updated exactly a
 from __future__ import annotations
 
 import mmap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -37,6 +37,9 @@ __all__ = [
 #: The first layer's rate, if it is trained by SGD, as a multiple of the rate of the other layers. Networks whose
 #: output is normalized learn equally well with a tenth of it: their gradient shrinks as the weights grow.
 FIRST_LAYER_FACTOR = 5000.0
+#: Numbers of a row gradient at a time. A whole one of 5,000 rows of 2,048 is too large for any cache, and each
+#: step would get fresh memory for it, which takes the system longer than the arithmetic.
+BLOCK = 1 << 20
 
 
 class FusedAdadelta(torch.optim.Adadelta):
@@ -89,18 +92,26 @@ class _ByRows(torch.optim.Optimizer):
             state |= {name: _zeros(weight.shape) for name in self.kept}
             if self.plain is not torch.optim.SGD:
                 state["step"] = torch.zeros(())
-        rows = nn.Parameter(weight[gradient.rows])
-        rows.grad = gradient.values
-        if gradient.units is not None:
-            rows.grad = torch.zeros_like(rows).index_copy_(1, gradient.units, gradient.values)
-        alone = self.plain([rows])
-        alone.param_groups[0] |= {**group, "params": [rows]}
-        # Steps are counted in the weight's own state; moments are copied there and back.
-        alone.state[rows] = {**state, **{name: state[name][gradient.rows] for name in self.kept}}
-        alone.step()
-        weight.index_copy_(0, gradient.rows, rows)
-        for name in self.kept:
-            state[name].index_copy_(0, gradient.rows, alone.state[rows][name])
+        # The number of steps, which is the same for every block.
+        before = {name: value.clone() for name, value in state.items() if name not in self.kept}
+        for part in _blocks(gradient):
+            touched = gradient.rows[part]
+            rows = nn.Parameter(weight[touched])
+            rows.grad = gradient.values(part)
+            if gradient.units is not None:
+                rows.grad = torch.zeros_like(rows).index_copy_(1, gradient.units, rows.grad)
+            alone = self.plain([rows])
+            alone.param_groups[0] |= {**group, "params": [rows]}
+            # Moments are copied there and back.
+            own = {name: state[name][touched] for name in self.kept}
+            alone.state[rows] = {**{name: value.clone() for name, value in before.items()}, **own}
+            alone.step()
+            weight.index_copy_(0, touched, rows)
+            for name, value in alone.state[rows].items():
+                if name in self.kept:
+                    state[name].index_copy_(0, touched, value)
+                else:
+                    state[name] = value
 
 
 class RowAdamW(_ByRows, torch.optim.AdamW):
@@ -142,17 +153,27 @@ class FirstLayerSGD(torch.optim.SGD):
                     _descend(weight, gradient, group["lr"])
 
 
+def _blocks(gradient: RowGradient) -> Iterator[slice]:
+    """The touched rows, a few at a time."""
+    size = max(1, BLOCK // gradient.gradient.shape[1])
+    return (slice(start, start + size) for start in range(0, len(gradient.rows), size))
+
+
 def _descend(weight: Tensor, gradient: RowGradient, rate: float) -> None:
-    rows, values, units = gradient
+    rows, units = gradient.rows, gradient.units
     every = len(rows) == len(weight)
-    part = weight if every else weight.index_select(0, rows)
-    if units is None:
-        part.add_(values, alpha=-rate)
-    else:
-        # index_add_ along columns does the same, and takes seven times as long.
-        part.scatter_add_(1, units.expand(len(part), -1), values * -rate)
-    if not every:
-        weight.index_copy_(0, rows, part)
+    for part in _blocks(gradient):
+        values = gradient.values(part)
+        if units is None and every:
+            weight[part].add_(values, alpha=-rate)
+        elif units is None:
+            weight.index_add_(0, rows[part], values, alpha=-rate)
+        else:
+            own = weight[part] if every else weight.index_select(0, rows[part])
+            # index_add_ along columns does the same, and takes seven times as long.
+            own.scatter_add_(1, units.expand(len(own), -1), values.mul_(-rate))
+            if not every:
+                weight.index_copy_(0, rows[part], own)
 
 
 _ON_CPU: dict[str, tuple[Callable[..., torch.optim.Optimizer], dict[str, Any]]] = {

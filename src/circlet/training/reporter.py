@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-__all__ = ["Reporter", "StepsTaken"]
+from circlet.settings import Decision
+
+__all__ = ["Reporter", "StepsTaken", "metrics_of"]
 
 logger = logging.getLogger(__name__)
 
@@ -18,11 +21,24 @@ class StepsTaken(NamedTuple):
     documents: int
 
 
+def metrics_of(record: dict[str, Any]) -> dict[str, float]:
+    """The metrics on validation rows in an epoch's record; none after these rows have joined the others."""
+    return {name: value for name, value in record.items() if "@" in name}
+
+
 class Reporter:
     """Receives the progress of training and logs each epoch; the command line's subclass draws bars."""
 
     def member(self, number: int) -> None:
         """Called before each of several networks is trained, which are numbered from 0."""
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        """Called before training, with the settings that were decided from the data."""
+        for each in decisions:
+            logger.info("%s: %s (%s)", each.name, each.value, each.why)
+
+    def plan(self, epochs: int, members: int) -> None:
+        """Called before training: each of so many networks is trained for so many epochs, or fewer."""
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from circlet.devices import multiplies_bfloat16
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.network import TABLE_LIMIT, Network
@@ -137,9 +138,10 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
 def learn(network: Network, optimizer: torch.optim.Optimizer, rows: Any, labels: LabelSets) -> Tensor:
     """One step: the loss of a batch, its gradient, and a step of the optimizer."""
     optimizer.zero_grad(set_to_none=True)
-    on_gpu = labels.ids.device.type == "cuda"
+    kind = labels.ids.device.type
     # No cache of cast weights: a step uses each weight once, and a recorded step must not keep any between steps.
-    with torch.autocast("cuda", dtype=torch.bfloat16, cache_enabled=False) if on_gpu else nullcontext():
+    half = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
+    with half if multiplies_bfloat16(kind) else nullcontext():
         output = network(rows)
     loss: Tensor = network.loss(output.float(), labels)
     loss.backward()  # type: ignore[no-untyped-call]

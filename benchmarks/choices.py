@@ -1,0 +1,180 @@
+"""Trials that chose the presets' settings: each question is answered on rows held out of the training rows.
+
+    python benchmarks/choices.py QUESTION ... --data DIR --out experiments/results/choices
+
+A trial trains a model on 85% of the training rows of a dataset, as `circlet train` would, and ranks the labels of
+the others; test rows are never read. Every question has a JSON file. Trials that are in it already are not run
+again. Accuracies are percentages. Seconds are those of a shared machine, and may include other work on it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import time
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from calibration import reliability
+from peers_data import SMALL, drawn, load
+
+from circlet import files
+from circlet.data.dataset import Dataset
+from circlet.devices import multiplies_bfloat16, resolve_device
+from circlet.metrics import evaluate, inverse_propensity
+from circlet.model import fit
+from circlet.provenance import provenance
+from circlet.settings import RunSettings
+from circlet.training import steps
+
+#: Share of the training rows that judges, and the seed that draws them, which no run's own held-out rows share.
+JUDGED, DRAW = 0.15, 2026
+DEPTHS = (1, 3, 5)
+#: Not a setting: trains with products in float32 even where bfloat16 is faster.
+FLOAT32 = "float32"
+
+
+class Trial(NamedTuple):
+    """A dataset, a preset, and what is set differently."""
+
+    dataset: str
+    preset: str
+    given: dict[str, Any] = {}  # noqa: RUF012
+
+
+def grid(datasets: tuple[str, ...], preset: str, *variants: dict[str, Any]) -> list[Trial]:
+    return [Trial(dataset, preset, given) for dataset in datasets for given in variants]
+
+
+MATRICES = ("bibtex", "delicious", "eurlex-4k")
+TEXTS = ("pydocs-3000", "wordnet-3000", "yso-3000")
+SGD = {"first_layer": "sgd"}
+QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
+    "first-layer": (
+        "Is the first layer better trained by SGD or by AdamW, and does the trial choose the better one?",
+        grid((*MATRICES, *TEXTS), "default", {}, SGD, {"first_layer": "same"}),
+    ),
+    "dropout": (
+        "How much dropout?",
+        grid(MATRICES, "default", *({**SGD, "dropout": share} for share in (0.0, 0.3, 0.5))),
+    ),
+    "batch": (
+        "How large should batches be?",
+        grid(("eurlex-4k",), "default", *({**SGD, "dropout": 0.3, "batch_size": size} for size in (64, 128, 256))),
+    ),
+    "width": (
+        "How wide should the hidden layer be?",
+        grid(("eurlex-4k",), "default", *({**SGD, "dropout": 0.3, "hidden": (width,)} for width in (1024, 2048))),
+    ),
+    "epochs": (
+        "How many epochs?",
+        [Trial("eurlex-4k", "fast", {"epochs": epochs}) for epochs in (3, 5, 8)]
+        + grid(MATRICES, "default", *({**SGD, "dropout": 0.5, "epochs": epochs} for epochs in (6, 8, 16))),
+    ),
+    "few-labels": (
+        "Which head and dimension suit few labels?",
+        grid(
+            ("bibtex",),
+            "default",
+            *(
+                {**SGD, "dropout": 0.5, **given}
+                for given in ({"dim": 100}, {"dim": 200}, {"dim": 800}, {"head": "fc"})
+            ),
+        ),
+    ),
+    "scaling": (
+        "Square roots of sparse features, or not?",
+        grid(MATRICES, "default", *({**SGD, "dropout": 0.4, "scaling": kind} for kind in ("sqrt", "l2"))),
+    ),
+    "characters": (
+        "Do character n-grams help where texts are few, and is AdamW better there?",
+        grid(
+            TEXTS,
+            "default",
+            *(
+                {"first_layer": layer, "hidden": (512,), **terms}
+                for layer in ("sgd", "same")
+                for terms in ({"char_ngrams": None, "max_features": None}, {"char_ngrams": (3, 5)})
+            ),
+        ),
+    ),
+    "precision": (
+        "Do products in bfloat16 cost accuracy?",
+        grid(("eurlex-4k", "delicious"), "fast", {}, {FLOAT32: True}),
+    ),
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("questions", nargs="+", choices=list(QUESTIONS), metavar="QUESTION")
+    parser.add_argument("--data", type=Path, help="folder with a subfolder for each dataset")
+    parser.add_argument("--out", type=Path, default=Path("experiments/results/choices"))
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--seeds", type=int, default=1, metavar="N")
+    options = parser.parse_args()
+    files.prepare_folder(options.out)
+    for name in options.questions:
+        path = options.out / f"{name}.json"
+        known = json.loads(path.read_text(encoding="utf-8"))["trials"] if path.is_file() else []
+        question, trials = QUESTIONS[name]
+        for trial in trials:
+            for seed in range(options.seeds):
+                about = {
+                    "dataset": trial.dataset,
+                    "preset": trial.preset,
+                    "given": plain(trial.given),
+                    "seed": seed,
+                }
+                if any(about == {name: found[name] for name in about} for found in known):
+                    continue
+                known.append({**about, **measured(trial, seed, options)})
+                print(
+                    json.dumps({name: value for name, value in known[-1].items() if name != "decided"}), flush=True
+                )
+                origin = provenance()
+                origin["command"] = f"python benchmarks/choices.py {name} --data DIR --device {options.device}"
+                files.write_json(path, {"question": question, "trials": known, "provenance": origin})
+
+
+def plain(given: dict[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+
+
+def judged_apart(trial: Trial, data: Path | None) -> Dataset:
+    """The training rows alone: most of them to train on, the others in place of test rows."""
+    source, size = SMALL.get(trial.dataset, (trial.dataset, None))
+    dataset = load(source, data)
+    if size is not None:
+        dataset = drawn(trial.dataset, dataset, size)
+    train, judged = dataset.validation_split(JUDGED, seed=DRAW)
+    return replace(dataset, train=train, test=judged)
+
+
+def measured(trial: Trial, seed: int, options: argparse.Namespace) -> dict[str, Any]:
+    dataset = judged_apart(trial, options.data)
+    assert dataset.test is not None
+    given = {name: value for name, value in trial.given.items() if name != FLOAT32}
+    settings = RunSettings.from_preset(trial.preset, {}, seed=seed).with_values(given)
+    in_half: Any = (lambda _: False) if FLOAT32 in trial.given else multiplies_bfloat16
+    setattr(steps, "multiplies_bfloat16", in_half)  # noqa: B010
+    start = time.perf_counter()
+    model = fit(dataset.train, settings, device=resolve_device(options.device))
+    seconds = time.perf_counter() - start
+    documents = dataset.test.X if model.vectorizer is None else dataset.test.texts
+    ids, scores = model.top_k(documents, 10)
+    weights = inverse_propensity(dataset.train.Y)
+    found = evaluate(dataset.test.Y, ids, weights, k=DEPTHS, metrics=("P", "PSP"))
+    bins = reliability(dataset.test.Y, ids, model.probabilities(scores))
+    return {
+        "metrics": {name: round(100 * value, 2) for name, value in found.items()},
+        "probabilities_off_by": round(100 * bins["error"], 1),
+        "seconds": round(seconds, 1),
+        "decided": model.training.get("decided", []),
+        "device": model.device.type,
+    }
+
+
+if __name__ == "__main__":
+    main()

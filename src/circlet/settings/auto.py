@@ -1,0 +1,230 @@
+"""What is decided from the data: settings that were left open, by rules that a preset's effort scales.
+
+The rules come from trials on held-out training rows of six datasets, which `benchmarks/choices.py` runs and
+`experiments/results/choices` keeps. What no rule decides well, the optimizer of the first layer, is tried out by
+`circlet.model.trial`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+__all__ = ["DECIDABLE", "EFFORTS", "Decision", "Effort", "Facts", "by_rule", "effort_of"]
+
+
+@dataclass(frozen=True)
+class Effort:
+    """How much a preset spends.
+
+    Parameters
+    ----------
+    epochs, fewest : int
+        Epochs on few documents, and on very many.
+    hidden : int
+        Width of the hidden layer.
+    dropout : tuple of (documents, share)
+        Dropout at these numbers of documents; between them, it is linear in their logarithm.
+    dim : float
+        Factor of the dimension.
+    batch_size : int
+        Documents per step, unless there are very few or very many.
+    char_ngrams : bool
+        Whether few texts get character n-grams.
+    trial : bool
+        Whether the optimizer of the first layer is tried out.
+    """
+
+    epochs: int
+    fewest: int
+    hidden: int
+    dropout: tuple[tuple[float, float], ...]
+    dim: float
+    batch_size: int
+    char_ngrams: bool
+    trial: bool
+
+
+#: The presets that leave settings open.
+EFFORTS = {
+    "fast": Effort(5, 2, 1024, ((1, 0.0),), 1, 128, char_ngrams=False, trial=False),
+    "default": Effort(
+        8, 3, 2048, ((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1), (5e5, 0.0)), 1, 128, char_ngrams=True, trial=True
+    ),
+    "accurate": Effort(24, 5, 2048, ((2e4, 0.6), (7.5e4, 0.3), (5e5, 0.0)), 2, 64, char_ngrams=True, trial=True),
+}
+#: Texts up to this number get character n-grams, and at most this many features.
+FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
+#: Texts up to this number have Adam in the first layer, too: most of their words are rare.
+RARE_WORDS = 5000
+#: Documents up to which a preset's epochs are all needed, and the exponent by which more documents need fewer.
+ALL_EPOCHS, FEWER = 15_000, 0.55
+#: Steps that learning takes at least, however few documents there are.
+FEWEST_STEPS = 400
+#: Dimension of the codes of a few thousand labels; above this product of documents and labels, it grows.
+DIM, MANY = 800, 6e8
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What the rules look at.
+
+    Parameters
+    ----------
+    documents, labels : int
+    texts, sparse : bool
+        Whether documents are texts, and whether their features are sparse, as those of texts are.
+    adam : bool
+        Whether the other layers are trained by Adam or AdamW.
+    """
+
+    documents: int
+    labels: int
+    texts: bool
+    sparse: bool
+    adam: bool = True
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A setting's value, why it is that, and whether a trial has found it."""
+
+    name: str
+    value: Any
+    why: str
+    tried: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The value as text."""
+        if isinstance(self.value, tuple):
+            return ",".join(map(str, self.value))
+        return "none" if self.value is None else str(self.value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        return {"setting": self.name, "value": value, "why": self.why, "tried": self.tried}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Decision:
+        """What `as_dict` returned."""
+        value = found["value"]
+        return cls(
+            found["setting"], tuple(value) if isinstance(value, list) else value, found["why"], found["tried"]
+        )
+
+
+def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
+    n = facts.documents
+    if n < 20:
+        return 0, "too few documents to hold any out"
+    return min(5000, max(round(0.05 * n), min(n // 5, 500))), "enough to decide and to calibrate; they join later"
+
+
+def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
+    n = facts.documents
+    if n > ALL_EPOCHS:
+        epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER))
+        return epochs, "more documents need fewer epochs"
+    steps = math.ceil(n / _batch_size(facts, effort)[0])
+    needed = math.ceil(FEWEST_STEPS / steps)
+    if needed > effort.epochs:
+        return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
+    return effort.epochs, "as the preset says"
+
+
+def _batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
+    n = facts.documents
+    if n <= 3500:
+        return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
+    if n > 200_000:
+        return 512, "many documents allow larger steps"
+    return effort.batch_size, "as the preset says"
+
+
+def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
+    if facts.texts and facts.documents <= FEW_TEXTS:
+        return (effort.hidden // 2,), "enough for few texts, whose many features would make more of it large"
+    return (effort.hidden,), "as the preset says"
+
+
+def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
+    points, n = effort.dropout, max(1, facts.documents)
+    if n <= points[0][0] or len(points) == 1:
+        return points[0][1], "as the preset says"
+    for (below, high), (above, low) in pairwise(points):
+        if n < above:
+            share = math.log(n / below) / math.log(above / below)
+            return round(high + share * (low - high), 2), "more documents need less of it"
+    return points[-1][1], "many documents need none"
+
+
+def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
+    if 1.25 * facts.labels < DIM:
+        return max(32, math.ceil(1.25 * facts.labels)), "a few more than labels"
+    product = facts.documents * facts.labels
+    grown = DIM * effort.dim * max(1.0, product / MANY) ** 0.45
+    # More dimensions than half the number of labels tell no more labels apart.
+    dim = round(min(grown, max(DIM, facts.labels / 2)) / 10) * 10
+    return dim, "as the preset says" if product <= MANY else "many documents can teach, and many labels need, more"
+
+
+def _char_ngrams(facts: Facts, effort: Effort) -> tuple[tuple[int, int] | None, str]:
+    if facts.texts and effort.char_ngrams and facts.documents <= FEW_TEXTS:
+        return (3, 5), "few texts show few of all words, but many of their parts"
+    return None, "words are enough" if facts.texts else "documents are not texts"
+
+
+def _max_features(facts: Facts, effort: Effort) -> tuple[int | None, str]:
+    if _char_ngrams(facts, effort)[0] is None:
+        return None, "all of them"
+    return MOST_FEATURES, "more parts of words would make the model large"
+
+
+def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
+    if not facts.adam:
+        return "same", "its rate is known only beside Adam"
+    if not facts.sparse:
+        return "same", "the features are dense"
+    if facts.texts and facts.documents <= RARE_WORDS:
+        return "same", "in few texts, most words are rare"
+    return "sgd", "usually better for sparse features"
+
+
+def _scaling(facts: Facts, effort: Effort) -> tuple[str, str]:
+    if facts.texts:
+        return "none", "tf-idf has weighted the words"
+    if facts.sparse:
+        return "sqrt", "square roots of sparse features dampen repeated words"
+    return "standard", "the features are dense"
+
+
+#: The rule of each setting that may be left open, in the order in which they are shown.
+_RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
+    "validation": _validation,
+    "scaling": _scaling,
+    "char_ngrams": _char_ngrams,
+    "max_features": _max_features,
+    "dim": _dim,
+    "hidden": _hidden,
+    "dropout": _dropout,
+    "first_layer": _first_layer,
+    "epochs": _epochs,
+    "batch_size": _batch_size,
+}
+DECIDABLE = tuple(_RULES)
+
+
+def effort_of(preset: str) -> Effort:
+    """How much a preset spends; those that leave nothing open spend as the default does on what a user leaves."""
+    return EFFORTS.get(preset, EFFORTS["default"])
+
+
+def by_rule(preset: str, names: frozenset[str], facts: Facts) -> list[Decision]:
+    """Decide these settings, with the effort of the preset, or of the defaults if it has none of its own."""
+    effort = effort_of(preset)
+    return [Decision(name, *rule(facts, effort)) for name, rule in _RULES.items() if name in names]

@@ -1,0 +1,262 @@
+from __future__ import annotations
+
+import json
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circlet.settings import RunSettings
+from circlet.settings.auto import (
+    ALL_EPOCHS,
+    DECIDABLE,
+    DIM,
+    EFFORTS,
+    FEW_TEXTS,
+    FEWEST_STEPS,
+    MANY,
+    RARE_WORDS,
+    Decision,
+    Facts,
+    by_rule,
+    effort_of,
+)
+
+ALL = frozenset(DECIDABLE)
+#: (texts, sparse) of texts, sparse rows and dense rows.
+KINDS = {"texts": (True, True), "sparse": (False, True), "dense": (False, False)}
+
+presets = st.sampled_from(sorted(EFFORTS))
+kinds = st.sampled_from(sorted(KINDS))
+counts = st.one_of(st.integers(1, 100), st.integers(1, 40_000), st.integers(1, 10**7))
+label_counts = st.one_of(st.integers(1, 2000), st.integers(1, 10**6))
+
+
+def facts(documents: int = 1000, labels: int = 100, kind: str = "sparse") -> Facts:
+    texts, sparse = KINDS[kind]
+    return Facts(documents, labels, texts, sparse)
+
+
+def decide(preset: str, documents: int = 1000, labels: int = 100, kind: str = "sparse") -> dict[str, Any]:
+    """All decisions by name."""
+    return {each.name: each.value for each in by_rule(preset, ALL, facts(documents, labels, kind))}
+
+
+class TestByRule:
+    @given(preset=presets, names=st.sets(st.sampled_from(DECIDABLE)), n=counts, labels=label_counts, kind=kinds)
+    def test_decides_what_is_asked_and_nothing_else(self, preset, names, n, labels, kind):
+        found = by_rule(preset, frozenset(names), facts(n, labels, kind))
+        assert [each.name for each in found] == [name for name in DECIDABLE if name in names]
+        assert all(each.why for each in found)
+        assert not any(each.tried for each in found)
+
+    @given(preset=presets, names=st.sets(st.sampled_from(DECIDABLE)), n=counts, labels=label_counts, kind=kinds)
+    def test_a_decision_does_not_depend_on_what_else_is_asked(self, preset, names, n, labels, kind):
+        known = {each.name: each for each in by_rule(preset, ALL, facts(n, labels, kind))}
+        assert by_rule(preset, frozenset(names), facts(n, labels, kind)) == [
+            known[name] for name in DECIDABLE if name in names
+        ]
+
+    @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
+    def test_every_decision_is_a_value_that_settings_take(self, preset, n, labels, kind):
+        left_open = RunSettings.from_preset(preset, {})
+        assert left_open.undecided == ALL
+        settings, decisions = left_open.decided(facts(n, labels, kind))
+        assert settings.undecided == frozenset()
+        assert {each.name: settings.flat()[each.name] for each in decisions} == decide(preset, n, labels, kind)
+
+    def test_unknown_names_are_nobodys(self):
+        assert by_rule("default", frozenset({"lr", "members"}), facts()) == []
+
+    @pytest.mark.parametrize("preset", ["paper", "another"])
+    def test_a_preset_without_effort_decides_as_the_default_does(self, preset):
+        assert effort_of(preset) == EFFORTS["default"]
+        assert by_rule(preset, ALL, facts()) == by_rule("default", ALL, facts())
+
+    @pytest.mark.parametrize("preset", sorted(EFFORTS))
+    def test_efforts(self, preset):
+        assert effort_of(preset) is EFFORTS[preset]
+
+
+class TestHeldOutRows:
+    @given(preset=presets, n=st.integers(1, 19), kind=kinds)
+    def test_few_documents_hold_out_none(self, preset, n, kind):
+        assert decide(preset, n, kind=kind)["validation"] == 0
+
+    @given(preset=presets, n=counts.filter(lambda n: n >= 20), kind=kinds)
+    def test_some_but_fewer_than_documents(self, preset, n, kind):
+        size = decide(preset, n, kind=kind)["validation"]
+        assert isinstance(size, int)
+        assert 1 <= size < n
+        assert n - size >= n / 2  # most are left to learn from
+
+    @given(preset=presets, n=st.integers(1, 3000))
+    def test_as_many_as_decided_are_held_out(self, preset, n):
+        settings, _ = RunSettings.from_preset(preset, {}).decided(facts(n))
+        held_out = settings.held_out(n)
+        assert (0 if held_out is None else len(held_out)) == settings.validation
+
+    @given(preset=presets, some=counts, more=counts)
+    def test_more_documents_hold_out_no_fewer(self, preset, some, more):
+        some, more = sorted((some, more))
+        assert decide(preset, some)["validation"] <= decide(preset, more)["validation"]
+
+
+class TestDim:
+    @given(preset=presets, documents=st.tuples(counts, counts), labels=st.tuples(label_counts, label_counts))
+    def test_grows_with_documents_and_labels(self, preset, documents, labels):
+        (some, more), (few, many) = sorted(documents), sorted(labels)
+        assert decide(preset, some, few)["dim"] <= decide(preset, more, many)["dim"]
+
+    @pytest.mark.parametrize("preset", sorted(EFFORTS))
+    def test_grows_above_a_product(self, preset):
+        labels = 10**6
+        below, above = (decide(preset, n, labels)["dim"] for n in (math.floor(MANY / labels), 10**6))
+        assert below < above
+
+    @given(preset=presets, n=counts, labels=st.integers(DIM, 10**6))
+    def test_many_labels_have_at_most_half_of_their_number(self, preset, n, labels):
+        dim = decide(preset, n, labels)["dim"]
+        assert dim % 10 == 0
+        assert DIM <= dim <= max(DIM, labels / 2) + 5  # rounded to tens
+
+    @given(preset=presets, n=counts, labels=st.integers(1, DIM // 2))
+    def test_few_labels_have_a_few_more_than_their_number(self, preset, n, labels):
+        dim = decide(preset, n, labels)["dim"]
+        assert labels < dim <= max(DIM / 10, 1.5 * labels)
+        assert dim == decide(preset, 1, labels)["dim"]  # whatever the documents
+
+
+class TestEpochs:
+    @given(preset=presets, some=st.integers(ALL_EPOCHS, 10**7), more=st.integers(ALL_EPOCHS, 10**7))
+    def test_many_documents_do_not_need_more(self, preset, some, more):
+        some, more = sorted((some, more))
+        assert decide(preset, more)["epochs"] <= decide(preset, some)["epochs"] <= EFFORTS[preset].epochs
+
+    @given(preset=presets, n=counts)
+    def test_never_so_few_that_held_out_rows_could_not_join(self, preset, n):
+        settings, _ = RunSettings.from_preset(preset, {}).decided(facts(n))
+        assert settings.training.epochs >= EFFORTS[preset].fewest
+        assert settings.joins
+        assert 1 <= settings.training.epochs_before_joining < settings.training.epochs
+
+    @given(preset=presets, n=st.one_of(st.integers(1, 500), st.integers(1, ALL_EPOCHS)), kind=kinds)
+    def test_few_documents_make_enough_steps_or_as_many_as_are_bearable(self, preset, n, kind):
+        found = decide(preset, n, kind=kind)
+        steps = found["epochs"] * math.ceil(n / found["batch_size"])
+        assert steps >= FEWEST_STEPS or found["epochs"] == decide(preset, 1, kind=kind)["epochs"]
+        assert found["epochs"] >= EFFORTS[preset].epochs
+
+    def test_a_preset_that_spends_more_has_no_fewer(self):
+        for n in (10, 1000, ALL_EPOCHS, 10**5, 10**7):
+            fast, default, accurate = (decide(preset, n)["epochs"] for preset in ("fast", "default", "accurate"))
+            assert fast <= default <= accurate
+
+
+class TestSizes:
+    @given(preset=presets, some=counts, more=counts, kind=kinds)
+    def test_dropout_does_not_grow_with_documents(self, preset, some, more, kind):
+        some, more = sorted((some, more))
+        low, high = (decide(preset, n, kind=kind)["dropout"] for n in (more, some))
+        assert 0 <= low <= high < 1
+
+    @pytest.mark.parametrize("preset", sorted(EFFORTS))
+    def test_dropout_passes_through_the_points_of_the_effort(self, preset):
+        for documents, share in EFFORTS[preset].dropout:
+            assert decide(preset, round(documents))["dropout"] == pytest.approx(share)
+
+    @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
+    def test_one_hidden_layer_no_wider_than_the_effort(self, preset, n, labels, kind):
+        (width,) = decide(preset, n, labels, kind)["hidden"]
+        assert EFFORTS[preset].hidden / 2 <= width <= EFFORTS[preset].hidden
+        assert kind == "texts" or width == EFFORTS[preset].hidden
+
+    @given(preset=presets, n=counts)
+    def test_a_batch_is_not_most_of_the_documents(self, preset, n):
+        assert 1 <= decide(preset, n)["batch_size"] <= max(8, n / 8)
+
+
+class TestFeatures:
+    @given(preset=presets, n=counts, labels=label_counts)
+    def test_dense_rows(self, preset, n, labels):
+        found = decide(preset, n, labels, "dense")
+        assert (found["scaling"], found["first_layer"]) == ("standard", "same")
+
+    @given(preset=presets, n=counts, labels=label_counts)
+    def test_sparse_rows(self, preset, n, labels):
+        found = decide(preset, n, labels, "sparse")
+        assert (found["scaling"], found["first_layer"]) == ("sqrt", "sgd")
+
+    @given(preset=presets, n=counts, labels=label_counts)
+    def test_texts(self, preset, n, labels):
+        found = decide(preset, n, labels, "texts")
+        assert (found["scaling"], found["first_layer"]) == ("none", "same" if n <= RARE_WORDS else "sgd")
+
+    @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
+    def test_sgd_only_beside_adam(self, preset, n, labels, kind):
+        facts = Facts(n, labels, kind == "texts", kind != "dense", adam=False)
+        (found,) = by_rule(preset, frozenset(["first_layer"]), facts)
+        assert found.value == "same"
+
+    @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
+    def test_only_few_texts_get_character_ngrams(self, preset, n, labels, kind):
+        found = decide(preset, n, labels, kind)
+        few_texts = kind == "texts" and n <= FEW_TEXTS and EFFORTS[preset].char_ngrams
+        assert (found["char_ngrams"] is not None) == few_texts
+        assert (found["max_features"] is not None) == few_texts  # else all features are kept
+
+
+#: What a setting can be.
+values = st.one_of(
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(allow_nan=False, allow_infinity=False),
+    st.text(),
+    st.lists(st.integers()).map(tuple),
+)
+
+
+class TestDecision:
+    @given(st.builds(Decision, st.text(), values, st.text(), st.booleans()))
+    def test_there_and_back_through_json(self, decision):
+        back = Decision.from_dict(json.loads(json.dumps(decision.as_dict())))
+        assert back == decision
+        assert type(back.value) is type(decision.value)
+
+    @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
+    def test_what_rules_decide_there_and_back_through_json(self, preset, n, labels, kind):
+        decisions = by_rule(preset, ALL, facts(n, labels, kind))
+        stored = json.dumps([each.as_dict() for each in decisions])
+        assert [Decision.from_dict(each) for each in json.loads(stored)] == decisions
+
+    def test_as_dict(self):
+        assert Decision("hidden", (8, 4), "because", tried=True).as_dict() == {
+            "setting": "hidden",
+            "value": [8, 4],
+            "why": "because",
+            "tried": True,
+        }
+
+    @pytest.mark.parametrize("name", ["setting", "value", "why", "tried"])
+    def test_a_missing_key(self, name):
+        known = Decision("dim", 8, "because").as_dict()
+        del known[name]
+        with pytest.raises(KeyError, match=name):
+            Decision.from_dict(known)
+
+    @pytest.mark.parametrize(
+        ("value", "shown"),
+        [
+            (800, "800"),
+            (0.25, "0.25"),
+            ("sgd", "sgd"),
+            (None, "none"),
+            ((2048,), "2048"),
+            ((3, 5), "3,5"),
+        ],
+    )
+    def test_shown(self, value, shown):
+        assert Decision("any", value, "because").shown == shown

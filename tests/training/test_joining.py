@@ -1,0 +1,436 @@
+from __future__ import annotations
+
+import signal
+from functools import cache
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circlet.data.dataset import Split
+from circlet.data.synthetic import make_multilabel
+from circlet.errors import DataError
+from circlet.model import Model, fit
+from circlet.model.calibration import calibrate
+from circlet.network import Network, NetworkSettings
+from circlet.settings import RunSettings
+from circlet.training import (
+    CALIBRATION,
+    InterruptedRunError,
+    Joining,
+    Reporter,
+    StepsTaken,
+    TrainingSettings,
+    train,
+)
+from circlet.training import loop as training
+from circlet.training.batches import Batches
+from circlet.training.reporter import metrics_of
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+N, F, L = 60, 15, 10
+HELD_OUT = np.array([0, 3, 7, 8, 20, 21, 22, 40, 41, 55, 58, 59])
+EPOCHS, BEFORE = 4, 3
+#: Of an epoch without the rows that are held out, and with them.
+FEW_STEPS, ALL_STEPS = 3, 4
+STEPS = BEFORE * FEW_STEPS + (EPOCHS - BEFORE) * ALL_STEPS
+
+
+def data() -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    numbers = np.random.default_rng(0)
+    X = sp.csr_matrix(numbers.random((N, F), dtype=np.float32) * (numbers.random((N, F)) < 0.4))
+    Y = sp.csr_matrix((numbers.random((N, L)) < 0.2).astype(np.float32))
+    return X, Y
+
+
+X, Y = data()
+VALIDATION = X[HELD_OUT], Y[HELD_OUT]
+
+
+def make(**changes) -> Network:
+    settings = {"dim": 16, "hidden": (12,), "dropout": 0.4, **changes}
+    return Network(NetworkSettings(**settings), F, L, sparse=True)
+
+
+def settings(**changes) -> TrainingSettings:
+    chosen = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "input_dropout": 0.2, "metric": "P@1", "join": True}
+    return TrainingSettings(**{**chosen, **changes})
+
+
+def joined(network: Network, *, chosen: TrainingSettings | None = None, **options: Any) -> list[dict[str, Any]]:
+    """Train with rows that are calibrated on and then join."""
+    joining = Joining(HELD_OUT, lambda: calibrate(network, *VALIDATION))
+    options = {"joining": joining, "validation": VALIDATION, **options}
+    return train(network, X, Y, chosen or settings(), **options)
+
+
+def assert_same_weights(one: Network, other: Network) -> None:
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name
+
+
+def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    return [
+        {name: value for name, value in record.items() if name not in ("seconds", "documents_per_second")}
+        for record in history
+    ]
+
+
+class CtrlC(Reporter):
+    """Interrupts a run in its step number `at`, counted from 1; never if that is -1."""
+
+    def __init__(self, at: int) -> None:
+        self.at, self.steps = at, 0
+
+    def step(self, taken: StepsTaken) -> None:
+        self.steps += 1
+        if self.steps == self.at:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted() -> tuple[Network, list[dict[str, Any]]]:
+    whole = make()
+    return whole, joined(whole)
+
+
+class TestOrder:
+    @given(
+        n=st.integers(2, 60),
+        epochs=st.integers(1, 12),
+        size=st.integers(1, 70),
+        seed=st.integers(0, 2**32),
+        data=st.data(),
+    )
+    def test_held_out_rows_are_in_no_epoch_before_joining_and_in_every_one_after(
+        self, n, epochs, size, seed, data
+    ):
+        held_out = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1))), dtype=np.int64)
+        chosen = settings(epochs=epochs, batch_size=size)
+        rows, labels = sp.identity(n, np.float32, format="csr"), sp.csr_matrix(np.ones((n, 2), np.float32))
+        batches = Batches(rows, labels, chosen, seed, held_out)
+        for epoch in range(epochs):
+            wanted = np.arange(n)
+            if epoch < chosen.epochs_before_joining:
+                wanted = np.setdiff1d(wanted, held_out)
+            order = batches.order(epoch)
+            np.testing.assert_array_equal(np.sort(order), wanted)
+            assert batches.rows(epoch) == len(order)
+            assert batches.steps(epoch) == -(-len(order) // size)
+
+    def test_batches_have_the_rows_of_the_order(self):
+        dense = np.arange(N, dtype=np.float32)[:, None]
+        batches = Batches(dense, Y, settings(input_dropout=0.0), 0, HELD_OUT)
+        for epoch in range(EPOCHS):
+            found = [batch.numpy().ravel() for batch, _ in batches.epoch(epoch, 0)]
+            assert len(found) == batches.steps(epoch) == (FEW_STEPS if epoch < BEFORE else ALL_STEPS)
+            np.testing.assert_array_equal(np.concatenate(found), batches.order(epoch))
+
+    def test_without_rows_to_join_all_are_in_every_epoch(self):
+        batches = Batches(X, Y, settings(), 0)
+        for epoch in range(EPOCHS):
+            np.testing.assert_array_equal(np.sort(batches.order(epoch)), np.arange(N))
+
+    def test_after_joining_the_order_is_as_if_none_had_been_held_out(self):
+        with_some, with_none = Batches(X, Y, settings(), 5, HELD_OUT), Batches(X, Y, settings(), 5)
+        np.testing.assert_array_equal(with_some.order(BEFORE), with_none.order(BEFORE))
+
+
+class TestEpochsBeforeJoining:
+    @given(st.integers(2, 10_000))
+    def test_there_are_some_before_and_some_after(self, epochs):
+        before = TrainingSettings(epochs=epochs).epochs_before_joining
+        assert 1 <= before < epochs
+        assert before >= epochs / 2
+
+    def test_a_single_epoch_is_before(self):
+        assert TrainingSettings(epochs=1).epochs_before_joining == 1
+
+    def test_of_the_runs_here(self):
+        assert settings().epochs_before_joining == BEFORE
+
+
+class TestHistory:
+    def test_only_epochs_before_joining_are_validated(self, uninterrupted):
+        history = uninterrupted[1]
+        assert [record["epoch"] for record in history] == [1, 2, 3, 4]
+        assert ["P@1" in record for record in history] == [True, True, True, False]
+        assert [list(metrics_of(record)) for record in history] == [["P@1"], ["P@1"], ["P@1"], []]
+
+    def test_the_calibration_stands_in_the_last_record_before_joining(self, uninterrupted):
+        history = uninterrupted[1]
+        assert [CALIBRATION in record for record in history] == [False, False, True, False]
+
+    @pytest.mark.parametrize(("epochs", "before"), [(2, 1), (3, 2), (4, 3), (6, 4)])
+    def test_it_is_made_once_at_the_boundary(self, epochs, before):
+        seen, trained = [], []
+
+        class Watch(Reporter):
+            def epoch(self, number: int, n_steps: int, done: int) -> None:
+                trained.append((number, n_steps))
+
+        def calibration() -> tuple[float, float]:
+            seen.append(list(trained))
+            return 2.5, -0.5
+
+        history = joined(
+            make(),
+            chosen=settings(epochs=epochs),
+            joining=Joining(HELD_OUT, calibration),
+            reporter=Watch(),
+        )
+        assert trained == [(epoch, FEW_STEPS if epoch < before else ALL_STEPS) for epoch in range(epochs)]
+        assert seen == [trained[:before]]
+        assert [record.get(CALIBRATION) for record in history] == [
+            [2.5, -0.5] if epoch == before - 1 else None for epoch in range(epochs)
+        ]
+
+    def test_the_reporter_is_told_of_it(self):
+        seen = []
+
+        class Watch(Reporter):
+            def record(self, record: dict[str, Any]) -> None:
+                seen.append(dict(record))
+
+        assert joined(make(), reporter=Watch()) == seen
+
+    def test_the_rate_falls_towards_the_boundary_and_again_towards_the_end(self):
+        # Of the last step of each epoch; the first four are before the boundary.
+        rates = [record["lr"] / settings().lr for record in joined(make(), chosen=settings(epochs=6))]
+        assert max(rates[:3]) > 0.5
+        assert rates[3] < 0.1
+        assert 0.1 < rates[4] <= 0.5
+        assert rates[5] < 0.1
+
+
+class TestWeights:
+    def test_training_goes_on_from_the_best_epoch(self, monkeypatch):
+        script = iter([0.9, 0.2, 0.1])
+        monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
+        network, kept, calibrated = make(), [], []
+
+        class Watch(Reporter):
+            def record(self, record: dict[str, Any]) -> None:
+                kept.append({name: tensor.clone() for name, tensor in network.weights().items()})
+
+        def calibration() -> tuple[float, float]:
+            calibrated.append({name: tensor.clone() for name, tensor in network.weights().items()})
+            return 1.0, 0.0
+
+        joined(network, joining=Joining(HELD_OUT, calibration), reporter=Watch())
+        for name, tensor in kept[0].items():
+            assert torch.equal(calibrated[0][name], tensor), name  # of the first epoch, the best one
+            assert torch.equal(kept[2][name], tensor), name  # where the last epoch starts
+        # And the weights after the last epoch stay, since nothing is left to compare them by.
+        assert all(torch.equal(network.weights()[name], tensor) for name, tensor in kept[3].items())
+        assert not all(torch.equal(kept[3][name], tensor) for name, tensor in kept[0].items())
+
+    def test_held_out_rows_count_only_after_joining(self):
+        """Without them, other features of theirs change nothing but the last epoch."""
+        other = X.tolil()
+        other[HELD_OUT] = 1.0
+        seen: dict[str, list[float]] = {}
+        for name, rows in (("one", X), ("other", other.tocsr())):
+            joining = Joining(HELD_OUT, lambda: (1.0, 0.0))
+            history = train(make(), rows, Y, settings(), validation=VALIDATION, joining=joining)
+            seen[name] = [record["loss"] for record in history]
+        assert seen["one"][:BEFORE] == seen["other"][:BEFORE]
+        assert seen["one"][BEFORE] != seen["other"][BEFORE]
+
+
+class TestInterruption:
+    # Every step: those before the boundary, the one at it (FEW_STEPS * BEFORE) and those after it.
+    @pytest.mark.parametrize("at", range(1, STEPS + 1))
+    def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, uninterrupted, tmp_path):
+        whole, history = uninterrupted
+        with pytest.raises(InterruptedRunError):
+            joined(make(), folder=tmp_path, reporter=CtrlC(at))
+        resumed, counter = make(), CtrlC(-1)
+        again = joined(resumed, folder=tmp_path, resume=True, reporter=counter)
+        assert_same_weights(resumed, whole)
+        assert timeless(again) == timeless(history)
+        assert counter.steps == STEPS - at  # no step is done twice
+
+    def test_interrupted_again_and_again(self, uninterrupted, tmp_path):
+        whole, history = uninterrupted
+        for _ in range(STEPS - 1):
+            with pytest.raises(InterruptedRunError):
+                joined(make(), folder=tmp_path, resume=True, reporter=CtrlC(1))
+        resumed = make()
+        assert timeless(joined(resumed, folder=tmp_path, resume=True)) == timeless(history)
+        assert_same_weights(resumed, whole)
+
+    @pytest.mark.parametrize("at", [2, BEFORE * FEW_STEPS, BEFORE * FEW_STEPS + 1, STEPS])
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {"first_layer": "sgd"},
+            {"optimizer": "sgd"},
+            {"optimizer": "adadelta", "schedule": "constant"},
+            {"weight_decay": 0.01, "schedule": "step"},
+        ],
+        ids=str,
+    )
+    def test_other_settings(self, at, changes, tmp_path):
+        whole, resumed, chosen = make(), make(), settings(**changes)
+        history = joined(whole, chosen=chosen)
+        with pytest.raises(InterruptedRunError):
+            joined(make(), chosen=chosen, folder=tmp_path, reporter=CtrlC(at))
+        again = joined(resumed, chosen=chosen, folder=tmp_path, resume=True)
+        assert_same_weights(resumed, whole)
+        assert timeless(again) == timeless(history)
+
+    @pytest.mark.parametrize("at", [2, BEFORE * FEW_STEPS, STEPS])
+    def test_calibrated_once_in_both_parts_together(self, at, tmp_path):
+        calls = []
+
+        def calibration() -> tuple[float, float]:
+            calls.append(at)
+            return 2.0, 1.0
+
+        joining = Joining(HELD_OUT, calibration)
+        with pytest.raises(InterruptedRunError):
+            joined(make(), joining=joining, folder=tmp_path, reporter=CtrlC(at))
+        history = joined(make(), joining=joining, folder=tmp_path, resume=True)
+        assert calls == [at]
+        assert history[BEFORE - 1][CALIBRATION] == [2.0, 1.0]
+
+    @pytest.mark.parametrize("at", [2, STEPS])
+    def test_of_other_rows_to_join(self, at, tmp_path):
+        with pytest.raises(InterruptedRunError):
+            joined(make(), folder=tmp_path, reporter=CtrlC(at))
+        for joining in (None, Joining(np.arange(len(HELD_OUT)), lambda: (1.0, 0.0))):
+            with pytest.raises(DataError, match="found a checkpoint of another run"):
+                joined(make(), joining=joining, folder=tmp_path, resume=True)
+
+
+ROWS = 200
+MADE = make_multilabel(ROWS, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
+SMALL = {"hidden": (16,), "dim": 24, "epochs": 3, "batch_size": 32, "lr": 0.02}
+
+
+def run(seed: int = 0, **changes: Any) -> RunSettings:
+    return RunSettings.from_preset("default", {**SMALL, **changes}, seed=seed)
+
+
+@cache
+def fitted(members: int = 1) -> Model:
+    return fit(MADE, run(members=members))
+
+
+@cache
+def steps_of_epochs() -> list[int]:
+    """The number of steps of each epoch of `fitted()`, two of which are before the boundary."""
+    sizes = []
+
+    class Watch(Reporter):
+        def epoch(self, number: int, n_steps: int, done: int) -> None:
+            sizes.append(n_steps)
+
+    fit(MADE, run(), reporter=Watch())
+    assert sizes[0] == sizes[1] < sizes[2]
+    return sizes
+
+
+def assert_same(one: Model, other: Model) -> None:
+    """The same to the bit, except for how long it took."""
+    for name, tensor in one.ranker.weights().items():
+        assert torch.equal(tensor, other.ranker.weights()[name]), name
+    assert one.calibration == other.calibration
+    if len(one.networks) > 1:
+        assert one.ranker.scorer.calibrations == other.ranker.scorer.calibrations
+    assert timeless(one.history) == timeless(other.history)
+
+
+class TestFit:
+    def test_a_model_has_learned_from_every_row(self):
+        model = fitted()
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+        assert model.documents_seen == ROWS
+        np.testing.assert_array_equal(model.label_counts, np.asarray(MADE.Y.sum(axis=0)).ravel())
+
+    def test_it_is_calibrated_as_its_history_says(self):
+        model = fitted()
+        assert model.calibration != (1.0, 0.0)
+        assert [record.get(CALIBRATION) for record in model.history] == [None, list(model.calibration), None]
+        assert [bool(metrics_of(record)) for record in model.history] == [True, True, False]
+
+    def test_each_of_several_networks_has_its_own_calibration(self):
+        model = fitted(2)
+        assert model.calibration == (1.0, 0.0)
+        one, other = model.ranker.scorer.calibrations
+        assert one == fitted().calibration
+        assert other not in (one, (1.0, 0.0))
+        kept = [
+            (each["member"], each["epoch"], each[CALIBRATION]) for each in model.history if CALIBRATION in each
+        ]
+        assert kept == [(1, 2, list(one)), (2, 2, list(other))]
+        assert model.documents_seen == model.training["documents"] == ROWS
+
+    @pytest.mark.parametrize("members", [1, 2])
+    def test_a_saved_model_has_the_same_calibration(self, members, tmp_path):
+        model = fitted(members)
+        model.save(tmp_path)
+        loaded = Model.load(tmp_path)
+        assert loaded.calibration == model.calibration
+        if members > 1:
+            assert loaded.ranker.scorer.calibrations == model.ranker.scorer.calibrations
+        assert loaded.history == model.history
+
+    @pytest.mark.parametrize(
+        ("changes", "joins"),
+        [
+            ({}, True),
+            ({"patience": 2}, False),
+            ({"join": False}, False),
+            ({"epochs": 1}, False),
+            ({"epochs": 2}, True),
+        ],
+        ids=str,
+    )
+    def test_who_joins(self, changes, joins):
+        settings = run(**changes)
+        assert settings.joins == joins
+        model = fit(MADE, settings)
+        assert (model.training["held_out"] == 0) == joins
+        assert model.documents_seen == ROWS
+        assert any(CALIBRATION in record for record in model.history) == joins
+        assert all(metrics_of(record) for record in model.history) != joins
+        assert model.calibration != (1.0, 0.0)
+
+    def test_given_validation_rows_do_not_join(self):
+        learned, validation = MADE.take(np.arange(150)), MADE.take(np.arange(150, ROWS))
+        model = fit(learned, run(), validation=validation)
+        assert (model.training["documents"], model.training["held_out"]) == (150, 50)
+        assert not any(CALIBRATION in record for record in model.history)
+
+    def test_too_few_to_hold_any_out(self):
+        model = fit(MADE.take(np.arange(19)), run())
+        assert (model.training["documents"], model.training["held_out"]) == (19, 0)
+        assert not any(CALIBRATION in record or metrics_of(record) for record in model.history)
+
+    # Of the steps of each network: the first one, those at the boundary and after it, and the last one.
+    @pytest.mark.parametrize("at", ["first", "boundary", "after", "last"])
+    @pytest.mark.parametrize(("members", "member"), [(1, 0), (2, 0), (2, 1)])
+    def test_interrupted_and_resumed(self, members, member, at, tmp_path):
+        sizes = steps_of_epochs()
+        place = {"first": 1, "boundary": sum(sizes[:2]), "after": sum(sizes[:2]) + 1, "last": sum(sizes)}[at]
+        with pytest.raises(InterruptedRunError):
+            fit(MADE, run(members=members), folder=tmp_path, reporter=CtrlC(member * sum(sizes) + place))
+        counter = CtrlC(-1)
+        model = fit(MADE, run(members=members), folder=tmp_path, resume=True, reporter=counter)
+        assert_same(model, fitted(members))
+        assert counter.steps == (members - member) * sum(sizes) - place
+
+    @pytest.mark.parametrize("kind", ["dense", "texts"])
+    def test_other_kinds_of_documents(self, kind):
+        texts = [" ".join(f"word{word}" for word in row.indices) for row in MADE.X]
+        split = Split(None, MADE.Y, texts) if kind == "texts" else Split(MADE.X.toarray(), MADE.Y)
+        model = fit(split, run())
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+        assert model.calibration != (1.0, 0.0)
