@@ -59,9 +59,9 @@ circlet's vectorizer makes one tf-idf matrix of it for all. Small texts are diff
 Settings: omikuji's defaults (Parabel-like), and unbalanced clusters of 100 at depth 3 (Bonsai-like), as in its
 documentation; napkinXC's and PECOS's defaults; scikit-learn's `LinearSVC` for each label that has a training
 document; fastText with 25 epochs, whichever of the rates 0.5, 0.2, 0.1 and 0.05 is best on 2,000 rows (not timed),
-and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet's rows are its presets; it holds out some
-of the training rows, as `circlet train` does, to choose an epoch and to calibrate probabilities; the others train
-on all rows.
+and the loss `ova`, or `hs` where documents × labels exceed 10⁸. circlet's rows are its presets, as `circlet train`
+has them: some of the training rows are held out at first, to decide and to calibrate, and then join. Its training
+time includes all of that.
 
 Training time excludes reading data, except for fastText, which trains from a file. Documents per second are
 measured from rows in memory to the 20 best labels: for the whole test set (median of three passes), and for 300

@@ -30,6 +30,7 @@ ACROSS_MODULES = {
     "data/test_damage.py",
     "estimator/test_search.py",
     "experiments/test_results.py",
+    "model/test_defaults.py",
     "model/test_saved_by_0_1_0.py",
     "training/test_joining.py",
     "test_docs.py",

@@ -103,7 +103,7 @@ def test_table_quick(data, tmp_path, capsys):
     assert len(lines) == 5
     assert sorted(path.name for path in tmp_path.iterdir()) == ["cells", "quick-table.md", "quick-table.png"]
     cells = sorted((tmp_path / "cells").rglob("*.json"))
-    assert len(cells) == 7 + 2 + 7
+    assert len(cells) == 8 + 2 + 8
     assert {path.parent.name for path in cells} == {"quick-delicious", "quick-eurlex-4k"}
 
     # When every cell is stored, nothing is measured, and the page and the picture are the same.
@@ -170,7 +170,7 @@ def test_failures_are_reported_and_the_page_is_written(data, tmp_path, capsys, m
         "circlet.experiments.training_cells.TrainingCell.measure",
         lambda *_: (_ for _ in ()).throw(DataError("no luck")),
     )
-    with pytest.raises(CircletError, match="16 cells failed; run the same command"):
+    with pytest.raises(CircletError, match="18 cells failed; run the same command"):
         table("--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path))
     assert "quick-delicious/paper-fc-h512-seed0: no luck" in capsys.readouterr().err
     assert "Nothing has been measured yet." in (tmp_path / "quick-table.md").read_text(encoding="utf-8")

@@ -76,6 +76,27 @@ def test_the_papers_preset(circlet, data, tmp_path, small):
     assert summary["training"]["batch_size"] == 64
 
 
+class TestDecided:
+    def test_no_option_is_needed(self, circlet, data, tmp_path):
+        trained = circlet("train", data, "--model", tmp_path / "m", "--json")
+        assert trained.returncode == 0, trained.stderr
+        _, line, *_ = trained.stderr.splitlines()
+        assert line.startswith("decided from the data: validation 40, scaling none, char-ngrams 3,5, ")
+        decided = {each["setting"]: each for each in json.loads(trained.stdout)["training"]["decided"]}
+        assert decided["char_ngrams"]["value"] == [3, 5]
+        assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.9
+        shown = " ".join(circlet("info", tmp_path / "m").stdout.split())
+        assert "decided, char_ngrams 3,5: few texts show few of all words, but many of their parts" in shown
+
+    def test_what_is_given_is_not_decided(self, circlet, data, tmp_path, small):
+        options = [*small, "--epochs", "2", "--char-ngrams", "none", "--no-join", "--validation", "20", "--json"]
+        summary = json.loads(circlet("train", data, "--model", tmp_path / "m", *options).stdout)
+        assert {each["setting"] for each in summary["training"]["decided"]} == {"scaling", "max_features"}
+        assert json.loads((tmp_path / "m" / "vectorizer.json").read_text())["parameters"]["char_ngrams"] is None
+        assert (summary["training"]["documents"], summary["training"]["held_out"]) == (180, 20)
+        assert all("nDCG@5" in record for record in summary["history"])
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "words"),

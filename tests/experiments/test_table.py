@@ -41,7 +41,7 @@ FC, HRR, CHRR = recipes.FC.title, recipes.HRR.title, recipes.CHRR.title
 def test_plan():
     planned = table.cells(Settings())
     names = [cell.name for cell in planned]
-    assert len(set(names)) == len(names) == 4 * 8 * 3 + 2 * 4 * 3 + 2 * 4 * 3 + 2 * 10
+    assert len(set(names)) == len(names) == 4 * 8 * 3 + (5 + 4) * 3 + 2 * 4 * 3 + 2 * 10
     assert "eurlex-4k/paper-chrr-d800-h768-seed0" in names
     assert "delicious/paper-chrr-d800-h768-split10-seed0" in names
     assert all(name.startswith("quick-") for name in (cell.name for cell in table.cells(Settings.quick())))

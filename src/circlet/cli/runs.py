@@ -23,6 +23,8 @@ from circlet.training import InterruptedRunError, checkpoint
 
 __all__ = ["carry_out", "check_folder", "resumed"]
 
+#: What an option says to switch something off, where leaving the option out would leave it to the data.
+NONE = "none"
 #: What presets meant in version 0.1.0, which decided nothing from the data; its interrupted runs can be resumed.
 BEFORE: dict[str, dict[str, Any]] = {
     "default": {},
@@ -85,13 +87,15 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     store = run["given"].get("store") or (read_config(folder)["store"] if further else "float32")
     check_store(store)
     given = {name: value for name, value in run["given"].items() if name != "store" and value is not None}
+    without = {name: None for name in ("char_ngrams",) if given.get(name) == NONE}
+    given = {name: value for name, value in given.items() if name not in without}
     for name in ("hidden", "char_ngrams"):
         if name in given:
             given[name] = tuple(given[name])
     if not run.get("decides") and run["preset"] in BEFORE:
         settings = RunSettings.of({**BEFORE[run["preset"]], **given}, seed=run["seed"])
     else:
-        settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"])
+        settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"]).with_values(without)
     TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
     place = resolve_device(device)
     before = Model.load(folder, place) if further else None

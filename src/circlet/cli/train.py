@@ -78,7 +78,8 @@ def train(
         setting("join", "Let held-out rows join the others for the last third of the epochs.", "--join/--no-join"),
     ] = None,
     char_ngrams: Annotated[
-        str | None, setting("char_ngrams", "Use character n-grams of these lengths besides words, like 3,5.")
+        str | None,
+        setting("char_ngrams", "Use character n-grams of these lengths besides words, like 3,5, or none."),
     ] = None,
     min_df: Annotated[int | None, setting("min_df", "Leave out words in fewer texts than this.")] = None,
     max_features: Annotated[
@@ -131,8 +132,8 @@ def train(
         "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
         "validation": validation, "members": members, "metric": metric, "patience": patience,
         "join": join, "min_df": min_df,
-        "char_ngrams": _integers("char_ngrams", char_ngrams), "max_features": max_features,
-        "store": store,
+        "char_ngrams": char_ngrams if char_ngrams == "none" else _integers("char_ngrams", char_ngrams),
+        "max_features": max_features, "store": store,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}

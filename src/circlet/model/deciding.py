@@ -58,7 +58,9 @@ class Decider:
         sparse = self.split.X is None or sp.issparse(self.split.X) or is_mapped(self.split.X)
         n, labels = self.split.Y.shape
         adam = self.settings.training.optimizer in ("adam", "adamw")
-        self.settings, decided = self.settings.decided(Facts(n, labels, self.split.X is None, bool(sparse), adam))
+        features = None if self.split.X is None else int(self.split.X.shape[1])
+        facts = Facts(n, labels, self.split.X is None, bool(sparse), adam, features)
+        self.settings, decided = self.settings.decided(facts)
         self.decisions += decided
         # Where a rule is sure of it, AdamW is used everywhere, and nothing is tried.
         self.to_try = self.to_try and self.settings.training.first_layer == "sgd"

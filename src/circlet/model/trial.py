@@ -26,7 +26,7 @@ __all__ = ["FEWEST_ROWS", "first_layer"]
 #: A trial on fewer rows tells nothing.
 FEWEST_ROWS = 1000
 #: The most rows that a trial trains on, and that it ranks labels of.
-MOST_ROWS, MOST_RANKED = 4000, 1000
+MOST_ROWS, MOST_RANKED = 2500, 1000
 #: Small and quick, but long enough for the slower learner to be ahead if it is the better one.
 WIDTH, DIM = 256, 400
 SHORT = TrainingSettings(epochs=4, batch_size=64)

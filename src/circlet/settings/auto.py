@@ -28,6 +28,8 @@ class Effort:
         Width of the hidden layer.
     dropout : tuple of (documents, share)
         Dropout at these numbers of documents; between them, it is linear in their logarithm.
+    few_features : float
+        Dropout where there are fewer features than hidden units, which are then more alike.
     dim : float
         Factor of the dimension.
     batch_size : int
@@ -42,6 +44,7 @@ class Effort:
     fewest: int
     hidden: int
     dropout: tuple[tuple[float, float], ...]
+    few_features: float
     dim: float
     batch_size: int
     char_ngrams: bool
@@ -50,11 +53,13 @@ class Effort:
 
 #: The presets that leave settings open.
 EFFORTS = {
-    "fast": Effort(5, 2, 1024, ((1, 0.0),), 1, 128, char_ngrams=False, trial=False),
+    "fast": Effort(5, 2, 1024, ((1, 0.0),), 0.5, 1, 128, char_ngrams=False, trial=False),
     "default": Effort(
-        8, 3, 2048, ((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1), (5e5, 0.0)), 1, 128, char_ngrams=True, trial=True
+        8, 3, 2048, ((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1), (5e5, 0.0)), 0.7, 1, 128, char_ngrams=True, trial=True
     ),
-    "accurate": Effort(24, 5, 2048, ((2e4, 0.6), (7.5e4, 0.3), (5e5, 0.0)), 2, 64, char_ngrams=True, trial=True),
+    "accurate": Effort(
+        24, 5, 2048, ((2e4, 0.6), (7.5e4, 0.3), (5e5, 0.0)), 0.8, 2, 64, char_ngrams=True, trial=True
+    ),
 }
 #: Texts up to this number get character n-grams, and at most this many features.
 FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
@@ -79,6 +84,8 @@ class Facts:
         Whether documents are texts, and whether their features are sparse, as those of texts are.
     adam : bool
         Whether the other layers are trained by Adam or AdamW.
+    features : int or None
+        None if they are made of texts, which have many.
     """
 
     documents: int
@@ -86,6 +93,7 @@ class Facts:
     texts: bool
     sparse: bool
     adam: bool = True
+    features: int | None = None
 
 
 @dataclass(frozen=True)
@@ -154,6 +162,8 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
 
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
+    if facts.features is not None and facts.features < effort.hidden and n < 5e5:
+        return effort.few_features, "fewer features than hidden units"
     if n <= points[0][0] or len(points) == 1:
         return points[0][1], "as the preset says"
     for (below, high), (above, low) in pairwise(points):
