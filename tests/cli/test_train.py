@@ -97,6 +97,22 @@ class TestDecided:
         assert all("nDCG@5" in record for record in summary["history"])
 
 
+class TestTooLittle:
+    def test_documents(self, circlet, topics, write_jsonl, small, tmp_path):
+        few = write_jsonl(tmp_path / "few.jsonl", topics(19))
+        finished = circlet("train", few, "--model", tmp_path / "m", *small, "--epochs", "1")
+        assert finished.returncode == 0, finished.stderr
+        assert "19 documents are very few: none are held out, " in finished.stderr
+        assert "wanted at least 20" in finished.stderr
+
+    def test_labels(self, circlet, topics, write_jsonl, small, tmp_path):
+        one = write_jsonl(tmp_path / "one.jsonl", [{**each, "labels": ["same"]} for each in topics(20)])
+        finished = circlet("train", one, "--model", tmp_path / "m", *small, "--epochs", "1")
+        assert finished.returncode == 0, finished.stderr
+        assert "found only one label, which every document will get; wanted two or more" in finished.stderr
+        assert "very few" not in finished.stderr
+
+
 class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "words"),

@@ -215,7 +215,7 @@ def test_texts_that_are_not_texts():
 
 @pytest.mark.parametrize("texts", [[], [""], ["!?", "👍"]])
 def test_nothing_to_learn(texts):
-    with pytest.raises(DataError, match=f"no term of the {len(texts)} texts is in at least min_df=1"):
+    with pytest.raises(DataError, match=f"found no term in at least min_df=1 of the {len(texts)} texts"):
         TextVectorizer().fit(texts)
     with pytest.raises(DataError, match="min_df=9"):
         TextVectorizer(min_df=9).fit(ENGLISH)

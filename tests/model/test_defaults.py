@@ -46,5 +46,5 @@ def test_a_handful_of_documents(documents):
 
 def test_no_word_at_all():
     split = Split(None, as_labels(sp.csr_matrix(np.ones((3, 1), dtype=np.float32)), "y"), ["", " ", ""])
-    with pytest.raises(DataError, match="no term of the 3 texts"):
+    with pytest.raises(DataError, match="found no term in at least min_df=1 of the 3 texts"):
         fit(split, RunSettings.from_preset("default", {}))

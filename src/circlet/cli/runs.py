@@ -19,6 +19,7 @@ from circlet.model.evaluation import in_label_space
 from circlet.model.folder import CONFIG, DECIDED, RUN, read_config
 from circlet.model.precision import check_store
 from circlet.settings import RunSettings
+from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, checkpoint
 
 __all__ = ["carry_out", "check_folder", "resumed"]
@@ -147,6 +148,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
 
 def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:
     _announce(dataset, dataset.train.n, dataset.n_labels)
+    _warn(dataset.train.n, dataset.n_labels)
     with TrainingBar() as bar:
         return fit(
             dataset.train,
@@ -188,6 +190,19 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
 
 def _announce(dataset: Dataset, documents: int, labels: int) -> None:
     err.print(f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels", soft_wrap=True)
+
+
+def _warn(documents: int, labels: int) -> None:
+    """Say where there is too little to learn from."""
+    if documents < FEWEST_TO_SPLIT:
+        err.print(
+            f"{documents} documents are very few: none are held out, so nothing shows how good the model is; "
+            f"wanted at least {FEWEST_TO_SPLIT}, and better some hundred",
+            style="yellow",
+            soft_wrap=True,
+        )
+    if labels == 1:
+        err.print("found only one label, which every document will get; wanted two or more", style="yellow")
 
 
 def _clean_up(folder: Path, new: bool) -> None:

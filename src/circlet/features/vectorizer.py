@@ -155,7 +155,10 @@ class TextVectorizer:
                 # has no words, but it has characters.
                 fitted[kind] = _Known([], np.zeros(0))
         if not blocks:
-            raise DataError(f"fit: no term of the {len(texts)} texts is in at least min_df={self.min_df} of them")
+            raise DataError(
+                f"found no term in at least min_df={self.min_df} of the {len(texts)} texts; "
+                "wanted texts that have words"
+            )
         self._fitted = fitted
         return _joined(blocks)
 
