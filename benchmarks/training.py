@@ -147,7 +147,7 @@ def growth() -> dict[str, dict[str, float]]:
 
 
 def peak_memory(data: str) -> dict[str, float]:
-    """Peak megabytes of reading the data and training two epochs with the defaults."""
+    """Peak megabytes of reading the data and training two epochs: a hidden layer of 1,024, Adam for all layers."""
     X, Y = scaled(data)
     train(Network(NetworkSettings(), X.shape[1], Y.shape[1], sparse=True), X, Y, TrainingSettings(epochs=2))
     return {"train_megabytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024}
@@ -178,7 +178,7 @@ def tables(result: dict[str, Any]) -> list[Table]:
             ],
         ),
         Table(
-            "Peak memory of training EURLex-4K with the defaults",
+            "Peak memory of training EURLex-4K, with a hidden layer of 1,024 and Adam for all layers",
             ("", "MB"),
             [("process", f"{result['peak_memory']['train_megabytes']:.0f}")],
         ),
