@@ -234,6 +234,7 @@ class TestDefaults:
         assert not RunSettings().joins
         assert not RunSettings.of({"join": True, "patience": 3}).joins  # they decide when to stop
         assert not RunSettings.of({"join": True, "epochs": 1}).joins  # there is no epoch left to join
+        assert not RunSettings.of({"join": True, "loss": "softmax"}).joins  # its scores would drift
 
 
 def test_settings_import_no_torch():

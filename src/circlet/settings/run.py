@@ -148,8 +148,12 @@ class RunSettings:
 
     @property
     def joins(self) -> bool:
-        """Whether rows that are held out join the others; not if they decide when to stop."""
-        return self.training.join and self.training.patience is None and self.training.epochs > 1
+        """Whether rows that are held out join the others; not if they decide when to stop.
+
+        Nor with the loss softmax, whose scores go on growing: what the rows calibrated would no longer be true.
+        """
+        training = self.training
+        return training.join and training.patience is None and training.epochs > 1 and self.network.loss != "softmax"
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Which of n rows are held out for validation and calibration, ascending; None for none of them.

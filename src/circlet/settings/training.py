@@ -47,7 +47,8 @@ class TrainingSettings:
         The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
     join : bool
         Whether held-out rows join the others for the last third of the epochs, which are then a cycle of their own
-        at half the rate. The model has then learned from every row. Otherwise they are never trained on.
+        at half the rate. The model has then learned from every row. Otherwise they are never trained on, nor with
+        the loss softmax.
     patience : int or None
         Stop after this many epochs without a better metric; None never stops early. The weights of the best epoch
         are kept in either case.
