@@ -152,8 +152,8 @@ class RunSettings:
 
         Nor with the loss softmax, whose scores go on growing: what the rows calibrated would no longer be true.
         """
-        training = self.training
-        return training.join and training.patience is None and training.epochs > 1 and self.network.loss != "softmax"
+        training, lasting = self.training, self.network.loss != "softmax"
+        return training.join and training.patience is None and training.epochs > 1 and lasting
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Which of n rows are held out for validation and calibration, ascending; None for none of them.
