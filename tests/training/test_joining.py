@@ -81,6 +81,11 @@ def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ]
 
 
+#: Every step of a run, of which most are for the slow tests.
+TELLING = (1, BEFORE * FEW_STEPS, BEFORE * FEW_STEPS + 1, STEPS)
+EVERY_STEP = [pytest.param(at, marks=[] if at in TELLING else pytest.mark.slow) for at in range(1, STEPS + 1)]
+
+
 class CtrlC(Reporter):
     """Interrupts a run in its step number `at`, counted from 1; never if that is -1."""
 
@@ -245,7 +250,7 @@ class TestWeights:
 
 class TestInterruption:
     # Every step: those before the boundary, the one at it (FEW_STEPS * BEFORE) and those after it.
-    @pytest.mark.parametrize("at", range(1, STEPS + 1))
+    @pytest.mark.parametrize("at", EVERY_STEP)
     def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, uninterrupted, tmp_path):
         whole, history = uninterrupted
         with pytest.raises(InterruptedRunError):
@@ -265,7 +270,7 @@ class TestInterruption:
         assert timeless(joined(resumed, folder=tmp_path, resume=True)) == timeless(history)
         assert_same_weights(resumed, whole)
 
-    @pytest.mark.parametrize("at", [2, BEFORE * FEW_STEPS, BEFORE * FEW_STEPS + 1, STEPS])
+    @pytest.mark.parametrize("at", [BEFORE * FEW_STEPS, STEPS])
     @pytest.mark.parametrize(
         "changes",
         [
