@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.model import Model, calibration, fit
-from circlet.model.calibration import calibrate
+from circlet.model.calibration import as_if_new, calibrate
 from circlet.network import NetworkSettings
 from circlet.settings import RunSettings
 
@@ -67,3 +67,35 @@ class TestCalibration:
         assert probabilities.shape == scores.shape
         assert ((probabilities >= 0) & (probabilities <= 1)).all()
         assert (np.diff(probabilities, axis=1) <= 0).all()
+
+
+@pytest.mark.parametrize(("slope", "intercept", "n"), [(0.8, -1.0, 4000), (5.0, -20.0, 3000), (0.1, 3.0, 500)])
+def test_the_curve_is_scikit_learns(slope, intercept, n):
+    from sklearn.linear_model import LogisticRegression
+
+    random = np.random.default_rng(0)
+    x = random.normal(-2, 3, n)
+    target = np.where(random.random(n) < 1 / (1 + np.exp(-(slope * x + intercept))), 0.98, 0.01)
+    both = np.tile(x[:, None], (2, 1)), np.repeat([True, False], n)
+    known = LogisticRegression(C=1e8, tol=1e-9, max_iter=1000).fit(
+        *both, sample_weight=np.concatenate([target, 1 - target])
+    )
+    found = calibration._logistic_curve(x, target)
+    assert found == pytest.approx((known.coef_[0, 0], known.intercept_[0]), rel=1e-4)
+
+
+def test_a_curve_over_equal_scores_is_flat():
+    slope, intercept = calibration._logistic_curve(np.ones(10), np.full(10, 0.3))
+    assert slope == 0
+    assert intercept == pytest.approx(np.log(0.3 / 0.7))
+
+
+def test_held_out_rows_come_as_new_documents_would():
+    """Feature 3 is in held-out rows only: it goes, and what is left keeps the row's length."""
+    dense = np.array([[1, 0, 1, 0], [0, 3, 0, 4], [2, 1, 0, 0], [0, 0, 0, 5]], dtype=np.float32)
+    rows = sp.csr_matrix(dense)
+    found = as_if_new(rows, np.array([1, 3]))
+    # Feature 1 of row 1 is also in row 2. Nothing is left of row 3.
+    np.testing.assert_allclose(found.toarray(), [[0, 5, 0, 0], [0, 0, 0, 0]])
+    np.testing.assert_array_equal(rows.toarray(), dense)
+    np.testing.assert_array_equal(as_if_new(dense, np.array([1])), dense[[1]])  # dense rows stay as they are

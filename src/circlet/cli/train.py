@@ -116,6 +116,7 @@ def train(
     A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
     unless --epochs and --lr say otherwise. Labels that are new to it are added.
+
     What has the default auto is decided from the data: by rules, and the optimizer of the
     first layer by a short trial. `circlet info` says what was decided, and why.
 

@@ -1,8 +1,9 @@
 """What is decided from the data: settings that were left open, by rules that a preset's effort scales.
 
-The rules come from trials on held-out training rows of six datasets, which `benchmarks/choices.py` runs and
-`experiments/results/choices` keeps. What no rule decides well, the optimizer of the first layer, is tried out by
-`circlet.model.trial`.
+Most numbers of `fast` and `default` come from trials on held-out training rows of six datasets, which
+`benchmarks/choices.py` runs and `experiments/results/choices` keeps. Those of `accurate`, and how dimension,
+epochs and batches change with very many documents, rest on fewer trials, which are not kept. What no rule decides
+well, the optimizer of the first layer, is tried out by `circlet.model.trial`.
 """
 
 from __future__ import annotations
