@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import io
+import json
 import os
 import shutil
 import signal
@@ -13,7 +14,7 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
 import torch
@@ -130,3 +131,36 @@ def real_pydocs() -> PyDocs:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(socket, "socket", None)
         return cached_pydocs(catalog.data_folder() / "pydocs")
+
+
+@pytest.fixture(scope="session")
+def change_config() -> Callable[..., None]:
+    """Write other values into a model's config.json; `...` takes a key away."""
+
+    from circlet import files
+
+    def change(folder: Path, **changes: Any) -> None:
+        path = folder / "config.json"
+        config = {**json.loads(path.read_text(encoding="utf-8")), **changes}
+        files.write_json(path, {key: value for key, value in config.items() if value is not ...})
+
+    return change
+
+
+@pytest.fixture(scope="session")
+def pinned() -> dict[int, list[list[int]]]:
+    """Random numbers in units of 2⁻²⁴ by seed, of the rows 0, 1, 2 and 2⁴⁰; models depend on them."""
+    return {
+        0: [
+            [14254383, 7111711, 1971737, 2782558],
+            [11965807, 9230765, 1185127, 5687059],
+            [8815382, 2381994, 12898954, 6578039],
+            [1660735, 1378427, 2071765, 9165199],
+        ],
+        7: [
+            [14088638, 776242, 3083917, 4412586],
+            [1227477, 2244797, 2554225, 4228487],
+            [14229219, 6584236, 9663232, 15587824],
+            [2008284, 2708288, 9952916, 3119629],
+        ],
+    }

@@ -20,6 +20,7 @@ LAYERS = (
     "settings",
     "features",
     "metrics",
+    "folder",
     "network",
     "training",
     "model",
@@ -113,7 +114,7 @@ def test_packages_import_only_those_below_them():
                 assert LAYERS.index(below) <= LAYERS.index(package), f"{module} imports {other}"
 
 
-@pytest.mark.parametrize("package", ["settings", "data", "features", "metrics"])
+@pytest.mark.parametrize("package", ["settings", "data", "features", "metrics", "folder"])
 def test_what_needs_no_torch_names_none(package):
     for module, path in MODULES.items():
         if package_of(module) == package and module != "circlet.features.embed":

@@ -32,6 +32,7 @@ ACROSS_MODULES = {
     "experiments/test_results.py",
     "model/test_defaults.py",
     "model/test_saved_by_0_1_0.py",
+    "model/test_stores.py",
     "training/test_joining.py",
     "test_docs.py",
     "test_imports.py",

@@ -34,22 +34,3 @@ def similarities() -> Callable[..., torch.Tensor]:
         return predicted @ (normalize(codes, dim=1) if real else codes / book.dim).mT
 
     return compute
-
-
-@pytest.fixture(scope="session")
-def pinned() -> dict[int, list[list[int]]]:
-    """Random numbers in units of 2⁻²⁴ by seed, of the rows 0, 1, 2 and 2⁴⁰; models depend on them."""
-    return {
-        0: [
-            [14254383, 7111711, 1971737, 2782558],
-            [11965807, 9230765, 1185127, 5687059],
-            [8815382, 2381994, 12898954, 6578039],
-            [1660735, 1378427, 2071765, 9165199],
-        ],
-        7: [
-            [14088638, 776242, 3083917, 4412586],
-            [1227477, 2244797, 2554225, 4228487],
-            [14229219, 6584236, 9663232, 15587824],
-            [2008284, 2708288, 9952916, 3119629],
-        ],
-    }

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet import files
 from circlet.data.dataset import Dataset, Split
 from circlet.data.synthetic import make_multilabel
 from circlet.model import Model, fit
@@ -109,15 +106,3 @@ def synthetic() -> Dataset:
 def on_synthetic() -> Callable[..., Model]:
     """Give a model of the synthetic rows that tests only read."""
     return _on_synthetic
-
-
-@pytest.fixture(scope="session")
-def change_config() -> Callable[..., None]:
-    """Write other values into a model's config.json; `...` takes a key away."""
-
-    def change(folder: Path, **changes: Any) -> None:
-        path = folder / "config.json"
-        config = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-        files.write_json(path, {key: value for key, value in config.items() if value is not ...})
-
-    return change

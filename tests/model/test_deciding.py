@@ -12,9 +12,9 @@ import scipy.sparse as sp
 
 from circlet.data.dataset import Split
 from circlet.errors import DataError
+from circlet.folder.layout import DECIDED
 from circlet.model import deciding, fit
 from circlet.model.deciding import Decider
-from circlet.model.folder import DECIDED
 from circlet.model.trial import FEWEST_ROWS
 from circlet.settings import EFFORTS, Decision, RunSettings
 from circlet.settings.auto import DECIDABLE

@@ -16,8 +16,8 @@ from torch import nn
 from circlet import files
 from circlet.errors import DataError, OutputError
 from circlet.features.scaling import Scaling
+from circlet.folder.config import FORMAT, SEVERAL
 from circlet.model import Model
-from circlet.model.folder import FORMAT, SEVERAL
 from circlet.network import Network, NetworkSettings
 from circlet.network.heads import HEADS
 from circlet.training import TrainingSettings, checkpoint

@@ -237,12 +237,6 @@ class TestCheckpoints:
 
 
 class TestMembers:
-    def test_names(self):
-        names = [checkpoint.name_of(member) for member in (0, 1, 11)]
-        assert names == [checkpoint.NAME, "checkpoint-2.safetensors", "checkpoint-12.safetensors"]
-        assert all(map(checkpoint.is_checkpoint, names))
-        assert not any(map(checkpoint.is_checkpoint, ["weights.safetensors", "checkpoint.json", f".{names[1]}"]))
-
     def test_each_has_its_own_and_the_one_that_is_trained_keeps_only_its_weights(self, tmp_path):
         for member in (0, 1):
             train(make(seed=member), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, member=member)

@@ -26,7 +26,7 @@ def compress(
 
     Example: circlet compress my-model --store int8
     """
-    from circlet.model.compress import compress as copy
+    from circlet.folder.compress import compress as copy
 
     if output is None:
         named = model.resolve() if model.name in ("", "..") else model  # "." has no name

@@ -34,8 +34,8 @@ def info(
         raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the history")
     if plot is not None and not plot.parent.is_dir():
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
+    from circlet.folder.config import read_config
     from circlet.model import Model
-    from circlet.model.folder import read_config
 
     loaded = Model.load(model)
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}

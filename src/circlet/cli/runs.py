@@ -14,10 +14,11 @@ from circlet.data import Dataset, load_dataset
 from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
+from circlet.folder.config import read_config
+from circlet.folder.layout import CONFIG, DECIDED, RUN
+from circlet.folder.precision import check_store
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.evaluation import in_label_space
-from circlet.model.folder import CONFIG, DECIDED, RUN, read_config
-from circlet.model.precision import check_store
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, checkpoint

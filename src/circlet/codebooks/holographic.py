@@ -10,7 +10,7 @@ from torch import Tensor
 
 from circlet.algebra import circular, holographic
 from circlet.codebooks.base import Codebook
-from circlet.codebooks.hashing import uniform
+from circlet.hashing import uniform
 
 __all__ = ["HolographicCodebook"]
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from circlet.algebra import circular
 from circlet.codebooks.base import Codebook
-from circlet.codebooks.hashing import uniform
+from circlet.hashing import uniform
 
 __all__ = ["IndependentCodebook"]
 

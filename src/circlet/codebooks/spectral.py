@@ -12,8 +12,8 @@ from circlet.algebra import circular
 from circlet.checks import is_integer
 from circlet.codebooks import decoding, fourier
 from circlet.codebooks.base import Codebook, Slots
-from circlet.codebooks.hashing import permuted, uniform
 from circlet.errors import ParameterError
+from circlet.hashing import permuted, uniform
 
 __all__ = ["SpectralCodebook"]
 
@@ -91,7 +91,8 @@ class SpectralCodebook(Codebook):
 
     def slots(self, ids: Tensor) -> Tensor:
         """The slots of labels, `(m,)`."""
-        return permuted(self._checked(ids), self.length, self.seed, stream=2)
+        slots: Tensor = permuted(self._checked(ids), self.length, self.seed, stream=2)
+        return slots
 
     def slots_on(self, device: torch.device) -> Slots:
         """Frequencies and the slots of all labels on a device: computed once, never saved with a model."""
@@ -136,7 +137,8 @@ class SpectralCodebook(Codebook):
 
     def concept(self) -> Tensor:
         """The angles of the concept vector **p**, `(dim,)`."""
-        return uniform(self.seed, torch.tensor([-1]), self.dim)[0] * (2 * math.pi) - math.pi
+        turns: Tensor = uniform(self.seed, torch.tensor([-1]), self.dim)[0]
+        return turns * (2 * math.pi) - math.pi
 
 
 def _fast_even_length(least: int) -> int:

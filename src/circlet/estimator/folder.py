@@ -13,9 +13,9 @@ from circlet import files
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator.targets import KINDS, Targets
+from circlet.folder.layout import CONFIG
+from circlet.folder.layout import ESTIMATOR as NAME
 from circlet.model import Model
-from circlet.model.folder import CONFIG
-from circlet.model.folder import ESTIMATOR as NAME
 from circlet.settings import RunSettings
 from circlet.version import __version__
 

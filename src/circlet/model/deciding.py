@@ -14,7 +14,7 @@ from circlet import files
 from circlet.data.dataset import Split
 from circlet.data.mapped import is_mapped
 from circlet.errors import DataError
-from circlet.model.folder import DECIDED
+from circlet.folder.layout import DECIDED
 from circlet.model.trial import FEWEST_ROWS, first_layer
 from circlet.settings import Decision, Facts, RunSettings
 from circlet.settings.auto import effort_of

@@ -19,8 +19,12 @@ from circlet.data.mapped import column_counts
 from circlet.errors import CircletError, DataError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
-from circlet.model import folder as folders
+from circlet.folder.config import FORMAT
+from circlet.folder.contents import Contents, read
+from circlet.folder.layout import CONFIG, WEIGHTS
+from circlet.folder.precision import Stored
 from circlet.model.calibration import calibrate
+from circlet.model.folder import as_tensors, write
 from circlet.model.rarity import check_favor_rare, log_weights
 from circlet.network import Ensemble, Network, inference
 from circlet.network.gain import Gain
@@ -211,7 +215,7 @@ class Model:
         return (math.log(least / (1 - least)) - intercept) / slope if least else None
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
-        """Write the model to a folder, its weights stored as `circlet.model.precision.STORES` says."""
+        """Write the model to a folder, its weights stored as `circlet.folder.precision.STORES` says."""
         tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.ranker.weights().items()}
         tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
         if self.label_counts is not None:
@@ -226,8 +230,8 @@ class Model:
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        contents = folders.Contents(config, tensors, self.history, self.label_names, self.vectorizer)
-        folders.write(Path(folder), contents, store)
+        contents = Contents(config, tensors, self.history, self.label_names, self.vectorizer)
+        write(Path(folder), contents, store)
 
     def _codes(self) -> dict[str, Any]:
         """What the configuration says about codes, and what else differs between several networks."""
@@ -251,9 +255,9 @@ class Model:
         A model that was trained with a custom encoder needs one of the same shape to load the weights into.
         """
         folder = Path(folder)
-        config = folder / folders.CONFIG
+        config = folder / CONFIG
         try:
-            return cls._restore(folder, folders.read(folder), device or torch.device("cpu"), encoder)
+            return cls._restore(folder, read(folder), device or torch.device("cpu"), encoder)
         except CircletError as error:
             known = str(error).startswith(str(folder))
             raise DataError(str(error) if known else f"{config}: {error}") from error
@@ -263,9 +267,9 @@ class Model:
 
     @classmethod
     def _restore(
-        cls, folder: Path, saved: folders.Contents, device: torch.device, encoder: nn.Module | None
+        cls, folder: Path, saved: Contents[Stored], device: torch.device, encoder: nn.Module | None
     ) -> Model:
-        config, tensors, weights = saved.config, saved.tensors, folder / folders.WEIGHTS
+        config, tensors, weights = saved.config, as_tensors(saved.tensors), folder / WEIGHTS
         _check_features(weights, tensors, config["n_features"])
         network = _blank(config, encoder)
         arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith(ARRAYS)}
@@ -300,7 +304,7 @@ def _blank(config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensem
         sizes = config["n_features"], config["n_labels"]
         return Network(settings, *sizes, sparse=config["sparse"], encoder=encoder, codebook=codebook, blank=True)
 
-    if config["format"] == folders.FORMAT:
+    if config["format"] == FORMAT:
         return make(settings, config["codebook"], encoder)
     members = config["members"]
     networks = [

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 import shutil
 import zlib
 from collections.abc import Iterable
@@ -21,24 +20,13 @@ from circlet.data.mapped import MappedRows, blocks, release
 from circlet.errors import DataError
 from circlet.features.scaling import ScaledRows
 from circlet.files import read_tensors, write_tensors
+from circlet.folder.layout import CHECKPOINT as NAME
+from circlet.folder.layout import checkpoint_of as name_of
+from circlet.folder.layout import is_checkpoint
 from circlet.network import Network
 from circlet.settings import TrainingSettings
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
-
-#: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
-NAME = "checkpoint.safetensors"
-_NAMES = re.compile(r"checkpoint(-[0-9]+)?\.safetensors")
-
-
-def name_of(member: int) -> str:
-    """The name of a network's checkpoint; networks are numbered from 0, files from 1."""
-    return f"checkpoint-{member + 1}.safetensors" if member else NAME
-
-
-def is_checkpoint(name: str) -> bool:
-    """Whether this is the name of a checkpoint."""
-    return _NAMES.fullmatch(name) is not None
 
 
 @dataclass

@@ -5,18 +5,22 @@ import os
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from safetensors.torch import save_file
 from torch import nn
 
 from circlet import CircletClassifier, files
+from circlet.data.dataset import Split
 from circlet.errors import DataError, OutputError, ParameterError
+from circlet.folder import tensors
+from circlet.folder.compress import compress
+from circlet.folder.layout import CHECKPOINT, checkpoint_of
+from circlet.folder.precision import STORES
 from circlet.model import Model, fit
-from circlet.model.compress import compress
-from circlet.model.precision import STORES
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
-from circlet.training import checkpoint
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,33 +30,28 @@ def tree(folder: Path) -> dict[str, bytes]:
 
 
 class TestCompress:
-    @pytest.fixture
-    def folder(self, tmp_path, on_synthetic) -> Path:
-        on_synthetic().save(tmp_path / "model")
-        return tmp_path / "model"
-
     @pytest.mark.parametrize("store", STORES)
-    def test_the_same_as_saving_in_fewer_bits(self, store, folder, tmp_path, on_synthetic):
+    def test_the_same_as_saving_in_fewer_bits(self, store, folder, tmp_path, untrained):
         compress(folder, tmp_path / "new" / "copy", store)
-        on_synthetic().save(tmp_path / "saved", store)
+        untrained().save(tmp_path / "saved", store)
         assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
 
     @pytest.mark.parametrize("store", STORES)
-    def test_several_networks(self, store, tmp_path, shared):
-        shared(members=2).save(tmp_path / "model")
+    def test_several_networks(self, store, tmp_path, untrained):
+        untrained(members=2).save(tmp_path / "model")
         compress(tmp_path / "model", tmp_path / "copy", store)
-        shared(members=2).save(tmp_path / "saved", store)
+        untrained(members=2).save(tmp_path / "saved", store)
         assert tree(tmp_path / "copy") == tree(tmp_path / "saved")
 
     def test_everything_else_is_copied_except_an_interrupted_run(self, folder, tmp_path):
-        run = (checkpoint.NAME, checkpoint.name_of(1), "run.json")
+        run = (CHECKPOINT, checkpoint_of(1), "run.json")
         for name in ("README.md", *run, ".weights.safetensors.1.part"):
             (folder / name).write_text("mine")
         before = tree(folder)
         compress(folder, tmp_path / "copy", "bf16")
         assert tree(folder) == before
         found = sorted(path.name for path in (tmp_path / "copy").iterdir())
-        assert found == ["README.md", "config.json", "history.json", "weights.safetensors"]
+        assert found == ["README.md", "config.json", "history.json", "labels.txt", "weights.safetensors"]
 
     def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
         compress(folder, tmp_path / "one", "int8")
@@ -74,7 +73,7 @@ class TestCompress:
         def fail(*_: Any) -> None:
             raise error
 
-        monkeypatch.setattr(files, step, fail)
+        monkeypatch.setattr(tensors if step == "write_tensors" else files, step, fail)
         wanted = OutputError if isinstance(error, OSError) else KeyboardInterrupt
         with pytest.raises(wanted):
             compress(folder, tmp_path / "copy", "int8")
@@ -91,8 +90,7 @@ class TestCompress:
         path.write_bytes(whole[:-1])
         with pytest.raises(DataError, match=r"weights\.safetensors: found other weights"):
             compress(folder, tmp_path / "copy", "int8")
-        tensors = {"head.output.weight": torch.full((2, 2), torch.nan)}
-        save_file(tensors, path)
+        save_file({"head.output.weight": torch.full((2, 2), torch.nan)}, path)
         change_config(folder, weights_sha256=files.sha256(path))
         with pytest.raises(DataError, match=r"weights\.safetensors: found nan at row 0, column 0 of head"):
             compress(folder, tmp_path / "copy", "int8")
@@ -100,21 +98,19 @@ class TestCompress:
             compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
         assert [path.name for path in tmp_path.iterdir()] == ["model"]
 
-    def test_a_custom_encoder(self, tmp_path, synthetic):
-        make = lambda: nn.Sequential(nn.Linear(800, 8), nn.Tanh())  # noqa: E731
-        dense = synthetic.train.take(range(100))
-        dense = type(dense)(dense.X.toarray(), dense.Y)
+    def test_a_custom_encoder(self, tmp_path):
+        make = lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.BatchNorm1d(8))  # noqa: E731
+        X = np.random.default_rng(0).random((60, 8), dtype=np.float32)
         settings = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
-        fit(dense, settings, encoder=make()).save(tmp_path / "model")
+        fit(Split(X, sp.csr_matrix(X > 0.5)), settings, encoder=make()).save(tmp_path / "model")
         compress(tmp_path / "model", tmp_path / "copy", "int8")
-        assert Model.load(tmp_path / "copy", encoder=make()).top_k(dense.X, 2)[0].shape == (100, 2)
+        assert Model.load(tmp_path / "copy", encoder=make()).top_k(X, 2)[0].shape == (60, 2)
 
 
 @pytest.fixture(scope="module")
-def classifier(synthetic) -> CircletClassifier:
-    return CircletClassifier(dim=64, hidden=(32,), epochs=5, lr=0.01, device="cpu", random_state=0).fit(
-        synthetic.train.X, synthetic.train.Y
-    )
+def classifier() -> CircletClassifier:
+    texts, labels = ["red fox", "fast car"] * 15, [["animal"], ["vehicle"]] * 15
+    return CircletClassifier(dim=16, hidden=(8,), epochs=1, device="cpu", random_state=0).fit(texts, labels)
 
 
 class TestEstimator:

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.codebooks.hashing import _mixed, permuted, uniform
+from circlet.hashing import _mixed, permuted, uniform
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -109,3 +110,29 @@ class TestPermuted:
             differences = (slots[step:] - slots[:-step]) % 1080
             # 1 − 1/e of all differences occur in random permutations.
             assert 0.55 < len(differences.unique()) / len(differences) < 0.72
+
+
+class TestArraysAndTensors:
+    """A model is trained with tensors and used with arrays, so that both have to have the same codes."""
+
+    @given(
+        ids=st.lists(st.integers(-(2**63), 2**63 - 1), min_size=1, max_size=8),
+        n=st.integers(1, 12),
+        seed=st.integers(0, 2**70),
+    )
+    def test_uniform(self, ids, n, seed):
+        found = uniform(seed, np.array(ids), n)
+        assert found.dtype == np.float32
+        np.testing.assert_array_equal(found, uniform(seed, torch.tensor(ids), n).numpy())
+
+    @given(size=st.integers(1, 2**40), seed=st.integers(0, 2**64), stream=st.integers(0, 5))
+    def test_permuted(self, size, seed, stream):
+        x = np.unique(np.array([0, size // 3, size // 2, size - 1]))
+        before = x.copy()
+        found = permuted(x, size, seed, stream=stream)
+        np.testing.assert_array_equal(found, permuted(torch.from_numpy(x), size, seed, stream=stream).numpy())
+        np.testing.assert_array_equal(x, before)
+
+    def test_the_hash(self):
+        numbers = [0, 1, 2**16, 2**32 - 1]
+        assert _mixed(np.array(numbers)).tolist() == [lowbias32(number) for number in numbers]

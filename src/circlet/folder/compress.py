@@ -9,9 +9,10 @@ from typing import Any
 
 from circlet import files
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.model import precision
-from circlet.model.folder import CONFIG, ESTIMATOR, RUN, WEIGHTS, read_config, read_weights
-from circlet.training import checkpoint
+from circlet.folder import precision, tensors
+from circlet.folder.config import read_config
+from circlet.folder.contents import read_weights
+from circlet.folder.layout import CONFIG, ESTIMATOR, RUN, WEIGHTS, is_checkpoint
 
 __all__ = ["compress"]
 
@@ -42,13 +43,13 @@ def compress(folder: Path, output: Path, store: str) -> None:
 
 
 def _write_smaller(folder: Path, output: Path, config: dict[str, Any], store: str) -> None:
-    weights, estimator = folder / WEIGHTS, folder / ESTIMATOR
-    tensors = read_weights(weights, config["weights_sha256"], config["store"])
+    estimator = folder / ESTIMATOR
+    whole = {name: each.read() for name, each in read_weights(folder, config).items()}
     try:
-        tensors = precision.packed(tensors, store)
+        smaller = precision.packed(whole, store)
     except DataError as error:
-        raise DataError(f"{weights}: {error}") from error
-    files.write_tensors(output / WEIGHTS, tensors)
+        raise DataError(f"{folder / WEIGHTS}: {error}") from error
+    tensors.write_tensors(output / WEIGHTS, smaller)
     digest = files.sha256(output / WEIGHTS)
     if estimator.is_file():
         state = files.read_json(estimator)
@@ -65,6 +66,6 @@ def _copy_rest(folder: Path, output: Path) -> None:
     """Copy all files except those that are rewritten and those of an interrupted run."""
     written = {WEIGHTS, CONFIG, ESTIMATOR, RUN}
     for path in folder.iterdir():
-        left_out = path.name in written or checkpoint.is_checkpoint(path.name) or path.name.startswith(".")
+        left_out = path.name in written or is_checkpoint(path.name) or path.name.startswith(".")
         if path.is_file() and not left_out:
             shutil.copyfile(path, output / path.name)

@@ -1,3 +1,5 @@
+"""Models whose weights are stored in fewer bits, from saving to suggestions."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -6,139 +8,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from hypothesis.extra import numpy as arrays
 from safetensors.torch import load_file, save_file
 
 from circlet import CircletClassifier, files
 from circlet.errors import DataError, ParameterError
+from circlet.folder.config import read_config
+from circlet.folder.precision import STORES
 from circlet.metrics import precision_at_k
 from circlet.model import Model
-from circlet.model import folder as folders
-from circlet.model.compress import compress
-from circlet.model.precision import LEAST_SCALE, STORES, packed, unpacked
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-PATH = Path("weights.safetensors")
-LARGEST = torch.finfo(torch.float32).max
-matrices = arrays.arrays(
-    np.float32,
-    arrays.array_shapes(min_dims=2, max_dims=2, max_side=6),
-    elements=st.floats(-(2.0**100), 2.0**100, width=32)
-    | st.floats(-(2.0**-118), 2.0**-118, width=32)
-    | st.just(0.0),
-)
-
-
-def back(tensor: torch.Tensor, store: str) -> torch.Tensor:
-    return unpacked(PATH, packed({"w": tensor}, store), store)["w"]
-
-
-class TestInt8:
-    def test_by_hand(self):
-        weight = torch.tensor([[127.0, -63.4, 0.6, 0.4], [0.0, 0.0, 0.0, 0.0], [0.5, -1.0, 0.25, 0.001]])
-        stored = packed({"w": weight}, "int8")
-        assert stored["w"].tolist() == [[127, -63, 1, 0], [0, 0, 0, 0], [64, -127, 32, 0]]
-        assert stored["w"].dtype == torch.int8
-        assert stored["scales.w"].dtype == torch.float32
-        assert stored["scales.w"].tolist() == pytest.approx([1, LEAST_SCALE, 1 / 127], rel=2**-16)
-        assert back(weight, "int8")[0].tolist() == [127, -63, 1, 0]
-
-    @settings(max_examples=150)
-    @given(matrices)
-    def test_off_by_half_a_scale_at_most(self, values):
-        weight = torch.from_numpy(values)
-        scales = packed({"w": weight}, "int8")["scales.w"].double()
-        largest = weight.double().abs().amax(dim=1)
-        assert (scales <= torch.clamp(largest / 127 * (1 + 1e-6), min=LEAST_SCALE)).all()
-        error = (back(weight, "int8").double() - weight.double()).abs()
-        assert (error <= scales[:, None] * (0.5 + 1e-5)).all()  # a quotient of 127 is rounded in float32
-
-    @settings(max_examples=150)
-    @given(matrices)
-    def test_rounded_weights_come_back_bit_for_bit(self, values):
-        once = packed({"w": torch.from_numpy(values)}, "int8")
-        twice = packed(unpacked(PATH, once, "int8"), "int8")
-        for name, tensor in once.items():
-            torch.testing.assert_close(twice[name], tensor, rtol=0, atol=0)
-
-    def test_rounded_weights_come_back_whatever_their_scales(self):
-        """127 s / 127 is not s for every float32: the cut of the scales is what makes it so."""
-        weight = torch.randn(20_000, 3, generator=torch.Generator().manual_seed(0))
-        once = back(weight, "int8")
-        assert torch.equal(back(once, "int8"), once)
-
-    @pytest.mark.parametrize("value", [LARGEST, -LARGEST, LEAST_SCALE, 1.0, 1e-30])
-    def test_extremes(self, value):
-        found = back(torch.tensor([[value, 0.0]]), "int8")
-        assert found.isfinite().all()
-        assert found[0, 0].item() == pytest.approx(value, rel=2**-15, abs=LEAST_SCALE / 2)
-
-    @pytest.mark.parametrize("value", [1e-45, 1e-40, 1e-38, -1e-38])
-    def test_denormals(self, value):
-        found = back(torch.tensor([[value, 0.0], [1.0, value]]), "int8")
-        assert abs(found[0, 0].item() - value) <= LEAST_SCALE / 2
-        assert found[1].tolist() == [pytest.approx(1, rel=2**-15), 0]
-
-    def test_a_row_does_not_disturb_another(self):
-        weight = torch.tensor([[1e-3, 2e-3], [1e3, 2e3]])
-        torch.testing.assert_close(back(weight, "int8"), weight, rtol=0.01, atol=0)
-
-
-class TestBf16:
-    @settings(max_examples=60)
-    @given(matrices)
-    def test_rounds_to_8_bits_and_only_once(self, values):
-        weight = torch.from_numpy(values)
-        found = back(weight, "bf16")
-        assert found.dtype == torch.float32
-        assert ((found - weight).abs() <= weight.abs() * 2**-8 + 1e-40).all()
-        assert torch.equal(back(found, "bf16"), found)
-
-
-class TestStores:
-    @pytest.mark.parametrize("store", STORES)
-    def test_only_matrices_are_rounded(self, store):
-        tensors = {
-            "bias": torch.tensor([1.2345678]),
-            "log_scale": torch.tensor(1.2345678),
-            "kernel": torch.full((2, 2, 2), 1.2345678),
-            "ids": torch.tensor([[1, 2]]),
-            "w": torch.tensor([[1.2345678, 0.1]]),
-        }
-        found = unpacked(PATH, packed(tensors, store), store)
-        assert found.keys() == tensors.keys()
-        for name, tensor in tensors.items():
-            assert found[name].dtype == tensor.dtype
-            rounded = name == "w" and store != "float32"
-            assert torch.equal(found[name], tensor) != rounded
-
-    @pytest.mark.parametrize("store", ["bf16", "int8"])
-    @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-    def test_not_finite(self, store, value):
-        weight = torch.zeros(3, 4)
-        weight[1, 2] = value
-        with pytest.raises(DataError, match=rf"found {value} at row 1, column 2 of w; wanted .* {store}"):
-            packed({"w": weight}, store)
-
-    def test_too_large_for_bf16(self):
-        with pytest.raises(DataError, match=r"found 3\.4\S+e\+38 at row 0, column 1 of w; .* bf16 can hold"):
-            packed({"w": torch.tensor([[0.0, LARGEST]])}, "bf16")
-
-    def test_an_unknown_store(self, tmp_path, on_synthetic):
-        for call in (
-            lambda: packed({}, "int4"),
-            lambda: on_synthetic().save(tmp_path / "m", "int4"),
-            lambda: compress(tmp_path, tmp_path / "m", "int4"),
-        ):
-            with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
-                call()
-        assert not (tmp_path / "m").exists()
-
 
 class TestModel:
+    def test_an_unknown_store(self, tmp_path, on_synthetic):
+        with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
+            on_synthetic().save(tmp_path / "m", "int4")
+        assert not (tmp_path / "m").exists()
+
     @pytest.mark.parametrize(("store", "share", "near"), [("bf16", 0.5, 0.03), ("int8", 0.25, 0.05)])
     def test_smaller_and_nearly_the_same(self, store, share, near, tmp_path, synthetic, on_synthetic):
         on_synthetic().save(tmp_path / "whole")
@@ -168,14 +55,14 @@ class TestModel:
     def test_weights_are_not_rounded_again(self, tmp_path, on_synthetic):
         on_synthetic().save(tmp_path / "small", "int8")
         Model.load(tmp_path / "small").save(tmp_path / "large")
-        assert folders.read_config(tmp_path / "large")["store"] == "float32"
+        assert read_config(tmp_path / "large")["store"] == "float32"
         small, large = (Model.load(tmp_path / name).network.state_dict() for name in ("small", "large"))
         assert all(torch.equal(small[name], large[name]) for name in small)
 
     def test_an_old_folder_is_float32(self, tmp_path, change_config, synthetic, on_synthetic):
         on_synthetic().save(tmp_path)
         change_config(tmp_path, store=...)
-        assert folders.read_config(tmp_path)["store"] == "float32"
+        assert read_config(tmp_path)["store"] == "float32"
         np.testing.assert_array_equal(
             Model.load(tmp_path).top_k(synthetic.test.X, 3)[0], on_synthetic().top_k(synthetic.test.X, 3)[0]
         )
@@ -273,6 +160,6 @@ class TestEstimator:
     @pytest.mark.parametrize("store", STORES)
     def test_saved(self, store, classifier, tmp_path, synthetic):
         classifier.save(tmp_path, store=store)
-        assert folders.read_config(tmp_path)["store"] == store
+        assert read_config(tmp_path)["store"] == store
         found = CircletClassifier.load(tmp_path).suggest(synthetic.test.X, k=1)[0]
         assert (found == classifier.suggest(synthetic.test.X, k=1)[0]).mean() > 0.95

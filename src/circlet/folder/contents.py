@@ -1,0 +1,78 @@
+"""Everything in a model's folder, read and checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Generic, TypeVar
+
+from circlet import files
+from circlet.errors import DataError
+from circlet.features.vectorizer import TextVectorizer, load_vectorizer
+from circlet.folder.config import read_config
+from circlet.folder.layout import HISTORY, LABELS, WEIGHTS
+from circlet.folder.precision import Stored, stored
+from circlet.folder.tensors import map_tensors
+
+__all__ = ["Contents", "read", "read_weights"]
+
+Tensor = TypeVar("Tensor")
+
+
+@dataclass
+class Contents(Generic[Tensor]):
+    """What a model's folder holds.
+
+    Parameters
+    ----------
+    config : dict
+        What is in `config.json`.
+    tensors : dict
+        Weights and arrays by name.
+    history : list of dict
+    label_names : list of str or None
+    vectorizer : TextVectorizer or None
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    history: list[dict[str, Any]]
+    label_names: list[str] | None
+    vectorizer: TextVectorizer | None
+
+
+def read(folder: Path) -> Contents[Stored]:
+    """Read and check a model; its tensors stay in the mapped file."""
+    config = read_config(folder)
+    return Contents(
+        config,
+        read_weights(folder, config),
+        _read_history(folder / HISTORY),
+        _read_labels(folder / LABELS, config["n_labels"]) if config["named_labels"] else None,
+        load_vectorizer(folder) if config["texts"] else None,
+    )
+
+
+def read_weights(folder: Path, config: dict[str, Any]) -> dict[str, Stored]:
+    """The tensors of a model with this configuration."""
+    path = folder / WEIGHTS
+    return stored(path, map_tensors(path, config["weights_sha256"]), config["store"])
+
+
+def _read_history(path: Path) -> list[dict[str, Any]]:
+    history = files.read_json(path)
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
+    return history
+
+
+def _read_labels(path: Path, n_labels: int) -> list[str]:
+    try:
+        names = path.read_text(encoding="utf-8").split("\n")[:-1]
+    except (OSError, ValueError) as error:
+        raise DataError(
+            f"{path}: found no readable label names ({getattr(error, 'strerror', None) or error})"
+        ) from error
+    if len(names) != n_labels:
+        raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
+    return names

@@ -1,0 +1,74 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from circlet.errors import DataError
+from circlet.folder.config import FORMAT, SEVERAL, read_config
+
+
+def test_of_a_model(folder):
+    config = read_config(folder)
+    assert config["format"] == FORMAT
+    assert (config["n_features"], config["n_labels"], config["store"]) == (14, 6, "float32")
+    assert config["codebook"]["n_labels"] == 6
+
+
+def test_of_several_networks(tmp_path, untrained):
+    untrained(members=3).save(tmp_path)
+    config = read_config(tmp_path)
+    assert config["format"] == SEVERAL
+    assert len(config["members"]) == 3
+
+
+def test_what_older_folders_do_not_say(folder, change_config):
+    change_config(folder, store=...)
+    assert read_config(folder)["store"] == "float32"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "wanted"),
+    [
+        ("n_labels", True, "an integer >= 1"),
+        ("n_features", 0, "an integer >= 1"),
+        ("sparse", "yes", "true or false"),
+        ("calibration", [1.0], "two numbers"),
+        ("calibration", [True, 1.0], "two numbers"),
+        ("store", "int4", "one of float32, bf16, int8"),
+        ("codebook", [], "a codebook's state or null"),
+        ("network", None, "settings by name"),
+        ("training", ..., "settings by name"),
+    ],
+)
+def test_wrong_values(key, value, wanted, folder, change_config):
+    change_config(folder, **{key: value})
+    found = "nothing" if value is ... else ".*"
+    with pytest.raises(DataError, match=rf"config\.json: found {found} as `{key}`; wanted {wanted}"):
+        read_config(folder)
+
+
+def test_other_formats(folder, change_config):
+    change_config(folder, format=9, circlet="8.1")
+    with pytest.raises(DataError, match=r"found format 9, written by circlet 8\.1; this is .* formats 1 and 2"):
+        read_config(folder)
+    (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
+    with pytest.raises(DataError, match="not circlet's"):
+        read_config(folder)
+
+
+class TestNoConfiguration:
+    def test_another_folder(self, tmp_path):
+        with pytest.raises(DataError, match=r"is not a circlet model: found no config\.json in it"):
+            read_config(tmp_path)
+
+    def test_an_interrupted_run_of_the_command(self, tmp_path):
+        (tmp_path / "checkpoint.safetensors").touch()
+        (tmp_path / "run.json").touch()
+        with pytest.raises(DataError, match=r"not a circlet model yet.*circlet train DATA --model .* --resume"):
+            read_config(tmp_path)
+
+    def test_an_interrupted_run_of_python(self, tmp_path):
+        (tmp_path / "checkpoint.safetensors").touch()
+        with pytest.raises(DataError, match="the same `fit`, resume=True"):
+            read_config(tmp_path)
