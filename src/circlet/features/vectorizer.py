@@ -20,17 +20,17 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, cached_property, partial
-from itertools import chain
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
 
 from circlet.checks import is_integer
 from circlet.errors import DataError, DTypeError, ParameterError
-from circlet.features.terms import Terms, characters, count, words
+from circlet.features.terms import Characters, Terms, Vocabulary, Words
 from circlet.features.vectorizer_state import (
     STATE_FILE,
     TENSOR_FILE,
@@ -43,21 +43,23 @@ from circlet.features.vectorizer_state import (
 
 NGrams = tuple[int, int]
 
-#: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
-_IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SURROGATES = re.compile("[\ud800-\udfff]")
+
+
+class Entries(NamedTuple):
+    """The entries of sparse rows, by columns: those of row i are from ``starts[i]`` to ``starts[i + 1]``."""
+
+    starts: npt.NDArray[Any]
+    columns: npt.NDArray[Any]
+    values: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
 class _Known:
-    """The terms of a kind of feature, in the order of their columns, and their idf."""
+    """The known terms of each kind of feature, and the idf of all."""
 
-    terms: list[str]
-    idf: Any
-
-    @cached_property
-    def columns(self) -> dict[str, int]:
-        return {term: column for column, term in enumerate(self.terms)}
+    vocabularies: dict[str, Vocabulary]
+    idf: npt.NDArray[np.float64]
 
 
 class TextVectorizer:
@@ -110,7 +112,14 @@ class TextVectorizer:
             raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
         self.min_df = int(min_df) if is_integer(min_df) else min_df  # JSON knows no NumPy numbers
         self.max_features = None if max_features is None else int(max_features)
-        self._fitted: dict[str, _Known] | None = None
+        #: How the terms of each kind of feature are found: words, then characters.
+        self._kinds: dict[str, Terms] = {}
+        if self.word_ngrams is not None:
+            self._kinds["word"] = Words(*self.word_ngrams)
+        if self.char_ngrams is not None:
+            # N-grams do not span two words: such n-grams would mostly be rare.
+            self._kinds["char"] = Characters(*self.char_ngrams)
+        self._fitted: _Known | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Return the arguments that make an unfitted vectorizer like this one."""
@@ -137,11 +146,11 @@ class TextVectorizer:
         from sklearn.feature_extraction.text import TfidfVectorizer
 
         texts = list(_checked_texts("fit", texts))
-        fitted: dict[str, _Known] = {}
+        vocabularies, idf = {}, [np.zeros(0)]
         blocks = []
-        for kind, terms in self._analyzers().items():
+        for kind, terms in self._kinds.items():
             vectorizer = TfidfVectorizer(
-                analyzer=terms,
+                analyzer=partial(self._terms_in, terms),
                 sublinear_tf=self.sublinear_tf,
                 norm=None,
                 min_df=self.min_df,
@@ -149,17 +158,18 @@ class TextVectorizer:
             )
             try:
                 blocks.append(vectorizer.fit_transform(texts))
-                fitted[kind] = _Known(vectorizer.get_feature_names_out().tolist(), vectorizer.idf_)
+                vocabularies[kind] = Vocabulary(vectorizer.get_feature_names_out().tolist())
+                idf.append(vectorizer.idf_)
             except ValueError:
                 # All arguments are checked, so the only possible reason is that no term remains. A corpus of emoji
                 # has no words, but it has characters.
-                fitted[kind] = _Known([], np.zeros(0))
+                vocabularies[kind] = Vocabulary([])
         if not blocks:
             raise DataError(
                 f"found no term in at least min_df={self.min_df} of the {len(texts)} texts; "
                 "wanted texts that have words"
             )
-        self._fitted = fitted
+        self._fitted = _Known(vocabularies, np.concatenate(idf))
         return _joined(blocks)
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
@@ -169,35 +179,53 @@ class TextVectorizer:
         -------
         csr_matrix of shape (n_texts, n_features)
         """
+        starts, columns, values = self.entries(texts)
+        return csr_matrix((values, columns, starts), shape=(len(starts) - 1, self.n_features))
+
+    def entries(self, texts: Iterable[str]) -> Entries:
+        """Return the entries of the rows that `transform` returns.
+
+        A sparse matrix takes longer to make than the row of a short text.
+        """
         texts = list(_checked_texts("transform", texts))
         known = self._known()
+        vocabularies = ((vocabulary, self._kinds[kind]) for kind, vocabulary in known.vocabularies.items())
+        kinds = [(vocabulary, terms) for vocabulary, terms in vocabularies if len(vocabulary)]
+        found, times = [], []
+        for text in map(self._prepare, texts):
+            before = 0
+            for vocabulary, terms in kinds:
+                columns, counts = vocabulary.count(text, terms)
+                found.append(columns + np.intc(before) if before else columns)
+                times.append(counts)
+                before = len(vocabulary)
         if not texts:
-            return csr_matrix((0, self.n_features), dtype=np.float32)
-        blocks = []
-        for kind, terms in self._analyzers().items():
-            if known[kind].terms:
-                rows = count(texts, terms, known[kind].columns)
-                if self.sublinear_tf:
-                    rows.data = np.log(rows.data) + 1
-                rows.data *= known[kind].idf[rows.indices]
-                blocks.append(rows)
-        return _joined(blocks)
+            return Entries(np.zeros(1, dtype=np.int64), np.empty(0, dtype=np.intc), np.empty(0, dtype=np.float32))
+        columns, values = np.concatenate(found), np.concatenate(times).astype(np.float64)
+        if self.sublinear_tf:
+            values = np.log(values) + 1
+        values *= known.idf[columns]
+        ends = np.cumsum([0, *map(len, found)])
+        _divide_by_norms(values, ends)
+        if len(kinds) > 1:
+            ends = ends[:: len(kinds)]
+            _divide_by_norms(values, ends)
+        return Entries(ends, columns, values.astype(np.float32))
 
     @property
     def n_features(self) -> int:
         """Number of columns of a row."""
-        return sum(len(known.terms) for known in self._known().values())
+        return len(self._known().idf)
 
     def feature_names(self) -> list[str]:
         """Return the term of each column: words in order of code points, then character n-grams likewise."""
-        return [term for known in self._known().values() for term in known.terms]
+        return [term for vocabulary in self._known().vocabularies.values() for term in vocabulary.terms]
 
     def save(self, folder: str | Path) -> None:
         """Write `vectorizer.json` and `vectorizer.safetensors` into `folder`."""
         known = self._known()
-        idf = np.concatenate([these.idf for these in known.values()])
-        terms = {kind: these.terms for kind, these in known.items()}
-        write_state(Path(folder), self.parameters(), terms, idf)
+        terms = {kind: vocabulary.terms for kind, vocabulary in known.vocabularies.items()}
+        write_state(Path(folder), self.parameters(), terms, known.idf)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
@@ -205,25 +233,11 @@ class TextVectorizer:
         path = Path(folder) / STATE_FILE
         state = read_state(path)
         vectorizer = _from_parameters(path, state["parameters"])
-        terms = checked_terms(path, state["terms"], list(vectorizer._analyzers()))
-        idf = read_idf(Path(folder) / TENSOR_FILE, sum(map(len, terms.values())))
+        vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
+        idf = read_idf(Path(folder) / TENSOR_FILE, sum(map(len, vocabularies.values())))
         check_digest(path, state, idf)
-        vectorizer._fitted = {}
-        start = 0
-        for kind, known in terms.items():
-            vectorizer._fitted[kind] = _Known(known, idf[start : start + len(known)])
-            start += len(known)
+        vectorizer._fitted = _Known(vocabularies, idf)
         return vectorizer
-
-    def _analyzers(self) -> dict[str, Terms]:
-        """For each kind of feature, words then characters, a function from a text to its terms."""
-        kinds: dict[str, Terms] = {}
-        if self.word_ngrams is not None:
-            kinds["word"] = words(word_pattern(), *self.word_ngrams)
-        if self.char_ngrams is not None:
-            # N-grams do not span two words: such n-grams would mostly be rare.
-            kinds["char"] = characters(*self.char_ngrams)
-        return {kind: partial(self._terms_in, terms) for kind, terms in kinds.items()}
 
     def _terms_in(self, terms: Terms, text: str) -> list[str]:
         return terms(self._prepare(text))
@@ -233,7 +247,7 @@ class TextVectorizer:
             text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
         return text.lower() if self.lowercase else text
 
-    def _known(self) -> dict[str, _Known]:
+    def _known(self) -> _Known:
         if self._fitted is None:
             from sklearn.exceptions import NotFittedError
 
@@ -244,20 +258,6 @@ class TextVectorizer:
 def load_vectorizer(folder: str | Path) -> TextVectorizer:
     """Load the vectorizer that was saved in `folder`."""
     return TextVectorizer.load(folder)
-
-
-@cache
-def word_pattern() -> str:
-    """The regular expression of a word, with the combining marks that this Python's Unicode has."""
-    codes = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # there are none elsewhere
-    marks = [char for char in map(chr, codes) if unicodedata.category(char).startswith("M")]
-    marks += "\u200c\u200d"  # they join or separate letters within words of Persian and of Indic scripts
-    # `re` searches a set with characters beyond 16 bits one range after the other: with one set for all marks,
-    # plain text would take ten times as long.
-    low = "(?=[\u0300-\uffff])[" + "".join(mark for mark in marks if mark <= "\uffff") + "]"
-    high = "(?=[\U00010000-\U0010ffff])[" + "".join(mark for mark in marks if mark > "\uffff") + "]"
-    letters = f"[^\\W{_IDEOGRAPHS}]"
-    return f"{letters}+(?:(?:{low}|{high})+{letters}*)*|[{_IDEOGRAPHS}](?:{low}|{high})*"
 
 
 # Rows
@@ -273,10 +273,16 @@ def _joined(blocks: list[Any]) -> csr_matrix:
 def _unit_rows(rows: csr_matrix) -> csr_matrix:
     # `fit_transform` leaves columns in another order than `transform`, and the last bit of a sum depends on it.
     rows.sort_indices()
-    of_row = np.repeat(np.arange(rows.shape[0]), np.diff(rows.indptr))
-    norms = np.sqrt(np.bincount(of_row, weights=rows.data**2, minlength=rows.shape[0]))
-    rows.data = rows.data / np.where(norms > 0, norms, 1)[of_row]
+    rows.data = rows.data.astype(np.float64)
+    _divide_by_norms(rows.data, rows.indptr)
     return rows
+
+
+def _divide_by_norms(values: npt.NDArray[np.float64], ends: npt.NDArray[Any]) -> None:
+    """Divide the entries of each part by their norm, in place; part i is from ``ends[i]`` to ``ends[i + 1]``."""
+    part = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
+    norms = np.sqrt(np.bincount(part, weights=values**2, minlength=len(ends) - 1))
+    values /= np.where(norms > 0, norms, 1)[part]
 
 
 # Checks of arguments

@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
+from circlet.features.terms import Vocabulary
 from circlet.files import prepare_folder, read_json, read_tensors, write_tensors, write_text
 
 KIND = "tfidf"
@@ -31,7 +32,8 @@ def write_state(
     state = {"kind": KIND, "format": FORMAT, "parameters": parameters, "terms": terms}
     # The state comes last and has a digest of the numbers, so an interrupted save is noticed. It is ASCII only,
     # so that no reader, editor or line ending changes a term.
-    write_text(folder / STATE_FILE, json.dumps({**state, "sha256": _digest(state, idf)}) + "\n")
+    described = json.dumps(state)
+    write_text(folder / STATE_FILE, described[:-1] + _ending(_digest(described.encode(), idf)))
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -52,19 +54,21 @@ def read_state(path: Path) -> dict[str, Any]:
     return state
 
 
-def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, list[str]]:
-    """Return the terms in the order of `kinds`: lists of different strings, not all of them empty."""
+def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, Vocabulary]:
+    """Return the terms in the order of `kinds`: different strings, not all of the lists empty."""
     if not isinstance(terms, dict) or sorted(terms) != sorted(kinds):
         found = sorted(terms) if isinstance(terms, dict) else type(terms).__name__
         raise DataError(f"{path}: `terms` must have a list for each of {kinds}, found {found}")
-    for kind, known in terms.items():
-        if not isinstance(known, list) or not all(isinstance(term, str) for term in known):
+    vocabularies = {}
+    for kind in kinds:
+        if not isinstance(terms[kind], list) or not set(map(type, terms[kind])) <= {str}:
             raise DataError(f"{path}: the terms of {kind!r} must be a list of strings")
-        if len(set(known)) != len(known):
+        vocabularies[kind] = Vocabulary(terms[kind])
+        if not vocabularies[kind].all_different:
             raise DataError(f"{path}: the terms of {kind!r} are not all different")
     if not any(terms.values()):
         raise DataError(f"{path}: there are no terms")
-    return {kind: terms[kind] for kind in kinds}
+    return vocabularies
 
 
 def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
@@ -83,10 +87,21 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
 
 def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]) -> None:
     """Make sure that state and numbers are unchanged, and written by the same save."""
-    state = dict(state)
-    if state.pop("sha256") != _digest(state, idf):
+    ending, content = _ending(state["sha256"]).encode(), path.read_bytes()
+    if content.endswith(ending):
+        described = content[: -len(ending)] + b"}"
+    else:  # somebody has formatted the file anew
+        described = json.dumps({name: value for name, value in state.items() if name != "sha256"}).encode()
+    if state["sha256"] != _digest(described, idf):
         raise DataError(f"{path}: damaged, or saved at another time than {TENSOR_FILE}: the sha256 differs")
 
 
-def _digest(state: dict[str, Any], idf: npt.NDArray[np.float64]) -> str:
-    return hashlib.sha256(json.dumps(state).encode() + idf.astype("<f8").tobytes()).hexdigest()
+def _digest(described: bytes, idf: npt.NDArray[np.float64]) -> str:
+    digest = hashlib.sha256(described)
+    digest.update(idf.astype("<f8").tobytes())
+    return digest.hexdigest()
+
+
+def _ending(digest: Any) -> str:
+    """How the file ends, after everything that the digest is of."""
+    return f', "sha256": {json.dumps(digest)}}}\n'
