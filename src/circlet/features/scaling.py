@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
+from circlet.features.entries import Entries, row_norms
 
 __all__ = ["SCALINGS", "ScaledRows", "Scaling"]
 
@@ -65,17 +66,33 @@ class Scaling:
         """
         if is_mapped(X):
             return ScaledRows(X, self)
-        sparse = sp.issparse(X)
-        rows: Any = X.tocsr().astype(np.float32) if sparse else np.asarray(X, dtype=np.float32)
-        if sparse:
+        if sp.issparse(X):
+            rows = X.tocsr().astype(np.float32)
             rows.sum_duplicates()
+            return self.scaled(Entries.of(rows)).matrix(X.shape[1])
+        rows = np.asarray(X, dtype=np.float32)
         if self.kind == "standard":
             return _standardized(rows, self.arrays["mean"], self.arrays["scale"])
+        if self.kind == "none":
+            return rows
         if self.kind == "tfidf":
-            rows = _weighted(rows, self.arrays["idf"])
+            rows = _product(rows, self.arrays["idf"])
         elif self.kind == "sqrt":
             rows = _root(rows)
-        return rows if self.kind == "none" else _unit_rows(rows)
+        norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
+        return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
+
+    def scaled(self, rows: Entries) -> Entries:
+        """Scaled entries of sparse rows, in float32."""
+        starts, columns, values = rows
+        if self.kind == "tfidf":
+            values = _product(values, self.arrays["idf"][columns])
+        elif self.kind == "sqrt":
+            values = _root(values)
+        if self.kind != "none":
+            scales = 1 / row_norms(values, starts)
+            values = values * (scales if len(scales) == 1 else np.repeat(scales, np.diff(starts)))
+        return Entries(starts, columns, values.astype(np.float32, copy=False))
 
     @classmethod
     def restore(cls, kind: str, arrays: dict[str, Any], n_features: int) -> Scaling:
@@ -129,31 +146,12 @@ def _standardized(rows: Any, mean: npt.NDArray[np.float32], scale: npt.NDArray[n
     return np.where(np.isfinite(scaled), scaled, np.clip(wide, -largest, largest)).astype(np.float32)
 
 
-def _weighted(rows: Any, idf: npt.NDArray[np.float32]) -> Any:
-    """Rows times the weight of each column, in float32 unless a product is too large for it."""
+def _product(values: npt.NDArray[np.float32], weights: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
+    """Values times weights, in float32 unless a product is too large for it."""
     with np.errstate(over="ignore"):
-        weighted = rows.multiply(idf).tocsr() if sp.issparse(rows) else rows * idf
-    if np.isfinite(weighted.data if sp.issparse(rows) else weighted).all():
-        return weighted
-    return _weighted(rows.astype(np.float64), idf)
+        products = values * weights
+    return products if np.isfinite(products).all() else values.astype(np.float64) * weights
 
 
-def _root(rows: Any) -> Any:
-    if sp.issparse(rows):
-        rows.data = np.sign(rows.data) * np.sqrt(np.abs(rows.data))
-        return rows
-    return np.sign(rows) * np.sqrt(np.abs(rows))
-
-
-def _unit_rows(rows: Any) -> Any:
-    """Rows divided by their norm; a row of zeros stays zero."""
-    # In float64: squares of float32 numbers may be too large or too small for float32.
-    if sp.issparse(rows):
-        squares = rows.astype(np.float64)
-        squares.data **= 2
-        norms = np.sqrt(np.asarray(squares.sum(axis=1))).ravel()
-        scale = 1 / np.where(norms > 0, norms, 1)
-        rows.data = (rows.data * np.repeat(scale, np.diff(rows.indptr))).astype(np.float32)
-        return rows
-    norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
-    return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
+def _root(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    return np.sign(values) * np.sqrt(np.abs(values))

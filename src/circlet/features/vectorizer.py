@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +30,7 @@ from scipy.sparse import csr_matrix, hstack
 
 from circlet.checks import is_integer
 from circlet.errors import DataError, DTypeError, ParameterError
+from circlet.features.entries import Entries, divide_by_norms
 from circlet.features.terms import Characters, Terms, Vocabulary, Words
 from circlet.features.vectorizer_state import (
     STATE_FILE,
@@ -44,14 +45,6 @@ from circlet.features.vectorizer_state import (
 NGrams = tuple[int, int]
 
 _SURROGATES = re.compile("[\ud800-\udfff]")
-
-
-class Entries(NamedTuple):
-    """The entries of sparse rows, by columns: those of row i are from ``starts[i]`` to ``starts[i + 1]``."""
-
-    starts: npt.NDArray[Any]
-    columns: npt.NDArray[Any]
-    values: npt.NDArray[np.float32]
 
 
 @dataclass(frozen=True)
@@ -179,8 +172,7 @@ class TextVectorizer:
         -------
         csr_matrix of shape (n_texts, n_features)
         """
-        starts, columns, values = self.entries(texts)
-        return csr_matrix((values, columns, starts), shape=(len(starts) - 1, self.n_features))
+        return self.entries(texts).matrix(self.n_features)
 
     def entries(self, texts: Iterable[str]) -> Entries:
         """Return the entries of the rows that `transform` returns.
@@ -206,10 +198,10 @@ class TextVectorizer:
             values = np.log(values) + 1
         values *= known.idf[columns]
         ends = np.cumsum([0, *map(len, found)])
-        _divide_by_norms(values, ends)
+        divide_by_norms(values, ends)
         if len(kinds) > 1:
             ends = ends[:: len(kinds)]
-            _divide_by_norms(values, ends)
+            divide_by_norms(values, ends)
         return Entries(ends, columns, values.astype(np.float32))
 
     @property
@@ -274,15 +266,8 @@ def _unit_rows(rows: csr_matrix) -> csr_matrix:
     # `fit_transform` leaves columns in another order than `transform`, and the last bit of a sum depends on it.
     rows.sort_indices()
     rows.data = rows.data.astype(np.float64)
-    _divide_by_norms(rows.data, rows.indptr)
+    divide_by_norms(rows.data, rows.indptr)
     return rows
-
-
-def _divide_by_norms(values: npt.NDArray[np.float64], ends: npt.NDArray[Any]) -> None:
-    """Divide the entries of each part by their norm, in place; part i is from ``ends[i]`` to ``ends[i + 1]``."""
-    part = np.repeat(np.arange(len(ends) - 1), np.diff(ends))
-    norms = np.sqrt(np.bincount(part, weights=values**2, minlength=len(ends) - 1))
-    values /= np.where(norms > 0, norms, 1)[part]
 
 
 # Checks of arguments
