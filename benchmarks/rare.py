@@ -16,8 +16,8 @@ import numpy as np
 
 from circlet import files
 from circlet.data import Dataset, load_dataset
+from circlet.metrics.evaluation import evaluate_model
 from circlet.model import Model
-from circlet.model.evaluation import evaluate_model
 from circlet.provenance import provenance
 
 DEGREES = (0.0, 0.1, 0.25, 0.5, 0.75, 1.0)

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from circlet.codebooks import IndependentCodebook, SpectralCodebook
     from circlet.data import load_dataset
     from circlet.estimator import CircletClassifier
+    from circlet.runtime import load
 
 __all__ = [
     "CircletClassifier",
@@ -20,6 +21,7 @@ __all__ = [
     "algebra",
     "data",
     "errors",
+    "load",
     "load_dataset",
     "metrics",
 ]
@@ -31,6 +33,7 @@ _HOMES = {
     "CircletClassifier": "circlet.estimator",
     "IndependentCodebook": "circlet.codebooks",
     "SpectralCodebook": "circlet.codebooks",
+    "load": "circlet.runtime",
     "load_dataset": "circlet.data",
 }
 _PACKAGES = ("algebra", "data", "errors", "metrics")

@@ -1,4 +1,4 @@
-"""Whether a value is a number, decided in one place: NumPy's numbers are, booleans are not."""
+"""Whether a value is a number, decided in one place: NumPy's numbers are, booleans are not; checks of options."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["is_integer", "is_real"]
+from circlet.errors import DTypeError, ParameterError, ShapeError
+
+__all__ = ["check_ranking", "is_integer", "is_real"]
 
 
 def is_integer(value: Any, least: int | None = None) -> bool:
@@ -30,3 +32,20 @@ def is_real(value: Any) -> bool:
         return False
     number: Any = value
     return bool(-math.inf < number < math.inf)  # math.isfinite fails on integers too large for a float
+
+
+def check_ranking(n_labels: int, memory: Any, allowed: Any, threshold: Any) -> None:
+    """Raise an error for invalid options of a ranking; `allowed` is an array or a tensor, or None."""
+    if memory is not None and not is_integer(memory, 1):
+        raise ParameterError(f"`memory` must be a number of bytes, at least 1, got {memory!r}")
+    if threshold is not None and not is_real(threshold):
+        raise ParameterError(f"`threshold` must be a number, got {threshold!r}")
+    if allowed is None:
+        return
+    kind = str(getattr(allowed, "dtype", type(allowed).__name__))
+    if kind.removeprefix("torch.") != "bool":
+        raise DTypeError(f"`allowed` must be an array or tensor of bool, got {kind}")
+    if tuple(allowed.shape) != (n_labels,):
+        raise ShapeError(
+            f"`allowed` must have shape ({n_labels},), one for each label, got {tuple(allowed.shape)}"
+        )

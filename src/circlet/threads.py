@@ -1,4 +1,4 @@
-"""How the threads of a process wait for each other.
+"""How many threads a process uses, and how they wait for each other.
 
 torch's threads meet at the end of every parallel loop, and by default OpenMP lets them spin while they wait.
 Beside one other busy process, a thread that has lost its core then keeps all others spinning. Threads that spin
@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import cache
 
-__all__ = ["spin_briefly"]
+__all__ = ["spin_briefly", "use_threads", "worker_count"]
 
 #: If the user has set any of these, OpenMP's own, GNU's or LLVM's, it decides how threads wait.
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -23,3 +24,28 @@ def spin_briefly() -> None:
     """Let waiting threads spin only briefly, unless the user has chosen or torch has been imported already."""
     if "torch" not in sys.modules and not any(name in os.environ for name in CHOICES):
         os.environ["GOMP_SPINCOUNT"] = str(SPINS)
+
+
+_chosen: int | None = None
+
+
+def use_threads(threads: int) -> None:
+    """Let NumPy's products and SciPy's transforms use this many threads."""
+    global _chosen  # noqa: PLW0603 — as BLAS has it, which is also one number for a process
+    from threadpoolctl import threadpool_limits
+
+    threadpool_limits(threads)
+    _chosen = threads
+
+
+def worker_count() -> int:
+    """How many threads a transform may use: as many as chosen, or as OpenMP has, or one per core."""
+    return _chosen or _default_count()
+
+
+@cache
+def _default_count() -> int:
+    chosen = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
+    if chosen.isdecimal() and int(chosen):
+        return int(chosen)
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

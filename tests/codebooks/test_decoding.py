@@ -344,9 +344,9 @@ class TestMistakes:
             top_k(same, torch.zeros(1, 3), 3, 2, threshold=threshold)
 
     def test_mask_of_another_type(self):
-        with pytest.raises(DTypeError, match=r"`allowed` must be a tensor of bool, got torch.int64"):
+        with pytest.raises(DTypeError, match=r"`allowed` must be an array or tensor of bool, got torch.int64"):
             top_k(same, torch.zeros(1, 3), 3, 2, allowed=torch.tensor([0, 2, 1]))
-        with pytest.raises(DTypeError, match=r"`allowed` must be a tensor of bool, got list"):
+        with pytest.raises(DTypeError, match=r"`allowed` must be an array or tensor of bool, got list"):
             top_k(same, torch.zeros(1, 3), 3, 2, allowed=[True] * 3)
 
     def test_mask_of_another_length(self):

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.errors import DataError, DTypeError
-from circlet.estimator.documents import as_many, as_texts, count
+from circlet.runtime.documents import as_many, as_texts, count
 
 WORDS = ["red", "green", "blue", "round", "square", "flat"]
 LABELS = ["R", "G", "B", "r", "s", "f"]

@@ -68,8 +68,8 @@ def demo(
 def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple[Cell, ...]]:
     from circlet.cli.progress import TrainingBar
     from circlet.devices import resolve_device
+    from circlet.metrics.evaluation import evaluate_model
     from circlet.model import fit
-    from circlet.model.evaluation import evaluate_model
 
     settings = RunSettings.of({**SMALLER, "head": head})
     started = time.perf_counter()

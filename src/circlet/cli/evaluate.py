@@ -34,8 +34,8 @@ def evaluate(
     options.use_threads(threads)
     from circlet.data import load_dataset
     from circlet.devices import resolve_device
+    from circlet.metrics.evaluation import evaluate_model
     from circlet.model import Model
-    from circlet.model.evaluation import evaluate_model
 
     loaded = Model.load(model, resolve_device(device))
     dataset = load_dataset(

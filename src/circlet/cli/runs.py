@@ -17,8 +17,8 @@ from circlet.features import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.layout import CONFIG, DECIDED, RUN
 from circlet.folder.precision import check_store
+from circlet.metrics.evaluation import in_label_space
 from circlet.model import Model, fit, fit_further, further_settings
-from circlet.model.evaluation import in_label_space
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, checkpoint

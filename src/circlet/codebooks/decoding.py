@@ -15,11 +15,10 @@ from itertools import chain
 import torch
 from torch import Tensor
 
-from circlet.checks import is_integer, is_real
+from circlet.checks import check_ranking
 from circlet.codebooks.fourier import PairedSeries, Series
-from circlet.errors import DTypeError, ParameterError, ShapeError
 
-__all__ = ["best_columns", "check_options", "of_blocks", "of_rows", "of_series", "top_k"]
+__all__ = ["best_columns", "of_blocks", "of_rows", "of_series", "top_k"]
 
 #: Numbers in a block of codes: few enough to stay in the cache.
 BLOCK = 1 << 18
@@ -85,7 +84,7 @@ def top_k(
     scores : Tensor of the same shape, float32
         −∞ where the id is −1.
     """
-    check_options(n_labels, memory, allowed, threshold)
+    check_ranking(n_labels, memory, allowed, threshold)
     k = max(0, min(k, n_labels))
     if not len(outputs) or not k:
         empty = torch.zeros(len(outputs), k, dtype=torch.int64, device=outputs.device)
@@ -96,23 +95,6 @@ def top_k(
         none = scores == -math.inf if threshold is None else (scores < threshold) | (scores == -math.inf)
         ids, scores = ids.masked_fill(none, -1), scores.masked_fill(none, -math.inf)
     return ids, scores
-
-
-def check_options(n_labels: int, memory: object, allowed: object, threshold: object) -> None:
-    """Raise an error for invalid options of `top_k`."""
-    if memory is not None and not is_integer(memory, 1):
-        raise ParameterError(f"`memory` must be a number of bytes, at least 1, got {memory!r}")
-    if threshold is not None and (not is_real(threshold) or math.isnan(threshold)):  # type: ignore[arg-type]
-        raise ParameterError(f"`threshold` must be a number, got {threshold!r}")
-    if allowed is None:
-        return
-    if not isinstance(allowed, Tensor) or allowed.dtype != torch.bool:
-        found = allowed.dtype if isinstance(allowed, Tensor) else type(allowed).__name__
-        raise DTypeError(f"`allowed` must be a tensor of bool, got {found}")
-    if allowed.shape != (n_labels,):
-        raise ShapeError(
-            f"`allowed` must have shape ({n_labels},), one for each label, got {tuple(allowed.shape)}"
-        )
 
 
 def _budget(memory: int | None, device: torch.device) -> int:

@@ -279,7 +279,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
             raise ParameterError(f"`encoder` must be a torch.nn.Module, got {type(self.encoder).__name__}")
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        documents = self._documents(X, first=True)
+        documents = self._first_documents(X)
         targets = Targets.of(y, classes)
         Y = targets.encode(y)
         check_rows(documents, Y)

@@ -6,23 +6,20 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from torch import nn
 
 from circlet import files
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
-from circlet.estimator.targets import KINDS, Targets
-from circlet.folder.layout import CONFIG
+from circlet.estimator.targets import Targets
+from circlet.folder.config import read_config
+from circlet.folder.estimator import FORMAT, classes_of, read_estimator
 from circlet.folder.layout import ESTIMATOR as NAME
 from circlet.model import Model
 from circlet.settings import RunSettings
 from circlet.version import __version__
 
 __all__ = ["NAME", "Saved", "load", "save"]
-
-FORMAT = 1
-_KEYS = {"format", "circlet", "weights_sha256", "parameters", "encoder", "target", "classes", "feature_names"}
 
 
 class Saved(NamedTuple):
@@ -50,7 +47,7 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
     state = {
         "format": FORMAT,
         "circlet": __version__,
-        "weights_sha256": files.read_json(folder / CONFIG)["weights_sha256"],
+        "weights_sha256": read_config(folder)["weights_sha256"],
         "parameters": {**plain, "encoder": None},
         "encoder": None if encoder is None else type(encoder).__name__,
         "target": targets.kind,
@@ -66,7 +63,11 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
     if not path.exists():
         model = Model.load(folder, resolve_device(given.get("device", "auto")), encoder)
         return Saved({**_parameters_of(model), **given}, model, _targets_of(model), None)
-    state = _checked(path, defaults)
+    state = read_estimator(path, read_config(folder)["weights_sha256"])
+    # Older versions had fewer parameters; those added since have their defaults.
+    if not set(state["parameters"]) <= set(defaults):
+        found = sorted(state["parameters"])
+        raise DataError(f"{path}: found the parameters {found}; wanted some of {sorted(defaults)}")
     if state["encoder"] is not None and encoder is None:
         raise ParameterError(
             f"{folder}: this classifier was fitted with a custom encoder, a {state['encoder']}: "
@@ -78,51 +79,8 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
         for name, value in {**defaults, **state["parameters"], **given}.items()
     }
     model = Model.load(folder, resolve_device(parameters["device"]), encoder)
-    if files.read_json(folder / CONFIG)["weights_sha256"] != state["weights_sha256"]:
-        raise DataError(
-            f"{path}: found the description of other weights than those of {CONFIG}; "
-            "if `circlet train` has replaced the model, remove this file"
-        )
-    return Saved(parameters, model, _restored(path, state, model), state["feature_names"])
-
-
-def _checked(path: Path, known: dict[str, Any]) -> dict[str, Any]:
-    state = files.read_json(path)
-    if not isinstance(state, dict) or "format" not in state:
-        raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
-    if state["format"] != FORMAT:
-        raise DataError(f"{path}: found format {state['format']}; circlet {__version__} reads format {FORMAT}")
-    if set(state) != _KEYS:
-        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
-    parameters, names = state["parameters"], state["feature_names"]
-    # Older versions had fewer parameters; those added since have their defaults.
-    if not isinstance(parameters, dict) or not set(parameters) <= set(known):
-        found = sorted(parameters) if isinstance(parameters, dict) else parameters
-        raise DataError(f"{path}: found the parameters {found}; wanted some of {sorted(known)}")
-    if state["target"] not in KINDS:
-        raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
-    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
-        raise DataError(f"{path}: found feature names {names!r}; wanted a list of text strings")
-    return state
-
-
-def _restored(path: Path, state: dict[str, Any], model: Model) -> Targets:
-    names = state["feature_names"]
-    if names is not None and len(names) != model.n_features:
-        raise DataError(f"{path}: found {len(names)} feature names; wanted {model.n_features}")
-    if state["target"] == "indicator":
-        return Targets("indicator", np.arange(model.n_labels))
-    try:
-        dtype, values = np.dtype(state["classes"]["dtype"]), state["classes"]["values"]
-        classes: npt.NDArray[Any] = np.array(model.label_names if values is None else values, dtype=dtype)
-        different = len(set(classes.tolist()))
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise DataError(f"{path}: found damaged classes ({error!r})") from error
-    if classes.shape != (model.n_labels,) or different != model.n_labels or dtype.kind not in "OUiufb":
-        raise DataError(
-            f"{path}: found {different} different classes of type {dtype}; wanted {model.n_labels} labels"
-        )
-    return Targets(state["target"], classes)
+    classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
+    return Saved(parameters, model, Targets(state["target"], classes), state["feature_names"])
 
 
 def _targets_of(model: Model) -> Targets:

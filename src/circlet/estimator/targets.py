@@ -9,7 +9,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,11 +19,10 @@ import scipy.sparse as sp
 
 from circlet.checks import is_integer
 from circlet.data.dataset import as_labels, check_label_names
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError
 
-__all__ = ["KINDS", "Targets"]
+__all__ = ["Targets"]
 
-KINDS = ("indicator", "named", "single")
 _ROWS = (list, tuple, set, frozenset, np.ndarray)
 
 
@@ -35,7 +33,7 @@ class Targets:
     Parameters
     ----------
     kind : str
-        One of `KINDS`.
+        One of `circlet.folder.estimator.KINDS`.
     classes : ndarray of shape (n_labels,)
     """
 
@@ -88,16 +86,6 @@ class Targets:
         Y.data[:] = 1  # a label that occurs twice in a row was added up
         Y.sort_indices()
         return Y
-
-    def mask(self, labels: Any) -> npt.NDArray[np.bool_]:
-        """Which classes are among these labels, `(n_labels,)`."""
-        if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
-            raise ParameterError(f"`allowed` must be a collection of labels, got {labels!r}")
-        given, classes = _distinct(labels), self.classes.tolist()
-        unknown = given.difference(classes)
-        if unknown:
-            raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(classes)} labels")
-        return np.fromiter((label in given for label in classes), dtype=np.bool_, count=len(classes))
 
     def _read_same_kind(self, y: Any) -> tuple[str, Any]:
         kind, labels = _read(y, self.kind)

@@ -208,8 +208,8 @@ class TrainingCell:
 
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
         from circlet.devices import resolve_device
+        from circlet.metrics.evaluation import evaluate_model
         from circlet.model import fit
-        from circlet.model.evaluation import evaluate_model
 
         settings, dataset = run_settings(self.protocol, self.given, self.seed), self.load(workplace)
         device, test = resolve_device(workplace.device), dataset.test

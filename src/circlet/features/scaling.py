@@ -154,4 +154,5 @@ def _product(values: npt.NDArray[np.float32], weights: npt.NDArray[np.float32]) 
 
 
 def _root(values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    return np.sign(values) * np.sqrt(np.abs(values))
+    roots: npt.NDArray[Any] = np.sign(values) * np.sqrt(np.abs(values))
+    return roots

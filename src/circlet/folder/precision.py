@@ -68,7 +68,8 @@ class Stored:
 
         A view if all of it is stored in that type.
         """
-        numbers: Array = self.numbers[rows]
+        whole = self.numbers.view(np.uint16) if self.rounded and self.scales is None else self.numbers
+        numbers: Array = whole.take(rows, axis=0) if isinstance(rows, np.ndarray) else whole[rows]
         if not self.rounded:
             return numbers
         if self.scales is None:
@@ -93,7 +94,7 @@ def packed(tensors: Mapping[str, Array], store: str) -> dict[str, Array]:
             out[name] = tensor
         elif store == "bf16":
             out[name] = _to_bf16(tensor)
-            _check_finite(name, tensor, _from_bf16(out[name]), store)
+            _check_finite(name, tensor, _from_bf16(out[name].view(np.uint16)), store)
         else:
             _check_finite(name, tensor, tensor, store)
             out[name], out[SCALES + name] = _to_int8(tensor)
@@ -128,8 +129,8 @@ def _to_bf16(tensor: Floats) -> Array:
     return upper.astype(np.uint16).view(BFLOAT16)
 
 
-def _from_bf16(numbers: Array) -> Floats:
-    bits = numbers.view(np.uint16).astype(np.uint32)
+def _from_bf16(halves: npt.NDArray[np.uint16]) -> Floats:
+    bits = halves.astype(np.uint32)
     bits <<= 16
     return bits.view(np.float32)
 

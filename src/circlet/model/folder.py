@@ -1,4 +1,4 @@
-"""How a model is written to its folder, and its tensors on the way to and from torch; see `circlet.folder`."""
+"""How a model is written to its folder, and how tensors become arrays and back; see `circlet.folder`."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from circlet.folder.tensors import BFLOAT16, write_tensors
 from circlet.training import checkpoint
 from circlet.version import __version__
 
-__all__ = ["as_tensors", "write"]
+__all__ = ["as_arrays", "as_tensors", "write"]
 
 
-def write(folder: Path, model: Contents[Tensor], store: str) -> None:
+def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     """Write a model, in place of any that is there.
 
     Parameters
@@ -35,7 +35,7 @@ def write(folder: Path, model: Contents[Tensor], store: str) -> None:
     store : str
         One of `precision.STORES`.
     """
-    packed = precision.packed({name: _as_array(tensor) for name, tensor in model.tensors.items()}, store)
+    packed = precision.packed(model.tensors, store)
     files.prepare_folder(folder)
     write_tensors(folder / WEIGHTS, packed)
     files.write_json(folder / HISTORY, model.history)
@@ -59,6 +59,11 @@ def write(folder: Path, model: Contents[Tensor], store: str) -> None:
     stale += [STATE_FILE, TENSOR_FILE] if model.vectorizer is None else []
     for name in stale:
         (folder / name).unlink(missing_ok=True)
+
+
+def as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
+    """Tensors as contiguous arrays, which share their memory where they can."""
+    return {name: _as_array(tensor.detach().cpu().contiguous()) for name, tensor in tensors.items()}
 
 
 def as_tensors(stored: dict[str, Stored]) -> dict[str, Tensor]:

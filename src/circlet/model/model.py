@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import copy
-import math
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,68 +16,35 @@ from torch import nn
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError, DataError
 from circlet.features.scaling import Scaling
-from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.config import FORMAT
 from circlet.folder.contents import Contents, read
 from circlet.folder.layout import CONFIG, WEIGHTS
+from circlet.folder.members import check_shapes, members_of
+from circlet.folder.parts import other_tensors, parts_of
 from circlet.folder.precision import Stored
+from circlet.metrics.rarity import check_favor_rare, log_weights
 from circlet.model.calibration import calibrate
-from circlet.model.folder import as_tensors, write
-from circlet.model.rarity import check_favor_rare, log_weights
+from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, inference
 from circlet.network.gain import Gain
-from circlet.settings import NetworkSettings
+from circlet.runtime.base import BaseModel
 
 __all__ = ["Model"]
 
-#: The prefix of the scaling's arrays among the tensors of a folder.
-ARRAYS = "features."
-#: The name of the label counts among them: ids and counts of the labels that occur.
-COUNTS = "label_counts"
 
-
-class Model:
+class Model(BaseModel):
     """A network, or several that are used as one, and everything that tagging documents needs.
 
     Parameters
     ----------
     network : Network or Ensemble
         What scores labels; it becomes the attribute `ranker`.
-    scaling : Scaling
-        Fitted; it is applied to rows before the network sees them.
-    n_features : int
-    sparse : bool
-    label_names : list of str or None
-    vectorizer : TextVectorizer or None
-        Turns texts into rows; None if documents are rows already.
-    calibration : (slope, intercept)
-        A label's probability is σ(slope · score + intercept).
-    history : list of dict
-        A record per epoch.
-    training : dict
-        How it was trained.
-    label_counts : int64 ndarray of shape (n_labels,) or None
-        How many of all documents seen have each label, held-out ones included; None if unknown.
+    scaling, **about
+        See `BaseModel`.
     """
 
-    def __init__(
-        self,
-        network: Network | Ensemble,
-        scaling: Scaling,
-        *,
-        n_features: int,
-        sparse: bool,
-        label_names: list[str] | None = None,
-        vectorizer: TextVectorizer | None = None,
-        calibration: tuple[float, float] = (1.0, 0.0),
-        history: list[dict[str, Any]] | None = None,
-        training: dict[str, Any] | None = None,
-        label_counts: npt.NDArray[np.int64] | None = None,
-    ) -> None:
-        self.ranker, self.scaling = network, scaling
-        self.n_features, self.sparse = n_features, sparse
-        self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
-        self.history, self.training, self.label_counts = history or [], training or {}, label_counts
+    def __init__(self, network: Network | Ensemble, scaling: Scaling, **about: Any) -> None:
+        super().__init__(scaling, **about)
+        self.ranker = network
         self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
@@ -101,11 +66,6 @@ class Model:
     def device(self) -> torch.device:
         """Where the networks are."""
         return self.ranker.device
-
-    @property
-    def documents_seen(self) -> int:
-        """How many documents it was trained or validated on."""
-        return int(self.training.get("documents", 0)) + int(self.training.get("held_out", 0))
 
     def count(self, Y: sp.csr_matrix, *, held_out: bool = False) -> None:
         """Add documents with these labels to the documents seen."""
@@ -139,19 +99,8 @@ class Model:
 
     def rows(self, documents: Any) -> Any:
         """Scaled feature rows of texts, a sparse matrix or an array."""
-        if self.vectorizer is not None:
-            if not _is_texts(documents):
-                raise DataError("this model was trained on texts; wanted a list of texts, got feature rows")
-            documents = self.vectorizer.transform(documents)
-        elif _is_texts(documents):
-            raise DataError("this model was trained on feature rows; wanted rows, got texts")
-        if documents.ndim != 2 or documents.shape[1] != self.n_features:
-            raise DataError(
-                f"found rows of shape {tuple(documents.shape)}; this model wants {self.n_features} features"
-            )
-        if sp.issparse(documents) != self.sparse:
-            documents = sp.csr_matrix(documents) if self.sparse else documents.toarray()
-        return self.scaling.transform(documents)
+        rows = self.checked(documents)
+        return self.scaling.transform(rows if self.vectorizer is None else self.vectorizer.transform(rows))
 
     def top_k(
         self,
@@ -201,25 +150,9 @@ class Model:
         """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
         return inference.score_blocks(self.ranker, self.rows(documents))
 
-    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Calibrated probabilities of scores."""
-        slope, intercept = self.calibration
-        logits = torch.from_numpy(slope * np.asarray(scores, dtype=np.float64) + intercept)
-        return torch.sigmoid(logits).float().numpy()
-
-    def least_score(self, probability: float) -> float | None:
-        """A score that no label of at least this probability is below; None for 0, which has no such score."""
-        # A little lower, because `probabilities` are rounded to single precision.
-        least = float(probability) * (1 - 2**-23)
-        slope, intercept = self.calibration
-        return (math.log(least / (1 - least)) - intercept) / slope if least else None
-
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.folder.precision.STORES` says."""
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in self.ranker.weights().items()}
-        tensors |= {ARRAYS + name: torch.from_numpy(array) for name, array in self.scaling.arrays.items()}
-        if self.label_counts is not None:
-            tensors[COUNTS] = _packed_counts(self.label_counts)
+        tensors = as_arrays(self.ranker.weights()) | other_tensors(self.scaling, self.label_counts)
         config = {
             "network": self.network.settings.as_dict(),
             "n_features": self.n_features,
@@ -269,21 +202,20 @@ class Model:
     def _restore(
         cls, folder: Path, saved: Contents[Stored], device: torch.device, encoder: nn.Module | None
     ) -> Model:
-        config, tensors, weights = saved.config, as_tensors(saved.tensors), folder / WEIGHTS
-        _check_features(weights, tensors, config["n_features"])
+        config, path = saved.config, folder / WEIGHTS
+        _check_features(path, saved.tensors, config["n_features"])
+        parts = parts_of(path, saved.tensors, config)
         network = _blank(config, encoder)
-        arrays = {name: tensors.pop(name) for name in list(tensors) if name.startswith(ARRAYS)}
-        counts = tensors.pop(COUNTS, None)  # older folders have none
-        _check_shapes(weights, network.weights(), tensors)
-        network.load_weights(tensors)
+        wanted = {
+            name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
+            for name, tensor in network.weights().items()
+        }
+        check_shapes(path, wanted, parts.weights)
+        network.load_weights(as_tensors(parts.weights))
         slope, intercept = config["calibration"]
         return cls(
             network.to(device),
-            Scaling.restore(
-                config["scaling"],
-                {name.removeprefix(ARRAYS): tensor.numpy() for name, tensor in arrays.items()},
-                config["n_features"],
-            ),
+            parts.scaling,
             n_features=config["n_features"],
             sparse=config["sparse"],
             label_names=saved.label_names,
@@ -291,71 +223,32 @@ class Model:
             calibration=(float(slope), float(intercept)),
             history=saved.history,
             training=config["training"],
-            label_counts=None if counts is None else _unpacked_counts(weights, counts, config["n_labels"]),
+            label_counts=parts.label_counts,
         )
 
 
 def _blank(config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensemble:
     """The network, or the networks, that a configuration describes, without their weights."""
-    settings = NetworkSettings(**config["network"])
-
-    def make(settings: NetworkSettings, codebook: dict[str, Any] | None, encoder: nn.Module | None) -> Network:
-        _check_codebook(settings, config["n_labels"], codebook)
-        sizes = config["n_features"], config["n_labels"]
-        return Network(settings, *sizes, sparse=config["sparse"], encoder=encoder, codebook=codebook, blank=True)
-
-    if config["format"] == FORMAT:
-        return make(settings, config["codebook"], encoder)
-    members = config["members"]
+    members = members_of(config)
     networks = [
-        make(replace(settings, seed=each["seed"]), each["codebook"], copy.deepcopy(encoder)) for each in members
+        Network(
+            member.settings,
+            config["n_features"],
+            config["n_labels"],
+            sparse=config["sparse"],
+            encoder=copy.deepcopy(encoder) if number else encoder,
+            codebook=member.codebook,
+            blank=True,
+        )
+        for number, member in enumerate(members)
     ]
-    curves = (each["calibration"] for each in members)
-    return Ensemble(networks, [(float(slope), float(intercept)) for slope, intercept in curves])
+    if len(networks) == 1:
+        return networks[0]
+    return Ensemble(networks, [member.calibration for member in members])
 
 
-def _check_codebook(settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None) -> None:
-    """Raise `DataError` if the codebook's labels or dimension differ from the network's."""
-    wanted = {"n_labels": n_labels, "dim": settings.dim}
-    found = state and {name: state.get(name) for name in wanted}
-    if found != (None if settings.codes is None else wanted):
-        raise DataError(f"found the codebook {state}; wanted one that fits {wanted} and head {settings.head}")
-
-
-def _check_features(path: Path, tensors: dict[str, torch.Tensor], n_features: int) -> None:
+def _check_features(path: Path, tensors: dict[str, Stored], n_features: int) -> None:
     """Raise `DataError` for a wrong number of features, before a network is made that may not fit into memory."""
     for name, first in tensors.items():
         if name.endswith("encoder.layers.0.weight") and n_features not in first.shape:
-            shape = tuple(first.shape)
-            raise DataError(f"{path}: found a first layer of shape {shape}; wanted {n_features} features")
-
-
-def _check_shapes(path: Path, wanted: dict[str, torch.Tensor], found: dict[str, torch.Tensor]) -> None:
-    """Raise `DataError` for tensors whose names, shapes or types are not the network's."""
-    for name in sorted({*wanted, *found}):
-        shapes = [tuple(part[name].shape) if name in part else None for part in (found, wanted)]
-        if shapes[0] != shapes[1]:
-            raise DataError(f"{path}: found {name} of shape {shapes[0]}; wanted {shapes[1]}")
-        types = [str(part[name].dtype).removeprefix("torch.") for part in (found, wanted)]
-        if types[0] != types[1]:
-            raise DataError(f"{path}: found {name} in {types[0]}; wanted {types[1]}")
-
-
-def _packed_counts(counts: npt.NDArray[np.int64]) -> torch.Tensor:
-    """Ids and counts of the labels that occur, `(2, m)`: the folder does not grow with labels never seen."""
-    ids = np.flatnonzero(counts)
-    return torch.from_numpy(np.stack([ids, counts[ids]]).astype(np.int32))
-
-
-def _unpacked_counts(path: Path, packed: torch.Tensor, n_labels: int) -> npt.NDArray[np.int64]:
-    fits = packed.dtype == torch.int32 and packed.dim() == 2 and len(packed) == 2
-    ids, values = packed.numpy().astype(np.int64) if fits else (np.array([-1]), np.array([0]))
-    if (ids < 0).any() or (ids >= n_labels).any() or (np.diff(ids) <= 0).any() or (values < 1).any():
-        raise DataError(f"{path}: found damaged {COUNTS}; wanted ascending ids below {n_labels} and their counts")
-    counts = np.zeros(n_labels, dtype=np.int64)
-    counts[ids] = values
-    return counts
-
-
-def _is_texts(documents: Any) -> bool:
-    return isinstance(documents, Sequence) and not isinstance(documents, np.ndarray)
+            raise DataError(f"{path}: found a first layer of shape {first.shape}; wanted {n_features} features")

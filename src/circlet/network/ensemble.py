@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.nn.functional import logsigmoid
 
 from circlet.codebooks import decoding
+from circlet.folder.members import member_prefix
 from circlet.network.network import Network
 from circlet.network.scorer import Scorer
 
@@ -79,12 +80,12 @@ class Ensemble:
     def weights(self) -> dict[str, Tensor]:
         """All weights, under their names in files."""
         numbered = enumerate(self.networks)
-        return {_prefix(i) + name: tensor for i, each in numbered for name, tensor in each.weights().items()}
+        return {member_prefix(i) + name: tensor for i, each in numbered for name, tensor in each.weights().items()}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load weights that `weights` returned."""
         for i, network in enumerate(self.networks):
-            prefix = _prefix(i)
+            prefix = member_prefix(i)
             own = {name.removeprefix(prefix): each for name, each in weights.items() if name.startswith(prefix)}
             network.load_weights(own)
 
@@ -183,7 +184,3 @@ def _log_sum(a: Tensor, b: Tensor) -> Tensor:
     # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
     # equal scores would no longer be ordered by id.
     return (a - b).abs_().neg_().exp_().log1p_().add_(torch.maximum(a, b))
-
-
-def _prefix(member: int) -> str:
-    return f"members.{member}."

@@ -17,6 +17,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -61,6 +63,12 @@ class Gain:
     def least_offset(self) -> float:
         """The smallest of the offsets."""
         return float(self.offsets.min())
+
+    @property
+    def weights(self) -> npt.NDArray[np.float64]:
+        """What right labels are worth, `(n_labels,)`, as an array."""
+        worth: npt.NDArray[np.float64] = self.log_weights.exp().cpu().numpy()
+        return worth
 
     def log_probabilities(self, scores: Tensor) -> Tensor:
         """Logarithms of the probabilities of labels with these scores."""

@@ -11,7 +11,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from circlet.codebooks.decoding import MEMORY, check_options
+from circlet.checks import check_ranking
+from circlet.codebooks.decoding import MEMORY
 from circlet.network import gain as gains
 from circlet.network.batch import as_batch
 from circlet.network.ensemble import Ensemble
@@ -47,7 +48,7 @@ def top_k(
         Rank labels by their gain instead of their score.
     """
     mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(network.device)
-    check_options(network.n_labels, memory, mask, threshold)
+    check_ranking(network.n_labels, memory, mask, threshold)
     scorer = network.scorer
     find = scorer.top_k if gain is None else partial(gains.top_k, scorer, gain=gain)
     found = [

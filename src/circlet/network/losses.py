@@ -11,6 +11,7 @@ from torch import Tensor
 from circlet.network.batch import LabelSets
 from circlet.network.scorer import Scorer
 from circlet.network.spectral_bce import spectral_binary_loss
+from circlet.settings.network import LOSSES as LEARNED
 
 __all__ = ["LOSSES", "Loss", "binary_cross_entropy", "cosine", "softmax_cross_entropy"]
 
@@ -63,8 +64,5 @@ class Loss(NamedTuple):
     biased: bool
 
 
-LOSSES: dict[str, Loss] = {
-    "cosine": Loss(cosine, scaled=False, biased=False),
-    "bce": Loss(binary_cross_entropy, scaled=True, biased=True),
-    "softmax": Loss(softmax_cross_entropy, scaled=True, biased=False),
-}
+_FUNCTIONS = {"cosine": cosine, "bce": binary_cross_entropy, "softmax": softmax_cross_entropy}
+LOSSES: dict[str, Loss] = {name: Loss(function, *LEARNED[name]) for name, function in _FUNCTIONS.items()}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -11,7 +11,7 @@ from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 from circlet.settings.checked import check
 
-__all__ = ["CODEBOOKS", "HEADS", "LOSSES", "NetworkSettings"]
+__all__ = ["CODEBOOKS", "HEADS", "LOSSES", "Learned", "NetworkSettings"]
 
 #: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
 HEADS: dict[str, str | None] = {
@@ -31,8 +31,23 @@ CODEBOOKS: dict[str, str] = {
     "two-phase": "circular",
     "holographic": "real",
 }
-#: The losses of `circlet.network.losses`.
-LOSSES = ("cosine", "bce", "softmax")
+
+
+class Learned(NamedTuple):
+    """What turns similarities into scores, and is learned with a loss."""
+
+    #: A factor.
+    scale: bool
+    #: An offset for each label.
+    bias: bool
+
+
+#: The losses of `circlet.network.losses`, and what is learned with them if labels have codes.
+LOSSES: dict[str, Learned] = {
+    "cosine": Learned(scale=False, bias=False),
+    "bce": Learned(scale=True, bias=True),
+    "softmax": Learned(scale=True, bias=False),
+}
 
 
 @dataclass(frozen=True)
@@ -105,6 +120,11 @@ class NetworkSettings:
                 "only a spectral codebook has `slots`: choose codebook spectral with a circular head, or leave "
                 "`slots` out"
             )
+
+    @property
+    def learned(self) -> Learned:
+        """What is learned besides the weights of the layers; `fc` has all of it in its last layer."""
+        return LOSSES[self.loss] if self.codes is not None else Learned(scale=False, bias=False)
 
     @property
     def codes(self) -> str | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -14,9 +14,29 @@ from circlet.data import Dataset
 from circlet.data.catalog import ENTRIES
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
-from circlet.model.model import Model
 
-__all__ = ["Evaluation", "evaluate_model", "in_label_space"]
+__all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space"]
+
+
+class Ranker(Protocol):
+    """What an evaluation needs from a model, be it `circlet.model.Model` or `circlet.runtime.RuntimeModel`."""
+
+    vectorizer: Any
+    label_names: list[str] | None
+    label_counts: npt.NDArray[np.int64] | None
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+
+    @property
+    def documents_seen(self) -> int:
+        """How many documents it was trained or validated on."""
+
+    def top_k(
+        self, documents: Any, k: int, *, favor_rare: float = ...
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Ids and scores of the k best labels of each document."""
 
 
 @dataclass(frozen=True)
@@ -38,12 +58,12 @@ class Evaluation:
 
 
 def evaluate_model(
-    model: Model, dataset: Dataset, depths: Sequence[int], *, favor_rare: float = 0.0
+    model: Ranker, dataset: Dataset, depths: Sequence[int], *, favor_rare: float = 0.0
 ) -> Evaluation:
     """Rank a dataset's test rows, or all rows if it has no test part, and measure P@k, PSP@k and nDCG@k.
 
     Propensities come from the dataset's training rows, or from the frequencies that the model has seen.
-    `favor_rare` is that of `Model.top_k`.
+    `favor_rare` is that of `circlet.model.Model.top_k`.
     """
     part = dataset.test or dataset.train
     if not part.Y.nnz:
@@ -70,7 +90,7 @@ def evaluate_model(
     return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown)
 
 
-def _propensities(model: Model, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
+def _propensities(model: Ranker, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
     known = ENTRIES.get(dataset.name)
     constants = (known.a, known.b) if known else ()
     if dataset.test is not None and dataset.train.n >= 3:
@@ -82,7 +102,7 @@ def _propensities(model: Model, dataset: Dataset, n_labels: int) -> npt.NDArray[
     return inverse_propensity_of_counts(counts, model.documents_seen, *constants)
 
 
-def in_label_space(model: Model, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
+def in_label_space(model: Ranker, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
     """Labels in the model's columns; labels that it does not know get additional columns."""
     if model.label_names is None or dataset.label_names is None:
         if dataset.n_labels != model.n_labels:

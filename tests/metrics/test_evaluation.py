@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity
+from circlet.metrics.evaluation import evaluate_model, in_label_space
 from circlet.model import fit
-from circlet.model.evaluation import evaluate_model, in_label_space
 
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]  # of the models in conftest.py
 DEPTHS = [1, 3]

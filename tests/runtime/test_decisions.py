@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from circlet.errors import ParameterError
-from circlet.estimator.decisions import best, cut, shares
+from circlet.runtime.decisions import best, cut, shares
 
 
 class TestCut:

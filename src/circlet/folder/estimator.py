@@ -1,0 +1,65 @@
+"""`estimator.json`: what only `CircletClassifier` knows about a model, such as what its labels are called."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet import files
+from circlet.errors import DataError
+from circlet.folder.layout import CONFIG
+from circlet.version import __version__
+
+__all__ = ["FORMAT", "KINDS", "classes_of", "read_estimator"]
+
+FORMAT = 1
+#: What targets are: a matrix of zeros and ones, lists of labels, or one class for each row.
+KINDS = ("indicator", "named", "single")
+_KEYS = {"format", "circlet", "weights_sha256", "parameters", "encoder", "target", "classes", "feature_names"}
+
+
+def read_estimator(path: Path, weights_sha256: str) -> dict[str, Any]:
+    """Read and check `estimator.json` of the model that has weights with this digest."""
+    state = files.read_json(path)
+    if not isinstance(state, dict) or "format" not in state:
+        raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
+    if state["format"] != FORMAT:
+        raise DataError(f"{path}: found format {state['format']}; circlet {__version__} reads format {FORMAT}")
+    if set(state) != _KEYS:
+        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
+    parameters, names = state["parameters"], state["feature_names"]
+    if not isinstance(parameters, dict):
+        raise DataError(f"{path}: found the parameters {parameters}; wanted values by name")
+    if state["target"] not in KINDS:
+        raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise DataError(f"{path}: found feature names {names!r}; wanted a list of text strings")
+    if state["weights_sha256"] != weights_sha256:
+        raise DataError(
+            f"{path}: found the description of other weights than those of {CONFIG}; "
+            "if `circlet train` has replaced the model, remove this file"
+        )
+    return state
+
+
+def classes_of(
+    path: Path, state: dict[str, Any], n_features: int, n_labels: int, label_names: list[str] | None
+) -> npt.NDArray[Any]:
+    """The labels that the file `path` describes, `(n_labels,)`: names or classes, or column numbers."""
+    names = state["feature_names"]
+    if names is not None and len(names) != n_features:
+        raise DataError(f"{path}: found {len(names)} feature names; wanted {n_features}")
+    if state["target"] == "indicator":
+        return np.arange(n_labels)
+    try:
+        dtype, values = np.dtype(state["classes"]["dtype"]), state["classes"]["values"]
+        classes: npt.NDArray[Any] = np.array(label_names if values is None else values, dtype=dtype)
+        different = len(set(classes.tolist()))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: found damaged classes ({error!r})") from error
+    if classes.shape != (n_labels,) or different != n_labels or dtype.kind not in "OUiufb":
+        raise DataError(f"{path}: found {different} different classes of type {dtype}; wanted {n_labels} labels")
+    return classes

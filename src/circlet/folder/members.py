@@ -1,0 +1,121 @@
+"""The networks that a configuration describes, and the names and shapes of their weights."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from circlet.errors import DataError
+from circlet.folder.config import FORMAT
+from circlet.folder.precision import Stored
+from circlet.folder.tensors import type_name
+from circlet.settings.network import NetworkSettings
+
+__all__ = ["Member", "check_shapes", "member_prefix", "members_of", "shapes_of"]
+
+
+@dataclass(frozen=True)
+class Member:
+    """One of the networks of a model, mostly the only one.
+
+    Parameters
+    ----------
+    settings : NetworkSettings
+    codebook : dict or None
+        The state of its codebook; None for head `fc`.
+    calibration : (slope, intercept)
+        The curve from its scores to probabilities, if there are several networks.
+    prefix : str
+        What the names of its weights start with.
+    """
+
+    settings: NetworkSettings
+    codebook: dict[str, Any] | None
+    calibration: tuple[float, float]
+    prefix: str
+
+    @property
+    def capacity(self) -> int:
+        """How many labels it has biases for, if it has any."""
+        codebook = self.codebook or {}
+        return int(codebook.get("length", codebook.get("n_labels", 0)))
+
+
+def members_of(config: dict[str, Any]) -> list[Member]:
+    """The networks of a model with this configuration."""
+    settings = NetworkSettings(**config["network"])
+    if config["format"] == FORMAT:
+        members = [Member(settings, config["codebook"], (1.0, 0.0), "")]
+    else:
+        members = [
+            Member(
+                replace(settings, seed=each["seed"]),
+                each["codebook"],
+                (float(each["calibration"][0]), float(each["calibration"][1])),
+                member_prefix(number),
+            )
+            for number, each in enumerate(config["members"])
+        ]
+    for member in members:
+        _check_codebook(member, config["n_labels"])
+    return members
+
+
+def member_prefix(number: int) -> str:
+    """What the names of the weights of one of several networks start with."""
+    return f"members.{number}."
+
+
+def shapes_of(member: Member, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
+    """The shapes of a network's weights by name, if it has the usual layers."""
+    settings, n_features, n_labels = member.settings, config["n_features"], config["n_labels"]
+    first = (n_features, settings.hidden[0]) if config["sparse"] else (settings.hidden[0], n_features)
+    shapes: dict[str, tuple[int, ...]] = {"encoder.layers.0.weight": first}
+    shapes["encoder.layers.0.bias"] = (settings.hidden[0],)
+    for i, (before, after) in enumerate(pairwise(settings.hidden)):
+        shapes |= dict(_linear(f"encoder.layers.{3 * (i + 1)}", before, after))
+    outputs = n_labels if settings.codes is None else settings.dim
+    inputs = settings.hidden[-1]
+    if settings.head == "chrr-half":
+        shapes |= dict(_linear("head.output", inputs // 2, outputs)) | dict(
+            _linear("head.second", inputs // 2, outputs)
+        )
+    else:
+        pairs = settings.head in ("chrr", "chrr-amplitude")
+        shapes |= dict(_linear("head.output", inputs, 2 * outputs if pairs else outputs))
+    if settings.learned.scale:
+        shapes["loss.log_scale"] = ()
+    if settings.learned.bias:
+        shapes["loss.bias"] = (member.capacity,)
+    return {member.prefix + name: shape for name, shape in shapes.items()}
+
+
+def check_shapes(
+    path: Path, wanted: Mapping[str, tuple[tuple[int, ...], str]], found: Mapping[str, Stored]
+) -> None:
+    """Raise `DataError` for tensors whose names, shapes or types are not those that are wanted."""
+    for name in sorted({*wanted, *found}):
+        shape = found[name].shape if name in found else None
+        wanted_shape, wanted_type = wanted.get(name, (None, ""))
+        if shape != wanted_shape:
+            raise DataError(f"{path}: found {name} of shape {shape}; wanted {wanted_shape}")
+        kind = type_name(found[name].dtype)
+        if kind != wanted_type:
+            raise DataError(f"{path}: found {name} in {kind}; wanted {wanted_type}")
+
+
+def _linear(name: str, before: int, after: int) -> Iterator[tuple[str, tuple[int, ...]]]:
+    yield f"{name}.weight", (after, before)
+    yield f"{name}.bias", (after,)
+
+
+def _check_codebook(member: Member, n_labels: int) -> None:
+    """Raise `DataError` if the codebook's labels or dimension differ from the network's."""
+    settings, state = member.settings, member.codebook
+    wanted = {"n_labels": n_labels, "dim": settings.dim}
+    found = state and {name: state.get(name) for name in wanted}
+    if found != (None if settings.codes is None else wanted):
+        raise DataError(f"found the codebook {state}; wanted one that fits {wanted} and head {settings.head}")

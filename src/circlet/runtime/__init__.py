@@ -1,0 +1,10 @@
+"""A saved model at work, on NumPy and SciPy alone: load it, suggest labels.
+
+Nothing here imports torch, scikit-learn or the code that trains. What a network computes is written down twice,
+here and in `circlet.network`; the tests compare the two on models of every kind.
+"""
+
+from circlet.runtime.model import RuntimeModel
+from circlet.runtime.tagger import Tagger, load
+
+__all__ = ["RuntimeModel", "Tagger", "load"]

@@ -1,0 +1,235 @@
+"""A saved model at work: the face of `circlet.model.Model` for use, without torch."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.checks import check_ranking
+from circlet.data.mapped import is_mapped, release
+from circlet.errors import CircletError, DataError
+from circlet.features.entries import Entries
+from circlet.folder.contents import Contents, read
+from circlet.folder.layout import CONFIG, WEIGHTS
+from circlet.folder.members import Member, check_shapes, members_of, shapes_of
+from circlet.folder.parts import Parts, parts_of
+from circlet.folder.precision import Stored
+from circlet.runtime import gain as gains
+from circlet.runtime.base import BaseModel
+from circlet.runtime.codebooks import CODEBOOKS, Codebook
+from circlet.runtime.network import Network
+from circlet.runtime.ranking import MEMORY
+from circlet.runtime.scorers import MeanScorer, RanksLabels, Scorer
+from circlet.runtime.weights import Floats
+
+__all__ = ["RuntimeModel"]
+
+#: Documents at a time.
+BATCH = 1024
+
+
+class RuntimeModel(BaseModel):
+    """A network, or several that are used as one, and everything that tagging documents needs; read-only.
+
+    Several threads can use it at once.
+
+    Parameters
+    ----------
+    members : list of Member
+    networks : list of Network
+        One for each member.
+    scorer : Scorer or MeanScorer
+    scaling, **about
+        See `BaseModel`.
+
+    Attributes
+    ----------
+    parameter_counts : dict
+        Numbers of parameters: of the encoders, the heads, the losses (scales and biases), and in all.
+    """
+
+    def __init__(
+        self,
+        members: list[Member],
+        networks: list[Network],
+        scorer: RanksLabels,
+        *,
+        parameter_counts: dict[str, int],
+        **about: Any,
+    ) -> None:
+        super().__init__(**about)
+        self.members, self.networks, self.scorer = members, networks, scorer
+        self.parameter_counts, self.n_labels = parameter_counts, scorer.n_labels
+        self._gain: tuple[float, gains.Gain] | None = None
+
+    @classmethod
+    def load(cls, folder: Path | str) -> RuntimeModel:
+        """Read a model from a folder; if anything is wrong with it, a `DataError` says what."""
+        folder = Path(folder)
+        try:
+            return cls._restore(folder, read(folder))
+        except CircletError as error:
+            known = str(error).startswith(str(folder))
+            raise DataError(str(error) if known else f"{folder / CONFIG}: {error}") from error
+        except (TypeError, MemoryError) as error:  # unknown settings, or sizes that do not fit into memory
+            raise DataError(f"{folder / CONFIG}: found a damaged configuration ({error})") from error
+
+    @classmethod
+    def _restore(cls, folder: Path, saved: Contents[Stored]) -> RuntimeModel:
+        config, path = saved.config, folder / WEIGHTS
+        members, parts = members_of(config), parts_of(path, saved.tensors, config)
+        _check_weights(folder, members, parts, config)
+        networks = [Network(member, parts.weights, sparse=config["sparse"]) for member in members]
+        scorers = [_scorer(member, parts.weights, config["n_labels"]) for member in members]
+        slope, intercept = config["calibration"]
+        return cls(
+            members,
+            networks,
+            scorers[0] if len(scorers) == 1 else MeanScorer(scorers, [member.calibration for member in members]),
+            parameter_counts=_parameter_counts(members, parts.weights),
+            scaling=parts.scaling,
+            n_features=config["n_features"],
+            sparse=config["sparse"],
+            label_names=saved.label_names,
+            vectorizer=saved.vectorizer,
+            calibration=(float(slope), float(intercept)),
+            history=saved.history,
+            training=config["training"],
+            label_counts=parts.label_counts,
+        )
+
+    @property
+    def codebook(self) -> Codebook | None:
+        """Where its only or first network has the labels' codes from; None for `fc`."""
+        scorer = self.scorer.scorers[0] if isinstance(self.scorer, MeanScorer) else self.scorer
+        assert isinstance(scorer, Scorer)
+        return scorer.codebook
+
+    def top_k(
+        self,
+        documents: Any,
+        k: int,
+        *,
+        memory: int | None = None,
+        allowed: npt.NDArray[np.bool_] | None = None,
+        threshold: float | None = None,
+        favor_rare: float = 0.0,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first.
+
+        Parameters
+        ----------
+        documents : list of str, or rows
+        k : int
+        memory : int, optional
+            Bytes that scores may take at a time, 64 MB by default; tables that do not depend on the documents come
+            on top. Rows are processed one by one if it is less than a row needs.
+        allowed : bool ndarray of shape (n_labels,), optional
+            Labels where it is False are never suggested.
+        threshold : float, optional
+            Labels with a lower score are left out: their id is −1 and their score −∞.
+        favor_rare : float
+            τ between 0 and 1: labels are ranked by p · w^τ, with a label's probability p and its inverse
+            propensity w. With 0 the most probable come first; with 1 those with the highest expected PSP.
+        """
+        mask = None if allowed is None else np.asarray(allowed)
+        check_ranking(self.n_labels, memory, mask, threshold)
+        gain = self.gain(favor_rare)
+        found = []
+        for rows in self._rows(self.checked(documents), BATCH):
+            output = self._output(rows)
+            if gain is None:
+                part = self.scorer.top_k(output, k, memory=memory, allowed=mask, threshold=threshold)
+            else:
+                part = gains.top_k(self.scorer, output, k, gain, memory=memory, allowed=mask, threshold=threshold)
+            found.append(part)
+        if len(found) == 1:
+            return found[0]
+        ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+        return ids, scores
+
+    def gain(self, favor_rare: float) -> gains.Gain | None:
+        """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
+        if favor_rare.__class__ is float and favor_rare == 0.0:
+            return None
+        from circlet.metrics.rarity import check_favor_rare, log_weights
+
+        check_favor_rare(favor_rare)
+        if not favor_rare:
+            return None
+        # It is kept, because documents may come one by one, and it has an entry for each of all labels.
+        known = self._gain
+        if known is None or known[0] != favor_rare:
+            weights = log_weights(self.label_counts, self.documents_seen, self.n_labels, favor_rare)
+            known = self._gain = float(favor_rare), gains.Gain(*self.calibration, weights)
+        return known[1]
+
+    def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
+        """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
+        size = min(BATCH, max(1, MEMORY // (12 * self.n_labels)))
+        for rows in self._rows(self.checked(documents), size):
+            yield self.scorer.logits(self._output(rows))
+
+    def _output(self, rows: Entries | Floats) -> Any:
+        if len(self.networks) == 1:
+            return self.networks[0](rows)
+        return [network(rows) for network in self.networks]
+
+    def _rows(self, documents: Any, size: int) -> Iterator[Entries | Floats]:
+        """Scaled rows of checked documents, `size` at a time; at least one block, which may have no rows."""
+        n = len(documents) if self.vectorizer is not None else documents.shape[0]
+        for start in range(0, max(n, 1), size):
+            part = documents if n <= size else documents[start : start + size]
+            if self.vectorizer is not None:
+                yield self.scaling.scaled(self.vectorizer.entries(part))
+            elif not self.sparse:
+                yield self.scaling.transform(part)
+            elif is_mapped(documents):
+                yield self.scaling.scaled(Entries.of(documents[start : start + size].copy()))
+                release(documents)
+            else:
+                rows = Entries.of(part)
+                if len(rows.columns) and not 0 <= rows.columns.min() <= rows.columns.max() < self.n_features:
+                    raise DataError(
+                        f"found a column outside of 0 to {self.n_features - 1}: the sparse matrix is damaged"
+                    )
+                yield self.scaling.scaled(rows)
+
+
+def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer:
+    learned, scale, bias, codebook = member.settings.learned, 1.0, None, None
+    if learned.scale:
+        scale = math.exp(float(weights[f"{member.prefix}loss.log_scale"].read()))
+    if learned.bias:
+        bias = weights[f"{member.prefix}loss.bias"].read()[:n_labels].copy()
+    if member.settings.codebook_name is not None:
+        codebook = CODEBOOKS[member.settings.codebook_name](**member.codebook or {})
+    return Scorer(codebook, n_labels, scale, bias)
+
+
+def _check_weights(folder: Path, members: list[Member], parts: Parts, config: dict[str, Any]) -> None:
+    """Raise `DataError` if the weights are not those of the networks that the configuration describes."""
+    wanted = {name: (shape, "float32") for each in members for name, shape in shapes_of(each, config).items()}
+    encoders = [
+        {name for name in names if ".encoder." in f".{name}"} for names in (wanted.keys(), parts.weights.keys())
+    ]
+    if encoders[1] and not encoders[1] & encoders[0]:
+        raise DataError(
+            f"{folder}: found a model with an encoder of its own, which only torch can run; load it with "
+            "circlet.model.Model.load(folder, encoder=...) or CircletClassifier.load(folder, encoder=...)"
+        )
+    check_shapes(folder / WEIGHTS, wanted, parts.weights)
+
+
+def _parameter_counts(members: list[Member], weights: dict[str, Stored]) -> dict[str, int]:
+    counts = {"encoder": 0, "head": 0, "loss": 0}
+    for member in members:
+        for name, each in weights.items():
+            if name.startswith(member.prefix):
+                counts[name.removeprefix(member.prefix).partition(".")[0]] += math.prod(each.shape)
+    return {**counts, "total": sum(counts.values())}

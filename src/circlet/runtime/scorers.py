@@ -1,0 +1,204 @@
+"""From a head's output to the scores of labels, as `circlet.network.scorer` and `.ensemble` have it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.runtime.codebooks import Codebook
+from circlet.runtime.ranking import PER_SCORE, Found, best_columns, budget_of, without
+from circlet.runtime.weights import Floats
+
+__all__ = ["MeanScorer", "RanksLabels", "Scorer"]
+
+#: Bytes per score of a row if several networks score it: the sums so far, a network's scores and what computing
+#: them takes, then the ranking.
+PER_MEAN = 40
+
+Mask = npt.NDArray[np.bool_]
+
+
+class RanksLabels(Protocol):
+    """Ranks labels by the outputs of one network or of several."""
+
+    n_labels: int
+
+    def logits(self, output: Any) -> Floats:
+        """The scores that labels are ranked by, `(n, n_labels)`."""
+
+    def top_k(
+        self,
+        output: Any,
+        k: int,
+        *,
+        offsets: Floats | None = None,
+        memory: int | None = None,
+        allowed: Mask | None = None,
+        threshold: float | None = None,
+    ) -> Found:
+        """Ids and scores of the k best labels of each output; `offsets`, `(n_labels,)`, are added to the scores.
+
+        Where `allowed` and `threshold` leave no label, the id is −1 and the score −∞.
+        """
+
+
+class Scorer:
+    """Scores labels: scale · similarity + bias, or the output itself for head `fc`, which has no codes.
+
+    Parameters
+    ----------
+    codebook : Codebook or None
+    n_labels : int
+    scale : float
+    bias : ndarray of shape (n_labels,) or None
+    """
+
+    def __init__(self, codebook: Codebook | None, n_labels: int, scale: float, bias: Floats | None) -> None:
+        self.codebook, self.n_labels = codebook, n_labels
+        self.scale, self.bias = np.float32(scale), bias
+        #: Biases plus the last offsets, in the form that the codebook takes.
+        self._prepared: tuple[Floats | None, Floats | None] | None = None
+
+    def logits(self, output: Floats) -> Floats:
+        """See `RanksLabels`."""
+        if self.codebook is None:
+            return output
+        scores = self.codebook.scores(output * self.scale)
+        if self.bias is not None:
+            scores += self.bias
+        return scores
+
+    def top_k(
+        self,
+        output: Floats,
+        k: int,
+        *,
+        offsets: Floats | None = None,
+        memory: int | None = None,
+        allowed: Mask | None = None,
+        threshold: float | None = None,
+    ) -> Found:
+        """See `RanksLabels`."""
+        k, budget = min(k, self.n_labels), budget_of(memory)
+        if not len(output) or k < 1:
+            return _nothing(len(output), k)
+        found: Iterable[Found]
+        if self.codebook is None:
+            found = _of_rows(self.logits, output, PER_SCORE * self.n_labels, offsets, allowed, k, budget)
+        else:
+            prepared = self._offsets(self.codebook, offsets)
+            found = self.codebook.best(output * self.scale, k, prepared, allowed, budget)
+        return without(_together(found), threshold)
+
+    def _offsets(self, codebook: Codebook, offsets: Floats | None) -> Floats | None:
+        """What the codebook adds to similarities; the last one is kept, because documents may come one by one."""
+        known = self._prepared
+        if known is None or known[0] is not offsets:
+            bias = self.bias
+            if offsets is not None:
+                bias = offsets if bias is None else bias + offsets
+            known = self._prepared = offsets, codebook.offsets(bias)
+        return known[1]
+
+
+class MeanScorer:
+    """Scores labels by the log-odds of the mean of several networks' probabilities.
+
+    Parameters
+    ----------
+    scorers : list of Scorer
+    calibrations : list of (slope, intercept)
+        The logistic curve from each scorer's scores to probabilities.
+    """
+
+    def __init__(self, scorers: list[Scorer], calibrations: list[tuple[float, float]]) -> None:
+        self.scorers, self.calibrations = scorers, calibrations
+        self.n_labels = scorers[0].n_labels
+        book = scorers[0].codebook
+        self._row_bytes = PER_MEAN * max(self.n_labels, 0 if book is None else book.per_row)
+
+    def logits(self, output: list[Floats]) -> Floats:
+        """See `RanksLabels`; `output` has those of all networks."""
+        scores = (scorer.logits(own) for scorer, own in zip(self.scorers, output, strict=True))
+        curves = zip(scores, self.calibrations, strict=True)
+        return mean_log_odds(
+            each * np.float32(slope) + np.float32(intercept) for each, (slope, intercept) in curves
+        )
+
+    def top_k(
+        self,
+        output: list[Floats],
+        k: int,
+        *,
+        offsets: Floats | None = None,
+        memory: int | None = None,
+        allowed: Mask | None = None,
+        threshold: float | None = None,
+    ) -> Found:
+        """See `RanksLabels`."""
+        n, k = len(output[0]), min(k, self.n_labels)
+        if not n or k < 1:
+            return _nothing(n, k)
+        joined = np.concatenate(output, axis=1)
+
+        def logits(part: Floats) -> Floats:
+            return self.logits(np.split(part, len(self.scorers), axis=1))
+
+        found = _of_rows(logits, joined, self._row_bytes, offsets, allowed, k, budget_of(memory))
+        return without(_together(found), threshold)
+
+
+def mean_log_odds(logits: Iterable[Floats]) -> Floats:
+    """Log-odds of the mean of the probabilities that have these log-odds."""
+    # Sums of logarithms: probabilities next to 0 and 1 would be rounded to them, and their order would be lost.
+    true: Floats | None = None
+    false: Floats | None = None
+    for each in logits:
+        log_true = np.minimum(each, 0) - np.log1p(np.exp(-np.abs(each)))
+        log_false = log_true - each
+        true = log_true if true is None else _log_sum(true, log_true)
+        false = log_false if false is None else _log_sum(false, log_false)
+    assert true is not None
+    assert false is not None
+    return true - false
+
+
+def _log_sum(a: Floats, b: Floats) -> Floats:
+    """The logarithm of the sum of two numbers, from their logarithms."""
+    total: Floats = np.maximum(a, b) + np.log1p(np.exp(-np.abs(a - b)))
+    return total
+
+
+def _of_rows(
+    logits: Callable[[Floats], Floats],
+    output: Floats,
+    row_bytes: int,
+    offsets: Floats | None,
+    allowed: Mask | None,
+    k: int,
+    budget: int,
+) -> Iterator[Found]:
+    """The best labels by a function from outputs to the scores of all labels, which take `row_bytes` a row."""
+    size = max(1, budget // row_bytes)
+    for start in range(0, len(output), size):
+        scores = logits(output[start : start + size])
+        if offsets is not None:
+            scores = scores + offsets
+        if allowed is not None:
+            scores = np.where(allowed, scores, np.float32(-np.inf))
+        yield best_columns(scores, k)
+
+
+def _together(parts: Iterable[Found]) -> Found:
+    found = list(parts)
+    if len(found) == 1:
+        return found[0]
+    ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    return ids, scores
+
+
+def _nothing(n: int, k: int) -> Found:
+    return np.zeros((n, max(k, 0)), dtype=np.int64), np.zeros((n, max(k, 0)), dtype=np.float32)

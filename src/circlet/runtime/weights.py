@@ -1,0 +1,112 @@
+"""How stored matrices multiply rows: mapped from the file, and converted only where they are stored in fewer bits.
+
+The first layer is the largest part of a model, and a document touches a few hundred of its rows. So it stays in
+the file as it is, and only the rows that are needed are read and converted. All other layers are used whole at
+every prediction: they are converted once, or stay in the file if they are float32 there.
+"""
+
+from __future__ import annotations
+
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.features.entries import Entries
+from circlet.folder.precision import Stored
+from circlet.runtime.parallel import in_parallel
+from circlet.threads import worker_count
+
+__all__ = ["FeatureWeights", "Floats", "Linear"]
+
+Floats: TypeAlias = "npt.NDArray[np.float32]"
+
+#: Numbers of a matrix that are gathered or converted at a time: 4 MB, which stay in the cache.
+BLOCK = 1 << 20
+#: The fewest rows that are worth a thread of their own.
+FEWEST = 64
+
+
+class Linear:
+    """A linear layer: `(n, inputs)` to `(n, outputs)`.
+
+    Parameters
+    ----------
+    weight : Stored of shape (outputs, inputs)
+    bias : Stored of shape (outputs,)
+    """
+
+    def __init__(self, weight: Stored, bias: Stored) -> None:
+        # Transposed but not copied: in this layout, the product of one row or many reads the matrix in its order.
+        self.weight: Floats = weight.read().T
+        self.bias: Floats = bias.read().copy()
+
+    def __call__(self, rows: Floats) -> Floats:
+        """The layer's outputs for dense rows."""
+        out: Floats = rows @ self.weight
+        out += self.bias
+        return out
+
+
+class FeatureWeights:
+    """A linear layer over sparse rows: entries of `(n, n_features)` to `(n, outputs)`.
+
+    Parameters
+    ----------
+    weight : Stored of shape (n_features, outputs)
+        A row for each feature.
+    bias : Stored of shape (outputs,)
+    """
+
+    def __init__(self, weight: Stored, bias: Stored) -> None:
+        self.weight, self.bias = weight, bias.read().copy()
+        self.n_features, self.outputs = weight.shape
+        #: Features whose rows fit into a block.
+        self._step = max(1, BLOCK // self.outputs)
+
+    def __call__(self, rows: Entries) -> Floats:
+        """The layer's outputs for sparse rows."""
+        out = self._of_one(rows) if rows.n == 1 else self._of_many(rows)
+        out += self.bias
+        return out
+
+    def _of_one(self, rows: Entries) -> Floats:
+        _, columns, values = rows
+        if len(columns) <= self._step:
+            return self._gathered(columns, values)
+        out = np.zeros((1, self.outputs), dtype=np.float32)
+        for start in range(0, len(columns), self._step):
+            part = slice(start, start + self._step)
+            out += self._gathered(columns[part], values[part])
+        return out
+
+    def _gathered(self, columns: npt.NDArray[np.integer], values: Floats) -> Floats:
+        """The product of one row, from copies of the weights that it touches."""
+        scales = self.weight.scales
+        if scales is None:
+            touched = self.weight.read(columns)
+        else:
+            # A scale belongs to a feature, and so it may as well multiply the feature's value.
+            values, touched = (
+                values * scales[columns],
+                self.weight.numbers.take(columns, axis=0).astype(np.float32),
+            )
+        product: Floats = values[None, :] @ touched
+        return product
+
+    def _of_many(self, rows: Entries) -> Floats:
+        size = max(FEWEST, -(-rows.n // worker_count()))
+        if self.weight.rounded:
+            # Not more than a few blocks of weights are converted at a time.
+            size = max(1, min(size, 4 * self._step * rows.n // max(1, len(rows.columns))))
+        parts = in_parallel(lambda first, last: self._product(rows.part(first, last)), rows.n, size)
+        return np.concatenate(parts) if parts else np.zeros((0, self.outputs), dtype=np.float32)
+
+    def _product(self, rows: Entries) -> Floats:
+        weight, n_rows = self.weight.numbers, self.n_features
+        if self.weight.rounded:  # each row that is touched is converted once
+            touched, places = np.unique(rows.columns, return_inverse=True)
+            rows = Entries(rows.starts, places.astype(np.int32), rows.values)
+            weight, n_rows = self.weight.read(touched), len(touched)
+        product: Floats = rows.matrix(n_rows) @ weight
+        return product

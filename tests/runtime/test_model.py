@@ -1,0 +1,392 @@
+"""A model gives the same labels without torch as with it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import tracemalloc
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+from safetensors.numpy import load_file, save_file
+from torch import nn
+
+from circlet import files
+from circlet.data.dataset import Split
+from circlet.errors import DataError, DTypeError, ParameterError, ShapeError
+from circlet.model import Model, fit
+from circlet.runtime import RuntimeModel
+from circlet.runtime import model as module
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+from circlet.settings.network import CODEBOOKS, HEADS, LOSSES
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def loaded(model: Model, store: str = "float32") -> tuple[Model, RuntimeModel]:
+    """The model as torch loads it, and as it is used without."""
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder, store)
+        return Model.load(folder), RuntimeModel.load(folder)
+
+
+def scores(model: Any, documents: Any) -> np.ndarray:
+    return np.concatenate(list(model.score_blocks(documents)))
+
+
+def assert_same_ranking(expected: tuple, found: tuple, atol: float) -> None:
+    """The same scores, and the same ids wherever a label's neighbors in the ranking have other scores."""
+    (wanted_ids, wanted), (ids, values) = expected, found
+    assert ids.dtype == np.int64
+    assert values.dtype == np.float32
+    assert ids.shape == wanted_ids.shape
+    np.testing.assert_allclose(values, wanted, atol=atol, rtol=1e-5)
+    padded = np.pad(wanted.astype(np.float64), ((0, 0), (1, 1)), constant_values=((0, 0), (np.inf, np.nan)))
+    with np.errstate(invalid="ignore"):
+        apart = -np.diff(padded, axis=1)
+    clear = (apart[:, :-1] > 2 * atol) & (apart[:, 1:] > 2 * atol)
+    np.testing.assert_array_equal(ids[clear], wanted_ids[clear])
+    np.testing.assert_array_equal(ids < 0, wanted_ids < 0)
+
+
+def fits(head: str, codebook: str, loss: str) -> bool:
+    return codebook in ("auto", *(n for n, kind in CODEBOOKS.items() if kind == HEADS[head])) and (
+        (head, loss) != ("fc", "cosine")
+    )
+
+
+def check(model: Model, documents: Any, store: str = "float32", **options: Any) -> RuntimeModel:
+    torch_model, runtime = loaded(model, store)
+    expected = scores(torch_model, documents)
+    atol = 2e-5 * max(1.0, float(np.abs(expected).max(initial=0)))
+    np.testing.assert_allclose(scores(runtime, documents), expected, atol=atol)
+    for given_options in ({}, options):
+        wanted = torch_model.top_k(documents, 5, **given_options)
+        assert_same_ranking(wanted, runtime.top_k(documents, 5, **given_options), atol)
+    return runtime
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_head_and_loss(head, loss, made, some):
+    if fits(head, "auto", loss):
+        check(made(head=head, loss=loss, hidden=(12, 8)), some("sparse", 7, 1), favor_rare=0.7)
+
+
+@pytest.mark.parametrize("codebook", CODEBOOKS)
+@pytest.mark.parametrize("loss", LOSSES)
+def test_every_codebook(codebook, loss, made, some):
+    head = "hrr" if CODEBOOKS[codebook] == "real" else "chrr"
+    runtime = check(made(head=head, codebook=codebook, loss=loss), some("sparse", 7, 1), threshold=0.05)
+    assert repr(runtime.codebook) == repr(made(head=head, codebook=codebook, loss=loss).network.codebook)
+
+
+def test_plain_holographic_codes(made, some):
+    model = made(head="hrr")
+    model.network.codebook.projected = False
+    check(model, some("sparse", 5, 1))
+
+
+@pytest.mark.parametrize("scaling", ["none", "l2", "sqrt", "tfidf", "standard"])
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+@pytest.mark.parametrize("store", ["float32", "bf16", "int8"])
+def test_every_scaling_and_store(scaling, kind, store, made, some):
+    if (scaling, kind) != ("standard", "sparse"):
+        check(made(kind, scaling=scaling), some(kind, 6, 1), store)
+
+
+@pytest.mark.parametrize("text", [{}, {"char_ngrams": (2, 3)}, {"word_ngrams": None, "char_ngrams": (1, 2)}])
+@pytest.mark.parametrize("members", [1, 3])
+def test_texts(text, members, made, some):
+    check(made("texts", members=members, text=text), [*some("texts", 7, 1), "", "nothing known"], favor_rare=1)
+
+
+@settings(max_examples=40)
+@given(
+    head=st.sampled_from(list(HEADS)),
+    codebook=st.sampled_from(["auto", *CODEBOOKS]),
+    loss=st.sampled_from(list(LOSSES)),
+    kind=st.sampled_from(["sparse", "dense", "texts"]),
+    store=st.sampled_from(["float32", "bf16", "int8"]),
+    members=st.sampled_from([1, 1, 2, 3]),
+    n_labels=st.integers(1, 60),
+    dim=st.integers(1, 24),
+    hidden=st.lists(st.integers(1, 9).map(lambda half: 2 * half), min_size=1, max_size=3).map(tuple),
+    seed=st.integers(0, 2**31),
+    n=st.integers(0, 9),
+    k=st.integers(1, 70),
+    memory=st.sampled_from([None, 1, 5000]),
+    masked=st.booleans(),
+    threshold=st.none() | st.floats(-3, 3),
+    favor_rare=st.sampled_from([0.0, 0.0, 0.5, 1.0]),
+)
+def test_any_model(made, some, head, codebook, loss, kind, store, members, n_labels, dim, hidden, seed, n, k,
+                   memory, masked, threshold, favor_rare):  # fmt: skip
+    assume(fits(head, codebook, loss))
+    model = made(
+        kind, members=members, n_labels=n_labels, seed=seed, head=head, codebook=codebook, loss=loss, dim=dim,
+        hidden=hidden,
+    )  # fmt: skip
+    torch_model, runtime = loaded(model, store)
+    documents = some(kind, n, seed + 1)
+    expected, found = scores(torch_model, documents), scores(runtime, documents)
+    assert found.shape == expected.shape == (n, n_labels)
+    atol = 2e-5 * max(1.0, float(np.abs(expected).max(initial=0)))
+    np.testing.assert_allclose(found, expected, atol=atol)
+    if threshold is not None:
+        assume(not np.any(np.abs(expected - threshold) < 3 * atol))  # which side it is on may depend on rounding
+    allowed = np.random.default_rng(seed).random(n_labels) < 0.5 if masked else None
+    options = {"memory": memory, "allowed": allowed, "threshold": threshold, "favor_rare": favor_rare}
+    if not favor_rare:
+        wanted = torch_model.top_k(documents, k, **options)
+        assert_same_ranking(wanted, runtime.top_k(documents, k, **options), atol)
+    else:
+        # Neighbors by gain may have any scores, so labels are compared one by one, by their gains.
+        ids, values = runtime.top_k(documents, k, **options)
+        wanted_ids, wanted = torch_model.top_k(documents, k, **options)
+        gain = runtime.gain(favor_rare)
+        np.testing.assert_array_equal(ids < 0, wanted_ids < 0)
+        gains = [
+            np.where(i < 0, -np.inf, gain.log_probabilities(v.astype(np.float64)) + gain.log_weights[i])
+            for i, v in ((ids, values), (wanted_ids, wanted))
+        ]
+        np.testing.assert_allclose(gains[0], gains[1], atol=10 * atol)
+
+
+def test_what_is_known_about_a_model(made):
+    for members in (1, 2):
+        torch_model, runtime = loaded(made("texts", members=members, named=True))
+        for name in ("label_names", "history", "training", "n_labels", "n_features", "sparse", "calibration",
+                     "documents_seen"):  # fmt: skip
+            assert getattr(runtime, name) == getattr(torch_model, name), name
+        np.testing.assert_array_equal(runtime.label_counts, torch_model.label_counts)
+        assert runtime.parameter_counts == torch_model.ranker.parameter_counts()
+        assert [member.settings for member in runtime.members] == [each.settings for each in torch_model.networks]
+        for probability in (0, 0.3, 1):
+            assert runtime.least_score(probability) == torch_model.least_score(probability)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "texts"])
+def test_batches(kind, made, some, monkeypatch):
+    _, runtime = loaded(made(kind, n_labels=40))
+    documents = some(kind, 50, 1)
+    ids, values = runtime.top_k(documents, 4)
+    monkeypatch.setattr(module, "BATCH", 7)
+    found = runtime.top_k(documents, 4)
+    np.testing.assert_allclose(found[1], values, atol=1e-5)
+    assert (found[0] == ids).mean() > 0.95
+    assert [len(block) for block in runtime.score_blocks(documents)] == [7] * 7 + [1]
+    one_by_one = [runtime.top_k(documents[i : i + 1], 4)[1] for i in range(50)]
+    np.testing.assert_allclose(np.concatenate(one_by_one), values, atol=1e-5)
+
+
+def test_several_threads_for_one_batch(made, some, monkeypatch):
+    _, runtime = loaded(made(n_labels=3000, dim=64))
+    documents = some("sparse", 300, 1)
+    expected = runtime.top_k(documents, 4)
+    monkeypatch.setattr("circlet.threads._chosen", 3)
+    for wanted, found in zip(expected, runtime.top_k(documents, 4), strict=True):
+        np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("store", ["float32", "bf16", "int8"])
+def test_rows_with_many_features_are_gathered_in_blocks(store, made, some, monkeypatch):
+    monkeypatch.setattr("circlet.runtime.weights.BLOCK", 40)
+    check(made(n_features=200), some("sparse", 9, 1, 200), store)
+    check(made(n_features=200), some("sparse", 1, 1, 200), store)
+
+
+class TestDocuments:
+    def test_every_form_of_rows(self, made, some):
+        _, runtime = loaded(made())
+        X = some("sparse", 6, 1)
+        expected = runtime.top_k(X, 3)[1]
+        twice = sp.csr_matrix((X.data.repeat(2) / 2, X.indices.repeat(2), X.indptr * 2), shape=X.shape)
+        for form in (X.tocoo(), X.tocsc(), X.toarray(), sp.csr_array(X), twice):
+            np.testing.assert_allclose(runtime.top_k(form, 3)[1], expected, atol=1e-5)
+        _, of_dense = loaded(made("dense"))
+        np.testing.assert_allclose(of_dense.top_k(X, 3)[1], of_dense.top_k(X.toarray(), 3)[1])
+
+    def test_mapped_rows(self, made, some, tmp_path):
+        from circlet.data.mapped import is_mapped
+
+        X = some("sparse", 20, 1)
+        arrays = {}
+        for name in ("data", "indices", "indptr"):
+            np.save(tmp_path / f"{name}.npy", getattr(X, name))
+            arrays[name] = np.load(tmp_path / f"{name}.npy", mmap_mode="r")
+        mapped = sp.csr_matrix((arrays["data"], arrays["indices"], arrays["indptr"]), shape=X.shape, copy=False)
+        assert is_mapped(mapped)
+        _, runtime = loaded(made())
+        np.testing.assert_array_equal(runtime.top_k(mapped, 3)[0], runtime.top_k(X, 3)[0])
+
+    def test_nothing(self, made):
+        for kind, none in (("sparse", sp.csr_matrix((0, 30))), ("dense", np.zeros((0, 30))), ("texts", [])):
+            _, runtime = loaded(made(kind))
+            ids, values = runtime.top_k(none, 3)
+            assert ids.shape == values.shape == (0, 3)
+            assert scores(runtime, none).shape == (0, 23)
+
+    def test_of_another_kind(self, made):
+        _, runtime = loaded(made())
+        with pytest.raises(DataError, match="trained on feature rows; wanted rows, got texts"):
+            runtime.top_k(["a"], 3)
+        with pytest.raises(DataError, match=r"found rows of shape \(1, 31\); this model wants 30 features"):
+            runtime.top_k(sp.csr_matrix((1, 31)), 3)
+        _, runtime = loaded(made("texts"))
+        with pytest.raises(DataError, match="trained on texts; wanted a list of texts, got feature rows"):
+            runtime.top_k(np.zeros((1, 30)), 3)
+
+    @pytest.mark.parametrize("column", [30, -1, 2**30])
+    def test_a_damaged_matrix(self, column, made):
+        _, runtime = loaded(made())
+        for n in (1, 2):
+            X = sp.csr_matrix((np.ones(n), ([*range(n)], [3] * n)), shape=(n, 30), dtype=np.float32)
+            X.indices[:] = column
+            with pytest.raises(DataError, match="found a column outside of 0 to 29: the sparse matrix is damaged"):
+                runtime.top_k(X, 3)
+
+
+class TestMistakes:
+    def test_options(self, made, some):
+        _, runtime = loaded(made())
+        X = some("sparse", 1, 1)
+        with pytest.raises(ParameterError, match="`memory` must be a number of bytes"):
+            runtime.top_k(X, 3, memory=0)
+        with pytest.raises(ParameterError, match="`threshold` must be a number"):
+            runtime.top_k(X, 3, threshold="high")
+        with pytest.raises(DTypeError, match="`allowed` must be an array or tensor of bool, got int64"):
+            runtime.top_k(X, 3, allowed=[1] * 23)
+        with pytest.raises(ShapeError, match=r"`allowed` must have shape \(23,\)"):
+            runtime.top_k(X, 3, allowed=np.ones(3, dtype=bool))
+        for value in (2, -0.1, "much", None):
+            with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1"):
+                runtime.top_k(X, 3, favor_rare=value)
+
+    def test_a_model_that_does_not_know_what_is_rare(self, made, some):
+        model = made()
+        model.label_counts = None
+        _, runtime = loaded(model)
+        with pytest.raises(DataError, match="found a model of an older version"):
+            runtime.top_k(some("sparse", 1, 1), 3, favor_rare=0.5)
+
+    def test_an_encoder_that_needs_torch(self, tmp_path):
+        X = np.random.default_rng(0).random((30, 8), dtype=np.float32)
+        run = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
+        fit(Split(X, sp.csr_matrix(X > 0.5)), run, encoder=nn.Linear(8, 8)).save(tmp_path)
+        with pytest.raises(DataError, match=r"found a model with an encoder of its own, which only torch can run"):
+            RuntimeModel.load(tmp_path)
+
+
+class TestDamage:
+    def refused(self, folder: Path, *words: str) -> None:
+        with pytest.raises(DataError) as caught:
+            RuntimeModel.load(folder)
+        assert str(caught.value).startswith(str(folder))
+        assert any(word in str(caught.value) for word in words), str(caught.value)
+
+    @pytest.mark.parametrize("name", ["config.json", "weights.safetensors", "history.json", "labels.txt",
+                                      "vectorizer.json", "vectorizer.safetensors"])  # fmt: skip
+    @pytest.mark.parametrize("share", [None, 0, 0.5, 0.95])
+    def test_of_a_file(self, name, share, folder):
+        content = (folder / name).read_bytes()
+        if share is None:
+            (folder / name).unlink()
+        else:
+            (folder / name).write_bytes(content[: int(share * len(content))])
+        self.refused(folder, name)
+
+    @pytest.mark.parametrize(
+        ("key", "value"),
+        [("network", {"head": "lstm"}), ("network", {"depth": 3}), ("network", {"hidden": [13]}),
+         ("n_features", 7), ("n_features", 10**10), ("n_labels", 22), ("n_labels", 10**15), ("sparse", False), ("codebook", None),
+         ("codebook", {"n_labels": 23, "dim": 16, "seed": 0, "length": 35}), ("scaling", "tfidf"),
+         ("codebook", {"n_labels": 23, "dim": 16, "seed": 0, "length": 36, "phases": 2}), ("store", "int8"),
+         ("codebook", {"n_labels": 23, "dim": 16, "seed": 0}), ("format", 2), ("weights_sha256", "0" * 64)],
+    )  # fmt: skip
+    def test_of_the_configuration(self, key, value, folder, change_config):
+        if key == "network":
+            value = {**files.read_json(folder / "config.json")["network"], **value}
+        change_config(folder, **{key: value})
+        self.refused(folder, "config.json", "weights.safetensors", "labels.txt")
+
+    @pytest.mark.parametrize("change", ["less", "more", "shape", "type"])
+    def test_of_tensors(self, change, folder, change_config):
+        path, name = folder / "weights.safetensors", "head.output.bias"
+        tensors = load_file(path)
+        if change == "less":
+            del tensors[name]
+        elif change == "more":
+            tensors["head.third.bias"] = np.ones(3, dtype=np.float32)
+        else:
+            tensors[name] = np.ones(3, dtype=np.float32) if change == "shape" else tensors[name].astype(np.float64)
+        save_file(tensors, path)
+        change_config(folder, weights_sha256=files.sha256(path))
+        self.refused(folder, "weights.safetensors: found head.")
+
+
+class TestManyCalls:
+    def test_threads_get_the_same(self, made, some):
+        for kind, members in (("texts", 1), ("sparse", 2)):
+            _, runtime = loaded(made(kind, members=members, n_labels=3000, dim=40, text={"char_ngrams": (2, 3)}))
+            documents = [some(kind, 1 + i % 3, i) for i in range(40)]
+            expected = [runtime.top_k(each, 5) for each in documents]
+            barrier = threading.Barrier(4)
+
+            def work(worker, barrier=barrier, runtime=runtime, documents=documents):
+                barrier.wait()
+                return [runtime.top_k(documents[i], 5) for i in range(worker, 40, 4)]
+
+            with ThreadPoolExecutor(4) as pool:
+                for worker, found in enumerate(pool.map(work, range(4))):
+                    for wanted, (ids, values) in zip(expected[worker::4], found, strict=True):
+                        np.testing.assert_array_equal(ids, wanted[0])
+                        np.testing.assert_array_equal(values, wanted[1])
+
+    def test_memory_does_not_grow(self, made, some):
+        _, runtime = loaded(made("texts", text={"char_ngrams": (2, 3)}))
+        texts = some("texts", 200, 1)
+        for text in texts:
+            runtime.top_k([text], 3)
+        tracemalloc.start()
+        try:
+            before = None
+            for turn in range(4):
+                for i in range(1000):
+                    runtime.top_k([texts[i % 200]], 3)
+                if not turn:
+                    before = tracemalloc.get_traced_memory()[0]
+            assert tracemalloc.get_traced_memory()[0] < before + 10_000
+        finally:
+            tracemalloc.stop()
+
+    @pytest.mark.skipif(not hasattr(os, "fork"), reason="this system does not fork")
+    def test_after_a_fork(self, tmp_path, made):
+        # In a process of its own, because the tests' process has torch's threads.
+        made("texts").save(tmp_path)
+        code = (
+            "import os, sys, numpy as np; from circlet.runtime import RuntimeModel\n"
+            "model = RuntimeModel.load(sys.argv[1]); expected = model.top_k(['fox baze'] * 300, 3)\n"
+            "child = os.fork()\n"
+            "found = model.top_k(['fox baze'] * 300, 3)\n"
+            "right = all(np.array_equal(a, b) for a, b in zip(expected, found))\n"
+            "if not child: os._exit(0 if right else 1)\n"
+            "assert right and os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0"
+        )
+        subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
+
+    def test_weights_stay_in_the_file(self, made):
+        _, runtime = loaded(made())
+        network = runtime.networks[0]
+        for weight in (network.first.weight.numbers, network.head_layers["output"].weight):
+            assert not weight.flags.writeable
+            assert not weight.flags.owndata
