@@ -5,8 +5,10 @@ import subprocess
 import sys
 
 import pytest
+from threadpoolctl import threadpool_info, threadpool_limits
 
-from circlet.threads import CHOICES, spin_briefly
+from circlet import threads
+from circlet.threads import CHOICES, spin_briefly, use_threads, worker_count
 
 ASK = "import os, circlet; print(os.environ.get('GOMP_SPINCOUNT')); import sys; assert 'torch' not in sys.modules"
 
@@ -46,3 +48,30 @@ def test_importing_circlet_is_early_enough():
     environment = {name: value for name, value in os.environ.items() if name not in CHOICES}
     done = subprocess.run([sys.executable, "-c", ASK], env=environment, capture_output=True, text=True, check=True)
     assert done.stdout == "1000\n"
+
+
+class TestHowMany:
+    @pytest.fixture(autouse=True)
+    def _nothing_set(self, monkeypatch):
+        monkeypatch.setattr(threads, "_chosen", None)
+        threads._default_count.cache_clear()
+        with threadpool_limits():  # restores the libraries' own afterwards
+            yield
+        threads._default_count.cache_clear()
+
+    @pytest.mark.parametrize(("value", "expected"), [("3", 3), ("5,2", 5)])
+    def test_as_many_as_openmp_has(self, value, expected, monkeypatch):
+        monkeypatch.setenv("OMP_NUM_THREADS", value)
+        assert worker_count() == expected
+
+    @pytest.mark.parametrize("value", [None, "", "0", "many"])
+    def test_one_per_core(self, value, monkeypatch):
+        monkeypatch.delenv("OMP_NUM_THREADS")
+        if value is not None:
+            monkeypatch.setenv("OMP_NUM_THREADS", value)
+        assert 1 <= worker_count() <= os.cpu_count()
+
+    def test_as_many_as_chosen(self):
+        use_threads(1)
+        assert worker_count() == 1
+        assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {1}

@@ -5,7 +5,6 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.errors import DataError, DTypeError
-from circlet.runtime.documents import as_many, as_texts, count
 
 WORDS = ["red", "green", "blue", "round", "square", "flat"]
 LABELS = ["R", "G", "B", "r", "s", "f"]
@@ -115,38 +114,3 @@ def test_documents_that_can_be_read_only_once(on_texts, learner, documents):
     for method in (on_texts.predict, on_texts.suggest, on_texts.predict_proba, on_texts.decision_function):
         with pytest.raises(DataError, match="found a map, which has no fixed order"):
             method(map(str.upper, texts))
-
-
-class TestAsMany:
-    """One document is a batch of one."""
-
-    @pytest.mark.parametrize(
-        ("one", "expected"),
-        [
-            ("a text", ["a text"]),
-            ([1.0, 2.0], [[1, 2]]),
-            ((1, 2), [[1, 2]]),
-            (np.array([1.0, 2.0]), [[1, 2]]),
-            (np.array([True, False]), [[1, 0]]),
-        ],
-    )
-    def test_one(self, one, expected):
-        assert np.array_equal(as_many(one), expected)
-
-    @pytest.mark.parametrize("many", [["a"], [], np.zeros((2, 3)), np.array(["a", "b"]), [[1.0, 2.0]]])
-    def test_many_stay_as_they_are(self, many):
-        assert as_many(many) is many
-
-
-class TestAsTexts:
-    def test_rows_are_not_texts(self):
-        for rows in ([[1.0]], np.zeros((2, 3)), np.zeros(3), sp.csr_matrix((2, 3)), []):
-            assert as_texts(rows) is None
-
-    def test_a_list_of_them(self):
-        for texts in (["a", "b"], ("a", "b"), np.array(["a", "b"]), np.array(["a", "b"], dtype=object)):
-            assert as_texts(texts) == ["a", "b"]
-
-
-def test_how_many_documents():
-    assert [count(many) for many in (["a", "b"], np.zeros((3, 2)), sp.csr_matrix((4, 2)))] == [2, 3, 4]

@@ -152,12 +152,12 @@ def test_any_model(made, some, head, codebook, loss, kind, store, members, n_lab
     else:
         # Neighbors by gain may have any scores, so labels are compared one by one, by their gains.
         ids, values = runtime.top_k(documents, k, **options)
-        wanted_ids, wanted = torch_model.top_k(documents, k, **options)
+        wanted_ids, others = torch_model.top_k(documents, k, **options)
         gain = runtime.gain(favor_rare)
         np.testing.assert_array_equal(ids < 0, wanted_ids < 0)
         gains = [
             np.where(i < 0, -np.inf, gain.log_probabilities(v.astype(np.float64)) + gain.log_weights[i])
-            for i, v in ((ids, values), (wanted_ids, wanted))
+            for i, v in ((ids, values), (wanted_ids, others))
         ]
         np.testing.assert_allclose(gains[0], gains[1], atol=10 * atol)
 
@@ -308,10 +308,11 @@ class TestDamage:
     @pytest.mark.parametrize(
         ("key", "value"),
         [("network", {"head": "lstm"}), ("network", {"depth": 3}), ("network", {"hidden": [13]}),
-         ("n_features", 7), ("n_features", 10**10), ("n_labels", 22), ("n_labels", 10**15), ("sparse", False), ("codebook", None),
-         ("codebook", {"n_labels": 23, "dim": 16, "seed": 0, "length": 35}), ("scaling", "tfidf"),
+         ("n_features", 7), ("n_features", 10**10), ("n_labels", 22), ("n_labels", 10**15), ("sparse", False),
+         ("codebook", None), ("codebook", {"n_labels": 23, "dim": 16, "seed": 0, "length": 35}),
          ("codebook", {"n_labels": 23, "dim": 16, "seed": 0, "length": 36, "phases": 2}), ("store", "int8"),
-         ("codebook", {"n_labels": 23, "dim": 16, "seed": 0}), ("format", 2), ("weights_sha256", "0" * 64)],
+         ("codebook", {"n_labels": 23, "dim": 16, "seed": 0}), ("scaling", "tfidf"), ("format", 2),
+         ("weights_sha256", "0" * 64)],
     )  # fmt: skip
     def test_of_the_configuration(self, key, value, folder, change_config):
         if key == "network":

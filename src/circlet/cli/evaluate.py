@@ -31,13 +31,11 @@ def evaluate(
     Example: circlet evaluate my-model eurlex-4k
     """
     depths = _depths(k)
-    options.use_threads(threads)
+    from circlet.cli.models import load_model
     from circlet.data import load_dataset
-    from circlet.devices import resolve_device
     from circlet.metrics.evaluation import evaluate_model
-    from circlet.model import Model
 
-    loaded = Model.load(model, resolve_device(device))
+    loaded = load_model(model, device, threads)
     dataset = load_dataset(
         data,
         text_column=text_column,

@@ -35,20 +35,20 @@ def info(
     if plot is not None and not plot.parent.is_dir():
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
     from circlet.folder.config import read_config
-    from circlet.model import Model
+    from circlet.runtime import RuntimeModel
 
-    loaded = Model.load(model)
+    loaded = RuntimeModel.load(model)
     sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}
     described = {
         "model": str(model),
-        "members": len(loaded.networks),
-        "network": loaded.network.settings.as_dict(),
-        "codebook": repr(loaded.network.codebook),
+        "members": len(loaded.members),
+        "network": loaded.members[0].settings.as_dict(),
+        "codebook": repr(loaded.codebook),
         "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
         "scaling": loaded.scaling.kind,
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
-        "parameters": loaded.ranker.parameter_counts(),
+        "parameters": loaded.parameter_counts,
         "store": read_config(model)["store"],
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
@@ -90,7 +90,7 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     """Loss and validation metric over epochs, with a line for each network."""
     from matplotlib.figure import Figure
 
-    from circlet.training import metrics_of
+    from circlet.folder.history import metrics_of
 
     metrics = list(metrics_of(history[0]))
     members = sorted({record.get("member", 1) for record in history})

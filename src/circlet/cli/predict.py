@@ -20,6 +20,7 @@ from circlet.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
     from circlet.model import Model
+    from circlet.runtime import RuntimeModel
 
 #: Documents taken at a time, so that memory does not grow with their number.
 CHUNK = 1024
@@ -57,11 +58,9 @@ def predict(
     if form not in ("jsonl", "tsv"):
         raise ParameterError(f"--format must be jsonl or tsv, got {form!r}")
     budget = None if memory is None else parse_bytes(memory)
-    options.use_threads(threads)
-    from circlet.devices import resolve_device
-    from circlet.model import Model
+    from circlet.cli.models import load_model
 
-    loaded = Model.load(model, resolve_device(device))
+    loaded = load_model(model, device, threads)
     loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
     least = loaded.least_score(threshold)
     find = partial(loaded.top_k, k=k, memory=budget, threshold=least, favor_rare=favor_rare)
@@ -82,7 +81,7 @@ def parse_bytes(text: str) -> int:
     return amount
 
 
-def _chunks(model: Model, data: str, text_column: str) -> Iterator[Any]:
+def _chunks(model: Model | RuntimeModel, data: str, text_column: str) -> Iterator[Any]:
     """The documents, a chunk at a time: lists of texts or slices of a matrix."""
     if model.vectorizer is None:
         if data == "-":

@@ -9,8 +9,9 @@ from typing import Any
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from circlet.cli.console import err
+from circlet.folder.history import metrics_of
 from circlet.settings import Decision
-from circlet.training import Reporter, StepsTaken, metrics_of
+from circlet.training import Reporter, StepsTaken
 
 
 class TrainingBar(Reporter):

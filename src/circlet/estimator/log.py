@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 from typing import Any
 
+from circlet.folder.history import metrics_of
 from circlet.settings import Decision
-from circlet.training import Reporter, metrics_of
+from circlet.training import Reporter
 
 __all__ = ["Log"]
 

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from circlet import files
 from circlet.errors import DataError
 from circlet.features.vectorizer import TextVectorizer, load_vectorizer
 from circlet.folder.config import read_config
+from circlet.folder.history import read_history
 from circlet.folder.layout import HISTORY, LABELS, WEIGHTS
 from circlet.folder.precision import Stored, stored
 from circlet.folder.tensors import map_tensors
@@ -47,7 +47,7 @@ def read(folder: Path) -> Contents[Stored]:
     return Contents(
         config,
         read_weights(folder, config),
-        _read_history(folder / HISTORY),
+        read_history(folder / HISTORY),
         _read_labels(folder / LABELS, config["n_labels"]) if config["named_labels"] else None,
         load_vectorizer(folder) if config["texts"] else None,
     )
@@ -57,13 +57,6 @@ def read_weights(folder: Path, config: dict[str, Any]) -> dict[str, Stored]:
     """The tensors of a model with this configuration."""
     path = folder / WEIGHTS
     return stored(path, map_tensors(path, config["weights_sha256"]), config["store"])
-
-
-def _read_history(path: Path) -> list[dict[str, Any]]:
-    history = files.read_json(path)
-    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
-        raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
-    return history
 
 
 def _read_labels(path: Path, n_labels: int) -> list[str]:

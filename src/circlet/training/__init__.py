@@ -3,7 +3,7 @@
 from circlet.devices import resolve_device
 from circlet.settings import TrainingSettings
 from circlet.training.loop import CALIBRATION, DivergedError, InterruptedRunError, Joining, train
-from circlet.training.reporter import Reporter, StepsTaken, metrics_of
+from circlet.training.reporter import Reporter, StepsTaken
 
 __all__ = [
     "CALIBRATION",
@@ -13,7 +13,6 @@ __all__ = [
     "Reporter",
     "StepsTaken",
     "TrainingSettings",
-    "metrics_of",
     "resolve_device",
     "train",
 ]

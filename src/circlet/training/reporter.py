@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from circlet.settings import Decision
 
-__all__ = ["Reporter", "StepsTaken", "metrics_of"]
+__all__ = ["Reporter", "StepsTaken"]
 
 logger = logging.getLogger(__name__)
 
@@ -19,11 +19,6 @@ class StepsTaken(NamedTuple):
     steps: int
     loss: float
     documents: int
-
-
-def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """The metrics on validation rows in an epoch's record; none after these rows have joined the others."""
-    return {name: value for name, value in record.items() if "@" in name}
 
 
 class Reporter:

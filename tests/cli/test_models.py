@@ -1,0 +1,57 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from circlet.cli.models import load_model
+from circlet.errors import ParameterError
+from circlet.model import Model
+from circlet.runtime import RuntimeModel
+from circlet.threads import worker_count
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.mark.parametrize("device", ["auto", "cpu"])
+def test_on_a_cpu(device, model):
+    assert isinstance(load_model(model, device, None), RuntimeModel)
+
+
+def test_with_so_many_threads(model, monkeypatch):
+    monkeypatch.setattr("circlet.threads._chosen", None)
+    load_model(model, "cpu", 3)
+    assert worker_count() == 3
+
+
+def test_on_a_gpu(model):
+    if torch.cuda.is_available():
+        assert isinstance(load_model(model, "cuda", None), Model)
+    else:
+        with pytest.raises(ParameterError, match="`device` 'cuda' is not available"):
+            load_model(model, "cuda", None)
+
+
+def test_devices_that_nobody_knows(model):
+    with pytest.raises(ParameterError, match="`device` 'gpu' is not available"):
+        load_model(model, "gpu", None)
+
+
+def test_commands_that_use_a_model_need_no_torch(model, data, tmp_path):
+    commands = [
+        ["predict", str(model), "-"],
+        ["evaluate", str(model), str(data)],
+        ["info", str(model), "--plot", str(tmp_path / "h.png")],
+        ["compress", str(model), "--output", str(tmp_path / "copy")],
+    ]
+    code = (
+        "import sys, io; from circlet.cli import app\n"
+        "sys.stdin = io.TextIOWrapper(io.BytesIO(b'a fox\\n'))\n"
+        f"for words in {commands!r}: app(words, standalone_mode=False)\n"
+        "heavy = {'torch', 'sklearn'} & set(sys.modules)\n"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=Path(tmp_path))

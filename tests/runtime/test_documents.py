@@ -1,0 +1,87 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.errors import DataError
+from circlet.runtime.documents import as_many, as_rows, as_texts, count
+
+
+class TestAsMany:
+    """One document is a batch of one."""
+
+    @pytest.mark.parametrize(
+        ("one", "expected"),
+        [
+            ("a text", ["a text"]),
+            ([1.0, 2.0], [[1, 2]]),
+            ((1, 2), [[1, 2]]),
+            (np.array([1.0, 2.0]), [[1, 2]]),
+            (np.array([True, False]), [[1, 0]]),
+        ],
+    )
+    def test_one(self, one, expected):
+        assert np.array_equal(as_many(one), expected)
+
+    @pytest.mark.parametrize("many", [["a"], [], np.zeros((2, 3)), np.array(["a", "b"]), [[1.0, 2.0]]])
+    def test_many_stay_as_they_are(self, many):
+        assert as_many(many) is many
+
+
+class TestAsTexts:
+    def test_rows_are_not_texts(self):
+        for rows in ([[1.0]], np.zeros((2, 3)), np.zeros(3), sp.csr_matrix((2, 3)), []):
+            assert as_texts(rows) is None
+
+    def test_a_list_of_them(self):
+        for texts in (["a", "b"], ("a", "b"), np.array(["a", "b"]), np.array(["a", "b"], dtype=object)):
+            assert as_texts(texts) == ["a", "b"]
+
+
+def test_how_many_documents():
+    assert [count(many) for many in (["a", "b"], np.zeros((3, 2)), sp.csr_matrix((4, 2)))] == [2, 3, 4]
+
+
+class TestAsRows:
+    def test_numbers_of_every_kind(self):
+        for rows in ([[1, 2]], ((1.5, 2),), np.array([[1, 2]]), np.array([[True, False]]), [[np.float16(1), 2]]):
+            found = as_rows(rows, 2)
+            assert found.dtype == np.float32
+            assert found.shape == (1, 2)
+        for form in ("csr", "csc", "coo"):
+            assert as_rows(sp.csr_matrix([[1.0, 0]]).asformat(form), 2).format == "csr"
+
+    def test_the_callers_matrix_stays_as_it_is(self):
+        X = sp.csr_matrix(([1.0, 2.0], [1, 0], [0, 2]), shape=(1, 2))
+        as_rows(X, 2)
+        assert X.indices.tolist() == [1, 0]
+
+    @pytest.mark.parametrize(
+        ("rows", "words"),
+        [
+            ([[1.0]], r"found rows of shape \(1, 1\); this model wants 2 features"),
+            ([1.0, 2.0], r"found rows of shape \(2,\)"),
+            ([[1.0], [1.0, 2.0]], "found no feature rows"),
+            ([["a", "b"]], "found no feature rows"),
+            ([[None, 1]], "found NaN or infinity"),
+            ([[np.nan, 1]], "found NaN or infinity"),
+            ([[1e300, 1]], "found NaN or infinity"),
+            (sp.csr_matrix([[np.inf, 1]]), "found NaN or infinity"),
+            (sp.csr_matrix([[1j, 1]]), "found rows of type complex128"),
+        ],
+    )
+    def test_bad_rows(self, rows, words):
+        with pytest.raises(DataError, match=words):
+            as_rows(rows, 2)
+
+    def test_large_numbers_are_finite(self):
+        assert as_rows(np.full((1, 2), 3e38, dtype=np.float32), 2).shape == (1, 2)
+
+    def test_names_of_columns(self):
+        pandas = pytest.importorskip("pandas")
+        frame = pandas.DataFrame({"a": [1.0], "b": [2.0]})
+        assert as_rows(frame, 2, ["a", "b"]).tolist() == [[1, 2]]
+        assert as_rows([[1.0, 2.0]], 2, ["a", "b"]).tolist() == [[1, 2]]
+        with pytest.raises(DataError, match="a data frame with other columns"):
+            as_rows(frame, 2, ["b", "a"])

@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.features.entries import Entries
+from circlet.folder.precision import STORES, Stored, packed, stored
+from circlet.runtime import weights as module
+from circlet.runtime.weights import FeatureWeights, Linear
+
+RANDOM = np.random.default_rng(0)
+WEIGHT = RANDOM.standard_normal((50, 8)).astype(np.float32)
+BIAS = RANDOM.standard_normal(8).astype(np.float32)
+
+
+def kept(array: np.ndarray, store: str) -> Stored:
+    return stored(Path("w"), packed({"w": array}, store), store)["w"]
+
+
+def rows(n: int, density: float = 0.2) -> sp.csr_matrix:
+    return sp.random(n, 50, density, format="csr", dtype=np.float32, random_state=n)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("n", [0, 1, 2, 200])
+@pytest.mark.parametrize("block", [1 << 20, 16])
+def test_features(store, n, block, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", block)
+    weight, X = kept(WEIGHT, store), rows(n)
+    found = FeatureWeights(weight, Stored(BIAS))(Entries.of(X))
+    assert found.dtype == np.float32
+    assert found.shape == (n, 8)
+    np.testing.assert_allclose(found, X.toarray() @ weight.read() + BIAS, atol=1e-5)
+
+
+def test_a_row_without_features():
+    for n in (1, 3):
+        empty = sp.csr_matrix((n, 50), dtype=np.float32)
+        assert FeatureWeights(Stored(WEIGHT), Stored(BIAS))(Entries.of(empty)).tolist() == [BIAS.tolist()] * n
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_linear(store):
+    weight = kept(WEIGHT, store)
+    layer = Linear(weight, Stored(RANDOM.standard_normal(50).astype(np.float32)))
+    X = RANDOM.standard_normal((3, 8)).astype(np.float32)
+    np.testing.assert_allclose(layer(X), X @ weight.read().T + layer.bias, atol=1e-5)
+    assert layer(X).dtype == np.float32
+
+
+def test_float32_is_not_copied():
+    assert np.shares_memory(Linear(Stored(WEIGHT), Stored(BIAS)).weight, WEIGHT)
+    assert np.shares_memory(FeatureWeights(Stored(WEIGHT), Stored(BIAS)).weight.numbers, WEIGHT)
