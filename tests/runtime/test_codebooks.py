@@ -101,6 +101,8 @@ def test_parts_are_ranked_one_after_the_other(k, monkeypatch):
     wanted_ids, wanted = expected.top_k(torch.from_numpy(predicted), k, bias=torch.from_numpy(bias))
     np.testing.assert_allclose(scores, wanted.numpy(), atol=1e-6)
     assert (ids == wanted_ids.numpy()).mean() > 0.99
+    nothing = np.zeros((1, 80), dtype=np.float32)  # all labels are equal, and the lowest ids come first
+    assert together(book.best(nothing, k, book.offsets(None), None, 1 << 26))[0].tolist() == [list(range(k))]
     few = np.zeros(60_000, dtype=bool)
     few[[5, 59_999]] = True
     ids, scores = together(book.best(predicted, 3, book.offsets(None), few, 1 << 26))

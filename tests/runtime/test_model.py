@@ -175,6 +175,15 @@ def test_what_is_known_about_a_model(made):
             assert runtime.least_score(probability) == torch_model.least_score(probability)
 
 
+def test_one_degree_of_favoring_rare_labels_after_the_other(made, some):
+    torch_model, runtime = loaded(made(n_labels=60))
+    documents = some("sparse", 9, 1)
+    for favor_rare in (1, 0.3, 0, 1):
+        wanted, _ = torch_model.top_k(documents, 5, favor_rare=favor_rare)
+        found, _ = runtime.top_k(documents, 5, favor_rare=favor_rare)
+        assert (found == wanted).mean() > 0.95
+
+
 @pytest.mark.parametrize("kind", ["sparse", "dense", "texts"])
 def test_batches(kind, made, some, monkeypatch):
     _, runtime = loaded(made(kind, n_labels=40))
