@@ -26,9 +26,11 @@ def rows(n: int, density: float = 0.2) -> sp.csr_matrix:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("n", [0, 1, 2, 200])
-@pytest.mark.parametrize("block", [1 << 20, 16])
-def test_features(store, n, block, monkeypatch):
+@pytest.mark.parametrize(("block", "gathered"), [(1 << 20, 512), (16, 512), (1 << 20, 3)])
+def test_features(store, n, block, gathered, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "CONVERTED", 16 * block)
+    monkeypatch.setattr(module, "GATHERED", gathered)
     weight, X = kept(WEIGHT, store), rows(n)
     found = FeatureWeights(weight, Stored(BIAS))(Entries.of(X))
     assert found.dtype == np.float32

@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from circlet.features.entries import Entries
 from circlet.folder.precision import Stored
-from circlet.runtime.parallel import in_parallel
+from circlet.runtime.parallel import in_parallel, steps
 from circlet.threads import worker_count
 
 __all__ = ["FeatureWeights", "Floats", "Linear"]
@@ -23,6 +23,10 @@ Floats: TypeAlias = "npt.NDArray[np.float32]"
 
 #: Numbers of a matrix that are gathered or converted at a time: 4 MB, which stay in the cache.
 BLOCK = 1 << 20
+#: Numbers that are converted at a time for many rows, 64 MB: the more rows, the more of them share their features.
+CONVERTED = 1 << 24
+#: With more features than this, multiplying a sparse matrix of one row is faster than copying their weights.
+GATHERED = 512
 #: The fewest rows that are worth a thread of their own.
 FEWEST = 64
 
@@ -66,7 +70,10 @@ class FeatureWeights:
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""
-        out = self._of_one(rows) if rows.n == 1 else self._of_many(rows)
+        if rows.n == 1 and (self.weight.rounded or len(rows.columns) <= GATHERED):
+            out = self._of_one(rows)
+        else:
+            out = self._of_many(rows)
         out += self.bias
         return out
 
@@ -75,9 +82,8 @@ class FeatureWeights:
         if len(columns) <= self._step:
             return self._gathered(columns, values)
         out = np.zeros((1, self.outputs), dtype=np.float32)
-        for start in range(0, len(columns), self._step):
-            part = slice(start, start + self._step)
-            out += self._gathered(columns[part], values[part])
+        for start, end in steps(len(columns), self._step):
+            out += self._gathered(columns[start:end], values[start:end])
         return out
 
     def _gathered(self, columns: npt.NDArray[np.integer], values: Floats) -> Floats:
@@ -87,18 +93,15 @@ class FeatureWeights:
             touched = self.weight.read(columns)
         else:
             # A scale belongs to a feature, and so it may as well multiply the feature's value.
-            values, touched = (
-                values * scales[columns],
-                self.weight.numbers.take(columns, axis=0).astype(np.float32),
-            )
+            values = values * scales[columns]
+            touched = self.weight.numbers.take(columns, axis=0).astype(np.float32)
         product: Floats = values[None, :] @ touched
         return product
 
     def _of_many(self, rows: Entries) -> Floats:
         size = max(FEWEST, -(-rows.n // worker_count()))
-        if self.weight.rounded:
-            # Not more than a few blocks of weights are converted at a time.
-            size = max(1, min(size, 4 * self._step * rows.n // max(1, len(rows.columns))))
+        if self.weight.rounded and self.n_features > CONVERTED // self.outputs:
+            size = max(1, min(size, CONVERTED // self.outputs * rows.n // max(1, len(rows.columns))))
         parts = in_parallel(lambda first, last: self._product(rows.part(first, last)), rows.n, size)
         return np.concatenate(parts) if parts else np.zeros((0, self.outputs), dtype=np.float32)
 
