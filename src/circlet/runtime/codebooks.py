@@ -18,7 +18,6 @@ from circlet.runtime.parallel import in_parallel, steps
 from circlet.runtime.ranking import PER_SCORE, Found, best_columns, merged
 from circlet.runtime.series import Series
 from circlet.runtime.weights import Floats
-from circlet.threads import worker_count
 
 __all__ = ["CODEBOOKS", "Codebook"]
 
@@ -125,13 +124,10 @@ class SpectralCodebook(Codebook):
         if allowed is not None:
             offsets = np.where(np.append(allowed, False)[series.labels], offsets, np.float32(-np.inf))
 
-        # One prediction at a time is transformed by all threads, several by a thread each.
-        threads = worker_count() if len(predicted) == 1 else 1
-
         def rank(start: int, end: int) -> Found:
             coefficients = series.coefficients(predicted[start:end])
             if series.parts > series.parts_at_a_time:
-                return self._best_of_parts(coefficients, k, offsets, threads)
+                return self._best_of_parts(coefficients, k, offsets)
             values = series.values(coefficients)
             values += offsets
             return best_columns(values, k, series.labels)
@@ -139,23 +135,21 @@ class SpectralCodebook(Codebook):
         within_budget = max(1, budget // (PER_SCORE * self.length))
         return in_parallel(rank, len(predicted), min(series.rows_at_a_time, within_budget))
 
-    def _best_of_parts(
-        self, coefficients: npt.NDArray[np.complex64], k: int, offsets: Floats, threads: int
-    ) -> Found:
+    def _best_of_parts(self, coefficients: npt.NDArray[np.complex64], k: int, offsets: Floats) -> Found:
         """The best labels of one prediction: those of the first parts, then any that are better in the next."""
-        series, found = self.series, None
-        for first, last in steps(series.parts, threads * series.parts_at_a_time):
+        series = self.series
+        found: Found = np.empty((1, 0), dtype=np.int64), np.empty((1, 0), dtype=np.float32)
+        for first, last in steps(series.parts, series.parts_at_a_time):
             here = slice(first * series.part, last * series.part)
-            values = series.values(coefficients, first, last, threads=threads)
+            values = series.values(coefficients, first, last)
             values += offsets[here]
-            if found is None:
-                found = best_columns(values, k, series.labels[here])
+            if found[1].shape[1] < k:
+                found = merged(found, best_columns(values, min(k, values.shape[1]), series.labels[here]), k)
                 continue
             better = np.flatnonzero(values[0] >= max(found[1][0, -1], _LOWEST))
             if len(better):
                 ids = series.labels[here][better][None, :].astype(np.int64)
                 found = merged(found, (ids, values[:, better]), k)
-        assert found is not None
         return found
 
 

@@ -27,8 +27,9 @@ Integers = npt.NDArray[np.int64]
 
 #: Transforms above LONGEST are split if their length has suitable divisors, but not into parts below SHORTEST.
 LONGEST, SHORTEST = 1 << 14, 1 << 10
-#: Values that a thread computes at a time: with their coefficients, they fit into its cache.
-VALUES = 1 << 16
+#: Values that are computed at a time, 1 MB: they and their coefficients fit into a cache, and threads that compute
+#: so many seldom wait for each other.
+VALUES = 1 << 18
 #: Labels whose slots are computed at a time.
 SLOT_BLOCK = 1 << 15
 
@@ -116,14 +117,7 @@ class Series:
             np.multiply(halves[:, self.dim + self._order], self._sign, out=coefficients.imag)
         return coefficients
 
-    def values(
-        self,
-        coefficients: npt.NDArray[np.complex64],
-        first: int = 0,
-        last: int | None = None,
-        *,
-        threads: int = 1,
-    ) -> Floats:
+    def values(self, coefficients: npt.NDArray[np.complex64], first: int = 0, last: int | None = None) -> Floats:
         """Similarities at the places of some parts, `(n, (last − first) · P)`."""
         last = self.parts if last is None else last
         spectrum = self._room(len(coefficients), last - first)
@@ -137,7 +131,7 @@ class Series:
                     spectrum[:, :, places] += turned[:, :, entries]
                 else:
                     spectrum[:, :, places] = turned[:, :, entries]
-        found: Floats = irfft(spectrum, n=self.part, norm="forward", workers=threads)
+        found: Floats = irfft(spectrum, n=self.part, norm="forward")
         return found.reshape(len(coefficients), -1)
 
     def _room(self, rows: int, parts: int) -> npt.NDArray[np.complex64]:
