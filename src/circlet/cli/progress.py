@@ -56,11 +56,12 @@ class TrainingBar(Reporter):
         self.now = number
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
+        what = f"epoch {number + 1}/{self.epochs}" if number < self.epochs else "held-out rows join"
         self.bars.update(
             self.bar,
             total=self.members * self.epochs * n_steps,
             completed=(self.now * self.epochs + number) * n_steps + done,
-            description=f"{self._of(self.now + 1)}epoch {number + 1}/{self.epochs}",
+            description=f"{self._of(self.now + 1)}{what}",
         )
 
     def step(self, taken: StepsTaken) -> None:

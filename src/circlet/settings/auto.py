@@ -35,6 +35,8 @@ class Effort:
         Factor of the dimension.
     batch_size : int
         Documents per step, unless there are very few or very many.
+    steps : int
+        Steps that learning takes at least, however few documents there are.
     char_ngrams : bool
         Whether few texts get character n-grams.
     trial : bool
@@ -48,18 +50,48 @@ class Effort:
     few_features: float
     dim: float
     batch_size: int
+    steps: int
     char_ngrams: bool
     trial: bool
 
 
 #: The presets that leave settings open.
 EFFORTS = {
-    "fast": Effort(5, 2, 1024, ((1, 0.0),), 0.5, 1, 128, char_ngrams=False, trial=False),
+    "fast": Effort(
+        epochs=4,
+        fewest=2,
+        hidden=1024,
+        dropout=((1, 0.0),),
+        few_features=0.5,
+        dim=1,
+        batch_size=192,
+        steps=300,
+        char_ngrams=False,
+        trial=False,
+    ),
     "default": Effort(
-        8, 3, 2048, ((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1), (5e5, 0.0)), 0.7, 1, 128, char_ngrams=True, trial=True
+        epochs=8,
+        fewest=3,
+        hidden=2048,
+        dropout=((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1), (5e5, 0.0)),
+        few_features=0.7,
+        dim=1,
+        batch_size=128,
+        steps=400,
+        char_ngrams=True,
+        trial=True,
     ),
     "accurate": Effort(
-        24, 5, 2048, ((2e4, 0.6), (7.5e4, 0.3), (5e5, 0.0)), 0.8, 2, 64, char_ngrams=True, trial=True
+        epochs=24,
+        fewest=5,
+        hidden=2048,
+        dropout=((2e4, 0.6), (7.5e4, 0.3), (5e5, 0.0)),
+        few_features=0.8,
+        dim=2,
+        batch_size=64,
+        steps=400,
+        char_ngrams=True,
+        trial=True,
     ),
 }
 #: Texts up to this number get character n-grams, and at most this many features.
@@ -68,8 +100,6 @@ FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
 RARE_WORDS = 5000
 #: Documents up to which a preset's epochs are all needed, and the exponent by which more documents need fewer.
 ALL_EPOCHS, FEWER = 15_000, 0.55
-#: Steps that learning takes at least, however few documents there are.
-FEWEST_STEPS = 400
 #: Dimension of the codes of a few thousand labels; above this product of documents and labels, it grows.
 DIM, MANY = 800, 6e8
 
@@ -131,7 +161,7 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
-    return min(5000, max(round(0.05 * n), min(n // 5, 500))), "enough to decide and to calibrate; they join later"
+    return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate; they join later"
 
 
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
@@ -140,7 +170,7 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
         epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER))
         return epochs, "more documents need fewer epochs"
     steps = math.ceil(n / _batch_size(facts, effort)[0])
-    needed = math.ceil(FEWEST_STEPS / steps)
+    needed = math.ceil(effort.steps / steps)
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
     return effort.epochs, "as the preset says"

@@ -13,7 +13,7 @@ __all__ = ["PRESETS", "resolve"]
 #: the rules of `circlet.settings.auto`.
 PRESETS: dict[str, dict[str, Any]] = {
     # Seconds: few epochs.
-    "fast": {"join": True, "lr": 1e-3},
+    "fast": {"join": True, "lr": 1.5e-3},
     "default": {"join": True, "lr": 1e-3},
     # A wider layer and twice the epochs.
     "accurate": {"join": True, "lr": 1e-3},

@@ -153,7 +153,7 @@ class RunSettings:
         Nor with the loss softmax, whose scores go on growing: what the rows calibrated would no longer be true.
         """
         training, lasting = self.training, self.network.loss != "softmax"
-        return training.join and training.patience is None and training.epochs > 1 and lasting
+        return training.join and training.patience is None and lasting
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Which of n rows are held out for validation and calibration, ascending; None for none of them.

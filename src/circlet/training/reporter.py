@@ -22,7 +22,7 @@ class StepsTaken(NamedTuple):
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """The metrics on validation rows in an epoch's record; none after these rows have joined the others."""
+    """The metrics on validation rows in an epoch's record."""
     return {name: value for name, value in record.items() if "@" in name}
 
 
@@ -38,7 +38,10 @@ class Reporter:
             logger.info("%s: %s (%s)", each.name, each.value, each.why)
 
     def plan(self, epochs: int, members: int) -> None:
-        """Called before training: each of so many networks is trained for so many epochs, or fewer."""
+        """Called before training: each of so many networks is trained for so many epochs, or fewer.
+
+        If held-out rows join in the end, a short epoch of that number follows, which has no record.
+        """
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""
