@@ -127,6 +127,12 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
                     {"hidden": (1024,), "lr": 2e-3},
                     {"hidden": (1024,), "scaling": "l2"},
                     {"hidden": (1024,), "dropout": 0.2},
+                    {"hidden": (1024,), "dropout": 0.4},
+                    {"hidden": (1024,), "dropout": 0.4, "epochs": 4},
+                    {"hidden": (1024,), "dropout": 0.4, "dim": 6400},
+                    {"hidden": (2048,), "dropout": 0.4},
+                    {"hidden": (1024,), "dropout": 0.3, "first_layer": "sgd"},
+                    {"hidden": (2048,), "dropout": 0.6},
                 )
             ),
         ),

@@ -16,7 +16,7 @@ from circlet.settings.auto import (
     EFFORTS,
     FEW_TEXTS,
     MANY,
-    RARE_WORDS,
+    VERY_MANY,
     Decision,
     Facts,
     by_rule,
@@ -67,7 +67,7 @@ class TestByRule:
         assert {each.name: settings.flat()[each.name] for each in decisions} == decide(preset, n, labels, kind)
 
     def test_unknown_names_are_nobodys(self):
-        assert by_rule("default", frozenset({"lr", "members"}), facts()) == []
+        assert by_rule("default", frozenset({"optimizer", "members"}), facts()) == []
 
     @pytest.mark.parametrize("preset", ["paper", "another"])
     def test_a_preset_without_effort_decides_as_the_default_does(self, preset):
@@ -153,8 +153,30 @@ class TestEpochs:
             assert fast <= default <= accurate
 
 
+class TestFewShot:
+    """Labels with one or two documents."""
+
+    def decide(self, preset: str, n: int, labels: int, per_label: float, **given) -> dict:
+        facts = Facts(n, labels, True, True, per_label=per_label, **given)
+        return {each.name: each.value for each in by_rule(preset, ALL, facts)}
+
+    @given(preset=presets, n=counts, labels=st.integers(1000, 10**6))
+    def test_is_learned_by_heart(self, preset, n, labels):
+        found = self.decide(preset, n, labels, 2.9)
+        assert (found["first_layer"], found["lr"], found["dropout"]) == ("same", 3e-3, 0.3)
+        assert labels / 2 <= found["dim"] <= labels / 2 + 10
+
+    def test_needs_more_epochs(self):
+        few, more = (self.decide("default", 3000, 5000, per_label) for per_label in (1.0, 3.0))
+        assert few["epochs"] == 2 * more["epochs"]
+        assert more["lr"] == EFFORTS["default"].lr
+
+    def test_is_known_only_beside_adam(self):
+        assert self.decide("default", 3000, 5000, 1.0, adam=False)["dropout"] != 0.3
+
+
 class TestSizes:
-    @given(preset=presets, some=counts, more=counts, kind=kinds)
+    @given(preset=presets, some=st.integers(1, VERY_MANY), more=st.integers(1, VERY_MANY), kind=kinds)
     def test_dropout_does_not_grow_with_documents(self, preset, some, more, kind):
         some, more = sorted((some, more))
         low, high = (decide(preset, n, kind=kind)["dropout"] for n in (more, some))
@@ -185,12 +207,20 @@ class TestFeatures:
     @given(preset=presets, n=counts, labels=label_counts)
     def test_sparse_rows(self, preset, n, labels):
         found = decide(preset, n, labels, "sparse")
-        assert (found["scaling"], found["first_layer"]) == ("sqrt", "sgd")
+        assert (found["scaling"], found["first_layer"]) == ("sqrt", "sgd" if n <= VERY_MANY else "same")
 
     @given(preset=presets, n=counts, labels=label_counts)
     def test_texts(self, preset, n, labels):
         found = decide(preset, n, labels, "texts")
-        assert (found["scaling"], found["first_layer"]) == ("none", "same" if n <= RARE_WORDS else "sgd")
+        assert (found["scaling"], found["first_layer"]) == (
+            "none",
+            "sgd" if n <= VERY_MANY else "same",
+        )
+
+    @given(preset=presets, n=st.integers(VERY_MANY + 1, 10**8), kind=kinds)
+    def test_very_many_documents(self, preset, n, kind):
+        found = decide(preset, n, kind=kind)
+        assert (found["first_layer"], found["dropout"], found["batch_size"]) == ("same", 0.4, 512)
 
     @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
     def test_sgd_only_beside_adam(self, preset, n, labels, kind):

@@ -15,9 +15,10 @@ from circlet.data.dataset import Split
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.model import Model, fit
-from circlet.model.calibration import calibrate
+from circlet.model.calibration import as_if_new, calibrate
 from circlet.network import Network, NetworkSettings
 from circlet.settings import RunSettings
+from circlet.settings import run as run_settings
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,
@@ -332,6 +333,52 @@ def assert_same(one: Model, other: Model) -> None:
     assert timeless(one.history) == timeless(other.history)
 
 
+class TestRehearsal:
+    """Of few documents, a model is trained without the held-out ones first, only to calibrate the other."""
+
+    def test_the_model_is_that_of_all_rows(self):
+        model, alone = fit(MADE, run()), fit(MADE, run(validation=0))
+        for name, tensor in model.ranker.weights().items():
+            assert torch.equal(tensor, alone.ranker.weights()[name]), name
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+
+    def test_the_calibration_is_that_of_a_network_without_the_rows_held_out(self):
+        model, given = fit(MADE, run()), run()
+        held_out = given.with_values({"validation": 20}).held_out(ROWS)
+        learned = np.delete(np.arange(ROWS), held_out)
+        rows = model.scaling.transform(MADE.X)
+        network = Network(model.network.settings, rows.shape[1], model.n_labels, sparse=True)
+        decided = {name: model.training[name] for name in TrainingSettings().__dict__}
+        train(network, rows[learned], MADE.Y[learned], TrainingSettings(**decided))
+        curve = calibrate(network, as_if_new(rows, held_out), MADE.Y[held_out])
+        assert curve == model.calibration == tuple(model.history[-1][CALIBRATION])
+        assert list(metrics_of(model.history[-1])) == ["nDCG@5"]
+
+    @pytest.mark.parametrize("members", [1, 2])
+    @pytest.mark.parametrize("share", [0.1, 0.45, 0.5, 0.55, 0.9])
+    def test_interrupted_and_resumed(self, members, share, tmp_path):
+        whole, counter = fit(MADE, run(members=members)), CtrlC(-1)
+        fit(MADE, run(members=members), reporter=counter)
+        at = round(share * counter.steps)
+        with pytest.raises(InterruptedRunError):
+            fit(MADE, run(members=members), folder=tmp_path, reporter=CtrlC(at))
+        again = CtrlC(-1)
+        assert_same(fit(MADE, run(members=members), folder=tmp_path, resume=True, reporter=again), whole)
+        assert again.steps == counter.steps - at  # no step is done twice
+
+    def test_what_is_not_rehearsed(self):
+        assert run().rehearses(5000)
+        assert not run().rehearses(5001)
+        assert not run(join=False).rehearses(100)
+
+
+@pytest.fixture
+def join(monkeypatch) -> None:
+    """So few documents would be rehearsed."""
+    monkeypatch.setattr(run_settings, "FEW_DOCUMENTS", 0)
+
+
+@pytest.mark.usefixtures("join")
 class TestFit:
     def test_a_model_has_learned_from_every_row(self):
         model = fitted()

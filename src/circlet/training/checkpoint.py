@@ -27,14 +27,14 @@ from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
 
-#: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
+#: The checkpoint of a run's only or first stage, which is there as long as the run can be resumed.
 NAME = "checkpoint.safetensors"
 _NAMES = re.compile(r"checkpoint(-[0-9]+)?\.safetensors")
 
 
-def name_of(member: int) -> str:
-    """The name of a network's checkpoint; networks are numbered from 0, files from 1."""
-    return f"checkpoint-{member + 1}.safetensors" if member else NAME
+def name_of(stage: int) -> str:
+    """The name of the checkpoint of a stage of a run; stages are numbered from 0, files from 1."""
+    return f"checkpoint-{stage + 1}.safetensors" if stage else NAME
 
 
 def is_checkpoint(name: str) -> bool:

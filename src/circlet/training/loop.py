@@ -82,6 +82,7 @@ def train(
     resume: bool = False,
     fresh: bool = True,
     member: int | None = None,
+    stage: int | None = None,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -107,8 +108,10 @@ def train(
         Whether the network is new, so that its biases are initialized from label frequencies. False if it was
         already trained on other rows.
     member : int, optional
-        The number of this network among several that are trained one after the other, from 0. Its checkpoint has
-        its own name, and stays beside those of the others when it is trained: resuming then has nothing to do.
+        The number of this network among several of a model, from 0, for the reporter and the records.
+    stage : int, optional
+        The number of this call among several of a run, from 0. Its checkpoint has its own name, and stays beside
+        those of the others when the network is trained: resuming then has nothing to do.
 
     Returns
     -------
@@ -117,7 +120,7 @@ def train(
         and of several networks, the member, from 1.
     """
     place = device or torch.device("cpu")
-    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member)
+    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage)
     if fresh:
         network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
     return run.go(resume)
@@ -138,10 +141,11 @@ class _Run:
         reporter: Reporter | None,
         folder: Path | None,
         member: int | None = None,
+        stage: int | None = None,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
-        self.joining, self.member = joining, member
+        self.joining, self.member, self.stage = joining, member, stage
         held_out = None if joining is None else joining.rows
         self.batches = Batches(X, Y, settings, network.settings.seed, held_out)
         self.optimizer = make_optimizer(network, settings, device)
@@ -167,7 +171,7 @@ class _Run:
                 self._run_epoch(interrupted)
         if self.progress.best:
             self.network.load_weights(self.progress.best)
-        if self.member is not None and self.progress.epoch > first and self.folder is not None:
+        if self.stage is not None and self.progress.epoch > first and self.folder is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
             checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
@@ -280,7 +284,7 @@ class _Run:
     @property
     def _checkpoint(self) -> Path:
         assert self.folder is not None
-        return self.folder / checkpoint.name_of(self.member or 0)
+        return self.folder / checkpoint.name_of(self.stage or 0)
 
     @cached_property
     def _identity(self) -> str:
