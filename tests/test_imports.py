@@ -23,6 +23,7 @@ LAYERS = (
     "network",
     "training",
     "model",
+    "export",
     "estimator",
     "experiments",
     "cli",

@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
 
 from circlet.checks import is_integer
@@ -44,7 +45,7 @@ from circlet.features.vectorizer_state import (
 NGrams = tuple[int, int]
 
 #: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
-_IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
@@ -192,6 +193,10 @@ class TextVectorizer:
         """Return the term of each column: words in order of code points, then character n-grams likewise."""
         return [term for known in self._known().values() for term in known.terms]
 
+    def vocabulary(self) -> dict[str, tuple[list[str], npt.NDArray[np.float64]]]:
+        """Return the terms of each kind of feature, in the order of their columns, and their idf."""
+        return {kind: (known.terms, known.idf) for kind, known in self._known().items()}
+
     def save(self, folder: str | Path) -> None:
         """Write `vectorizer.json` and `vectorizer.safetensors` into `folder`."""
         known = self._known()
@@ -256,8 +261,8 @@ def word_pattern() -> str:
     # plain text would take ten times as long.
     low = "(?=[\u0300-\uffff])[" + "".join(mark for mark in marks if mark <= "\uffff") + "]"
     high = "(?=[\U00010000-\U0010ffff])[" + "".join(mark for mark in marks if mark > "\uffff") + "]"
-    letters = f"[^\\W{_IDEOGRAPHS}]"
-    return f"{letters}+(?:(?:{low}|{high})+{letters}*)*|[{_IDEOGRAPHS}](?:{low}|{high})*"
+    letters = f"[^\\W{IDEOGRAPHS}]"
+    return f"{letters}+(?:(?:{low}|{high})+{letters}*)*|[{IDEOGRAPHS}](?:{low}|{high})*"
 
 
 # Rows
