@@ -80,6 +80,16 @@ def test_no_rows(make_model, exported):
     assert [output.shape for output in graph.run(None, none)] == [(0, 5), (0, 5), (0, 40)]
 
 
+@pytest.mark.parametrize("factor", [0, 1e-15, 1e-6])
+@pytest.mark.parametrize("head", ["chrr", "chrr-amplitude", "hrr"])
+def test_outputs_next_to_zero(head, factor, make_model, make_rows, exported, assert_same):
+    """Norms that are divided by are bounded from below as they are in the network."""
+    model = make_model(head=head, loss="bce")
+    model.network.head.output.weight.data.mul_(factor)
+    model.network.head.output.bias.data.zero_()
+    assert_same(*exported(model), make_rows(sparse=True))
+
+
 def test_equal_labels_are_ordered_by_id(make_model, make_rows, exported, feeds):
     model = make_model(head="fc", loss="softmax")
     output = model.network.head.output

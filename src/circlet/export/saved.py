@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
@@ -92,6 +92,7 @@ class Member:
     Parameters
     ----------
     settings : NetworkSettings
+        The same for all networks of a model; what differs follows from the other parameters.
     encoder, head : list of Layer
     codes : Series, Table or None
         None if the head's outputs are scores already.
@@ -143,12 +144,11 @@ def read(folder: Path, *, large_table: bool = False) -> Saved:
         settings = NetworkSettings(**config["network"])
         scaling = Scaling.restore(config["scaling"], features, config["n_features"])
     several = config["format"] == folders.SEVERAL
-    described = config["members"] if several else [{"seed": settings.seed, "codebook": config["codebook"]}]
+    described = config["members"] if several else [{"codebook": config["codebook"]}]
     members = []
     for i, each in enumerate(described):
         tensors = _taken(stored, f"members.{i}." if several else "")
-        reader = _MemberReader(folder, config, replace(settings, seed=each["seed"]), tensors)
-        members.append(reader.member(each, large_table))
+        members.append(_MemberReader(folder, config, settings, tensors).member(each, large_table))
     if stored:
         raise DataError(f"{folder / folders.WEIGHTS}: found {min(stored)}; wanted {len(members)} networks")
     return Saved(
