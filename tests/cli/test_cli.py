@@ -40,7 +40,18 @@ class TestProcesses:
 def test_help_names_every_command(circlet):
     finished = circlet("--help")
     assert finished.returncode == 0
-    for command in ("demo", "train", "predict", "evaluate", "info", "compress", "embed", "datasets", "reproduce"):
+    for command in (
+        "demo",
+        "train",
+        "predict",
+        "evaluate",
+        "info",
+        "compress",
+        "export",
+        "embed",
+        "datasets",
+        "reproduce",
+    ):
         assert command in finished.stdout
 
 

@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from circlet.cli import compress, datasets, demo, embed, evaluate, info, predict, reproduce, train
+from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
 from circlet.cli.console import err
 from circlet.errors import CircletError
 from circlet.version import __version__
@@ -33,6 +33,7 @@ for command in (
     evaluate.evaluate,
     info.info,
     compress.compress,
+    export.export,
     embed.embed,
 ):
     app.command()(command)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 __all__ = ["Characters", "Terms", "Vocabulary", "Words", "word_pattern"]
 
 #: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
-_IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
+IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: What `word_pattern` comes down to where there are neither ideographs nor combining marks.
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
 #: Words whose runs of characters are remembered at a time, some megabytes of them.
@@ -143,8 +143,8 @@ def word_pattern() -> str:
     # plain text would take ten times as long.
     low = "(?=[\u0300-\uffff])[" + "".join(mark for mark in marks if mark <= "\uffff") + "]"
     high = "(?=[\U00010000-\U0010ffff])[" + "".join(mark for mark in marks if mark > "\uffff") + "]"
-    letters = f"[^\\W{_IDEOGRAPHS}]"
-    return f"{letters}+(?:(?:{low}|{high})+{letters}*)*|[{_IDEOGRAPHS}](?:{low}|{high})*"
+    letters = f"[^\\W{IDEOGRAPHS}]"
+    return f"{letters}+(?:(?:{low}|{high})+{letters}*)*|[{IDEOGRAPHS}](?:{low}|{high})*"
 
 
 @cache

@@ -213,6 +213,14 @@ class TextVectorizer:
         """Return the term of each column: words in order of code points, then character n-grams likewise."""
         return [term for vocabulary in self._known().vocabularies.values() for term in vocabulary.terms]
 
+    def vocabulary(self) -> dict[str, tuple[list[str], npt.NDArray[np.float64]]]:
+        """Return the terms of each kind of feature, in the order of their columns, and their idf."""
+        known, start, found = self._known(), 0, {}
+        for kind, own in known.vocabularies.items():
+            found[kind] = (own.terms, known.idf[start : start + len(own)])
+            start += len(own)
+        return found
+
     def save(self, folder: str | Path) -> None:
         """Write `vectorizer.json` and `vectorizer.safetensors` into `folder`."""
         known = self._known()

@@ -100,11 +100,19 @@ class SpectralCodebook(Codebook):
         return self.length
 
     @cached_property
+    def frequencies(self) -> Integers:
+        """The frequency of each dimension, `(dim,)`, ascending."""
+        return np.sort(permuted(np.arange(self.dim), self.length // 2 - 1, self.seed, stream=1) + 1)
+
+    def slots(self, ids: Integers) -> Integers:
+        """The slots of labels, `(m,)`."""
+        slots: Integers = permuted(ids, self.length, self.seed, stream=2)
+        return slots
+
+    @cached_property
     def series(self) -> Series:
         """The series whose values are the scores; made when labels are first scored."""
-        frequencies = permuted(np.arange(self.dim), self.length // 2 - 1, self.seed, stream=1) + 1
-        slots = partial(permuted, size=self.length, seed=self.seed, stream=2)
-        return Series(np.sort(frequencies), slots, self.length, self.n_labels)
+        return Series(self.frequencies, self.slots, self.length, self.n_labels)
 
     def scores(self, predicted: Floats) -> Floats:
         out = np.empty((len(predicted), self.n_labels), dtype=np.float32)

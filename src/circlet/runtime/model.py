@@ -106,9 +106,15 @@ class RuntimeModel(BaseModel):
     @property
     def codebook(self) -> Codebook | None:
         """Where its only or first network has the labels' codes from; None for `fc`."""
-        scorer = self.scorer.scorers[0] if isinstance(self.scorer, MeanScorer) else self.scorer
-        assert isinstance(scorer, Scorer)
-        return scorer.codebook
+        return self.scorers[0].codebook
+
+    @property
+    def scorers(self) -> list[Scorer]:
+        """The scorer of each of its networks."""
+        if isinstance(self.scorer, MeanScorer):
+            return self.scorer.scorers
+        assert isinstance(self.scorer, Scorer)
+        return [self.scorer]
 
     def top_k(
         self,

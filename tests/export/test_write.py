@@ -1,0 +1,153 @@
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import numpy as np
+import onnx
+import pytest
+import scipy.sparse as sp
+
+from circlet.errors import DataError, OutputError, ParameterError
+from circlet.export.graph import OPSET
+from circlet.export.write import write_onnx
+
+PAGE = Path(__file__).parents[2] / "docs/export.md"
+TEXTS = ["a red fox", "the fast car", "a brown bear", "an old red lorry", "größere Bären", "日本のデータ"]
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+@pytest.fixture
+def rows_model(make_model, tmp_path) -> Path:
+    make_model().save(tmp_path / "model")
+    return tmp_path / "model"
+
+
+@pytest.fixture
+def text_model(make_model, tmp_path) -> Path:
+    make_model(texts=TEXTS).save(tmp_path / "texts")
+    return tmp_path / "texts"
+
+
+def test_files(text_model, tmp_path):
+    written = write_onnx(text_model, tmp_path / "new" / "tagger.v2.onnx")
+    assert {path.name: size for path, size in written.sizes.items()} == {
+        path.name: path.stat().st_size for path in (tmp_path / "new").iterdir()
+    }
+    assert [path.name for path in written.sizes] == [
+        "tagger.v2.onnx",
+        "tagger.v2.labels.txt",
+        "tagger.v2.vocabulary.json",
+    ]
+    assert (written.opset, written.inputs) == (OPSET, ["columns", "values"])
+    assert written.outputs == ["labels", "probabilities", "scores"]
+    labels = (tmp_path / "new" / "tagger.v2.labels.txt").read_text(encoding="utf-8")
+    assert labels == (text_model / "labels.txt").read_text(encoding="utf-8")
+    onnx.checker.check_model(tmp_path / "new" / "tagger.v2.onnx", full_check=True)
+
+
+def test_rows_without_names_need_no_other_file(rows_model, tmp_path):
+    written = write_onnx(rows_model, tmp_path / "out" / "tagger.onnx")
+    assert [path.name for path in (tmp_path / "out").iterdir()] == ["tagger.onnx"]
+    assert list(written.sizes) == [tmp_path / "out" / "tagger.onnx"]
+
+
+class TestOverwriting:
+    @pytest.mark.parametrize("name", ["tagger.onnx", "tagger.labels.txt", "tagger.vocabulary.json"])
+    def test_nothing_is_replaced_unasked(self, rows_model, tmp_path, name):
+        (tmp_path / name).write_text("mine")
+        with pytest.raises(ParameterError, match=f"{name} exists already: .*--overwrite"):
+            write_onnx(rows_model, tmp_path / "tagger.onnx")
+        assert (tmp_path / name).read_text() == "mine"
+        assert {path.name for path in tmp_path.iterdir()} == {"model", name}
+
+    def test_asked(self, rows_model, text_model, tmp_path):
+        path = tmp_path / "out" / "tagger.onnx"
+        write_onnx(text_model, path)
+        assert len(list(path.parent.iterdir())) == 3
+        write_onnx(text_model, path, overwrite=True, k=3)
+        assert len(list(path.parent.iterdir())) == 3
+        written = write_onnx(rows_model, path, overwrite=True)
+        assert list(path.parent.iterdir()) == [path]  # a vocabulary of another model would mislead
+        assert path.stat().st_size == written.sizes[path]
+
+
+class TestMistakes:
+    @pytest.mark.parametrize("name", ["tagger", "tagger.pb", ".onnx", "tagger.onnx.gz"])
+    def test_name(self, rows_model, tmp_path, name):
+        with pytest.raises(ParameterError, match=r"wanted a name that ends in \.onnx"):
+            write_onnx(rows_model, tmp_path / name)
+
+    @pytest.mark.parametrize("k", [0, -1, 2.5, True])
+    def test_k(self, rows_model, tmp_path, k):
+        with pytest.raises(ParameterError, match="`k` must be an integer >= 1"):
+            write_onnx(rows_model, tmp_path / "tagger.onnx", k=k)
+
+    def test_no_model(self, tmp_path):
+        with pytest.raises(DataError, match="is not a circlet model"):
+            write_onnx(tmp_path, tmp_path / "new" / "tagger.onnx")
+        assert not (tmp_path / "new").exists()
+
+    def test_no_folder(self, rows_model, tmp_path):
+        (tmp_path / "file").touch()
+        with pytest.raises(OutputError, match="cannot write"):
+            write_onnx(rows_model, tmp_path / "file" / "tagger.onnx")
+
+    def test_a_failure_leaves_nothing(self, text_model, tmp_path, monkeypatch):
+        def full(path, content):
+            if "vocabulary" in path.name:
+                raise OSError(28, "No space left on device")
+            return real(path, content)
+
+        real = Path.write_bytes
+        monkeypatch.setattr(Path, "write_bytes", full)
+        path = tmp_path / "out" / "tagger.onnx"
+        with pytest.raises(OutputError, match=r"cannot write .*tagger.vocabulary.json: No space left"):
+            write_onnx(text_model, path)
+        assert list(path.parent.iterdir()) == []
+
+
+@pytest.mark.skipif(not PAGE.exists(), reason="not a source checkout")
+class TestPage:
+    def test_python_runs(self, make_model, make_rows, tmp_path, monkeypatch, capsys):
+        (code,) = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+        model = make_model(scaling="sqrt")
+        model.label_names = [f"label {i}" for i in range(model.n_labels)]
+        model.save(tmp_path / "model")
+        write_onnx(tmp_path / "model", tmp_path / "tagger.onnx", k=2)
+        X = make_rows(sparse=True)
+        sp.save_npz(tmp_path / "X.tst.npz", X)
+        monkeypatch.chdir(tmp_path)
+        exec(compile(code, PAGE.name, "exec"), {})
+        ids, scores = model.top_k(X[:8], 2)
+        expected = [
+            [f"label {label} {p:.2f}" for label, p in zip(*row, strict=True)]
+            for row in zip(ids, model.probabilities(scores), strict=True)
+        ]
+        assert capsys.readouterr().out.splitlines() == [str(row) for row in expected]
+
+    def test_describes_inputs_and_outputs(self, rows_model, tmp_path):
+        text = PAGE.read_text(encoding="utf-8")
+        written = write_onnx(rows_model, tmp_path / "tagger.onnx")
+        for name in ("features", *written.inputs, *written.outputs):
+            assert f"| `{name}` |" in text
+        assert f"opset {OPSET}" in text
+
+    def test_describes_the_vocabulary(self, text_model, tmp_path):
+        write_onnx(text_model, tmp_path / "tagger.onnx")
+        made = json.loads((tmp_path / "tagger.vocabulary.json").read_text(encoding="ascii"))
+        table = PAGE.read_text(encoding="utf-8").split("## From a text")[1]
+        for key in (*made, *made["parts"][0]):
+            assert key == "format" or f"`{key}`" in table
+
+    def test_links_lead_somewhere(self):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", PAGE.read_text(encoding="utf-8")):
+            assert target.startswith("http") or (PAGE.parent / target).exists(), target
+
+    def test_probabilities_of_all_scores(self, make_model, make_rows, exported, feeds):
+        _, graph = exported(make_model(), k=40)
+        labels, probabilities, scores = graph.run(None, feeds(make_rows(sparse=True)))
+        about = {name: float(value) for name, value in graph.get_modelmeta().custom_metadata_map.items()}
+        by_hand = 1 / (1 + np.exp(-(about["slope"] * scores + about["intercept"])))
+        np.testing.assert_allclose(np.take_along_axis(by_hand, labels, axis=1), probabilities, rtol=1e-5)
