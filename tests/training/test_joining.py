@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from circlet.data.dataset import Split
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
+from circlet.folder.history import metrics_of
 from circlet.model import Model, fit
 from circlet.model.calibration import calibrate
 from circlet.network import Network, NetworkSettings
@@ -29,7 +30,6 @@ from circlet.training import (
 )
 from circlet.training import loop as training
 from circlet.training.batches import Batches
-from circlet.training.reporter import metrics_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
