@@ -56,13 +56,22 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
         grid(MATRICES, "default", {}, SGD, {"first_layer": "same"})
         + grid(TEXTS, "default", SGD, {"first_layer": "same"}),
     ),
+    "held-out": (
+        "How many rows should be held out, to join in the end? None at all is what is lost by holding out any.",
+        grid(("eurlex-4k", "delicious"), "fast", *({"validation": size} for size in (0, 0.02, 0.05, 0.1))),
+    ),
     "dropout": (
         "How much dropout?",
         grid(MATRICES, "default", *({**SGD, "dropout": share} for share in (0.0, 0.3, 0.5, 0.7))),
     ),
     "batch": (
-        "How large should batches be?",
-        grid(("eurlex-4k",), "default", *({**SGD, "batch_size": size} for size in (64, 128, 256))),
+        "How large should batches be? The rate grows with them.",
+        grid(("eurlex-4k",), "default", *({**SGD, "batch_size": size} for size in (64, 128, 192)))
+        + grid(
+            ("eurlex-4k", "delicious"),
+            "fast",
+            *({"batch_size": size, "lr": size / 128e3} for size in (128, 192, 256)),
+        ),
     ),
     "width": (
         "How wide should the hidden layer be?",
@@ -70,8 +79,63 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
     ),
     "epochs": (
         "How many epochs?",
-        grid(("eurlex-4k",), "fast", *({"epochs": epochs} for epochs in (3, 5, 8)))
-        + grid(("bibtex", "eurlex-4k"), "default", *({**SGD, "epochs": epochs} for epochs in (6, 8, 16))),
+        grid(("eurlex-4k", "delicious"), "fast", *({"epochs": epochs} for epochs in (3, 4, 5, 6)))
+        + grid(MATRICES, "default", *({**SGD, "epochs": epochs} for epochs in (4, 6, 8, 12)))
+        + grid(("wordnet",), "default", *({**SGD, "epochs": epochs} for epochs in (2, 3, 4, 6))),
+    ),
+    "accurate": (
+        "What is gained by many epochs, and how much dropout do they need?",
+        grid(
+            MATRICES,
+            "accurate",
+            *({**SGD, "epochs": epochs, "dropout": share} for epochs in (24, 40, 60) for share in (0.6, 0.7, 0.8)),
+        ),
+    ),
+    "accurate-size": (
+        "How large should batches, rates and the network be, if time is given?",
+        grid(
+            ("eurlex-4k",),
+            "accurate",
+            *(
+                {**SGD, "epochs": 40, "dropout": 0.7, **given}
+                for given in (
+                    {"batch_size": 128},
+                    {"batch_size": 256, "lr": 2e-3},
+                    {"hidden": (4096,), "dropout": 0.8},
+                    {"dim": 800},
+                    {"dim": 2000},
+                )
+            ),
+        ),
+    ),
+    "many-documents": (
+        "What do half a million short documents with many labels need?",
+        grid(
+            ("yso-finna-en",),
+            "default",
+            *(
+                {"first_layer": "same", **given}
+                for given in (
+                    {},
+                    {"first_layer": "sgd"},
+                    {"dim": 1600},
+                    {"dim": 6400},
+                    {"hidden": (1024,)},
+                    {"hidden": (1024,), "epochs": 4},
+                    {"hidden": (1024,), "epochs": 2},
+                    {"batch_size": 256},
+                    {"hidden": (1024,), "lr": 2e-3},
+                    {"hidden": (1024,), "scaling": "l2"},
+                    {"hidden": (1024,), "dropout": 0.2},
+                    {"hidden": (1024,), "dropout": 0.4},
+                    {"hidden": (1024,), "dropout": 0.4, "epochs": 4},
+                    {"hidden": (1024,), "dropout": 0.4, "dim": 6400},
+                    {"hidden": (2048,), "dropout": 0.4},
+                    {"hidden": (1024,), "dropout": 0.3, "first_layer": "sgd"},
+                    {"hidden": (2048,), "dropout": 0.6},
+                )
+            ),
+        ),
     ),
     "few-labels": (
         "Which head and dimension suit few labels?",

@@ -38,7 +38,7 @@ from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.training.batches import Batches, DeviceRows
-from circlet.training.optimizers import make_optimizer
+from circlet.training.optimizers import Optimizer, make_optimizer
 from circlet.training.steps import RecordedSteps, learn, make_steps
 
 #: About the size of EURLex-4K, with the defaults except for the batch.
@@ -248,9 +248,7 @@ def step(device: torch.device, limits: dict[str, dict[str, Any]]) -> dict[str, A
     }
 
 
-def whole_step(
-    network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
-) -> list[float]:
+def whole_step(network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> list[float]:
     """Seconds of steps. On a CPU the batches are prepared, which in training a thread does in the meantime."""
     if device.type == "cpu":
         X, Y = batches.X[:BATCH], batches.Y[:BATCH]
@@ -339,9 +337,7 @@ def head(network: Network, device: torch.device) -> list[HotPath]:
     ]
 
 
-def loss_and_optimizer(
-    network: Network, optimizer: torch.optim.Optimizer, Y: Any, device: torch.device
-) -> list[HotPath]:
+def loss_and_optimizer(network: Network, optimizer: Optimizer, Y: Any, device: torch.device) -> list[HotPath]:
     """From the head's output to the loss and back, and the optimizer's pass over all weights."""
     book = network.codebook
     assert isinstance(book, SpectralCodebook)

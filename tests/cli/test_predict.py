@@ -1,7 +1,13 @@
 from __future__ import annotations
 
+import csv
 import json
+import os
+import subprocess
+import sys
+import threading
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -36,17 +42,149 @@ def test_predict_from_stdin(circlet, model):
     assert rows[0]["scores"][0] > 0.5 > rows[0]["scores"][1]
 
 
-def test_predict_a_file_to_a_file(circlet, model, data, tmp_path):
-    output = tmp_path / "new" / "labels.tsv"
-    arguments = [data / "test.jsonl", "--output", output, "--format", "tsv", "--threshold", "0.5"]
-    finished = circlet("predict", model, *arguments)
-    assert finished.returncode == 0, finished.stderr
-    assert finished.stdout == ""
-    lines = output.read_text(encoding="utf-8").splitlines()
-    assert len(lines) == 40
-    label, chance, *_ = lines[0].split("\t")
-    assert label in {"animal", "food", "vehicle", "weather"}
-    assert 0.5 <= float(chance) <= 1
+class TestFiles:
+    """What would be printed, in the format that a file's name asks for."""
+
+    def read(self, path: Path) -> list[dict]:
+        if path.suffix == ".parquet":
+            return pytest.importorskip("pyarrow.parquet").read_table(path).to_pylist()
+        with path.open(encoding="utf-8", newline="") as stream:
+            if path.suffix == ".jsonl":
+                return [json.loads(line) for line in stream]
+            rows = list(csv.DictReader(stream, delimiter="," if path.suffix == ".csv" else "\t"))
+        return [{"id": row["id"], **{key: json.loads(row[key]) for key in ("labels", "scores")}} for row in rows]
+
+    @pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet"])
+    def test_every_format(self, circlet, model, topics, write_jsonl, tmp_path, ending):
+        if ending == "parquet":
+            pytest.importorskip("pyarrow")
+        rows = [{"id": f"document {row}", **one} for row, one in enumerate(topics(40))]
+        documents, output = write_jsonl(tmp_path / "a.jsonl", rows), tmp_path / "new" / f"labels.{ending}"
+        printed = circlet("predict", model, documents, "--threshold", "0.5").stdout
+        assert circlet("predict", model, documents, "--threshold", "0.5", "--output", output) == (0, "", "")
+        assert self.read(output) == [json.loads(line) for line in printed.splitlines()]
+        assert [row["id"] for row in self.read(output)] == [row["id"] for row in rows]
+        assert all(min(row["scores"]) >= 0.5 for row in self.read(output))
+        assert [file.name for file in output.parent.iterdir()] == [output.name]
+
+    @pytest.mark.parametrize("ending", ["csv", "tsv"])
+    def test_circlet_trains_on_its_own_tables(self, circlet, model, data, tmp_path, ending):
+        """The ids stand in for texts, which would have to be joined."""
+        output = tmp_path / f"labels.{ending}"
+        assert circlet("predict", model, data, "-k", "2", "--output", output).returncode == 0
+        described = json.loads(circlet("datasets", "info", output, "--text-column", "id", "--json").stdout)
+        assert described["train_points"] == 40
+        assert described["labels"] == 4
+        assert described["labels_per_point"] == 2
+        assert {one["label"] for one in described["frequent_labels"]} == {"animal", "food", "vehicle", "weather"}
+
+    @pytest.mark.parametrize("ending", ["jsonl", "csv", "parquet"])
+    def test_a_fault_half_way_changes_nothing(self, refused, model, tmp_path, ending):
+        if ending == "parquet":
+            pytest.importorskip("pyarrow")
+        content = '{"text": "the fox"}\n' * 1500 + "broken\n"
+        output = tmp_path / f"labels.{ending}"
+        assert "stdin:1501: found 'broken'" in refused("predict", model, "-", "--output", output, stdin=content)
+        assert list(tmp_path.iterdir()) == []
+        output.write_text("what was there")
+        refused("predict", model, "-", "--output", output, stdin=content)
+        assert output.read_text() == "what was there"
+        assert list(tmp_path.iterdir()) == [output]
+
+    @pytest.mark.parametrize("name", ["labels", "labels.txt", "labels.json"])
+    def test_unknown_endings_are_refused_before_any_work(self, refused, tmp_path, name):
+        line = refused("predict", tmp_path / "no model", "-", "--output", tmp_path / "new" / name)
+        assert f"cannot tell the format of {name!r}; wanted a name that ends in .jsonl, .csv, .tsv or .par" in line
+        assert list(tmp_path.iterdir()) == []
+
+    def test_parquet_without_its_extra(self, refused, tmp_path, monkeypatch):
+        monkeypatch.setitem(sys.modules, "pyarrow", None)
+        line = refused("predict", tmp_path / "no model", "-", "--output", tmp_path / "a.parquet")
+        assert "pip install 'circlet[parquet]'" in line
+
+
+class TestIds:
+    def ids(self, finished) -> list[object]:
+        return [json.loads(line)["id"] for line in finished.stdout.splitlines()]
+
+    def test_from_the_input(self, circlet, model):
+        jsonl = '{"text": "the fox", "id": "b"}\n{"text": "snow", "id": 3}\n{"text": "a van"}\n'
+        assert self.ids(circlet("predict", model, "-", stdin=jsonl)) == ["b", 3, 2]
+        assert self.ids(circlet("predict", model, "-", stdin="id,text\n007,the fox\n")) == ["007"]
+
+    def test_numbers_of_rows_across_batches(self, circlet, model):
+        assert self.ids(circlet("predict", model, "-", stdin="the fox\n" * 1030)) == list(range(1030))
+
+    def test_rows_of_a_matrix(self, circlet, small, tmp_path):
+        rows = "".join(f"{row % 2} {row % 2}:1 2:{row + 1}\n" for row in range(40))
+        (tmp_path / "train.svm").write_text(rows)
+        (tmp_path / "test.svm").write_text("0 0:1 2:3\n1 1:1 2:5\n")
+        trained = circlet("train", tmp_path, "--model", tmp_path / "m", *small, "--epochs", "1")
+        assert trained.returncode == 0, trained.stderr
+        finished = circlet("predict", tmp_path / "m", tmp_path)
+        assert self.ids(finished) == [0, 1]
+        assert sorted(json.loads(finished.stdout.splitlines()[0])["labels"]) == [0, 1]
+
+
+class TestStreams:
+    @pytest.fixture
+    def started(self, model):
+        """The command as a process of its own, between two pipes."""
+        command = subprocess.Popen(
+            [sys.executable, "-m", "circlet", "predict", model, "-", "-k", "1"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            # Without a buffer, nothing would have to be flushed, before the next line or at the end.
+            env={**os.environ, "PYTHONUNBUFFERED": "", "PYTHONIOENCODING": "ascii"},
+        )
+        patience = threading.Timer(60, command.kill)  # an answer that never comes should fail, and not hang
+        patience.start()
+        with command:
+            yield command
+            patience.cancel()
+            command.kill()
+
+    def test_each_line_is_answered_before_the_next_and_nobody_has_to_listen(self, started):
+        for row, (text, label) in enumerate(
+            [("the fox", "animal"), ("snow", "weather"), ("a bicycle", "vehicle")]
+        ):
+            started.stdin.write(f"{text}\n".encode())
+            started.stdin.flush()
+            answer = json.loads(started.stdout.readline())
+            assert (answer["id"], answer["labels"]) == (row, [label])
+        started.stdout.close()  # as `head -3` does
+        started.stdin.write(b"rain\n")
+        started.stdin.flush()
+        assert started.stderr.read() == b""
+        assert started.wait() == 0
+
+    def test_answers_before_a_bad_line_are_out(self, circlet, model):
+        finished = circlet("predict", model, "-", stdin=b"fine\nsnow\n\xff\xfe\nrain\n")
+        assert finished.returncode == 2
+        assert [json.loads(line)["id"] for line in finished.stdout.splitlines()] == [0, 1]
+        (line,) = finished.stderr.splitlines()
+        assert "stdin:3: found bytes that are not UTF-8" in line
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
+    def test_a_full_disk(self, model, data, monkeypatch, capsys):
+        from circlet.cli import main
+
+        with Path("/dev/full").open("w") as full:
+            monkeypatch.setattr(sys, "stdout", full)
+            monkeypatch.setattr(sys, "argv", ["circlet", "predict", str(model), str(data)])
+            with pytest.raises(SystemExit, match="2"):
+                main()
+        assert capsys.readouterr().err == "circlet: cannot write to standard output: No space left on device\n"
+
+    def test_a_closed_stdout(self, monkeypatch, capsys):
+        from circlet.cli import main
+
+        monkeypatch.setattr(sys, "stdout", None)
+        monkeypatch.setattr(sys, "argv", ["circlet", "predict", "no model", "-"])
+        with pytest.raises(SystemExit, match="2"):
+            main()
+        assert capsys.readouterr().err == "circlet: cannot write to standard output: it is closed\n"
 
 
 def test_chunks_of_a_stream_are_predicted_like_single_lines(circlet, model, topics):
@@ -180,6 +318,3 @@ class TestMistakes:
             assert "called 'fox fur" in line
             assert "circlet predict MODEL - < FILE" in line
             assert len(line) < 300
-
-    def test_a_stream_that_is_not_text(self, refused, model):
-        assert "stdin:2" in refused("predict", model, "-", stdin=b"fine\n\xff\xfe\n")

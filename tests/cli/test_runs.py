@@ -67,8 +67,8 @@ def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_pat
     assert sorted(path.name for path in parted.iterdir()) == sorted(path.name for path in whole.iterdir())
 
 
-# Of 2 members with epochs of 10 steps and, with the rows that were held out, 13: after the first, in the second.
-@pytest.mark.parametrize("at", [23, 30])
+# Of 2 members, each with two epochs of 12 steps in its rehearsal and two of 13 then: in the first, in the second.
+@pytest.mark.parametrize("at", [30, 60])
 def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path, interrupt, at):
     options = ["train", data, *small, "--epochs", "2", "--members", "2", "--model"]
     whole, parted = tmp_path / "whole", tmp_path / "parted"
@@ -76,7 +76,7 @@ def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path,
     with interrupt(at):
         interrupted = circlet(*options, parted)
     assert interrupted.returncode == 130, interrupted.stderr
-    assert f"of member {1 if at <= 23 else 2}; " in interrupted.stderr
+    assert f"of member {1 if at <= 50 else 2}; " in interrupted.stderr
     resumed = circlet("train", data, "--model", parted, "--resume")
     assert resumed.returncode == 0, resumed.stderr
     same = ("weights.safetensors", "config.json", "labels.txt")

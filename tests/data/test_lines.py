@@ -20,6 +20,9 @@ def test_lines_with_their_numbers(tmp_path, pack):
     assert list(lines.iter_lines(path)) == [(1, b"one\r\n"), (2, b"\n"), (3, "thrée".encode())]
     assert list(lines.iter_text(path)) == [(1, "one\r\n"), (2, "\n"), (3, "thrée")]
     assert lines.peek(path, 4) == b"one\r"
+    read: list[int] = []
+    assert len(list(lines.iter_text(path, read.append))) == 3
+    assert read == [5, 1, 6]
 
 
 def test_a_byte_order_mark_is_dropped(tmp_path):

@@ -9,9 +9,10 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.data import Dataset, Split, load_dataset
+from circlet.data.load import find_text_file
 from circlet.data.matrices import write_matrices
 from circlet.data.recognize import recognize
-from circlet.data.records import Record, write_records
+from circlet.data.records import Columns, Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError, ParameterError
 
@@ -263,3 +264,37 @@ def test_real_split_files(tmp_path):
     dataset = load_dataset(tmp_path, split=9)
     assert dataset.train.X.indices[:2].tolist() == [2755, 1547]
     assert (dataset.train.n, dataset.test.n) == (12_920, 3_185)
+
+
+class TestFindTextFile:
+    """The file to read documents from, one at a time, where `load_dataset` would read all of them."""
+
+    @pytest.mark.parametrize("kind", TEXT_FILES)
+    def test_a_lone_file(self, tmp_path, kind):
+        path = tmp_path / "documents"
+        write_records(path, [Record(1, "a text", ("u:1",))], kind)
+        assert find_text_file(path, Columns()) == (path, kind)
+
+    def test_a_folder_has_its_test_file_or_else_its_train_file(self, tmp_path):
+        train, test = tmp_path / "train.csv", tmp_path / "test.jsonl.gz"
+        write_records(train, RECORDS, "csv")
+        assert find_text_file(str(tmp_path), Columns()) == (train, "csv")
+        write_records(test, RECORDS, "jsonl")
+        assert find_text_file(tmp_path, Columns()) == (test, "jsonl")
+
+    def test_rows_are_no_texts(self, tmp_path):
+        write_xmc(tmp_path / "train.txt", X, Y)
+        assert find_text_file(tmp_path, Columns()) is None
+        assert find_text_file(tmp_path / "train.txt", Columns()) is None
+        write_matrices(tmp_path / "npz", Dataset("a", Split(X, Y)))
+        assert find_text_file(tmp_path / "npz", Columns()) is None
+
+    def test_faults_are_those_of_load_dataset(self, tmp_path):
+        write_records(tmp_path / "test.jsonl", RECORDS, "jsonl")
+        for path in (tmp_path, tmp_path / "nowhere"):
+            messages = []
+            for read in (load_dataset, lambda one: find_text_file(one, Columns())):
+                with pytest.raises(DataError) as caught:
+                    read(path)
+                messages.append(str(caught.value))
+            assert messages[0] == messages[1]

@@ -147,6 +147,45 @@ def test_labels_may_be_missing_for_prediction(tmp_path, kind, data):
     assert content(iter_records(put(tmp_path, data), kind, need_labels=False)) == [("a", ())]
 
 
+@pytest.mark.parametrize(
+    ("kind", "data", "ids"),
+    [
+        (
+            "jsonl",
+            b'{"text": "a", "id": "x"}\n{"id": 7, "text": "b"}\n{"text": "c", "id": null}\n',
+            ["x", 7, None],
+        ),
+        ("csv", b'id,text\n7,a\n"x, ""y""",b\n,c\n', ["7", 'x, "y"', None]),
+        ("tsv", b"text\tid\na\t7\n", ["7"]),
+        ("tsv", b"text\tkey\na\t7\n", [None]),
+        ("fasttext", b"__label__id a\n", [None]),
+        ("annif", b"a\t<u:id>\n", [None]),
+    ],
+)
+def test_ids_are_read_where_they_are_named(tmp_path, kind, data, ids):
+    path = put(tmp_path, data)
+    found = iter_records(path, kind, Columns(id="id"), need_labels=False)
+    assert [record.id for record in found] == ids
+    assert {record.id for record in iter_records(path, kind, need_labels=False)} == {None}
+
+
+@pytest.mark.parametrize(
+    ("kind", "data", "message"),
+    [
+        ("jsonl", b'{"text": "a", "id": 1.5}\n', r":1: found 'id' of type float; wanted a string or an integer$"),
+        ("jsonl", b'{"text": "a", "id": true}\n', r":1: found 'id' of type bool; wanted a string or an integer$"),
+        ("jsonl", b'{"text": "a", "id": "\\udc00"}\n', r":1: found half of a surrogate pair"),
+        ("csv", b"id,text,id\n1,a,2\n", r":1: found two columns 'id'; wanted one$"),
+    ],
+)
+def test_ids_that_are_none(tmp_path, kind, data, message):
+    path = put(tmp_path, data)
+    with pytest.raises(DataError, match=message):
+        list(iter_records(path, kind, Columns(id="id"), need_labels=False))
+    if "surrogate" not in message:
+        assert content(iter_records(path, kind, need_labels=False)) == [("a", ())]
+
+
 def test_a_field_longer_than_the_csv_module_likes(tmp_path):
     path = put(tmp_path, b"text,labels\n" + b"a" * 200_000 + b",x\n")
     assert len(next(iter_records(path, "csv")).text) == 200_000

@@ -1,32 +1,38 @@
-"""Texts from a stream: recognized by its first line, never its labels, never read ahead."""
+"""Documents from a stream: recognized by its first line, without labels, all that are there before it waits."""
 
 from __future__ import annotations
 
 import io
+import os
+import sys
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.data.records import FORMATS, Columns, Record, write_records
-from circlet.data.stream import iter_texts
+from circlet.data.stream import iter_stream
 from circlet.errors import DataError
 
 
 def texts(content: bytes | str, columns: Columns | None = None) -> list[str]:
-    return list(iter_texts(io.BytesIO(content.encode() if isinstance(content, str) else content), columns))
+    return [record.text for record in records(content, columns)]
 
 
-class Typed(io.RawIOBase):
-    """A stream that gives a line when it is asked for, and knows how many were asked for."""
+def records(content: bytes | str, columns: Columns | None = None) -> list[Record]:
+    return list(iter_stream(io.BytesIO(content.encode() if isinstance(content, str) else content), columns))
 
-    def __init__(self, *lines: str) -> None:
+
+class Typed(io.BufferedIOBase):
+    """A stream that gives some bytes when it is asked for them, and knows how often it was asked."""
+
+    def __init__(self, *pieces: str) -> None:
         super().__init__()
-        self.lines, self.asked = iter(lines), 0
+        self.pieces, self.asked = iter(pieces), 0
 
-    def readline(self, size: int | None = -1, /) -> bytes:
+    def read1(self, size: int = -1, /) -> bytes:
         self.asked += 1
-        return next(self.lines, "").encode()
+        return next(self.pieces, "").encode()
 
 
 @pytest.mark.parametrize(
@@ -83,9 +89,17 @@ def test_faults_name_the_line(content, message):
         texts(content)
 
 
+def test_ids_are_read_where_they_are_named():
+    columns = Columns(id="id")
+    assert [one.id for one in records('{"text": "a", "id": 7}\n{"text": "b"}\n', columns)] == [7, None]
+    assert [one.id for one in records("id,text\n7,a\n,b\n", columns)] == ["7", None]
+    assert [one.id for one in records("plain\ntext\n", columns)] == [None, None]
+    assert [one.id for one in records('{"text": "a", "id": 7}\n')] == [None]
+
+
 def test_texts_before_a_fault_are_given():
-    stream = iter_texts(io.BytesIO(b"a\n\xff\n"), name="pipe")
-    assert next(stream) == "a"
+    stream = iter_stream(io.BytesIO(b"a\n\xff\n"), name="pipe")
+    assert next(stream).text == "a"
     with pytest.raises(DataError, match=r"^pipe:2: "):
         next(stream)
 
@@ -100,14 +114,70 @@ def test_texts_before_a_fault_are_given():
         (["text,labels\n", "a,x\n", '"b\n', 'c",y\n'], [2, 4]),
         (["__label__x a\n", "b\n"], [1, 2]),
         (["a\t<u:1>\n", "b\t<u:2>\n"], [1, 2]),
+        (["a f", "ox\nth", "e c", "ar"], [2, 5]),
+        (["a\nb\nc\n"], [1, 1, 1]),
     ],
 )
 def test_nothing_is_read_ahead(lines, read):
     typed = Typed(*lines)
     found = []
-    for _ in iter_texts(typed):
+    for _ in iter_stream(typed):
         found.append(typed.asked)
     assert found == read
+
+
+WAIT = None
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot tell whether a pipe has more")
+@pytest.mark.parametrize(
+    ("writes", "events"),
+    [
+        (["a\n", "b\nc\n"], ["a", WAIT, "b", "c", WAIT]),
+        (["a\nb", "c\nd"], ["a", WAIT, "bc", WAIT, "d"]),
+        # An empty line, and the start of a row, are there; a document is not.
+        (['{"text": "a"}\n\n', '{"text": "b"}\n'], ["a", WAIT, "b", WAIT]),
+        (['text\na\n"b\n', 'c"\n'], ["a", WAIT, "b\nc", WAIT]),
+        (["text\n", "a\n"], [WAIT, "a", WAIT]),
+        (["é\n" * 1000], ["é"] * 1000 + [WAIT]),
+    ],
+)
+def test_whatever_is_there_is_read_before_it_waits(writes, events):
+    reader, writer = os.pipe()
+    os.set_blocking(reader, False)  # reading too early should fail, and not hang
+    rest = iter(writes)
+    happened: list[str | None] = []
+
+    def write_on() -> None:
+        happened.append(WAIT)
+        if (more := next(rest, None)) is None:
+            os.close(writer)
+        else:
+            os.write(writer, more.encode())
+
+    with os.fdopen(reader, "rb") as stream:
+        for record in iter_stream(stream, before_waiting=write_on):
+            happened.append(record.text)
+    assert happened[0] is WAIT
+    assert happened[1:] == events
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot tell whether a pipe has more")
+def test_it_does_not_wait_for_what_is_there(monkeypatch):
+    monkeypatch.setattr("circlet.data.stream._BLOCK", 4)
+    reader, writer = os.pipe()
+    os.write(writer, b"a fox\nthe car\nb\n")
+    os.close(writer)
+    with os.fdopen(reader, "rb") as stream:
+        found = iter_stream(stream, before_waiting=lambda: pytest.fail("there is more, or the end"))
+        assert [record.text for record in found] == ["a fox", "the car", "b"]
+
+
+def test_a_stream_that_cannot_be_read():
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as stream, pytest.raises(DataError, match=r"^cannot read pipe: "):
+        list(iter_stream(stream, name="pipe"))
 
 
 def test_a_line_without_end_is_refused(monkeypatch):

@@ -87,7 +87,7 @@ def write(folder: Path, *decisions: Decision) -> Path:
 class TestByRule:
     @pytest.mark.parametrize(
         ("kind", "scaling", "first_layer"),
-        [("sparse", "sqrt", "sgd"), ("dense", "standard", "same"), ("texts", "none", "same")],
+        [("sparse", "sqrt", "sgd"), ("dense", "standard", "same"), ("texts", "none", "sgd")],
     )
     def test_looks_at_the_kind_of_documents(self, kind, scaling, first_layer):
         decider, _ = run_of(rows(50, kind), RunSettings.from_preset("default", {}))
@@ -167,7 +167,7 @@ class TestByTrial:
         decider.by_trial("rows", None, ("validation", None))
         assert not trial.calls
 
-    @pytest.mark.parametrize(("kind", "times"), [("sparse", 1), ("texts", 0), ("dense", 0)])
+    @pytest.mark.parametrize(("kind", "times"), [("sparse", 1), ("texts", 1), ("dense", 0)])
     def test_needs_sparse_features_and_no_rule_that_is_sure(self, kind, times, trial):
         decider, _ = run_of(rows(FEWEST_ROWS + 10, kind), RunSettings.from_preset("default", SMALL))
         decide(decider)
@@ -223,7 +223,14 @@ class TestResumed:
         known = [Decision("dim", 72, "then"), Decision("hidden", (9, 5), "then"), Decision("epochs", 11, "then")]
         known.append(Decision("first_layer", "same", "then", tried=True))
         write(tmp_path, *known)
-        given = {"scaling": "l2", "validation": 0.1, "dropout": 0.5, "batch_size": 16, "max_features": 9}
+        given = {
+            "scaling": "l2",
+            "validation": 0.1,
+            "dropout": 0.5,
+            "batch_size": 16,
+            "max_features": 9,
+            "lr": 0.1,
+        }
         left_open = RunSettings.from_preset("default", {**given, "char_ngrams": (1, 2)})
         decider, _ = run_of(rows(FEWEST_ROWS + 10), left_open, tmp_path)
         settings = decide(decider)

@@ -15,9 +15,8 @@ from circlet.settings.auto import (
     DIM,
     EFFORTS,
     FEW_TEXTS,
-    FEWEST_STEPS,
     MANY,
-    RARE_WORDS,
+    VERY_MANY,
     Decision,
     Facts,
     by_rule,
@@ -68,7 +67,7 @@ class TestByRule:
         assert {each.name: settings.flat()[each.name] for each in decisions} == decide(preset, n, labels, kind)
 
     def test_unknown_names_are_nobodys(self):
-        assert by_rule("default", frozenset({"lr", "members"}), facts()) == []
+        assert by_rule("default", frozenset({"optimizer", "members"}), facts()) == []
 
     @pytest.mark.parametrize("preset", ["paper", "another"])
     def test_a_preset_without_effort_decides_as_the_default_does(self, preset):
@@ -140,13 +139,12 @@ class TestEpochs:
         settings, _ = RunSettings.from_preset(preset, {}).decided(facts(n))
         assert settings.training.epochs >= EFFORTS[preset].fewest
         assert settings.joins
-        assert 1 <= settings.training.epochs_before_joining < settings.training.epochs
 
     @given(preset=presets, n=st.one_of(st.integers(1, 500), st.integers(1, ALL_EPOCHS)), kind=kinds)
     def test_few_documents_make_enough_steps_or_as_many_as_are_bearable(self, preset, n, kind):
         found = decide(preset, n, kind=kind)
         steps = found["epochs"] * math.ceil(n / found["batch_size"])
-        assert steps >= FEWEST_STEPS or found["epochs"] == decide(preset, 1, kind=kind)["epochs"]
+        assert steps >= EFFORTS[preset].steps or found["epochs"] == decide(preset, 1, kind=kind)["epochs"]
         assert found["epochs"] >= EFFORTS[preset].epochs
 
     def test_a_preset_that_spends_more_has_no_fewer(self):
@@ -155,8 +153,30 @@ class TestEpochs:
             assert fast <= default <= accurate
 
 
+class TestFewShot:
+    """Labels with one or two documents."""
+
+    def decide(self, preset: str, n: int, labels: int, per_label: float, **given) -> dict:
+        facts = Facts(n, labels, True, True, per_label=per_label, **given)
+        return {each.name: each.value for each in by_rule(preset, ALL, facts)}
+
+    @given(preset=presets, n=counts, labels=st.integers(1000, 10**6))
+    def test_is_learned_by_heart(self, preset, n, labels):
+        found = self.decide(preset, n, labels, 2.9)
+        assert (found["first_layer"], found["lr"], found["dropout"]) == ("same", 3e-3, 0.3)
+        assert labels / 2 <= found["dim"] <= labels / 2 + 10
+
+    def test_needs_more_epochs(self):
+        few, more = (self.decide("default", 3000, 5000, per_label) for per_label in (1.0, 3.0))
+        assert few["epochs"] == 2 * more["epochs"]
+        assert more["lr"] == EFFORTS["default"].lr
+
+    def test_is_known_only_beside_adam(self):
+        assert self.decide("default", 3000, 5000, 1.0, adam=False)["dropout"] != 0.3
+
+
 class TestSizes:
-    @given(preset=presets, some=counts, more=counts, kind=kinds)
+    @given(preset=presets, some=st.integers(1, VERY_MANY), more=st.integers(1, VERY_MANY), kind=kinds)
     def test_dropout_does_not_grow_with_documents(self, preset, some, more, kind):
         some, more = sorted((some, more))
         low, high = (decide(preset, n, kind=kind)["dropout"] for n in (more, some))
@@ -187,12 +207,20 @@ class TestFeatures:
     @given(preset=presets, n=counts, labels=label_counts)
     def test_sparse_rows(self, preset, n, labels):
         found = decide(preset, n, labels, "sparse")
-        assert (found["scaling"], found["first_layer"]) == ("sqrt", "sgd")
+        assert (found["scaling"], found["first_layer"]) == ("sqrt", "sgd" if n <= VERY_MANY else "same")
 
     @given(preset=presets, n=counts, labels=label_counts)
     def test_texts(self, preset, n, labels):
         found = decide(preset, n, labels, "texts")
-        assert (found["scaling"], found["first_layer"]) == ("none", "same" if n <= RARE_WORDS else "sgd")
+        assert (found["scaling"], found["first_layer"]) == (
+            "none",
+            "sgd" if n <= VERY_MANY else "same",
+        )
+
+    @given(preset=presets, n=st.integers(VERY_MANY + 1, 10**8), kind=kinds)
+    def test_very_many_documents(self, preset, n, kind):
+        found = decide(preset, n, kind=kind)
+        assert (found["first_layer"], found["dropout"], found["batch_size"]) == ("same", 0.4, 512)
 
     @given(preset=presets, n=counts, labels=label_counts, kind=kinds)
     def test_sgd_only_beside_adam(self, preset, n, labels, kind):

@@ -233,7 +233,6 @@ class TestDefaults:
         assert RunSettings.from_preset("default", {}).joins
         assert not RunSettings().joins
         assert not RunSettings.of({"join": True, "patience": 3}).joins  # they decide when to stop
-        assert not RunSettings.of({"join": True, "epochs": 1}).joins  # there is no epoch left to join
         assert not RunSettings.of({"join": True, "loss": "softmax"}).joins  # its scores would drift
 
 

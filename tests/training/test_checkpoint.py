@@ -239,7 +239,16 @@ class TestCheckpoints:
 class TestMembers:
     def test_each_has_its_own_and_the_one_that_is_trained_keeps_only_its_weights(self, tmp_path):
         for member in (0, 1):
-            train(make(seed=member), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, member=member)
+            train(
+                make(seed=member),
+                X,
+                Y,
+                settings(),
+                validation=HELD_OUT,
+                folder=tmp_path,
+                member=member,
+                stage=member,
+            )
         for member in (0, 1):
             tensors = load_file(tmp_path / checkpoint.name_of(member))
             assert {name.partition(".")[0] for name in tensors} == {"network", "noise"}
@@ -247,7 +256,13 @@ class TestMembers:
     @pytest.mark.parametrize("patience", [None, 1])
     def test_trained_there_is_nothing_left_to_do(self, tmp_path, patience):
         done, again, counter = make(), make(), CtrlC(at=-1)
-        run = {"settings": settings(patience=patience), "validation": HELD_OUT, "folder": tmp_path, "member": 1}
+        run = {
+            "settings": settings(patience=patience),
+            "validation": HELD_OUT,
+            "folder": tmp_path,
+            "member": 1,
+            "stage": 1,
+        }
         history = train(done, X, Y, **run)
         written = (tmp_path / "checkpoint-2.safetensors").stat().st_mtime_ns
         same = train(again, X, Y, **run, resume=True, reporter=counter)
@@ -261,7 +276,7 @@ class TestMembers:
         with pytest.raises(
             InterruptedRunError, match=r"interrupted in epoch 1 of member 2; .* holds a checkpoint"
         ):
-            train(make(), X, Y, settings(), folder=tmp_path, member=1, reporter=CtrlC(1))
+            train(make(), X, Y, settings(), folder=tmp_path, member=1, stage=1, reporter=CtrlC(1))
 
 
 class TestAnotherRun:

@@ -16,9 +16,10 @@ from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.folder.history import metrics_of
 from circlet.model import Model, fit
-from circlet.model.calibration import calibrate
+from circlet.model.calibration import as_if_new, calibrate
 from circlet.network import Network, NetworkSettings
 from circlet.settings import RunSettings
+from circlet.settings import run as run_settings
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,
@@ -26,19 +27,21 @@ from circlet.training import (
     Reporter,
     StepsTaken,
     TrainingSettings,
+    steps,
     train,
 )
 from circlet.training import loop as training
 from circlet.training.batches import Batches
+from circlet.training.optimizers import set_rate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 N, F, L = 60, 15, 10
 HELD_OUT = np.array([0, 3, 7, 8, 20, 21, 22, 40, 41, 55, 58, 59])
-EPOCHS, BEFORE = 4, 3
-#: Of an epoch without the rows that are held out, and with them.
-FEW_STEPS, ALL_STEPS = 3, 4
-STEPS = BEFORE * FEW_STEPS + (EPOCHS - BEFORE) * ALL_STEPS
+EPOCHS = 3
+#: Of an epoch without the rows that are held out, and of the last one, which has them and as many others.
+FEW_STEPS, LAST_STEPS = 3, 2
+STEPS = EPOCHS * FEW_STEPS + LAST_STEPS
 
 
 def data() -> tuple[sp.csr_matrix, sp.csr_matrix]:
@@ -82,7 +85,7 @@ def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 #: Every step of a run, of which most are for the slow tests.
-TELLING = (1, BEFORE * FEW_STEPS, BEFORE * FEW_STEPS + 1, STEPS)
+TELLING = (1, EPOCHS * FEW_STEPS, EPOCHS * FEW_STEPS + 1, STEPS)
 EVERY_STEP = [pytest.param(at, marks=[] if at in TELLING else pytest.mark.slow) for at in range(1, STEPS + 1)]
 
 
@@ -112,28 +115,26 @@ class TestOrder:
         seed=st.integers(0, 2**32),
         data=st.data(),
     )
-    def test_held_out_rows_are_in_no_epoch_before_joining_and_in_every_one_after(
-        self, n, epochs, size, seed, data
-    ):
+    def test_held_out_rows_are_in_no_epoch_but_the_last_one(self, n, epochs, size, seed, data):
         held_out = np.array(sorted(data.draw(st.sets(st.integers(0, n - 1), max_size=n - 1))), dtype=np.int64)
-        chosen = settings(epochs=epochs, batch_size=size)
+        others = np.setdiff1d(np.arange(n), held_out)
         rows, labels = sp.identity(n, np.float32, format="csr"), sp.csr_matrix(np.ones((n, 2), np.float32))
-        batches = Batches(rows, labels, chosen, seed, held_out)
-        for epoch in range(epochs):
-            wanted = np.arange(n)
-            if epoch < chosen.epochs_before_joining:
-                wanted = np.setdiff1d(wanted, held_out)
+        batches = Batches(rows, labels, settings(epochs=epochs, batch_size=size), seed, held_out)
+        for epoch in range(epochs + 1):
             order = batches.order(epoch)
-            np.testing.assert_array_equal(np.sort(order), wanted)
             assert batches.rows(epoch) == len(order)
             assert batches.steps(epoch) == -(-len(order) // size)
+            if epoch < epochs:
+                np.testing.assert_array_equal(np.sort(order), others)
+        assert len(set(order.tolist())) == len(order) == len(held_out) + min(len(held_out), len(others))
+        assert set(held_out.tolist()) <= set(order.tolist())
 
     def test_batches_have_the_rows_of_the_order(self):
         dense = np.arange(N, dtype=np.float32)[:, None]
         batches = Batches(dense, Y, settings(input_dropout=0.0), 0, HELD_OUT)
-        for epoch in range(EPOCHS):
+        for epoch in range(EPOCHS + 1):
             found = [batch.numpy().ravel() for batch, _ in batches.epoch(epoch, 0)]
-            assert len(found) == batches.steps(epoch) == (FEW_STEPS if epoch < BEFORE else ALL_STEPS)
+            assert len(found) == batches.steps(epoch) == (FEW_STEPS if epoch < EPOCHS else LAST_STEPS)
             np.testing.assert_array_equal(np.concatenate(found), batches.order(epoch))
 
     def test_without_rows_to_join_all_are_in_every_epoch(self):
@@ -141,38 +142,15 @@ class TestOrder:
         for epoch in range(EPOCHS):
             np.testing.assert_array_equal(np.sort(batches.order(epoch)), np.arange(N))
 
-    def test_after_joining_the_order_is_as_if_none_had_been_held_out(self):
-        with_some, with_none = Batches(X, Y, settings(), 5, HELD_OUT), Batches(X, Y, settings(), 5)
-        np.testing.assert_array_equal(with_some.order(BEFORE), with_none.order(BEFORE))
-
-
-class TestEpochsBeforeJoining:
-    @given(st.integers(2, 10_000))
-    def test_there_are_some_before_and_some_after(self, epochs):
-        before = TrainingSettings(epochs=epochs).epochs_before_joining
-        assert 1 <= before < epochs
-        assert before >= epochs / 2
-
-    def test_a_single_epoch_is_before(self):
-        assert TrainingSettings(epochs=1).epochs_before_joining == 1
-
-    def test_of_the_runs_here(self):
-        assert settings().epochs_before_joining == BEFORE
-
 
 class TestHistory:
-    def test_only_epochs_before_joining_are_validated(self, uninterrupted):
+    def test_it_has_the_epochs_before_joining(self, uninterrupted):
         history = uninterrupted[1]
-        assert [record["epoch"] for record in history] == [1, 2, 3, 4]
-        assert ["P@1" in record for record in history] == [True, True, True, False]
-        assert [list(metrics_of(record)) for record in history] == [["P@1"], ["P@1"], ["P@1"], []]
+        assert [record["epoch"] for record in history] == [1, 2, 3]
+        assert [list(metrics_of(record)) for record in history] == [["P@1"]] * 3
 
-    def test_the_calibration_stands_in_the_last_record_before_joining(self, uninterrupted):
-        history = uninterrupted[1]
-        assert [CALIBRATION in record for record in history] == [False, False, True, False]
-
-    @pytest.mark.parametrize(("epochs", "before"), [(2, 1), (3, 2), (4, 3), (6, 4)])
-    def test_it_is_made_once_at_the_boundary(self, epochs, before):
+    @pytest.mark.parametrize("epochs", [1, 2, 5])
+    def test_it_is_calibrated_once_just_before_they_join(self, epochs):
         seen, trained = [], []
 
         class Watch(Reporter):
@@ -183,17 +161,11 @@ class TestHistory:
             seen.append(list(trained))
             return 2.5, -0.5
 
-        history = joined(
-            make(),
-            chosen=settings(epochs=epochs),
-            joining=Joining(HELD_OUT, calibration),
-            reporter=Watch(),
-        )
-        assert trained == [(epoch, FEW_STEPS if epoch < before else ALL_STEPS) for epoch in range(epochs)]
-        assert seen == [trained[:before]]
-        assert [record.get(CALIBRATION) for record in history] == [
-            [2.5, -0.5] if epoch == before - 1 else None for epoch in range(epochs)
-        ]
+        joining = Joining(HELD_OUT, calibration)
+        history = joined(make(), chosen=settings(epochs=epochs), joining=joining, reporter=Watch())
+        assert trained == [*((epoch, FEW_STEPS) for epoch in range(epochs)), (epochs, LAST_STEPS)]
+        assert seen == [trained[:epochs]]
+        assert [record.get(CALIBRATION) for record in history] == [*[None] * (epochs - 1), [2.5, -0.5]]
 
     def test_the_reporter_is_told_of_it(self):
         seen = []
@@ -204,52 +176,61 @@ class TestHistory:
 
         assert joined(make(), reporter=Watch()) == seen
 
-    def test_the_rate_falls_towards_the_boundary_and_again_towards_the_end(self):
-        # Of the last step of each epoch; the first four are before the boundary.
-        rates = [record["lr"] / settings().lr for record in joined(make(), chosen=settings(epochs=6))]
-        assert max(rates[:3]) > 0.5
-        assert rates[3] < 0.1
-        assert 0.1 < rates[4] <= 0.5
-        assert rates[5] < 0.1
+    def test_they_join_at_a_low_rate(self, monkeypatch):
+        rates = [settings().joining_rate(step, LAST_STEPS) / settings().lr for step in range(LAST_STEPS)]
+        assert rates == pytest.approx([0.1, 0.05])
+        taken = []
+
+        def spy(optimizer: Any, rate: float) -> None:
+            taken.append(rate / settings().lr)
+            set_rate(optimizer, rate)
+
+        monkeypatch.setattr(steps, "set_rate", spy)
+        joined(make())
+        assert taken[-LAST_STEPS:] == pytest.approx(rates)
 
 
 class TestWeights:
-    def test_training_goes_on_from_the_best_epoch(self, monkeypatch):
+    def test_those_of_the_last_epoch_are_kept_even_if_another_was_better(self, monkeypatch):
         script = iter([0.9, 0.2, 0.1])
         monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
         network, kept, calibrated = make(), [], []
 
+        def weights() -> dict[str, torch.Tensor]:
+            return {name: tensor.clone() for name, tensor in network.weights().items()}
+
         class Watch(Reporter):
             def record(self, record: dict[str, Any]) -> None:
-                kept.append({name: tensor.clone() for name, tensor in network.weights().items()})
+                kept.append(weights())
 
         def calibration() -> tuple[float, float]:
-            calibrated.append({name: tensor.clone() for name, tensor in network.weights().items()})
+            calibrated.append(weights())
             return 1.0, 0.0
 
         joined(network, joining=Joining(HELD_OUT, calibration), reporter=Watch())
-        for name, tensor in kept[0].items():
-            assert torch.equal(calibrated[0][name], tensor), name  # of the first epoch, the best one
-            assert torch.equal(kept[2][name], tensor), name  # where the last epoch starts
-        # And the weights after the last epoch stay, since nothing is left to compare them by.
-        assert all(torch.equal(network.weights()[name], tensor) for name, tensor in kept[3].items())
-        assert not all(torch.equal(kept[3][name], tensor) for name, tensor in kept[0].items())
+        for name, tensor in network.weights().items():
+            assert torch.equal(calibrated[0][name], kept[2][name]), name
+            torch.testing.assert_close(tensor, kept[2][name], atol=0.02, rtol=0.1)  # not those of the first epoch
+        assert not all(torch.equal(network.weights()[name], tensor) for name, tensor in kept[2].items())
 
     def test_held_out_rows_count_only_after_joining(self):
         """Without them, other features of theirs change nothing but the last epoch."""
         other = X.tolil()
         other[HELD_OUT] = 1.0
         seen: dict[str, list[float]] = {}
+        ends = []
         for name, rows in (("one", X), ("other", other.tocsr())):
             joining = Joining(HELD_OUT, lambda: (1.0, 0.0))
-            history = train(make(), rows, Y, settings(), validation=VALIDATION, joining=joining)
+            network = make()
+            history = train(network, rows, Y, settings(), validation=VALIDATION, joining=joining)
             seen[name] = [record["loss"] for record in history]
-        assert seen["one"][:BEFORE] == seen["other"][:BEFORE]
-        assert seen["one"][BEFORE] != seen["other"][BEFORE]
+            ends.append(network)
+        assert seen["one"] == seen["other"]
+        assert not torch.equal(ends[0].head.output.weight, ends[1].head.output.weight)
 
 
 class TestInterruption:
-    # Every step: those before the boundary, the one at it (FEW_STEPS * BEFORE) and those after it.
+    # Every step: those before the boundary, the one at it (FEW_STEPS * EPOCHS) and those after it.
     @pytest.mark.parametrize("at", EVERY_STEP)
     def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, uninterrupted, tmp_path):
         whole, history = uninterrupted
@@ -270,7 +251,7 @@ class TestInterruption:
         assert timeless(joined(resumed, folder=tmp_path, resume=True)) == timeless(history)
         assert_same_weights(resumed, whole)
 
-    @pytest.mark.parametrize("at", [BEFORE * FEW_STEPS, STEPS])
+    @pytest.mark.parametrize("at", [EPOCHS * FEW_STEPS, STEPS])
     @pytest.mark.parametrize(
         "changes",
         [
@@ -290,7 +271,7 @@ class TestInterruption:
         assert_same_weights(resumed, whole)
         assert timeless(again) == timeless(history)
 
-    @pytest.mark.parametrize("at", [2, BEFORE * FEW_STEPS, STEPS])
+    @pytest.mark.parametrize("at", [2, EPOCHS * FEW_STEPS, STEPS])
     def test_calibrated_once_in_both_parts_together(self, at, tmp_path):
         calls = []
 
@@ -303,7 +284,7 @@ class TestInterruption:
             joined(make(), joining=joining, folder=tmp_path, reporter=CtrlC(at))
         history = joined(make(), joining=joining, folder=tmp_path, resume=True)
         assert calls == [at]
-        assert history[BEFORE - 1][CALIBRATION] == [2.0, 1.0]
+        assert history[EPOCHS - 1][CALIBRATION] == [2.0, 1.0]
 
     @pytest.mark.parametrize("at", [2, STEPS])
     def test_of_other_rows_to_join(self, at, tmp_path):
@@ -330,7 +311,7 @@ def fitted(members: int = 1) -> Model:
 
 @cache
 def steps_of_epochs() -> list[int]:
-    """The number of steps of each epoch of `fitted()`, two of which are before the boundary."""
+    """The number of steps of each epoch of `fitted()`, the last of which has the rows that join."""
     sizes = []
 
     class Watch(Reporter):
@@ -338,7 +319,7 @@ def steps_of_epochs() -> list[int]:
             sizes.append(n_steps)
 
     fit(MADE, run(), reporter=Watch())
-    assert sizes[0] == sizes[1] < sizes[2]
+    assert sizes[0] == sizes[1] == sizes[2] > sizes[3]
     return sizes
 
 
@@ -352,6 +333,52 @@ def assert_same(one: Model, other: Model) -> None:
     assert timeless(one.history) == timeless(other.history)
 
 
+class TestRehearsal:
+    """Of few documents, a model is trained without the held-out ones first, only to calibrate the other."""
+
+    def test_the_model_is_that_of_all_rows(self):
+        model, alone = fit(MADE, run()), fit(MADE, run(validation=0))
+        for name, tensor in model.ranker.weights().items():
+            assert torch.equal(tensor, alone.ranker.weights()[name]), name
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+
+    def test_the_calibration_is_that_of_a_network_without_the_rows_held_out(self):
+        model, given = fit(MADE, run()), run()
+        held_out = given.with_values({"validation": 20}).held_out(ROWS)
+        learned = np.delete(np.arange(ROWS), held_out)
+        rows = model.scaling.transform(MADE.X)
+        network = Network(model.network.settings, rows.shape[1], model.n_labels, sparse=True)
+        decided = {name: model.training[name] for name in TrainingSettings().__dict__}
+        train(network, rows[learned], MADE.Y[learned], TrainingSettings(**decided))
+        curve = calibrate(network, as_if_new(rows, held_out), MADE.Y[held_out])
+        assert curve == model.calibration == tuple(model.history[-1][CALIBRATION])
+        assert list(metrics_of(model.history[-1])) == ["nDCG@5"]
+
+    @pytest.mark.parametrize("members", [1, 2])
+    @pytest.mark.parametrize("share", [0.1, 0.45, 0.5, 0.55, 0.9])
+    def test_interrupted_and_resumed(self, members, share, tmp_path):
+        whole, counter = fit(MADE, run(members=members)), CtrlC(-1)
+        fit(MADE, run(members=members), reporter=counter)
+        at = round(share * counter.steps)
+        with pytest.raises(InterruptedRunError):
+            fit(MADE, run(members=members), folder=tmp_path, reporter=CtrlC(at))
+        again = CtrlC(-1)
+        assert_same(fit(MADE, run(members=members), folder=tmp_path, resume=True, reporter=again), whole)
+        assert again.steps == counter.steps - at  # no step is done twice
+
+    def test_what_is_not_rehearsed(self):
+        assert run().rehearses(5000)
+        assert not run().rehearses(5001)
+        assert not run(join=False).rehearses(100)
+
+
+@pytest.fixture
+def join(monkeypatch) -> None:
+    """So few documents would be rehearsed."""
+    monkeypatch.setattr(run_settings, "FEW_DOCUMENTS", 0)
+
+
+@pytest.mark.usefixtures("join")
 class TestFit:
     def test_a_model_has_learned_from_every_row(self):
         model = fitted()
@@ -362,8 +389,8 @@ class TestFit:
     def test_it_is_calibrated_as_its_history_says(self):
         model = fitted()
         assert model.calibration != (1.0, 0.0)
-        assert [record.get(CALIBRATION) for record in model.history] == [None, list(model.calibration), None]
-        assert [bool(metrics_of(record)) for record in model.history] == [True, True, False]
+        assert [record.get(CALIBRATION) for record in model.history] == [None, None, list(model.calibration)]
+        assert [bool(metrics_of(record)) for record in model.history] == [True, True, True]
 
     def test_each_of_several_networks_has_its_own_calibration(self):
         model = fitted(2)
@@ -374,7 +401,7 @@ class TestFit:
         kept = [
             (each["member"], each["epoch"], each[CALIBRATION]) for each in model.history if CALIBRATION in each
         ]
-        assert kept == [(1, 2, list(one)), (2, 2, list(other))]
+        assert kept == [(1, 3, list(one)), (2, 3, list(other))]
         assert model.documents_seen == model.training["documents"] == ROWS
 
     @pytest.mark.parametrize("members", [1, 2])
@@ -393,8 +420,7 @@ class TestFit:
             ({}, True),
             ({"patience": 2}, False),
             ({"join": False}, False),
-            ({"epochs": 1}, False),
-            ({"epochs": 2}, True),
+            ({"epochs": 1}, True),
         ],
         ids=str,
     )
@@ -405,7 +431,6 @@ class TestFit:
         assert (model.training["held_out"] == 0) == joins
         assert model.documents_seen == ROWS
         assert any(CALIBRATION in record for record in model.history) == joins
-        assert all(metrics_of(record) for record in model.history) != joins
         assert model.calibration != (1.0, 0.0)
 
     def test_given_validation_rows_do_not_join(self):
@@ -424,7 +449,7 @@ class TestFit:
     @pytest.mark.parametrize(("members", "member"), [(1, 0), (2, 0), (2, 1)])
     def test_interrupted_and_resumed(self, members, member, at, tmp_path):
         sizes = steps_of_epochs()
-        place = {"first": 1, "boundary": sum(sizes[:2]), "after": sum(sizes[:2]) + 1, "last": sum(sizes)}[at]
+        place = {"first": 1, "boundary": sum(sizes[:3]), "after": sum(sizes[:3]) + 1, "last": sum(sizes)}[at]
         with pytest.raises(InterruptedRunError):
             fit(MADE, run(members=members), folder=tmp_path, reporter=CtrlC(member * sum(sizes) + place))
         counter = CtrlC(-1)

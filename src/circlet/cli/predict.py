@@ -2,28 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
-from functools import partial
-from itertools import islice
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circlet import files
 from circlet.cli import options
-from circlet.errors import DataError, ParameterError
+from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
-    from circlet.model import Model
-    from circlet.runtime import RuntimeModel
-
-#: Documents taken at a time, so that memory does not grow with their number.
-CHUNK = 1024
+    from circlet.data.tagged import Tagged
 
 
 def predict(
@@ -35,12 +26,20 @@ def predict(
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
-    output: Annotated[Path | None, typer.Option(help="File to write.", show_default="stdout")] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            help="File to write: .jsonl, .csv, .tsv (labels and scores are JSON lists, a field each) or .parquet.",
+            show_default="stdout",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print JSONL on a terminal too, as into a pipe, and no table.")
+    ] = False,
     threshold: Annotated[
         float, typer.Option(min=0, max=1, help="Leave out labels with a lower probability.")
     ] = 0.0,
     favor_rare: options.FavorRare = 0.0,
-    form: Annotated[str, typer.Option("--format", help="Output format: jsonl or tsv.")] = "jsonl",
     text_column: options.TextColumn = "text",
     memory: Annotated[
         str | None,
@@ -51,25 +50,39 @@ def predict(
 ) -> None:
     """Suggest labels for documents, with probabilities.
 
-    Labels in the input are ignored.
+    Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV
+    and TSV, or else the number of its row, from 0. Lines on standard input are answered as they come.
 
     Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
     """
-    if form not in ("jsonl", "tsv"):
-        raise ParameterError(f"--format must be jsonl or tsv, got {form!r}")
-    budget = None if memory is None else parse_bytes(memory)
+    from circlet.cli import answers
+    from circlet.cli.document_bar import DocumentBar
+    from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.models import load_model
 
+    budget = None if memory is None else parse_bytes(memory)
+    answers.check(output, as_json=as_json)
     loaded = load_model(model, device, threads)
     loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
-    least = loaded.least_score(threshold)
-    find = partial(loaded.top_k, k=k, memory=budget, threshold=least, favor_rare=favor_rare)
-    documents = _chunks(loaded, data, text_column)
-    with _opened(output) as stream:
-        for chunk in documents:
-            ids, scores = find(chunk)
-            stream.writelines(_lines(loaded.label_names, ids, loaded.probabilities(scores), threshold, form))
-            stream.flush()
+    least, of_texts = loaded.least_score(threshold), loaded.vectorizer is not None
+    # A bar would get in the way of results on the terminal, and of lines that are typed there.
+    typed = data == "-" and sys.stdin is not None and sys.stdin.isatty()
+    printed = output is None and sys.stdout.isatty()
+    with (
+        answers.opened(output, as_json=as_json, named=loaded.label_names is not None) as write,
+        DocumentBar(shown=not typed and not printed) as bar,
+    ):
+
+        def answer(ids: Sequence[str | int], documents: Any) -> None:
+            found, scores = loaded.top_k(documents, k, memory=budget, threshold=least, favor_rare=favor_rare)
+            tagged = _tagged(loaded.label_names, ids, found, loaded.probabilities(scores), threshold)
+            write(list(tagged), documents if of_texts else None)
+            bar.done(len(ids))
+
+        if of_texts:
+            answer_texts(data, text_column, answer, bar)
+        else:
+            answer_rows(data, answer, bar)
 
 
 def parse_bytes(text: str) -> int:
@@ -81,78 +94,15 @@ def parse_bytes(text: str) -> int:
     return amount
 
 
-def _chunks(model: Model | RuntimeModel, data: str, text_column: str) -> Iterator[Any]:
-    """The documents, a chunk at a time: lists of texts or slices of a matrix."""
-    if model.vectorizer is None:
-        if data == "-":
-            raise DataError(
-                "this model was trained on feature rows, and - reads texts: name a file or folder with such rows"
-            )
-        rows = _rows(data)
-        yield from (rows[start : start + CHUNK] for start in range(0, rows.shape[0], CHUNK))
-        return
-    texts = _stdin(text_column) if data == "-" else _texts(data, text_column)
-    size = 1 if data == "-" and sys.stdin.isatty() else CHUNK
-    while chunk := list(islice(texts, size)):
-        yield chunk
+def _tagged(
+    names: list[str] | None, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
+) -> Iterator[Tagged]:
+    from circlet.data.tagged import Tagged
 
-
-def _stdin(text_column: str) -> Iterator[str]:
-    from circlet.data.records import Columns
-    from circlet.data.stream import iter_texts
-
-    return iter_texts(sys.stdin.buffer, Columns(text=text_column))
-
-
-def _texts(data: str, text_column: str) -> Iterator[str]:
-    from circlet.data import load_dataset
-    from circlet.data.load import is_there
-    from circlet.data.recognize import UnrecognizedError, recognize
-    from circlet.data.records import FORMATS, Columns, iter_records
-
-    path, columns = Path(data), Columns(text=text_column)
-    try:
-        if is_there(path) and path.is_file() and (kind := recognize(path, columns)) in FORMATS:
-            return (record.text for record in iter_records(path, kind, columns, need_labels=False))
-        dataset = load_dataset(data, text_column=text_column)
-    except UnrecognizedError as error:
-        file = data if is_there(path) else "FILE"
-        raise DataError(f"{error} (plain text, a document per line: circlet predict MODEL - < {file})") from error
-    texts = (dataset.test or dataset.train).texts
-    if texts is None:
-        raise DataError(f"{data}: found {dataset.format}; this model was trained on texts and wants texts")
-    return iter(texts)
-
-
-def _rows(data: str) -> Any:
-    from circlet.data import load_dataset
-
-    dataset = load_dataset(data)
-    rows = (dataset.test or dataset.train).X
-    if rows is None:
-        raise DataError(f"{data}: found {dataset.format}; this model was trained on feature rows and wants rows")
-    return rows
-
-
-def _lines(names: list[str] | None, ids: Any, probabilities: Any, threshold: float, form: str) -> Iterable[str]:
-    for row, chances in zip(ids.tolist(), probabilities.tolist(), strict=True):
-        kept = [
-            (label if names is None else names[label], round(chance, 4))
-            for label, chance in zip(row, chances, strict=True)
-            if chance >= threshold
-        ]
-        if form == "tsv":
-            yield "\t".join(f"{label}\t{chance}" for label, chance in kept) + "\n"
-        else:
-            labels, scores = [label for label, _ in kept], [chance for _, chance in kept]
-            yield json.dumps({"labels": labels, "scores": scores}, ensure_ascii=False) + "\n"
-
-
-@contextmanager
-def _opened(output: Path | None) -> Iterator[IO[str]]:
-    if output is None:
-        yield sys.stdout
-        return
-    files.prepare_folder(output.parent)
-    with files.replacing(output) as temporary, temporary.open("w", encoding="utf-8", newline="\n") as stream:
-        yield stream
+    for identifier, row, chances in zip(ids, labels.tolist(), probabilities.tolist(), strict=True):
+        kept = [(label, chance) for label, chance in zip(row, chances, strict=True) if chance >= threshold]
+        yield Tagged(
+            identifier,
+            [label if names is None else names[label] for label, _ in kept],
+            [round(chance, 4) for _, chance in kept],
+        )

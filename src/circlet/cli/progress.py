@@ -20,6 +20,7 @@ class TrainingBar(Reporter):
     def __init__(self, name: str = "", *, quiet: bool = False) -> None:
         self.name, self.quiet = f"{name} " if name else "", quiet
         self.epochs, self.members, self.now = 0, 1, 0
+        self.rehearsing = False
         self.bars = Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -56,12 +57,25 @@ class TrainingBar(Reporter):
     def member(self, number: int) -> None:
         self.now = number
 
+    def rehearsal(self, documents: int) -> None:
+        self.rehearsing = True
+        if not self.quiet:
+            text = f"{self._of(self.now + 1)}rehearsal: {documents:,} documents, to calibrate on the others"
+            err.print(text, highlight=False)
+
+    def rehearsed(self, metrics: dict[str, float]) -> None:
+        self.rehearsing = False
+        if not self.quiet:
+            numbers = "".join(f"  {name} {100 * value:.2f}" for name, value in metrics.items())
+            err.print(f"{self._of(self.now + 1)}rehearsed{numbers}; now all documents", highlight=False)
+
     def epoch(self, number: int, n_steps: int, done: int) -> None:
+        what = f"epoch {number + 1}/{self.epochs}" if number < self.epochs else "held-out rows join"
         self.bars.update(
             self.bar,
             total=self.members * self.epochs * n_steps,
             completed=(self.now * self.epochs + number) * n_steps + done,
-            description=f"{self._of(self.now + 1)}epoch {number + 1}/{self.epochs}",
+            description=f"{self._of(self.now + 1)}{'rehearsal, ' if self.rehearsing else ''}{what}",
         )
 
     def step(self, taken: StepsTaken) -> None:
@@ -71,7 +85,7 @@ class TrainingBar(Reporter):
         self.bars.update(self.bar, advance=taken.steps, numbers=f"loss {taken.loss / taken.steps:.4g}  {speed}")
 
     def record(self, record: dict[str, Any]) -> None:
-        if self.quiet:
+        if self.quiet or self.rehearsing:
             return
         metrics = "".join(f"  {name} {100 * value:.2f}" for name, value in metrics_of(record).items())
         err.print(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any, cast
@@ -77,9 +77,11 @@ def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise bad(path, None, "an empty file", "data")
 
 
-def iter_text(path: Path) -> Iterator[tuple[int, str]]:
-    """`iter_lines`, decoded from UTF-8."""
+def iter_text(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[tuple[int, str]]:
+    """`iter_lines`, decoded from UTF-8; `progress` is told the bytes of each line."""
     for number, line in iter_lines(path):
+        if progress is not None:
+            progress(len(line))
         yield number, decode(path, number, line)
 
 

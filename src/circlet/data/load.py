@@ -8,7 +8,7 @@ import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -74,13 +74,10 @@ def load_dataset(
     columns = records.Columns(text_column, label_column, label_separator)
     if not is_integer(split, 0):
         raise ParameterError(f"split is {split!r}; wanted an integer >= 0")
-    path = Path(name_or_path)
-    name = path.name.removesuffix(".gz")
-    if not is_there(path):
-        path, name = _locate(str(name_or_path)), str(name_or_path)
-    elif path.is_file():
+    path = _locate(name_or_path)
+    name = path.name.removesuffix(".gz") or path.resolve().name
+    if path.is_file():
         name = Path(name).stem
-    name = name or path.resolve().name
     if path.is_dir():
         found = _with_companions(path, _read_folder(path, columns, split))
     else:
@@ -88,6 +85,26 @@ def load_dataset(
     dataset = Dataset(name, found.train, found.test, found.names, found.format, path)
     logger.info("%s: recognized %s", path, dataset.format)
     return dataset
+
+
+def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[Path, str] | None:
+    """Find the file with the documents to tag, so that it can be read one document at a time.
+
+    Returns
+    -------
+    file, format : (Path, str) or None
+        A lone file, or the test file of a folder (its train file, if there is no other), and one of
+        `records.FORMATS`; None if there are no such texts.
+    """
+    path = _locate(name_or_path)
+    if path.is_dir():
+        names = _file_names(path)
+        if _layout(path, names) != "pair":
+            return None
+        train, test = _find_pair(path, names)
+        path = test or train
+    kind = recognize(path, columns)
+    return (path, kind) if kind in records.FORMATS else None
 
 
 def is_there(path: Path) -> bool:
@@ -98,7 +115,11 @@ def is_there(path: Path) -> bool:
         return False
 
 
-def _locate(name: str) -> Path:
+def _locate(name_or_path: str | Path) -> Path:
+    """The file or folder with this path, or the folder of the dataset with this name."""
+    path, name = Path(name_or_path), str(name_or_path)
+    if is_there(path):
+        return path
     if name not in catalog.ENTRIES:
         wanted = "wanted data that `circlet train --help` describes, or a name from `circlet datasets list`"
         if near := difflib.get_close_matches(name.lower(), catalog.ENTRIES, n=1):
@@ -143,13 +164,31 @@ def _widened(M: Any, width: int) -> sp.csr_matrix:
 
 
 def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
-    names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
+    names = _file_names(folder)
+    layout = _layout(folder, names)
+    if layout == "matrices":
         return _read_matrices(folder)
-    if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
+    if layout == "newer":
         return _read_newer(folder)
-    if any(_SPLIT_FILE.fullmatch(name) for name in names):
+    if layout == "split files":
         return _read_with_split_files(folder, names, split)
+    return _read_files(*_find_pair(folder, names), columns)
+
+
+def _file_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir() if path.is_file())
+
+
+def _layout(folder: Path, names: list[str]) -> Literal["matrices", "newer", "split files", "pair"]:
+    if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
+        return "matrices"
+    if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
+        return "newer"
+    return "split files" if any(_SPLIT_FILE.fullmatch(name) for name in names) else "pair"
+
+
+def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:
+    """The train file of a folder, and its test file if there is one."""
     pair = [[name for name in names if pattern.fullmatch(name)] for pattern in (_TRAIN, _TEST)]
     if not pair[0] and not pair[1]:
         some = ", ".join(names[:8]) or "nothing"
@@ -160,7 +199,7 @@ def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
     for found in pair:
         if len(found) > 1:
             raise bad(folder, None, " and ".join(found), "one of them")
-    return _read_files(folder / pair[0][0], folder / pair[1][0] if pair[1] else None, columns)
+    return folder / pair[0][0], folder / pair[1][0] if pair[1] else None
 
 
 def _read_matrices(folder: Path) -> _Found:

@@ -35,32 +35,38 @@ logger = logging.getLogger(__name__)
 FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
 # fastText splits at ASCII spaces only, so a label may contain other spaces.
 _LABEL_WORD = re.compile(r"(?:^|(?<=[ \t\v\f\r\n]))__label__([^ \t\v\f\r\n]*)[ \t\v\f\r\n]?")
-_DELIMITER = {"csv": ",", "tsv": "\t"}
+DELIMITERS = {"csv": ",", "tsv": "\t"}
 _SAMPLE = 200  # label fields to guess their notation from
-#: Numbered lines, and what the parsers make of them: line, text, labels.
+#: Numbered lines, and what the parsers make of them: line, text, labels, id.
 Lines = Iterator[tuple[int, str]]
-_Parsed = Iterator[tuple[int, str, list[str]]]
+_Parsed = Iterator[tuple[int, str, list[str], str | int | None]]
 
 
 @dataclass(frozen=True)
 class Record:
-    """One document: the line it starts on, its text, and its labels, each once and in their order."""
+    """One document: the line it starts on, its text, and its labels, each once and in their order.
+
+    Its `id` is None unless `Columns` names a column of ids, and the document has one.
+    """
 
     line: int
     text: str
     labels: tuple[str, ...]
+    id: str | int | None = None
 
 
 @dataclass(frozen=True)
 class Columns:
     """Names of the columns of JSONL, CSV and TSV files, and what separates labels in CSV and TSV.
 
-    The separator `[]` stands for lists in Python's or JSON's notation; None leaves it to `settle`.
+    The separator `[]` stands for lists in Python's or JSON's notation; None leaves it to `settle`. Ids are read if
+    their column is named; a file need not have it.
     """
 
     text: str = "text"
     labels: str = "labels"
     separator: str | None = None
+    id: str | None = None
 
     def __post_init__(self) -> None:
         if self.separator == "" or self.text == self.labels:
@@ -76,6 +82,7 @@ def iter_records(
     columns: Columns | None = None,
     *,
     need_labels: bool = True,
+    progress: Callable[[int], object] | None = None,
 ) -> Iterator[Record]:
     """Read the documents of one file, one at a time.
 
@@ -89,6 +96,8 @@ def iter_records(
         For JSONL, CSV and TSV.
     need_labels : bool
         False also accepts records without labels, as for prediction.
+    progress : callable, optional
+        It is told the number of (decompressed) bytes of each line that has been read.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
@@ -96,7 +105,7 @@ def iter_records(
     if need_labels:
         columns, _ = settle(path, kind, columns)
     empty = True
-    for record in parse(iter_text(path), path, kind, columns, need_labels=need_labels):
+    for record in parse(iter_text(path, progress), path, kind, columns, need_labels=need_labels):
         empty = False
         yield record
     if empty:
@@ -113,7 +122,7 @@ def settle(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
     words : str
         The same for users, and what looks wrong, if anything; empty for other formats.
     """
-    if kind not in _DELIMITER:
+    if kind not in DELIMITERS:
         return columns, ""
     if columns.separator is not None:
         return columns, in_words(columns.separator)
@@ -129,7 +138,7 @@ def _label_fields(path: Path, kind: str, columns: Columns) -> list[str]:
     """The first label fields that are not empty."""
     fields: list[str] = []
     with suppress(DataError):  # `iter_records` reports it, after the records before it
-        for _, _, field in islice(_rows(iter_text(path), path, kind, columns, True), 10 * _SAMPLE):
+        for _, _, field, _ in islice(_rows(iter_text(path), path, kind, columns, True), 10 * _SAMPLE):
             if field.strip():
                 fields.append(field)
             if len(fields) == _SAMPLE:
@@ -142,12 +151,12 @@ def parse(
 ) -> Iterator[Record]:
     """Read documents from numbered lines as they come; `where` opens the message of an error."""
     parser = {"jsonl": _jsonl, "fasttext": _fasttext, "annif": _annif}.get(kind) or partial(_table, kind=kind)
-    for line, text, labels in parser(lines, where, columns, need_labels):
+    for line, text, labels, identifier in parser(lines, where, columns, need_labels):
         for label in labels:
             if fault := label_fault(label):
                 raise bad(where, line, *f"{shown(label)}, {fault}".split("; wanted ", 1))
-        _check_unicode(where, line, text, labels)
-        yield Record(line, text, tuple(dict.fromkeys(labels)))
+        _check_unicode(where, line, text, *labels, str(identifier))
+        yield Record(line, text, tuple(dict.fromkeys(labels)), identifier)
 
 
 def header_delimiter(header: str, column: str, marks: Iterable[str] = ("\t", ",", ";")) -> str | None:
@@ -159,9 +168,9 @@ def header_delimiter(header: str, column: str, marks: Iterable[str] = ("\t", ","
     return None
 
 
-def _check_unicode(where: Path | str, line: int, text: str, labels: list[str]) -> None:
+def _check_unicode(where: Path | str, line: int, *texts: str) -> None:
     # JSON can spell half of a surrogate pair, which no file can hold.
-    for one in (text, *labels):
+    for one in texts:
         try:
             one.encode("utf-8")
         except UnicodeEncodeError as error:
@@ -198,36 +207,42 @@ def _jsonl(lines: Lines, where: Path | str, columns: Columns, need_labels: bool)
             kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
             found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
             raise bad(where, number, found, "a list of strings or integers, or one of them")
-        yield number, text, [str(label) for label in labels]
+        identifier = None if columns.id is None else record.get(columns.id)
+        if identifier is not None and type(identifier) not in (str, int):
+            found = f"{columns.id!r} of type {type(identifier).__name__}"
+            raise bad(where, number, found, "a string or an integer")
+        yield number, text, [str(label) for label in labels], identifier
 
 
 def _table(lines: Lines, where: Path | str, columns: Columns, need_labels: bool, kind: str) -> _Parsed:
     separator = columns.separator or DEFAULT
-    for number, text, field in _rows(lines, where, kind, columns, need_labels):
+    for number, text, field, identifier in _rows(lines, where, kind, columns, need_labels):
         labels = split_field(field, separator)
         if labels is None:
             wanted = "a list such as ['a', 'b'] as in the first rows, or --label-separator"
             raise bad(where, number, f"the labels {shown(field)}", wanted)
-        yield number, text, labels
+        yield number, text, labels, identifier
 
 
 def _rows(
     lines: Lines, where: Path | str, kind: str, columns: Columns, need_labels: bool
-) -> Iterator[tuple[int, str, str]]:
-    """Line, text and label field of each row of a table."""
+) -> Iterator[tuple[int, str, str, str | None]]:
+    """Line, text, label field and id of each row of a table; an empty id is none."""
     # Documents can be longer than the module's 128 KiB. The limit belongs to the process: it is only ever raised.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     first, top = next(((number, line) for number, line in lines if not line.isspace()), (1, ""))
-    mark = (header_delimiter(top, columns.text, ",;") if kind == "csv" else None) or _DELIMITER[kind]
+    mark = (header_delimiter(top, columns.text, ",;") if kind == "csv" else None) or DELIMITERS[kind]
     reader = csv.reader(chain([top], (line for _, line in lines)), delimiter=mark, strict=True)
     start = first
     try:
         header = next(reader)
-        position = {name: header.index(name) for name in (columns.text, columns.labels) if name in header}
+        names = (columns.text, columns.labels, columns.id)
+        position = {name: header.index(name) for name in names if name in header}
         for name, option, needed in _wanted(columns, need_labels):
             if needed and name not in position:
                 wanted = f"a column {name!r}, or {option} with the name of another"
                 raise bad(where, first, f"the columns {shown(', '.join(header))}", wanted)
+        for name in position:
             if header.count(name) > 1:
                 raise bad(where, first, f"two columns {name!r}", "one")
         start = first + reader.line_num
@@ -236,7 +251,8 @@ def _rows(
                 raise bad(where, start, f"{len(row)} fields", f"{len(header)}, as in the header")
             if row:
                 labels = row[position[columns.labels]] if columns.labels in position else ""
-                yield start, row[position[columns.text]], labels
+                identifier = row[position[columns.id]] if columns.id in position else ""
+                yield start, row[position[columns.text]], labels, identifier or None
             start = first + reader.line_num
     except csv.Error as error:
         found = f"a row that cannot be read ({error})"
@@ -246,7 +262,7 @@ def _rows(
 def _fasttext(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
     for number, line in lines:
         if not line.isspace():
-            yield number, _LABEL_WORD.sub("", line).strip(), _LABEL_WORD.findall(line)
+            yield number, _LABEL_WORD.sub("", line).strip(), _LABEL_WORD.findall(line), None
 
 
 def _annif(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
@@ -257,7 +273,7 @@ def _annif(lines: Lines, where: Path | str, columns: Columns, need_labels: bool)
         if not tab and need_labels:
             raise bad(where, number, f"no tab in {shown(text)}", "text, a tab, subject URIs")
         uris = field.split()
-        yield number, text, [uri[1:-1] if uri[0] + uri[-1] == "<>" else uri for uri in uris]
+        yield number, text, [uri[1:-1] if uri[0] + uri[-1] == "<>" else uri for uri in uris], None
 
 
 def write_records(
@@ -274,10 +290,10 @@ def write_records(
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
         raise ParameterError(f"kind is {kind!r}; wanted one of {', '.join(FORMATS)}")
-    line_of = _LINES.get(kind) or partial(_table_line, mark=_DELIMITER[kind])
+    line_of = _LINES.get(kind) or partial(_table_line, mark=DELIMITERS[kind])
     with writing(path) as out:
-        if kind in _DELIMITER:
-            out.write(_fields([columns.text, columns.labels], _DELIMITER[kind]))
+        if kind in DELIMITERS:
+            out.write(table_row([columns.text, columns.labels], DELIMITERS[kind]))
         for number, record in enumerate(records, 1):
             if fault := next(filter(None, map(label_fault, record.labels)), None):
                 raise DataError(f"document {number}: found {record.labels!r}, {fault}")
@@ -293,7 +309,8 @@ def _json_line(record: Record, columns: Columns) -> bytes:
     return json.dumps(content, ensure_ascii=False).encode() + b"\n"
 
 
-def _fields(fields: list[str], mark: str) -> bytes:
+def table_row(fields: list[str], mark: str) -> bytes:
+    """A line of CSV or TSV with these fields, in quotes where they need them."""
     out = io.StringIO()
     # Before Python 3.13, the module does not quote a carriage return by itself.
     if any("\r" in one for one in fields):
@@ -308,7 +325,7 @@ def _table_line(record: Record, columns: Columns, mark: str) -> bytes | None:
     field = json.dumps(labels, ensure_ascii=False) if separator == LISTS else separator.join(labels)
     if split_field(field, separator) != list(labels) or "\0" in record.text:
         return None
-    return _fields([record.text, field], mark)
+    return table_row([record.text, field], mark)
 
 
 def _fasttext_line(record: Record, columns: Columns) -> bytes | None:

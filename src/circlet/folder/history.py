@@ -20,5 +20,5 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """The metrics on validation rows in an epoch's record; none after these rows have joined the others."""
+    """The metrics on validation rows in an epoch's record."""
     return {name: value for name, value in record.items() if "@" in name}

@@ -29,9 +29,9 @@ DECIDED = "decided.json"
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9]+)?\.safetensors")
 
 
-def checkpoint_of(member: int) -> str:
-    """The name of a network's checkpoint; networks are numbered from 0, files from 1."""
-    return f"checkpoint-{member + 1}.safetensors" if member else CHECKPOINT
+def checkpoint_of(stage: int) -> str:
+    """The name of the checkpoint of a stage of a run; stages are numbered from 0, files from 1."""
+    return f"checkpoint-{stage + 1}.safetensors" if stage else CHECKPOINT
 
 
 def is_checkpoint(name: str) -> bool:

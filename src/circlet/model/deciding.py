@@ -59,7 +59,8 @@ class Decider:
         n, labels = self.split.Y.shape
         adam = self.settings.training.optimizer in ("adam", "adamw")
         features = None if self.split.X is None else int(self.split.X.shape[1])
-        facts = Facts(n, labels, self.split.X is None, bool(sparse), adam, features)
+        per_label = self.split.Y.nnz / labels
+        facts = Facts(n, labels, self.split.X is None, bool(sparse), adam, features, per_label)
         self.settings, decided = self.settings.decided(facts)
         self.decisions += decided
         # Where a rule is sure of it, AdamW is used everywhere, and nothing is tried.

@@ -19,11 +19,14 @@ from circlet.data.mapped import column_counts, is_mapped
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
+from circlet.metrics import evaluate
 from circlet.model.calibration import as_if_new, calibrate
 from circlet.model.deciding import Decider
 from circlet.model.model import Model
 from circlet.network import Network
+from circlet.network.encoders import Encoder
 from circlet.network.ensemble import as_one
+from circlet.network.inference import top_k
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.training import CALIBRATION, Joining, Reporter, checkpoint, train
 
@@ -50,7 +53,8 @@ def fit(
     """Train a model on documents and their labels.
 
     Settings that are left open are decided first. The rows that the settings hold out serve for validation and
-    calibration; then they join the others, if the settings say so.
+    calibration; then they join the others, if the settings say so. Of few documents, a model is trained without
+    them first, only to calibrate the one that learns from all.
 
     Parameters
     ----------
@@ -118,6 +122,7 @@ def fit(
         settings.training,
         validation=evaluated,
         held_out=held_out,
+        rehearse=settings.rehearses(split.n),
         device=device,
         reporter=reporter,
         folder=folder,
@@ -145,14 +150,17 @@ def _train(
     resume: bool,
     validation: tuple[Any, sp.csr_matrix] | None = None,
     held_out: npt.NDArray[np.int64] | None = None,
+    rehearse: bool = False,
     **options: Any,
 ) -> None:
     """Train the networks of a model one after the other, and add their records to its history.
 
-    Rows that are held out join in the end, and each network is calibrated just before.
+    Rows that are held out join in the end, and each network is calibrated just before. Or, if it is rehearsed, it
+    learns from all rows from the start, and has the calibration of one that did not.
 
-    Each network has its own checkpoint in the folder until the model is saved, so that an interrupted run goes on
-    with the network that it was at. `options` are further arguments of `circlet.training.train`.
+    Each network has its own checkpoint in the folder until the model is saved, those of rehearsals included, so
+    that an interrupted run goes on with the network that it was at. `options` are further arguments of
+    `circlet.training.train`.
     """
     if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
         # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
@@ -162,27 +170,48 @@ def _train(
     for member, network in enumerate(model.networks):
         before = sum(record.get("member", 1) == member + 1 for record in model.history)
         number = member if several else None
-        joining = None
-        if held_out is not None and validation is not None:
+        shared = {**options, "reporter": reporter, "folder": folder, "resume": resume, "member": number}
+        joining, found, stage = None, None, number
+        if held_out is not None and validation is not None and rehearse:
+            stage = 2 * member + 1
+            found = _rehearsed(model, network, rows, Y, held_out, validation, settings, stage=stage - 1, **shared)
+        elif held_out is not None and validation is not None:
             joining = Joining(held_out, partial(calibrate, network, *validation))
-        records = train(
-            network,
-            rows,
-            Y,
-            settings,
-            validation=validation,
-            joining=joining,
-            reporter=reporter,
-            folder=folder,
-            resume=resume,
-            member=number,
-            **options,
-        )
+        known = None if rehearse else validation
+        records = train(network, rows, Y, settings, validation=known, joining=joining, stage=stage, **shared)
+        if found is not None:
+            records[-1] |= found
         model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
         for record in records:
             if CALIBRATION in record:
                 slope, intercept = record[CALIBRATION]
                 model.set_curve(member, (slope, intercept))
+
+
+def _rehearsed(
+    model: Model,
+    network: Network,
+    rows: Any,
+    Y: sp.csr_matrix,
+    held_out: npt.NDArray[np.int64],
+    validation: tuple[Any, sp.csr_matrix],
+    settings: TrainingSettings,
+    *,
+    reporter: Reporter,
+    **options: Any,
+) -> dict[str, Any]:
+    """Metric and calibration of a network that is trained without the held-out rows, as a record has them."""
+    sizes, encoder = (model.n_features, network.n_labels), network.encoder
+    custom = None if isinstance(encoder, Encoder) else copy.deepcopy(encoder)
+    trained = Network(network.settings, *sizes, sparse=model.sparse, encoder=custom)
+    learned = np.delete(np.arange(Y.shape[0]), held_out)
+    reporter.rehearsal(len(learned))
+    train(trained, rows[learned], Y[learned], settings, reporter=reporter, **options)
+    name, _, depth = settings.metric.partition("@")
+    ids, _ = top_k(trained, validation[0], int(depth))
+    metrics = evaluate(validation[1], ids, k=int(depth), metrics=(name,))
+    reporter.rehearsed(metrics)
+    return {**metrics, CALIBRATION: list(calibrate(trained, *validation))}
 
 
 def further_settings(model: Model, **changes: Any) -> TrainingSettings:

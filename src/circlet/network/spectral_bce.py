@@ -59,7 +59,9 @@ class _SpectralBinaryLoss(torch.autograd.Function):
         coefficients = fourier.coefficients(output * (scale / (2 * dim)))
         places, weights = of_labels[labels.ids].long(), labels.weights
         loss, by_slot, gradient = output.new_zeros(()), torch.zeros_like(offsets), torch.empty_like(output)
-        rows = max(1, len(output) if output.is_cuda else LOGITS // length)
+        # Parts of equal size: a part of a few rows would cost nearly as much as a whole one.
+        parts = 1 if output.is_cuda else math.ceil(len(output) * length / LOGITS)
+        rows = max(1, math.ceil(len(output) / max(1, parts)))
         room = coefficients.new_zeros(min(rows, len(output)), length // 2 + 1)
         for start in range(0, len(output), rows):
             part = slice(start, min(start + rows, len(output)))

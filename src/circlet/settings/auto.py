@@ -1,9 +1,8 @@
 """What is decided from the data: settings that were left open, by rules that a preset's effort scales.
 
-Most numbers of `fast` and `default` come from trials on held-out training rows of six datasets, which
-`benchmarks/choices.py` runs and `experiments/results/choices` keeps. Those of `accurate`, and how dimension,
-epochs and batches change with very many documents, rest on fewer trials, which are not kept. What no rule decides
-well, the optimizer of the first layer, is tried out by `circlet.model.trial`.
+Their numbers come from trials on held-out training rows of seven datasets, which `benchmarks/choices.py` runs and
+`experiments/results/choices` keeps; only one of these datasets has very many documents. What no rule decides well,
+the optimizer of the first layer, is tried out by `circlet.model.trial`.
 """
 
 from __future__ import annotations
@@ -35,6 +34,10 @@ class Effort:
         Factor of the dimension.
     batch_size : int
         Documents per step, unless there are very few or very many.
+    lr : float
+        The peak learning rate.
+    steps : int
+        Steps that learning takes at least, however few documents there are.
     char_ngrams : bool
         Whether few texts get character n-grams.
     trial : bool
@@ -48,28 +51,64 @@ class Effort:
     few_features: float
     dim: float
     batch_size: int
+    lr: float
+    steps: int
     char_ngrams: bool
     trial: bool
 
 
 #: The presets that leave settings open.
 EFFORTS = {
-    "fast": Effort(5, 2, 1024, ((1, 0.0),), 0.5, 1, 128, char_ngrams=False, trial=False),
+    "fast": Effort(
+        epochs=4,
+        fewest=2,
+        hidden=1024,
+        dropout=((1, 0.0),),
+        few_features=0.5,
+        dim=1,
+        batch_size=192,
+        lr=1.5e-3,
+        steps=300,
+        char_ngrams=False,
+        trial=False,
+    ),
     "default": Effort(
-        8, 3, 2048, ((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1), (5e5, 0.0)), 0.7, 1, 128, char_ngrams=True, trial=True
+        epochs=8,
+        fewest=3,
+        hidden=2048,
+        dropout=((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1)),
+        few_features=0.7,
+        dim=1,
+        batch_size=128,
+        lr=1e-3,
+        steps=400,
+        char_ngrams=True,
+        trial=True,
     ),
     "accurate": Effort(
-        24, 5, 2048, ((2e4, 0.6), (7.5e4, 0.3), (5e5, 0.0)), 0.8, 2, 64, char_ngrams=True, trial=True
+        epochs=40,
+        fewest=5,
+        hidden=2048,
+        dropout=((2e4, 0.8), (7.5e4, 0.3)),
+        few_features=0.8,
+        dim=2,
+        batch_size=64,
+        lr=1e-3,
+        steps=400,
+        char_ngrams=True,
+        trial=True,
     ),
 }
 #: Texts up to this number get character n-grams, and at most this many features.
 FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
-#: Texts up to this number have Adam in the first layer, too: most of their words are rare.
-RARE_WORDS = 5000
+#: Labels are few-shot if they have fewer documents than this, on average. A network must then learn each of them
+#: by heart: by Adam, at a high rate, with codes that are nearly orthogonal.
+FEW_SHOT = 3.0
+#: Above this number of documents, batches are larger, and Adam trains the first layer, too: so many documents show
+#: rare words often enough. The short trial is too short to tell.
+VERY_MANY = 200_000
 #: Documents up to which a preset's epochs are all needed, and the exponent by which more documents need fewer.
 ALL_EPOCHS, FEWER = 15_000, 0.55
-#: Steps that learning takes at least, however few documents there are.
-FEWEST_STEPS = 400
 #: Dimension of the codes of a few thousand labels; above this product of documents and labels, it grows.
 DIM, MANY = 800, 6e8
 
@@ -87,6 +126,8 @@ class Facts:
         Whether the other layers are trained by Adam or AdamW.
     features : int or None
         None if they are made of texts, which have many.
+    per_label : float
+        Documents of a label, on average.
     """
 
     documents: int
@@ -95,6 +136,12 @@ class Facts:
     sparse: bool
     adam: bool = True
     features: int | None = None
+    per_label: float = math.inf
+
+    @property
+    def few_shot(self) -> bool:
+        """Whether labels have too few documents to generalize from."""
+        return self.per_label < FEW_SHOT and self.adam
 
 
 @dataclass(frozen=True)
@@ -131,7 +178,7 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
-    return min(5000, max(round(0.05 * n), min(n // 5, 500))), "enough to decide and to calibrate; they join later"
+    return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate; they join later"
 
 
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
@@ -140,7 +187,9 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
         epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER))
         return epochs, "more documents need fewer epochs"
     steps = math.ceil(n / _batch_size(facts, effort)[0])
-    needed = math.ceil(FEWEST_STEPS / steps)
+    needed = math.ceil(effort.steps / steps)
+    if facts.few_shot:
+        return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
     return effort.epochs, "as the preset says"
@@ -150,7 +199,7 @@ def _batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n <= 3500:
         return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
-    if n > 200_000:
+    if n > VERY_MANY:
         return 512, "many documents allow larger steps"
     return effort.batch_size, "as the preset says"
 
@@ -163,20 +212,26 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
 
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
-    if facts.features is not None and facts.features < effort.hidden and n < 5e5:
+    if facts.few_shot:
+        return 0.3, "labels with one or two documents are learned by heart"
+    if facts.features is not None and facts.features < effort.hidden and n <= VERY_MANY:
         return effort.few_features, "fewer features than hidden units"
+    if n > VERY_MANY and facts.adam:
+        return 0.4, "very many documents, whose rare words are learned by AdamW"
     if n <= points[0][0] or len(points) == 1:
         return points[0][1], "as the preset says"
     for (below, high), (above, low) in pairwise(points):
         if n < above:
             share = math.log(n / below) / math.log(above / below)
             return round(high + share * (low - high), 2), "more documents need less of it"
-    return points[-1][1], "many documents need none"
+    return points[-1][1], "many documents need little of it"
 
 
 def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
     if 1.25 * facts.labels < DIM:
         return max(32, math.ceil(1.25 * facts.labels)), "a few more than labels"
+    if facts.few_shot:
+        return math.ceil(facts.labels / 20) * 10, "as many as tell labels with one or two documents apart"
     product = facts.documents * facts.labels
     grown = DIM * effort.dim * max(1.0, product / MANY) ** 0.45
     # More dimensions than half the number of labels tell no more labels apart.
@@ -201,9 +256,17 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
         return "same", "its rate is known only beside Adam"
     if not facts.sparse:
         return "same", "the features are dense"
-    if facts.texts and facts.documents <= RARE_WORDS:
-        return "same", "in few texts, most words are rare"
+    if facts.few_shot:
+        return "same", "labels with one or two documents are learned by heart"
+    if facts.documents > VERY_MANY:
+        return "same", "very many documents show rare words often enough"
     return "sgd", "usually better for sparse features"
+
+
+def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
+    if facts.few_shot:
+        return 3e-3, "labels with one or two documents are learned by heart"
+    return effort.lr, "as the preset says"
 
 
 def _scaling(facts: Facts, effort: Effort) -> tuple[str, str]:
@@ -226,6 +289,7 @@ _RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
     "first_layer": _first_layer,
     "epochs": _epochs,
     "batch_size": _batch_size,
+    "lr": _lr,
 }
 DECIDABLE = tuple(_RULES)
 

@@ -21,6 +21,8 @@ __all__ = ["RunSettings", "TextSettings"]
 
 #: With fewer documents none are held out: too few would be left to train on, and too few to validate on.
 FEWEST_TO_SPLIT = 20
+#: Up to this many documents, a few at the end of training do not make up for having been held out.
+FEW_DOCUMENTS = 5000
 #: The value of a setting that is decided when the data are known.
 AUTO = "auto"
 #: The settings of a run that belong to none of its parts.
@@ -153,7 +155,14 @@ class RunSettings:
         Nor with the loss softmax, whose scores go on growing: what the rows calibrated would no longer be true.
         """
         training, lasting = self.training, self.network.loss != "softmax"
-        return training.join and training.patience is None and training.epochs > 1 and lasting
+        return training.join and training.patience is None and lasting
+
+    def rehearses(self, n: int) -> bool:
+        """Whether n documents are so few that a model of all but the held-out ones is trained first.
+
+        It serves to calibrate the model that is then trained on all of them, from scratch, and is thrown away.
+        """
+        return self.joins and n <= FEW_DOCUMENTS
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Which of n rows are held out for validation and calibration, ascending; None for none of them.

@@ -18,6 +18,8 @@ OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
 #: How the first layer is trained: by SGD, or by the optimizer of the other layers.
 FIRST_LAYERS = ("sgd", "same")
 SCHEDULES = ("one-cycle", "constant", "step")
+#: The rate at which held-out rows join, as a share of the peak rate. Higher ones unlearn more than they teach.
+JOINING_RATE = 0.1
 _METRIC = re.compile(r"(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
 
 
@@ -46,12 +48,12 @@ class TrainingSettings:
     metric : str
         The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
     join : bool
-        Whether held-out rows join the others for the last third of the epochs, which are then a cycle of their own
-        at half the rate. The model has then learned from every row. Otherwise they are never trained on, nor with
-        the loss softmax.
+        Whether held-out rows join in the end: a short further epoch, at a low rate, has these rows and as many
+        others, so that the model has learned from every row. The weights of the last epoch are then kept, whatever
+        the metric says. Otherwise held-out rows are never trained on, nor are they with the loss softmax.
     patience : int or None
-        Stop after this many epochs without a better metric; None never stops early. The weights of the best epoch
-        are kept in either case.
+        Stop after this many epochs without a better metric; None never stops early. Unless rows join, the weights
+        of the best epoch are kept in either case.
     """
 
     epochs: int = 30
@@ -93,19 +95,21 @@ class TrainingSettings:
         for parameter in ("lr", "weight_decay", "input_dropout"):
             object.__setattr__(self, parameter, float(getattr(self, parameter)))
 
-    @property
-    def epochs_before_joining(self) -> int:
-        """The number of epochs without the held-out rows, if they join later."""
-        return max(1, round(self.epochs * 2 / 3))
-
-    def rate(self, step: int, steps_per_epoch: int, epochs: int | None = None) -> float:
-        """Learning rate of a step, counted from 0 over the whole run or over a cycle of this many epochs."""
+    def rate(self, step: int, steps_per_epoch: int) -> float:
+        """Learning rate of a step, counted from 0 over the whole run."""
         if self.schedule == "constant":
             return self.lr
         if self.schedule == "step":
             return self.lr * 0.7 ** (step // steps_per_epoch)
-        total = (self.epochs if epochs is None else epochs) * steps_per_epoch
+        total = self.epochs * steps_per_epoch
         up = max(1, round(0.3 * total))
         if step < up:
             return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * step / up)) / 2)
         return self.lr * (1e-5 + (1 + math.cos(math.pi * (step - up) / max(1, total - up))) / 2)
+
+    def joining_rate(self, step: int, steps: int) -> float:
+        """Learning rate of a step of the epoch in which held-out rows join: it falls to almost 0.
+
+        It is low, so that the weights stay close to those that the probabilities were calibrated with.
+        """
+        return JOINING_RATE * self.lr * (1 - step / steps)

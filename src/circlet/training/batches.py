@@ -37,14 +37,14 @@ class Batches:
     settings : TrainingSettings
     seed : int
     held_out : int64 ndarray, optional
-        Rows that join in epoch `settings.epochs_before_joining`.
+        Rows that no epoch has but a further one, number `settings.epochs`, in which they join as many others.
     """
 
     def __init__(
         self, X: Any, Y: sp.csr_matrix, settings: TrainingSettings, seed: int, held_out: Any = None
     ) -> None:
         self.X, self.Y, self.seed = X, Y, seed
-        self.joining = settings.epochs_before_joining
+        self.joining, self.held_out = settings.epochs, held_out
         self.learned = None if held_out is None else np.delete(np.arange(X.shape[0]), held_out)
         self.size, self.dropout = settings.batch_size, settings.input_dropout
         if X.shape[0] == 0:
@@ -60,20 +60,20 @@ class Batches:
 
     def rows(self, epoch: int) -> int:
         """The number of rows of an epoch."""
-        learned = self._learned(epoch)
-        return int(self.X.shape[0]) if learned is None else len(learned)
+        if self.learned is None:
+            return int(self.X.shape[0])
+        joining = len(self.held_out) + min(len(self.held_out), len(self.learned))
+        return joining if epoch == self.joining else len(self.learned)
 
     def order(self, epoch: int) -> Any:
         """The rows of an epoch, in their order."""
-        learned, order = (
-            self._learned(epoch),
-            np.random.default_rng([self.seed, epoch]).permutation(self.rows(epoch)),
-        )
-        return order if learned is None else learned[order]
-
-    def _learned(self, epoch: int) -> Any:
-        """The rows of an epoch; None for all of them."""
-        return None if epoch >= self.joining else self.learned
+        random = np.random.default_rng([self.seed, epoch])
+        if self.learned is None:
+            return random.permutation(self.X.shape[0])
+        if epoch < self.joining:
+            return self.learned[random.permutation(len(self.learned))]
+        others = random.permutation(self.learned)[: len(self.held_out)]
+        return random.permutation(np.concatenate([self.held_out, others]))
 
     def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
         """The batches of an epoch from step `first` on, each prepared two steps ahead by a thread."""

@@ -25,6 +25,7 @@ from circlet.folder.layout import checkpoint_of as name_of
 from circlet.folder.layout import is_checkpoint
 from circlet.network import Network
 from circlet.settings import TrainingSettings
+from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
 
@@ -43,9 +44,7 @@ class Progress:
     best_value: float = -math.inf
 
 
-def save(
-    path: Path, progress: Progress, network: Network, optimizer: torch.optim.Optimizer | None, identity: str
-) -> None:
+def save(path: Path, progress: Progress, network: Network, optimizer: Optimizer | None, identity: str) -> None:
     """Write the state of a run; `identity` is its `fingerprint`, and a finished run needs no optimizer."""
     tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in network.weights().items()}
     tensors |= {f"best.{key}": value for key, value in progress.best.items()}
@@ -66,7 +65,7 @@ def save(
     write_tensors(path, contiguous, {"run": json.dumps(about)})
 
 
-def restore(path: Path, network: Network, optimizer: torch.optim.Optimizer, identity: str) -> Progress | None:
+def restore(path: Path, network: Network, optimizer: Optimizer, identity: str) -> Progress | None:
     """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint."""
     if not path.exists():
         return None

@@ -41,12 +41,12 @@ from circlet.training.steps import make_steps
 __all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "train"]
 
 
-#: The name of what `Joining.calibrate` returned, in the record of the last epoch before rows joined.
+#: The name of what `Joining.calibrate` returned, in the record of the last epoch before rows join.
 CALIBRATION = "calibration"
 
 
 class Joining(NamedTuple):
-    """Rows that serve for validation and calibration first, and then join the rows that are trained on.
+    """Rows that serve for validation and calibration first, and join the rows that are trained on in the end.
 
     Parameters
     ----------
@@ -82,6 +82,7 @@ def train(
     resume: bool = False,
     fresh: bool = True,
     member: int | None = None,
+    stage: int | None = None,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -95,7 +96,8 @@ def train(
     validation : (X, Y), optional
         Rows that choose the best epoch, whose weights are kept.
     joining : Joining, optional
-        If the validation rows are among X and Y, and join the other rows in the end.
+        If the validation rows are among X and Y, and join the other rows in a short epoch at the end. They then
+        choose nothing: the weights of the last epoch are kept.
     device : torch.device, optional
     reporter : Reporter, optional
     folder : Path, optional
@@ -106,8 +108,10 @@ def train(
         Whether the network is new, so that its biases are initialized from label frequencies. False if it was
         already trained on other rows.
     member : int, optional
-        The number of this network among several that are trained one after the other, from 0. Its checkpoint has
-        its own name, and stays beside those of the others when it is trained: resuming then has nothing to do.
+        The number of this network among several of a model, from 0, for the reporter and the records.
+    stage : int, optional
+        The number of this call among several of a run, from 0. Its checkpoint has its own name, and stays beside
+        those of the others when the network is trained: resuming then has nothing to do.
 
     Returns
     -------
@@ -116,7 +120,7 @@ def train(
         and of several networks, the member, from 1.
     """
     place = device or torch.device("cpu")
-    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member)
+    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage)
     if fresh:
         network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
     return run.go(resume)
@@ -137,10 +141,11 @@ class _Run:
         reporter: Reporter | None,
         folder: Path | None,
         member: int | None = None,
+        stage: int | None = None,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
-        self.joining, self.member = joining, member
+        self.joining, self.member, self.stage = joining, member, stage
         held_out = None if joining is None else joining.rows
         self.batches = Batches(X, Y, settings, network.settings.seed, held_out)
         self.optimizer = make_optimizer(network, settings, device)
@@ -162,18 +167,19 @@ class _Run:
             self.reporter.member(self.member)
         first = self.progress.epoch
         with _interruptions() as interrupted:
-            while self.progress.epoch < self.settings.epochs and not self._out_of_patience():
+            while self.progress.epoch < self._epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
-        self._take_best()
-        if self.member is not None and self.progress.epoch > first and self.folder is not None:
+        if self.progress.best:
+            self.network.load_weights(self.progress.best)
+        if self.stage is not None and self.progress.epoch > first and self.folder is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
             checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
         return self.progress.history
 
-    def _take_best(self) -> None:
-        if self.progress.best:
-            self.network.load_weights(self.progress.best)
+    @property
+    def _epochs(self) -> int:
+        return self.settings.epochs + (self.joining is not None)
 
     def _run_epoch(self, interrupted: threading.Event) -> None:
         progress, seed, n_steps = (
@@ -199,51 +205,42 @@ class _Run:
         seconds = time.perf_counter() - started
         if not all(map(_is_finite, self.network.parameters())):
             raise self._diverged("weights became non-finite in the last step")
-        documents = self.batches.rows(progress.epoch) - first * self.settings.batch_size
-        record = {
-            **({} if self.member is None else {"member": self.member + 1}),
-            "epoch": progress.epoch + 1,
-            "loss": progress.total_loss / n_steps,
-            "lr": rates[-1],
-            "seconds": round(seconds, 3),
-            "documents_per_second": round(documents / max(seconds, 1e-9)),
-        }
-        if self.validation is not None and not self._joined:
-            record[self.settings.metric] = self._validate(*self.validation)
-        progress.history.append(record)
+        if not self._joins:
+            self._record(n_steps, first, rates[-1], seconds)
         progress.epoch, progress.step = progress.epoch + 1, 0
-        if self._joined and not any(CALIBRATION in known for known in progress.history):
-            self._join(record)
-        self.reporter.record(record)
         self._save()
         if interrupted.is_set():
             self._stop()
 
+    def _record(self, n_steps: int, first: int, rate: float, seconds: float) -> None:
+        """Add an epoch to the history: validated and, if it is the last one before rows join, calibrated."""
+        progress = self.progress
+        documents = self.batches.rows(progress.epoch) - first * self.settings.batch_size
+        record: dict[str, Any] = {
+            **({} if self.member is None else {"member": self.member + 1}),
+            "epoch": progress.epoch + 1,
+            "loss": progress.total_loss / n_steps,
+            "lr": rate,
+            "seconds": round(seconds, 3),
+            "documents_per_second": round(documents / max(seconds, 1e-9)),
+        }
+        if self.validation is not None:
+            record[self.settings.metric] = self._validate(*self.validation)
+        if self.joining is not None and progress.epoch + 1 == self.settings.epochs:
+            record[CALIBRATION] = list(self.joining.calibrate())
+        progress.history.append(record)
+        self.reporter.record(record)
+
     @property
-    def _joined(self) -> bool:
-        """Whether the next epoch has the rows that were held out."""
-        return self.joining is not None and self.progress.epoch >= self.settings.epochs_before_joining
+    def _joins(self) -> bool:
+        """Whether this epoch is the one in which held-out rows join."""
+        return self.joining is not None and self.progress.epoch == self.settings.epochs
 
     def _rates(self, n_steps: int) -> list[float]:
-        epoch, settings = self.progress.epoch, self.settings
-        if self.joining is None:
-            return [settings.rate(epoch * n_steps + step, n_steps) for step in range(n_steps)]
-        # Two cycles: one without the rows that are held out, and a shorter one, at half the rate, with them.
-        first = settings.epochs_before_joining
-        began, epochs, share = (first, settings.epochs - first, 0.5) if self._joined else (0, first, 1.0)
-        return [
-            share * settings.rate((epoch - began) * n_steps + step, n_steps, epochs) for step in range(n_steps)
-        ]
-
-    def _join(self, record: dict[str, Any]) -> None:
-        """Calibrate with the best weights so far, which training then goes on from."""
-        assert self.joining is not None
-        self._take_best()
-        record[CALIBRATION] = list(self.joining.calibrate())
-        self.progress.best.clear()
-        # The moments belong to other weights, if those of another epoch were the best, and to another cycle.
-        self.optimizer = make_optimizer(self.network, self.settings, self.device)
-        self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
+        if self._joins:
+            return [self.settings.joining_rate(step, n_steps) for step in range(n_steps)]
+        first = self.progress.epoch * n_steps
+        return [self.settings.rate(first + step, n_steps) for step in range(n_steps)]
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(
@@ -255,7 +252,8 @@ class _Run:
         name, _, depth = self.settings.metric.partition("@")
         ids, _ = top_k(self.network, X, int(depth))
         value = evaluate(Y, ids, k=int(depth), metrics=(name,))[self.settings.metric]
-        if value >= self.progress.best_value:  # among equal epochs the last one wins: it has learned most
+        # Among equal epochs the last one wins, because it has learned most.
+        if self.joining is None and value >= self.progress.best_value:
             self.progress.best_value = value
             self.progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
         return value
@@ -286,7 +284,7 @@ class _Run:
     @property
     def _checkpoint(self) -> Path:
         assert self.folder is not None
-        return self.folder / checkpoint.name_of(self.member or 0)
+        return self.folder / checkpoint.name_of(self.stage or 0)
 
     @cached_property
     def _identity(self) -> str:

@@ -33,7 +33,17 @@ class Reporter:
             logger.info("%s: %s (%s)", each.name, each.value, each.why)
 
     def plan(self, epochs: int, members: int) -> None:
-        """Called before training: each of so many networks is trained for so many epochs, or fewer."""
+        """Called before training: each of so many networks is trained for so many epochs, or fewer.
+
+        If held-out rows join in the end, a short epoch of that number follows, which has no record.
+        """
+
+    def rehearsal(self, documents: int) -> None:
+        """Called before a network is trained only to calibrate the next one, which learns from all documents."""
+
+    def rehearsed(self, metrics: dict[str, float]) -> None:
+        """Called after it, with its metrics on held-out rows."""
+        logger.info("rehearsal: %s", metrics)
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""

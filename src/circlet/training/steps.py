@@ -20,7 +20,7 @@ from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.network import TABLE_LIMIT, Network
 from circlet.training.batches import Batches, DeviceRows
-from circlet.training.optimizers import set_rate
+from circlet.training.optimizers import Optimizer, set_rate
 from circlet.training.reporter import StepsTaken
 
 __all__ = ["PlainSteps", "RecordedSteps", "make_steps"]
@@ -34,9 +34,7 @@ WARM_UP = 3
 class PlainSteps:
     """Steps that are launched from Python, one by one."""
 
-    def __init__(
-        self, network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
-    ) -> None:
+    def __init__(self, network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
 
     def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[StepsTaken]:
@@ -50,9 +48,7 @@ class PlainSteps:
 class RecordedSteps:
     """Steps replayed from a CUDA graph, except for the first few of a run and a smaller last one of an epoch."""
 
-    def __init__(
-        self, network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
-    ) -> None:
+    def __init__(self, network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
         self.data = DeviceRows(batches.X, batches.Y, device)
         self.dropout = Dropout(batches.dropout, network.noise)
@@ -114,9 +110,7 @@ class RecordedSteps:
 Steps = PlainSteps | RecordedSteps
 
 
-def make_steps(
-    network: Network, optimizer: torch.optim.Optimizer, batches: Batches, device: torch.device
-) -> Steps:
+def make_steps(network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> Steps:
     """The fastest way to take steps for this network, these rows and this device."""
     kind = RecordedSteps if recordable(network, batches, device) else PlainSteps
     return kind(network, optimizer, batches, device)
@@ -135,7 +129,7 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
     )
 
 
-def learn(network: Network, optimizer: torch.optim.Optimizer, rows: Any, labels: LabelSets) -> Tensor:
+def learn(network: Network, optimizer: Optimizer, rows: Any, labels: LabelSets) -> Tensor:
     """One step: the loss of a batch, its gradient, and a step of the optimizer."""
     optimizer.zero_grad(set_to_none=True)
     kind = labels.ids.device.type

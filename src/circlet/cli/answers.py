@@ -1,0 +1,132 @@
+"""Where `circlet predict` writes: to a file, a table on a terminal, or JSONL into a pipe."""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import typer
+from rich.box import SIMPLE_HEAD
+from rich.table import Table
+from rich.text import Text
+
+from circlet import files
+from circlet.cli.console import out
+from circlet.data.preview import one_line
+from circlet.data.tagged import Tagged, format_of, json_line, writing_tagged
+from circlet.errors import OutputError, ParameterError
+
+_GAP = 3  # characters between two columns of the table
+#: What writes documents and, where there are any, their texts.
+Write = Callable[[Sequence[Tagged], Sequence[str] | None], object]
+
+
+def check(output: Path | None, *, as_json: bool) -> None:
+    """Refuse a place that results could not be written to, before any work is done for them."""
+    if output is None:
+        if sys.stdout is None:
+            raise OutputError("cannot write to standard output: it is closed")
+        return
+    format_of(output)
+    if as_json:
+        raise ParameterError(f"found --json and --output {output}; wanted one: the file's name says its format")
+    if output.is_dir():
+        raise OutputError(f"cannot write {output}: it is a folder")
+
+
+@contextmanager
+def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write]:
+    """Open the place for results, and yield what writes a batch of them.
+
+    Parameters
+    ----------
+    output : Path or None
+        A file, which appears whole or not at all; its folder is made if needed. None for standard output.
+    as_json : bool
+        Whether a terminal gets JSONL too.
+    named : bool
+        Whether labels are names, not ids.
+    """
+    if output is None:
+        yield _printer(as_json)
+        return
+    files.prepare_folder(output.parent)
+    with writing_tagged(output, named=named) as write:
+        yield lambda documents, texts: write(documents)
+
+
+def _printer(as_json: bool) -> Write:
+    if as_json or not sys.stdout.isatty():
+        if isinstance(sys.stdout, io.TextIOWrapper):
+            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # on every system
+        show: Write = _print_json
+    else:
+        show = _Rows()
+
+    def write(documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
+        with _explained():
+            show(documents, texts)
+            sys.stdout.flush()
+
+    return write
+
+
+@contextmanager
+def _explained() -> Iterator[None]:
+    """End the command quietly if nobody reads its output anymore; other faults are one clear error."""
+    try:
+        yield
+    except OSError as error:
+        # Python would try to write the rest of the buffer when it exits, and fail again.
+        with Path(os.devnull).open("wb") as nowhere:
+            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        # Windows has no error of its own for a closed pipe.
+        if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
+            raise typer.Exit from error
+        raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
+
+
+def _print_json(documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
+    sys.stdout.writelines(map(json_line, documents))
+
+
+class _Rows:
+    """Rows of a table, printed as they come: widths are settled by the terminal and the first ids."""
+
+    def __init__(self) -> None:
+        self.width_of_ids = 0
+
+    def __call__(self, documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
+        header = not self.width_of_ids
+        if header:
+            self.width_of_ids = min(16, max(4, *(len(str(document.id)) for document in documents)))
+        left = max(20, out.width - self.width_of_ids - _GAP)
+        table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
+        table.add_column("id", width=self.width_of_ids, no_wrap=True, style="dim")
+        width = 0 if texts is None else left * 2 // 5
+        if texts is not None:
+            table.add_column("text", width=width, no_wrap=True)
+            left -= width + _GAP
+        table.add_column("labels", width=left)
+        for row, document in enumerate(documents):
+            cells = [Text(_printable(one_line(str(document.id), self.width_of_ids)))]
+            if texts is not None:
+                cells.append(Text(_printable(one_line(texts[row], width))))
+            table.add_row(*cells, _labels(document))
+        out.print(table)
+
+
+def _labels(document: Tagged) -> Text:
+    pairs = zip(document.labels, document.scores, strict=True)
+    named = [Text.assemble(_printable(f"{label} "), (f"{score:.0%}", "dim")) for label, score in pairs]
+    return Text("   ").join(named) if named else Text("–")
+
+
+def _printable(text: str) -> str:
+    """A text without the characters that would steer the terminal."""
+    return "".join(letter if letter.isprintable() else " " for letter in text)

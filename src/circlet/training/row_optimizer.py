@@ -1,0 +1,234 @@
+"""The optimizers of a CPU: torch's own arithmetic, on whole weights or only on the rows that a batch touched.
+
+**Updates by rows.** If a batch touches few of many features, the first layer's weight gets a
+`circlet.network.encoders.RowGradient` instead of a full gradient, and only the rows that it names are updated, as
+torch would update a weight that has only these rows. This differs from updating the whole weight in two ways.
+Between two batches that have a feature, its row stands still, while a full update would still move it by momentum
+and shrink its moments. And weight decay acts on a row only when it is touched. Adam's bias correction counts all
+steps. A row that every batch touches is updated exactly as in full updates.
+
+**Why torch's classes are not used.** Creating one of them imports torch's compiler, which takes a second and a
+hundred megabytes. The functions that they call do not.
+"""
+
+from __future__ import annotations
+
+import mmap
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.optim.adadelta import adadelta
+from torch.optim.adam import adam
+from torch.optim.adamw import adamw
+from torch.optim.sgd import sgd
+
+from circlet.network.encoders import RowGradient
+
+__all__ = ["ALGORITHMS", "RowOptimizer"]
+
+#: Numbers of a row gradient at a time. A whole one of 5,000 rows of 2,048 is too large for any cache, and each
+#: step would get fresh memory for it, which takes the system longer than the arithmetic.
+BLOCK = 1 << 20
+#: The name of the step count in the state of a weight.
+COUNT = "step"
+
+State = dict[str, Tensor]
+Group = dict[str, Any]
+
+
+class Algorithm(NamedTuple):
+    """How a weight is updated.
+
+    Parameters
+    ----------
+    update : callable
+        Called with weight, gradient, the weight's state and its group of options; updates weight and state.
+    moments : tuple of str
+        The tensors of the state that have the weight's shape.
+    counts : bool
+        Whether the state also has the number of steps.
+    options : dict
+        Options besides the rate and the weight decay.
+    """
+
+    update: Callable[[Tensor, Tensor, State, Group], None]
+    moments: tuple[str, ...]
+    counts: bool
+    options: dict[str, Any]
+
+
+def _by_adam(function: Callable[..., None]) -> Algorithm:
+    def update(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        first, second = group["betas"]
+        function(
+            [weight],
+            [gradient],
+            [state["exp_avg"]],
+            [state["exp_avg_sq"]],
+            [],
+            [state[COUNT]],
+            fused=True,
+            amsgrad=False,
+            beta1=first,
+            beta2=second,
+            lr=group["lr"],
+            weight_decay=group["weight_decay"],
+            eps=group["eps"],
+            maximize=False,
+        )
+
+    return Algorithm(update, ("exp_avg", "exp_avg_sq"), True, {"betas": (0.9, 0.999), "eps": 1e-8})
+
+
+def _by_adadelta(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+    adadelta(
+        [weight],
+        [gradient],
+        [state["square_avg"]],
+        [state["acc_delta"]],
+        [state[COUNT]],
+        foreach=False,
+        lr=group["lr"],
+        rho=group["rho"],
+        eps=group["eps"],
+        weight_decay=group["weight_decay"],
+        maximize=False,
+    )
+
+
+def _by_sgd(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+    sgd(
+        [weight],
+        [gradient],
+        [state["momentum_buffer"]],
+        foreach=False,
+        weight_decay=group["weight_decay"],
+        momentum=group["momentum"],
+        lr=group["lr"],
+        dampening=0.0,
+        nesterov=False,
+        maximize=False,
+    )
+
+
+def _by_plain_sgd(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+    weight.add_(gradient, alpha=-group["lr"])
+
+
+#: "plain-sgd" has neither momentum nor weight decay, so it needs no state, and can skip units that were dropped.
+ALGORITHMS = {
+    "adamw": _by_adam(adamw),
+    "adam": _by_adam(adam),
+    "adadelta": Algorithm(_by_adadelta, ("square_avg", "acc_delta"), True, {"rho": 0.9, "eps": 1e-6}),
+    "sgd": Algorithm(_by_sgd, ("momentum_buffer",), False, {"momentum": 0.9}),
+    "plain-sgd": Algorithm(_by_plain_sgd, (), False, {}),
+}
+
+
+class RowOptimizer:
+    """Updates weights by their gradients, or by their `RowGradient`.
+
+    It has those parts of a `torch.optim.Optimizer` that training uses.
+
+    Parameters
+    ----------
+    groups : dicts
+        Each has `params`, `algorithm` (a key of `ALGORITHMS`), `lr` and, if needed, `weight_decay` and the
+        algorithm's own options.
+    """
+
+    def __init__(self, *groups: Group) -> None:
+        self.param_groups = [
+            {"weight_decay": 0.0, **ALGORITHMS[group["algorithm"]].options, **group} for group in groups
+        ]
+        self.state: dict[nn.Parameter, State] = {}
+
+    def zero_grad(self, set_to_none: bool = True) -> None:
+        """Forget all gradients."""
+        assert set_to_none
+        for weight in self._weights():
+            weight.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        """Take a step."""
+        for group in self.param_groups:
+            algorithm = ALGORITHMS[group["algorithm"]]
+            for weight in group["params"]:
+                # Removed, because the next step must not use it again.
+                by_rows: RowGradient | None = weight.__dict__.pop("row_gradient", None)
+                if by_rows is None and weight.grad is None:
+                    continue
+                state = self.state.setdefault(weight, {})
+                if not state and algorithm.moments:
+                    state |= {name: _zeros(weight.shape) for name in algorithm.moments}
+                    state |= {COUNT: torch.zeros(())} if algorithm.counts else {}
+                if weight.grad is not None:
+                    algorithm.update(weight, weight.grad, state, group)
+                if by_rows is not None:
+                    (_update_rows if algorithm.moments else _descend)(weight, by_rows, state, group)
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state of each weight, by the weight's number."""
+        numbered = enumerate(self._weights())
+        return {"state": {i: self.state[weight] for i, weight in numbered if self.state.get(weight)}}
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from what `state_dict` returned."""
+        weights = list(self._weights())
+        self.state = {weights[i]: dict(state) for i, state in state_dict["state"].items()}
+
+    def _weights(self) -> Iterator[nn.Parameter]:
+        return (weight for group in self.param_groups for weight in group["params"])
+
+
+def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Group) -> None:
+    algorithm = ALGORITHMS[group["algorithm"]]
+    count = state.get(COUNT)
+    before = None if count is None else count.clone()
+    for part in _blocks(gradient):
+        touched, values = gradient.rows[part], gradient.values(part)
+        if gradient.units is not None:
+            values = values.new_zeros(len(values), weight.shape[1]).index_copy_(1, gradient.units, values)
+        # Rows and moments are copied there and back. Every block takes the same step.
+        rows, own = weight[touched], {name: state[name][touched] for name in algorithm.moments}
+        if before is not None:
+            own[COUNT] = before.clone()
+        algorithm.update(rows, values, own, group)
+        weight.index_copy_(0, touched, rows)
+        for name in algorithm.moments:
+            state[name].index_copy_(0, touched, own[name])
+        if count is not None:
+            count.copy_(own[COUNT])
+
+
+def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group) -> None:
+    """Plain SGD, which moves nothing but the touched rows of the units that were kept."""
+    rows, units, rate = gradient.rows, gradient.units, group["lr"]
+    every = len(rows) == len(weight)
+    for part in _blocks(gradient):
+        values = gradient.values(part)
+        if units is None and every:
+            weight[part].add_(values, alpha=-rate)
+        elif units is None:
+            weight.index_add_(0, rows[part], values, alpha=-rate)
+        else:
+            own = weight[part] if every else weight.index_select(0, rows[part])
+            # index_add_ along columns does the same, and takes seven times as long.
+            own.scatter_add_(1, units.expand(len(own), -1), values.mul_(-rate))
+            if not every:
+                weight.index_copy_(0, rows[part], own)
+
+
+def _blocks(gradient: RowGradient) -> Iterator[slice]:
+    """The touched rows, a few at a time."""
+    size = max(1, BLOCK // gradient.gradient.shape[1])
+    return (slice(start, start + size) for start in range(0, len(gradient.rows), size))
+
+
+def _zeros(shape: torch.Size) -> Tensor:
+    """Zeros whose pages take no memory until they are written, such as rows of features that no document has."""
+    # NumPy's zeros do the same, but in pages of megabytes, each of which soon has a row that is touched.
+    return torch.frombuffer(mmap.mmap(-1, 4 * shape.numel()), dtype=torch.float32).view(shape)

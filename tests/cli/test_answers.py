@@ -1,0 +1,159 @@
+"""Where results are written: a table on a terminal, JSONL in a pipe, a file; and what happens if that fails."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager, redirect_stdout
+from pathlib import Path
+from typing import IO
+
+import pytest
+import typer
+
+from circlet.cli import answers
+from circlet.data.tagged import Tagged
+from circlet.errors import OutputError, ParameterError
+
+FULL = Path("/dev/full")
+FOX = Tagged(0, ["animal", "[red] fur"], [0.987, 0.004])
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+# Not fixtures, because pytest sets its own standard output after them.
+@contextmanager
+def terminal() -> Iterator[Terminal]:
+    with redirect_stdout(Terminal()) as shown:
+        yield shown
+
+
+@contextmanager
+def pipe() -> Iterator[IO[bytes]]:
+    """Standard output that is a pipe, with an encoding of its own; gives the other end."""
+    reader, writer = os.pipe()
+    with (
+        os.fdopen(reader, "rb") as other,
+        os.fdopen(writer, "w", encoding="ascii") as stdout,
+        redirect_stdout(stdout),
+    ):
+        yield other
+
+
+def shown(*batches: tuple[list[Tagged], list[str] | None], as_json: bool = False) -> list[str]:
+    """The lines on a terminal after these batches."""
+    with terminal() as screen, answers.opened(None, as_json=as_json, named=True) as write:
+        for documents, texts in batches:
+            write(documents, texts)
+        return lines(screen)
+
+
+def lines(shown: io.StringIO) -> list[str]:
+    return [line.rstrip() for line in shown.getvalue().splitlines()]
+
+
+class TestTerminal:
+    def test_rows_are_shown_as_they_come(self):
+        with terminal() as screen, answers.opened(None, as_json=False, named=True) as write:
+            write([FOX], ["the fox"])
+            assert lines(screen) == [
+                "id     text                            labels",
+                "─" * 80,
+                "0      the fox                         animal 99%   [red] fur 0%",
+            ]
+            write([Tagged(1, [], []), Tagged(2, ["food"], [0.5])], ["[bold] words\nof many lines " * 9, ""])
+            assert lines(screen)[3:] == [
+                "1      [bold] words of many lines […   –",
+                "2                                      food 50%",
+            ]
+
+    def test_many_labels_are_wrapped_in_their_column(self):
+        rows = shown(([Tagged(0, [f"label {n}" for n in range(9)], [0.5] * 9)], ["the fox"]))
+        labels = " ".join(f"label {n} 50%" for n in range(9))
+        assert " ".join(" ".join(rows[2:]).split()) == f"0 the fox {labels}"
+        assert max(map(len, rows)) <= 80
+        assert all(row.startswith(" " * 38) for row in rows[3:])
+
+    def test_long_ids_are_cut(self):
+        rows = shown(([Tagged("http://example.org/documents/1", ["a"], [1.0])], ["the fox"]))
+        assert rows[2].split() == ["http://example.…", "the", "fox", "a", "100%"]
+
+    def test_rows_without_texts(self):
+        rows = shown(([Tagged(0, [7], [0.5])], None))
+        assert [rows[at].split() for at in (0, 2)] == [["id", "labels"], ["0", "7", "50%"]]
+
+    def test_documents_cannot_steer_the_terminal(self):
+        rows = shown(([Tagged("\x1b[2J", ["\x1b[31mred"], [0.5])], ["\x1b]0;title\x07 fox"]))
+        assert rows[2].split() == ["[2J", "]0;title", "fox", "[31mred", "50%"]
+        assert all(line.isprintable() for line in rows)
+
+    def test_json_if_asked(self):
+        (line,) = shown(([FOX], ["the fox"]), as_json=True)
+        assert json.loads(line) == {"id": 0, "labels": list(FOX.labels), "scores": list(FOX.scores)}
+
+
+class TestPipe:
+    def test_every_batch_is_out_at_once_and_in_utf_8(self):
+        with pipe() as other, answers.opened(None, as_json=False, named=True) as write:
+            write([Tagged("é", ["日本"], [0.5])], ["a"])
+            assert other.readline().decode() == '{"id": "é", "labels": ["日本"], "scores": [0.5]}\n'
+            write([FOX], ["b"])
+            assert json.loads(other.readline())["labels"] == ["animal", "[red] fur"]
+
+    def test_nobody_reads_on(self):
+        with pipe() as other, answers.opened(None, as_json=False, named=True) as write:
+            other.close()
+            with pytest.raises(typer.Exit) as ended:
+                write([FOX], ["a"])
+            sys.stdout.close()  # what is left in the buffer does not fail again
+        assert ended.value.exit_code == 0
+
+    @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
+    def test_a_full_disk(self):
+        wanted = r"^cannot write to standard output: No space left on device$"
+        with (
+            FULL.open("w") as full,
+            redirect_stdout(full),
+            pytest.raises(OutputError, match=wanted),
+            answers.opened(None, as_json=False, named=True) as write,
+        ):
+            write([FOX], ["a"])
+
+
+class TestCheck:
+    def test_places_that_are_fine(self, tmp_path):
+        answers.check(None, as_json=True)
+        answers.check(tmp_path / "new" / "a.csv", as_json=False)
+        assert list(tmp_path.iterdir()) == []
+
+    def test_two_formats(self):
+        with pytest.raises(ParameterError, match=r"found --json and --output a\.csv; wanted one"):
+            answers.check(Path("a.csv"), as_json=True)
+
+    def test_no_format(self):
+        with pytest.raises(ParameterError, match="cannot tell the format of 'a'"):
+            answers.check(Path("a"), as_json=False)
+
+    def test_a_folder(self, tmp_path):
+        (tmp_path / "a.csv").mkdir()
+        with pytest.raises(OutputError, match=r"cannot write .*a\.csv: it is a folder"):
+            answers.check(tmp_path / "a.csv", as_json=False)
+
+    def test_a_closed_stdout(self, monkeypatch):
+        monkeypatch.setattr(sys, "stdout", None)
+        with pytest.raises(OutputError, match="cannot write to standard output: it is closed"):
+            answers.check(None, as_json=False)
+        answers.check(Path("a.csv"), as_json=False)
+
+
+def test_a_file_in_a_new_folder(tmp_path):
+    path = tmp_path / "new" / "a.csv"
+    with answers.opened(path, as_json=False, named=True) as write:
+        write([FOX], ["the fox"])
+    assert path.read_text() == 'id,labels,scores\n0,"[""animal"", ""[red] fur""]","[0.987, 0.004]"\n'

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+import io
+import sys
+
+import pytest
+from rich.console import Console
+
+from circlet.cli import document_bar
+from circlet.cli.document_bar import DocumentBar
+
+
+@pytest.fixture
+def screen(monkeypatch):
+    """What a terminal on stderr shows."""
+    shown = io.StringIO()
+    terminal = Console(file=shown, force_terminal=True, width=100, _environ={"TERM": "xterm"})
+    monkeypatch.setattr(document_bar, "err", terminal)
+    return shown
+
+
+def test_numbers_and_speed(screen, monkeypatch):
+    monkeypatch.setattr(document_bar, "DELAY", 0.0)
+    stdout = sys.stdout
+    with DocumentBar(shown=True) as bar:
+        bar.total = 4000
+        bar.advance(1000)
+        bar.started -= 10  # seconds
+        bar.done(1024)
+        (task,) = bar.bars.tasks
+        assert (task.completed, task.total) == (1000, 4000)
+        assert task.fields["numbers"] == "1,024 documents  102 documents/s"
+        assert sys.stdout is stdout, "results would be printed by the bar, on stderr"
+        bar.done(1024)
+        assert task.fields["numbers"].startswith("2,048 documents  20")
+    assert "1,024 documents" in screen.getvalue()
+
+
+def test_nothing_is_shown_for_a_moment(screen):
+    with DocumentBar(shown=True) as bar:
+        bar.done(1)
+    assert screen.getvalue() == ""
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_nothing_is_shown_where_it_is_not_wanted(screen, monkeypatch, terminal):
+    monkeypatch.setattr(document_bar, "DELAY", 0.0)
+    if not terminal:
+        monkeypatch.setattr(document_bar, "err", Console(file=screen))
+    with DocumentBar(shown=not terminal) as bar:
+        bar.done(1)
+    assert screen.getvalue() == ""

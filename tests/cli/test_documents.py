@@ -1,0 +1,144 @@
+"""Documents and their ids come from every kind of input, in batches."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+
+from circlet.cli import documents
+from circlet.cli.document_bar import DocumentBar
+from circlet.cli.documents import answer_rows, answer_texts
+from circlet.data import Dataset, Split
+from circlet.data.matrices import write_matrices
+from circlet.errors import DataError
+
+
+@pytest.fixture
+def bar():
+    return DocumentBar(shown=False)
+
+
+@pytest.fixture
+def asked(monkeypatch, bar):
+    """Answer all texts of an input; gives the batches, each a list of ids and texts."""
+    monkeypatch.setattr(documents, "BATCH", 2)
+
+    def run(data: Any, text_column: str = "text", stdin: bytes | None = None) -> list[list[tuple[Any, str]]]:
+        if stdin is not None:
+            monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        batches: list[list[tuple[Any, str]]] = []
+        answer_texts(str(data), text_column, lambda *batch: batches.append(list(zip(*batch, strict=True))), bar)
+        return batches
+
+    return run
+
+
+def test_batches_of_a_file(asked, bar, tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"text": f"é {n}"}, ensure_ascii=False) + "\n" for n in range(5)), "utf-8")
+    assert asked(path) == [[(0, "é 0"), (1, "é 1")], [(2, "é 2"), (3, "é 3")], [(4, "é 4")]]
+    assert bar.read == bar.total == path.stat().st_size
+
+
+def test_batches_of_a_stream(asked):
+    assert asked("-", stdin=b"a\nb\nc\n\n") == [[(0, "a"), (1, "b")], [(2, "c"), (3, "")]]
+
+
+@pytest.mark.parametrize(
+    ("content", "ids"),
+    [
+        ('{"text": "a", "id": "x"}\n{"text": "b"}\n{"text": "c", "id": 9}\n', ["x", 1, 9]),
+        ("text,id\na,x\nb,\nc,9\n", ["x", 1, "9"]),
+        ("id\ttext\nx\ta\n\t\n9\tc\n", ["x", 1, "9"]),
+        ("text,labels\na,x\nb,y\nc,z\n", [0, 1, 2]),
+        ("__label__x a\n\n__label__y b\nc\n", [0, 1, 2]),
+    ],
+)
+def test_ids(asked, tmp_path, content, ids):
+    (tmp_path / "a").write_text(content)
+    for batches in (asked(tmp_path / "a"), asked("-", stdin=content.encode())):
+        assert [identifier for batch in batches for identifier, _ in batch] == ids
+
+
+def test_a_column_of_texts_called_id(asked):
+    assert asked("-", text_column="id", stdin=b"id,text\na fox,x\n") == [[(0, "a fox")]]
+
+
+def test_a_folder_gives_its_test_documents_without_their_labels(asked, tmp_path):
+    (tmp_path / "train.jsonl").write_text("damaged, but nobody asked for it\n")
+    (tmp_path / "test.jsonl").write_text('{"text": "a", "id": 7}\n')
+    assert asked(tmp_path) == [[(7, "a")]]
+
+
+def test_texts_beside_matrices(asked, bar, tmp_path):
+    one = sp.csr_matrix(np.eye(3, dtype=np.float32))
+    write_matrices(tmp_path, Dataset("a", Split(one, one)))
+    (tmp_path / "train_raw_texts.txt").write_text("a\nb\nc\n")
+    assert asked(tmp_path) == [[(0, "a"), (1, "b")], [(2, "c")]]
+    assert bar.read == bar.total == 3
+
+
+@pytest.mark.parametrize("stream", [True, False])
+def test_documents_before_a_fault_are_answered(monkeypatch, tmp_path, bar, stream):
+    content = b'{"text": "a"}\n{"text": "b"}\nbroken\n{"text": "c"}\n'
+    (tmp_path / "a").write_bytes(content)
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+    answered: list[str] = []
+    data = "-" if stream else str(tmp_path / "a")
+    with pytest.raises(DataError, match=":3: found 'broken'"):
+        answer_texts(data, "text", lambda ids, texts: answered.extend(texts), bar)
+    assert answered == ["a", "b"]
+
+
+def test_an_answer_that_fails_is_not_tried_again(monkeypatch, bar):
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a\n")))
+    tries = []
+
+    def fail(ids: Any, texts: Any) -> None:
+        tries.append(texts)
+        raise DataError("no such features")
+
+    with pytest.raises(DataError, match="no such features"):
+        answer_texts("-", "text", fail, bar)
+    assert tries == [["a"]]
+
+
+def test_a_closed_stdin(asked, monkeypatch):
+    monkeypatch.setattr(sys, "stdin", None)
+    with pytest.raises(DataError, match="cannot read stdin: it is closed"):
+        asked("-")
+
+
+class TestRows:
+    @pytest.fixture
+    def folder(self, tmp_path):
+        train, test = (sp.csr_matrix(np.eye(n, 4, dtype=np.float32)) for n in (3, 5))
+        write_matrices(tmp_path, Dataset("a", Split(train, train), Split(test, test)))
+        return tmp_path
+
+    def test_numbers_as_ids(self, monkeypatch, folder, bar):
+        monkeypatch.setattr(documents, "BATCH", 2)
+        found = []
+        answer_rows(str(folder), lambda ids, rows: found.append((list(ids), rows.toarray().tolist())), bar)
+        eye = np.eye(5, 4).tolist()
+        assert found == [([0, 1], eye[:2]), ([2, 3], eye[2:4]), ([4], eye[4:])]
+        assert bar.read == bar.total == 5
+
+    def test_stdin_has_none(self, bar):
+        with pytest.raises(DataError, match="trained on feature rows, and - reads texts"):
+            answer_rows("-", print, bar)
+
+    def test_texts_are_none(self, tmp_path, bar):
+        (tmp_path / "a.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+        with pytest.raises(DataError, match="found JSONL text; this model was trained on feature rows"):
+            answer_rows(str(tmp_path / "a.jsonl"), print, bar)
+
+    def test_nor_are_rows_texts(self, asked, folder):
+        with pytest.raises(DataError, match=r"found npz matrices, .*; this model was trained on texts"):
+            asked(folder)
