@@ -10,8 +10,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from circlet import CircletClassifier, codebooks
+from circlet import CircletClassifier, codebooks, load
 from circlet.codebooks import Codebook
+from circlet.runtime import codebooks as runtime_codebooks
+from circlet.runtime.codebooks import CodesInBlocks
 from circlet.settings import network as names
 
 TEXTS = ["red fox", "fast car", "brown bear", "old lorry"] * 8
@@ -32,9 +34,21 @@ class WalshCodebook(Codebook):
         return (1 - 2 * (bits % 2)).float() / math.sqrt(self.dim)
 
 
+class WalshCodebookOfArrays(CodesInBlocks):
+    """The same for a model in use."""
+
+    numbers = 1
+
+    def _generate(self, ids: np.ndarray) -> np.ndarray:
+        shared = ids[:, None] & np.arange(self.dim)
+        bits = sum(((shared >> bit) & 1) for bit in range(16))
+        return (1 - 2 * (bits % 2)).astype(np.float32) / np.float32(math.sqrt(self.dim))
+
+
 @pytest.fixture(autouse=True)
 def registered(monkeypatch):
     monkeypatch.setitem(codebooks.CODEBOOKS, "walsh", WalshCodebook)
+    monkeypatch.setitem(runtime_codebooks.CODEBOOKS, "walsh", WalshCodebookOfArrays)
     monkeypatch.setitem(names.CODEBOOKS, "walsh", "real")
 
 
@@ -49,6 +63,12 @@ def test_scores_and_ranking():
     assert book.slots_on(torch.device("cpu")) is None
 
 
+def test_a_model_in_use_has_the_same_codes():
+    ids = np.arange(50)
+    expected = WalshCodebook(50, 64).codes(torch.from_numpy(ids)).numpy()
+    np.testing.assert_array_equal(WalshCodebookOfArrays(50, 64).codes(ids), expected)
+
+
 @pytest.mark.parametrize("loss", ["bce", "cosine", "softmax"])
 def test_estimator(loss, tmp_path):
     classifier = CircletClassifier(head="hrr", codebook="walsh", loss=loss, **SMALL).fit(TEXTS, LABELS)
@@ -61,6 +81,7 @@ def test_estimator(loss, tmp_path):
     again, same = CircletClassifier.load(tmp_path).suggest(TEXTS[:4], k=2)
     np.testing.assert_array_equal(again, found)
     np.testing.assert_array_equal(same, scores)
+    np.testing.assert_allclose(load(tmp_path).suggest(TEXTS[:4], k=2)[1], scores, atol=1e-5)
 
 
 def test_command(circlet, tmp_path):

@@ -31,7 +31,10 @@ class Parts(NamedTuple):
 
 def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) -> Parts:
     """Tell apart the tensors of the file `path`, of a model with this configuration."""
-    arrays = {name.removeprefix(ARRAYS): each.read() for name, each in tensors.items() if name.startswith(ARRAYS)}
+    # Copied, because as long as anything in a mapped file is in use, some systems do not let it be replaced.
+    arrays = {
+        name.removeprefix(ARRAYS): each.read().copy() for name, each in tensors.items() if name.startswith(ARRAYS)
+    }
     scaling = Scaling.restore(config["scaling"], arrays, config["n_features"])
     counts = None
     if COUNTS in tensors:  # older folders have none

@@ -19,7 +19,7 @@ from circlet.runtime.ranking import PER_SCORE, Found, best_columns, merged
 from circlet.runtime.series import Series
 from circlet.runtime.weights import Floats
 
-__all__ = ["CODEBOOKS", "Codebook"]
+__all__ = ["CODEBOOKS", "Codebook", "CodesInBlocks"]
 
 Integers = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -45,14 +45,14 @@ class Codebook(ABC):
         See `circlet.codebooks.Codebook`.
     """
 
-    #: Numbers of a code per dimension.
+    #: Numbers of a code per dimension: a phasor has two, a component of a real vector one.
     numbers = 2
 
     def __init__(self, n_labels: int, dim: int, seed: int = 0) -> None:
         self.n_labels, self.dim, self.seed = n_labels, dim, seed
         self.width = self.numbers * dim
         #: The factor that turns the inner product of a prediction and a code into a similarity.
-        self.scale = np.float32(1 / dim)
+        self.scale = np.float32(1 / dim if self.numbers == 2 else 1)
 
     def state(self) -> dict[str, Any]:
         """What defines the codes."""
@@ -249,7 +249,7 @@ class HolographicCodebook(CodesInBlocks):
 
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, projected: bool = True) -> None:
         super().__init__(n_labels, dim, seed)
-        self.projected, self.scale = projected, np.float32(1)
+        self.projected = projected
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "projected": self.projected}

@@ -161,8 +161,8 @@ class RuntimeModel(BaseModel):
 
     def gain(self, favor_rare: float) -> gains.Gain | None:
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
-        if favor_rare.__class__ is float and favor_rare == 0.0:
-            return None
+        if type(favor_rare) is float and favor_rare == 0:
+            return None  # which is the usual case, and should not have to import anything
         from circlet.metrics.rarity import check_favor_rare, log_weights
 
         check_favor_rare(favor_rare)

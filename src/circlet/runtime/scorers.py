@@ -59,8 +59,9 @@ class Scorer:
     def __init__(self, codebook: Codebook | None, n_labels: int, scale: float, bias: Floats | None) -> None:
         self.codebook, self.n_labels = codebook, n_labels
         self.scale, self.bias = np.float32(scale), bias
-        #: Biases plus the last offsets, in the form that the codebook takes.
-        self._prepared: tuple[Floats | None, Floats | None] | None = None
+        #: Biases in the form that the codebook takes, without offsets and with the last ones.
+        self._plain: tuple[Floats | None] | None = None
+        self._shifted: tuple[Floats, Floats | None] | None = None
 
     def logits(self, output: Floats) -> Floats:
         """See `RanksLabels`."""
@@ -94,14 +95,17 @@ class Scorer:
         return without(_together(found), threshold)
 
     def _offsets(self, codebook: Codebook, offsets: Floats | None) -> Floats | None:
-        """What the codebook adds to similarities; the last one is kept, because documents may come one by one."""
-        known = self._prepared
-        if known is None or known[0] is not offsets:
-            bias = self.bias
-            if offsets is not None:
-                bias = offsets if bias is None else bias + offsets
-            known = self._prepared = offsets, codebook.offsets(bias)
-        return known[1]
+        """What the codebook adds to similarities; it is kept, because documents may come one by one."""
+        if offsets is None:
+            plain = self._plain
+            if plain is None:
+                plain = self._plain = (codebook.offsets(self.bias),)
+            return plain[0]
+        shifted = self._shifted
+        if shifted is None or shifted[0] is not offsets:
+            bias = offsets if self.bias is None else self.bias + offsets
+            shifted = self._shifted = offsets, codebook.offsets(bias)
+        return shifted[1]
 
 
 class MeanScorer:
