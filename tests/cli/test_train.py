@@ -91,7 +91,11 @@ class TestDecided:
     def test_what_is_given_is_not_decided(self, circlet, data, tmp_path, small):
         options = [*small, "--epochs", "2", "--char-ngrams", "none", "--no-join", "--validation", "20", "--json"]
         summary = json.loads(circlet("train", data, "--model", tmp_path / "m", *options).stdout)
-        assert {each["setting"] for each in summary["training"]["decided"]} == {"scaling", "max_features"}
+        assert {each["setting"] for each in summary["training"]["decided"]} == {
+            "scaling",
+            "min_df",
+            "max_features",
+        }
         assert json.loads((tmp_path / "m" / "vectorizer.json").read_text())["parameters"]["char_ngrams"] is None
         assert (summary["training"]["documents"], summary["training"]["held_out"]) == (180, 20)
         assert all("nDCG@5" in record for record in summary["history"])

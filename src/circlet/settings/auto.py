@@ -207,6 +207,8 @@ def _batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
 def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
     if facts.texts and facts.documents <= FEW_TEXTS:
         return (effort.hidden // 2,), "enough for few texts, whose many features would make more of it large"
+    if facts.documents > VERY_MANY:
+        return (1024,), "more dimensions do as much, and need less memory if there are many features"
     return (effort.hidden,), "as the preset says"
 
 
@@ -234,6 +236,8 @@ def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
         return math.ceil(facts.labels / 20) * 10, "as many as tell labels with one or two documents apart"
     product = facts.documents * facts.labels
     grown = DIM * effort.dim * max(1.0, product / MANY) ** 0.45
+    if facts.documents > VERY_MANY:
+        grown *= 2
     # More dimensions than half the number of labels tell no more labels apart.
     dim = round(min(grown, max(DIM, facts.labels / 2)) / 10) * 10
     return dim, "as the preset says" if product <= MANY else "many documents can teach, and many labels need, more"
@@ -249,6 +253,12 @@ def _max_features(facts: Facts, effort: Effort) -> tuple[int | None, str]:
     if _char_ngrams(facts, effort)[0] is None:
         return None, "all of them"
     return MOST_FEATURES, "more parts of words would make the model large"
+
+
+def _min_df(facts: Facts, effort: Effort) -> tuple[int, str]:
+    if facts.texts and facts.documents > FEW_TEXTS:
+        return 2, "a word of one text among many teaches nothing"
+    return 1, "all words" if facts.texts else "documents are not texts"
 
 
 def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
@@ -282,6 +292,7 @@ _RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
     "validation": _validation,
     "scaling": _scaling,
     "char_ngrams": _char_ngrams,
+    "min_df": _min_df,
     "max_features": _max_features,
     "dim": _dim,
     "hidden": _hidden,
