@@ -225,9 +225,10 @@ def draw(result: dict[str, Any]) -> Any:
         for key, style in (("p50", "-"), ("p99", "--")):
             values = [found[str(clients)][key] / 1000 for clients in CLIENTS]
             left.plot(CLIENTS, values, style, marker="o", color=color)
-            left.annotate(f"{SIDES[side]}, {key}", (CLIENTS[-1], values[-1]), xytext=(-4, 5), color=color,
-                          textcoords="offset points", ha="right", fontsize=8)  # fmt: skip
-    left.set(xlabel="clients at once", ylabel="time for a document, ms", yscale="log", xticks=CLIENTS)
+            left.annotate(f"{SIDES[side]}, {key}", (CLIENTS[-1], values[-1]), xytext=(7, 0), color=color,
+                          textcoords="offset points", va="center", fontsize=8)  # fmt: skip
+    left.set(xlabel="clients at once", ylabel="time for a document, ms", yscale="log")
+    left.set(xticks=CLIENTS, xlim=(0.8, 6.5))
     steps = list(result["median"]["runtime"]["memory_mb"])
     for offset, (side, color) in enumerate(colors.items()):
         values = [result["median"][side]["memory_mb"][step] for step in steps]
