@@ -82,7 +82,7 @@ PEERS = {
     "fasttext": Peer("fasttext", packages=("fasttext-wheel", "numpy<2", "scipy")),
     "circlet-fast": Peer("circlet", "fast"),
     "circlet": Peer("circlet", "default"),
-    "circlet-int8": Peer("circlet", "int8", only=(*LARGE, *SLOW)),  # after circlet, whose model it stores
+    "circlet-small": Peer("circlet", "small", only=(*LARGE, *SLOW)),  # after circlet, whose model it compresses
     "circlet-accurate": Peer("circlet", "accurate", only=(*LARGE, *SMALL)),
     "circlet-members3": Peer("circlet", "members3", only=("eurlex-4k",)),
 }

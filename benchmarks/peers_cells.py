@@ -33,7 +33,7 @@ NAMES = {
     "fasttext": ("fastText", "fastText"),
     "circlet-fast": ("circlet, fast", "fast"),
     "circlet": ("circlet, defaults", "circlet"),
-    "circlet-int8": ("circlet, defaults, int8", "int8"),
+    "circlet-small": ("circlet, defaults, compressed", "compressed"),
     "circlet-accurate": ("circlet, accurate", "accurate"),
     "circlet-members3": ("circlet, accurate, three members", "3 members"),
 }
@@ -50,7 +50,8 @@ COLUMNS = (
     TRAINING,
     Column("documents/s, batch", "measured", "batch_per_s", 1.0, 0, True),
     Column("documents/s, one by one", "measured", "single_per_s", 1.0, 0, True),
-    Column("peak memory, MB", "measured", "peak_bytes", 1e-6, 0, False),
+    Column("training, MB", "measured", "peak_bytes", 1e-6, 0, False),
+    Column("tagging, MB", "measured", "tagging_bytes", 1e-6, 0, False),
     Column("model, MB", "measured", "model_bytes", 1e-6, 1, False),
 )
 

@@ -39,9 +39,9 @@ def _panel(axis: Any, cells: Cells, cost: Column) -> None:
     from matplotlib.ticker import LogLocator, NullFormatter
 
     height = next(column for column in ACCURACY if column.name == "P@5")
-    # int8 has the training time of the default model, and the same place there.
+    # a compressed model has the training time of the default model, and the same place there.
     peers = [
-        peer for peer in cells if is_measured(cells, peer) and (cost.key, peer) != ("train_s", "circlet-int8")
+        peer for peer in cells if is_measured(cells, peer) and (cost.key, peer) != ("train_s", "circlet-small")
     ]
     points = {peer: (value(cells[peer], cost), value(cells[peer], height)) for peer in peers}
     if not points:

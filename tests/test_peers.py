@@ -31,6 +31,7 @@ def cell(peer, dataset="bibtex", *, p=0.5, train_s=1.0, **more):
         "batch_per_s": 10.0,
         "single_per_s": 1.0,
         "peak_bytes": 1e6,
+        "tagging_bytes": 1e6,
         "model_bytes": 1e6,
     }
     return {

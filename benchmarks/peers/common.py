@@ -7,7 +7,8 @@ A runner is a script for a peer's own virtual environment, which has numpy, scip
 DATA holds `X.trn.npz Y.trn.npz X.tst.npz` and `train.txt`, and for a small set of texts also `texts.json`. The
 model, `measured.json` and `ranked.npy`, the 20 best labels of each test document, are written to WORK, and
 `probabilities.npy` if the peer gives any. Reading data, converting it to a peer's own form, saving and loading are
-not timed. The predictions are made by the model that was loaded from disk.
+not timed. The predictions are made by a process of their own, with the model that it has loaded from disk; what
+that process takes in memory is measured after single documents, before there are many.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ import json
 import platform
 import shutil
 import statistics
+import subprocess
 import sys
 import time
 from abc import ABC, abstractmethod
@@ -43,6 +45,8 @@ class Runner(ABC):
     variant : str
         Name of the settings; each runner has its own.
     threads, seed : int
+    data : Path
+        The folder with the data.
     """
 
     #: Distributions whose versions are part of the result.
@@ -52,10 +56,10 @@ class Runner(ABC):
     #: Whether it makes its own features where there are texts.
     from_texts = False
 
-    def __init__(self, variant: str, threads: int, seed: int) -> None:
-        self.variant, self.threads, self.seed, self.settings = variant, threads, seed, {}
+    def __init__(self, variant: str, threads: int, seed: int, data: Path) -> None:
+        self.variant, self.threads, self.seed, self.data, self.settings = variant, threads, seed, data, {}
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
         """Keep what training needs, in the peer's own form."""
         self.X, self.Y = X, Y
 
@@ -69,10 +73,10 @@ class Runner(ABC):
 
     @abstractmethod
     def load(self, folder: Path) -> None:
-        """Read the model back; it replaces the trained one."""
+        """Read the model, in a process that has not trained it."""
 
-    def documents(self, X: sp.csr_matrix) -> Any:
-        """Documents in the form that the peer predicts from; slices of it must be documents too."""
+    def documents(self, X: sp.csr_matrix, rows: slice) -> Any:
+        """Some of the test documents, in the form that the peer predicts from; X has them already."""
         return X
 
     @abstractmethod
@@ -91,22 +95,28 @@ def main(kind: type[Runner]) -> None:
     parser.add_argument("--variant", default="")
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--tag", action="store_true", help="only predict, with the model in WORK")
     options = parser.parse_args()
-    runner = kind(options.variant, options.threads, options.seed)
-    measured, ranked, chances = measure(runner, options.data, options.work)
-    np.save(options.work / "ranked.npy", ranked)
-    if chances is not None:
-        np.save(options.work / "probabilities.npy", chances)
+    runner = kind(options.variant, options.threads, options.seed, options.data)
+    if options.tag:
+        tagging = tagged(runner, options.data, options.work)
+        (options.work / "tagging.json").write_text(json.dumps(tagging), encoding="utf-8")
+        return
+    training = trained(runner, options.data, options.work)
+    subprocess.run([sys.executable, *sys.argv, "--tag"], check=True)
+    tagging = json.loads((options.work / "tagging.json").read_text(encoding="utf-8"))
+    measured = {**training, **tagging, "peak_bytes": training["train_peak_bytes"]}
     # Written last: if it exists, everything exists.
     (options.work / "measured.json").write_text(json.dumps(measured), encoding="utf-8")
 
 
-def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.ndarray, np.ndarray | None]:
-    X, Y, X_test = (sp.csr_matrix(sp.load_npz(data / f"{name}.npz")) for name in ("X.trn", "Y.trn", "X.tst"))
-    runner.prepare(X, Y, data, work)
+def trained(runner: Runner, data: Path, work: Path) -> dict[str, Any]:
+    """Train and save a model; what that cost."""
+    X, Y = (sp.csr_matrix(sp.load_npz(data / f"{name}.npz")) for name in ("X.trn", "Y.trn"))
+    runner.prepare(X, Y, work)
     del X, Y
     start, cpu = time.perf_counter(), time.process_time()
-    trained = runner.train() or {
+    found = runner.train() or {
         "train_s": time.perf_counter() - start,
         "train_cpu_s": time.process_time() - cpu,  # less than threads × train_s on a machine that is not idle
         "train_peak_bytes": peak_bytes(),
@@ -114,50 +124,59 @@ def measure(runner: Runner, data: Path, work: Path) -> tuple[dict[str, Any], np.
     known = texts(data)
     if known and not runner.from_texts:
         # Those that start from texts are timed with their features, so the others are too.
-        trained["train_s"] += known["features_s"]
-
+        found["train_s"] += known["features_s"]
     folder = work / "model"
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     runner.save(folder)
-    runner.load(folder)
+    return {
+        **found,
+        "settings": runner.settings,
+        "starts_from": "texts" if runner.from_texts else "rows",
+        "threads": runner.threads,
+        "model_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+    }
 
-    documents = runner.documents(X_test)
-    n = X_test.shape[0]
+
+def tagged(runner: Runner, data: Path, work: Path) -> dict[str, Any]:
+    """Rank the labels of all test documents, and write the rankings; how fast that was, and in how much memory."""
+    X = sp.csr_matrix(sp.load_npz(data / "X.tst.npz"))
+    n = X.shape[0]
+    count = min(SINGLES, n)
+    runner.load(work / "model")
+    ones = [runner.documents(X[row : row + 1], slice(row, row + 1)) for row in range(count)]
+    for one in ones[:WARM_UP]:
+        runner.rank(one)
+    start = time.perf_counter()
+    alone = [runner.rank(one) for one in ones]
+    seconds = time.perf_counter() - start
+    memory = peak_bytes()
+
+    documents = runner.documents(X, slice(0, n))
     times: list[float] = []
     while len(times) < PASSES and sum(times) < ENOUGH_SECONDS:
         start = time.perf_counter()
         found = runner.rank(documents)
         times.append(time.perf_counter() - start)
     ranked = as_ids(found)
-
-    count = min(SINGLES, n)
-    ones = [documents[row : row + 1] for row in range(count)]
-    for one in ones[:WARM_UP]:
-        runner.rank(one)
-    start = time.perf_counter()
-    alone = [runner.rank(one) for one in ones]
-    seconds = time.perf_counter() - start
+    np.save(work / "ranked.npy", ranked)
+    chances = runner.probabilities(documents)
+    if chances is not None:
+        np.save(work / "probabilities.npy", chances)
     same = np.concatenate([as_ids(row) for row in alone])[:, 0] == ranked[:count, 0]
-    measured = {
-        **trained,
-        "settings": runner.settings,
-        "starts_from": "texts" if runner.from_texts else "rows",
-        "threads": runner.threads,
+    return {
         "documents": n,
         "passes": len(times),
         "batch_per_s": n / statistics.median(times),
         "singles": count,
         "single_per_s": count / seconds,
         "singles_as_in_batch": float(same.mean()),
-        "peak_bytes": max(peak_bytes(), trained["train_peak_bytes"]),
-        "model_bytes": sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()),
+        "tagging_bytes": memory,
         "versions": {
             "python": platform.python_version(),
             **{name: version(name) for name in ("numpy", "scipy", *runner.packages)},
         },
     }
-    return measured, ranked, runner.probabilities(documents)
 
 
 def texts(data: Path) -> dict[str, Any] | None:

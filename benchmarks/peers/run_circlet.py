@@ -1,66 +1,74 @@
-"""circlet: a preset, trained as `circlet train` does, or a variation of one.
+"""circlet: a preset, trained as `circlet train` does, or a smaller copy of its model.
 
-Small sets of texts are trained on as texts, with the defaults for texts.
+Small sets of texts are trained on as texts, with the defaults for texts. Models tag without torch.
 """
 
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import common
 import numpy as np
 import scipy.sparse as sp
-import torch
 
-from circlet import CircletClassifier
+import circlet
 
-#: Preset, settings that differ from it, and the type that weights are stored in.
-VARIANTS: dict[str, tuple[str, dict[str, Any], str]] = {
-    "fast": ("fast", {}, "float32"),
-    "default": ("default", {}, "float32"),
-    "int8": ("default", {}, "int8"),
-    "accurate": ("accurate", {}, "float32"),
-    "members3": ("accurate", {"members": 3}, "float32"),
+#: Preset, and settings that differ from it.
+VARIANTS: dict[str, tuple[str, dict[str, Any]]] = {
+    "fast": ("fast", {}),
+    "default": ("default", {}),
+    "accurate": ("accurate", {}),
+    "members3": ("accurate", {"members": 3}),
 }
+#: The variant that stores the default's model of the same seed in fewer bytes.
+SMALL = "small"
 
 
 class Circlet(common.Runner):
     """A preset with one seed."""
 
-    packages = ("circlet", "torch")
+    packages = ("circlet",)
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
-        torch.set_num_threads(self.threads)
-        preset, given, self.store = VARIANTS[self.variant]
-        self.chosen = {"preset": preset, **given}
-        self.settings = {**self.chosen, "store": self.store}
-        # int8 is not trained: it uses the default's model of the same seed if that exists.
-        self.before = work.parents[1] / "circlet" / work.name if self.variant == "int8" else None
-        self.texts = common.texts(data)
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
+        self.before = work.parents[1] / "circlet" / work.name
+        self.texts = common.texts(self.data)
         self.from_texts = self.texts is not None
         self.X, self.Y = self.texts["train"] if self.texts else X, Y
 
     def train(self) -> dict[str, float] | None:
-        if self.before is not None and (self.before / "measured.json").exists():
-            self.classifier = CircletClassifier.load(self.before / "model")
+        if self.variant == SMALL:
+            self.settings = {"compress": "--loss 0.2"}
             known = json.loads((self.before / "measured.json").read_text(encoding="utf-8"))
             return {name: known[name] for name in ("train_s", "train_cpu_s", "train_peak_bytes")}
-        classifier = CircletClassifier(**self.chosen, random_state=self.seed, device="cpu")
+        import torch
+
+        torch.set_num_threads(self.threads)
+        preset, given = VARIANTS[self.variant]
+        self.settings = {"preset": preset, **given, "torch": torch.__version__}
+        classifier = circlet.CircletClassifier(preset=preset, **given, random_state=self.seed, device="cpu")
         self.classifier = classifier.fit(self.X, self.Y)
         self.settings["decided"] = self.classifier.model_.training["decided"]
         return None
 
     def save(self, folder: Path) -> None:
-        self.classifier.save(folder, self.store)
-        del self.classifier, self.X, self.Y
+        if self.variant == SMALL:
+            folder.rmdir()  # it must not exist yet
+            command = [sys.executable, "-m", "circlet", "compress", str(self.before / "model")]
+            subprocess.run([*command, "--loss", "0.2", "--output", str(folder)], check=True)
+        else:
+            self.classifier.save(folder)
 
     def load(self, folder: Path) -> None:
-        self.model = CircletClassifier.load(folder).model_
+        self.model = circlet.load(folder).model_
+        known = common.texts(self.data)
+        self.test_texts = known["test"] if known else None
 
-    def documents(self, X: sp.csr_matrix) -> Any:
-        return self.texts["test"] if self.texts else X
+    def documents(self, X: sp.csr_matrix, rows: slice) -> Any:
+        return X if self.test_texts is None else self.test_texts[rows]
 
     def rank(self, documents: Any) -> np.ndarray:
         return self.model.top_k(documents, common.TOP)[0]

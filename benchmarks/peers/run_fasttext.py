@@ -29,7 +29,7 @@ class FastText(common.Runner):
 
     packages = ("fasttext-wheel",)
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
         loss = "ova" if Y.shape[0] * Y.shape[1] <= ALL_LABELS else "hs"
         self.settings = {"loss": loss, "epoch": 25}
         rows = zip(as_words(Y, "__label__"), as_words(X, "f"), strict=True)
@@ -76,7 +76,7 @@ class FastText(common.Runner):
         # fasttext.load_model only adds a warning.
         self.model = fasttext.FastText._FastText(model_path=str(folder / "model.bin"))
 
-    def documents(self, X: sp.csr_matrix) -> list[str]:
+    def documents(self, X: sp.csr_matrix, rows: slice) -> list[str]:
         return as_words(X, "f")
 
     def rank(self, documents: Any) -> list[list[int]]:

@@ -16,8 +16,8 @@ class NapkinXC(common.Runner):
 
     packages = ("napkinxc",)
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
-        super().prepare(X, Y, data, work)
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
+        super().prepare(X, Y, work)
         # napkinXC writes its model while it trains.
         self.written = work / "written"
         shutil.rmtree(self.written, ignore_errors=True)

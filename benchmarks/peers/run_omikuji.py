@@ -18,10 +18,10 @@ class Omikuji(common.Runner):
 
     packages = ("omikuji",)
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
         # `Model.train_on_data` reads and trains in one call; its two steps are taken here, to time only one.
         self.pool = omikuji._ThreadPoolHandle(self.threads, initialize=True)
-        path = omikuji.ffi.new("char[]", str(data / "train.txt").encode())
+        path = omikuji.ffi.new("char[]", str(self.data / "train.txt").encode())
         rows = omikuji.lib.load_omikuji_data_set(path, self.pool.ptr)
         if rows == omikuji.ffi.NULL:
             raise RuntimeError("omikuji can't read the data")
@@ -43,7 +43,7 @@ class Omikuji(common.Runner):
         self.model = omikuji.Model.load(str(folder))
         self.model.init_prediction_thread_pool(self.threads)
 
-    def documents(self, X: sp.csr_matrix) -> list[list[tuple[int, float]]]:
+    def documents(self, X: sp.csr_matrix, rows: slice) -> list[list[tuple[int, float]]]:
         bounds = zip(X.indptr[:-1], X.indptr[1:], strict=True)
         return [list(zip(X.indices[a:b].tolist(), X.data[a:b].tolist(), strict=True)) for a, b in bounds]
 

@@ -17,7 +17,7 @@ class Pecos(common.Runner):
 
     packages = ("libpecos",)
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
         self.X, self.Y = common.unit_rows(X), Y
         self.settings = {"rows": "of length 1"}
 
@@ -34,7 +34,7 @@ class Pecos(common.Runner):
         # As its documentation says for models that only predict.
         self.model = XLinearModel.load(str(folder), is_predict_only=True)
 
-    def documents(self, X: sp.csr_matrix) -> sp.csr_matrix:
+    def documents(self, X: sp.csr_matrix, rows: slice) -> sp.csr_matrix:
         return common.unit_rows(X)
 
     def rank(self, documents: Any) -> list[np.ndarray]:

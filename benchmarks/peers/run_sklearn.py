@@ -23,7 +23,7 @@ class OneVsRest(common.Runner):
 
     packages = ("scikit-learn",)
 
-    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, data: Path, work: Path) -> None:
+    def prepare(self, X: sp.csr_matrix, Y: sp.csr_matrix, work: Path) -> None:
         self.seen = np.flatnonzero(np.asarray(Y.sum(axis=0)).ravel())
         self.X, self.Y = common.unit_rows(X), Y[:, self.seen]
         self.settings = {"estimator": "LinearSVC", "rows": "of length 1"}
@@ -46,7 +46,7 @@ class OneVsRest(common.Runner):
         self.weights = np.ascontiguousarray(np.vstack([machine.coef_ for machine in self.model.estimators_]).T)
         self.bias = np.concatenate([machine.intercept_ for machine in self.model.estimators_])
 
-    def documents(self, X: sp.csr_matrix) -> sp.csr_matrix:
+    def documents(self, X: sp.csr_matrix, rows: slice) -> sp.csr_matrix:
         return common.unit_rows(X)
 
     def rank(self, documents: Any) -> np.ndarray:

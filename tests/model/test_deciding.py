@@ -221,7 +221,7 @@ class TestResumed:
 
     def test_even_if_rules_would_decide_otherwise(self, trial, tmp_path):
         known = [Decision("dim", 72, "then"), Decision("hidden", (9, 5), "then"), Decision("epochs", 11, "then")]
-        known.append(Decision("first_layer", "same", "then", tried=True))
+        known += [Decision("first_layer", "same", "then", tried=True), Decision("min_df", 1, "then")]
         write(tmp_path, *known)
         given = {
             "scaling": "l2",
