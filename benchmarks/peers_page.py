@@ -66,10 +66,10 @@ time includes all of that.
 Training time excludes reading data, except for fastText, which trains from a file. Documents per second are
 measured from rows in memory to the 20 best labels: for the whole test set (median of three passes), and for 300
 documents one at a time. omikuji's Python interface has no call for many documents, so its two numbers measure the
-same thing. Memory is the peak of a process with Python and the data: of the one that trains, and of another one that
-has loaded the model and tagged 300 documents. A model's size is its size on disk; compressed is the default model as
-`circlet compress` finds it, within 0.2 points of nDCG@5 on held-out rows, with the default's training time. P and PSP
-(A = 0.55, B = 1.5) are percentages, computed by circlet's metrics.
+same thing. Memory is the peak of a process with Python and the data: of the one that trains, and of another one
+that has loaded the model and tagged 300 documents. A model's size is its size on disk; compressed is the default
+model as `circlet compress` finds it, within 0.2 points of nDCG@5 on held-out rows, with the default's training
+time. P and PSP (A = 0.55, B = 1.5) are percentages, computed by circlet's metrics.
 """
 GOALS_TEXT = """\
 Accuracies are compared in points, with the best peer in each measure where no peer is named; training time is

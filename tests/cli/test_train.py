@@ -81,7 +81,7 @@ class TestDecided:
         trained = circlet("train", data, "--model", tmp_path / "m", "--json")
         assert trained.returncode == 0, trained.stderr
         _, line, *_ = trained.stderr.splitlines()
-        assert line.startswith("decided from the data: validation 20, scaling none, char-ngrams 3,5, ")
+        assert line.startswith("decided from the data: validation 60, scaling none, char-ngrams 3,5, ")
         decided = {each["setting"]: each for each in json.loads(trained.stdout)["training"]["decided"]}
         assert decided["char_ngrams"]["value"] == [3, 5]
         assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.9

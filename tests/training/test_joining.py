@@ -344,7 +344,7 @@ class TestRehearsal:
 
     def test_the_calibration_is_that_of_a_network_without_the_rows_held_out(self):
         model, given = fit(MADE, run()), run()
-        held_out = given.with_values({"validation": 20}).held_out(ROWS)
+        held_out = given.with_values({"validation": 60}).held_out(ROWS)
         learned = np.delete(np.arange(ROWS), held_out)
         rows = model.scaling.transform(MADE.X)
         network = Network(model.network.settings, rows.shape[1], model.n_labels, sparse=True)

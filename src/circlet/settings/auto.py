@@ -99,6 +99,8 @@ EFFORTS = {
         trial=True,
     ),
 }
+#: Up to this many documents, those held out would be missed: a few steps at the end do not make up for it.
+FEW_DOCUMENTS = 5000
 #: Texts up to this number get character n-grams, and at most this many features.
 FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
 #: Labels are few-shot if they have fewer documents than this, on average. A network must then learn each of them
@@ -178,6 +180,8 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
+    if n <= FEW_DOCUMENTS:
+        return min(600, round(0.3 * n)), "enough to calibrate; the model learns from them all the same"
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate; they join later"
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
-from circlet.settings.auto import DECIDABLE, EFFORTS, Decision, Facts, by_rule
+from circlet.settings.auto import DECIDABLE, EFFORTS, FEW_DOCUMENTS, Decision, Facts, by_rule
 from circlet.settings.checked import check
 from circlet.settings.network import NetworkSettings
 from circlet.settings.presets import resolve
@@ -21,8 +21,6 @@ __all__ = ["RunSettings", "TextSettings"]
 
 #: With fewer documents none are held out: too few would be left to train on, and too few to validate on.
 FEWEST_TO_SPLIT = 20
-#: Up to this many documents, a few at the end of training do not make up for having been held out.
-FEW_DOCUMENTS = 5000
 #: The value of a setting that is decided when the data are known.
 AUTO = "auto"
 #: The settings of a run that belong to none of its parts.
