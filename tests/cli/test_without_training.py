@@ -95,7 +95,7 @@ def test_models_are_used_as_ever(model, data, layouts, tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"copy", "tagged.csv", "tagger.onnx"}
 
 
-def test_same_answers_as_with_torch(circlet, layouts, tmp_path):
+def test_same_answers_as_where_torch_is_installed(circlet, layouts, tmp_path):
     commands = [["predict", *words] for words in layouts.values()]
     for words, (_, out, _) in zip(commands, run_without("torch,sklearn", commands, tmp_path), strict=True):
         assert out == circlet(*words, stdin="the fox\n").stdout, words
