@@ -22,7 +22,7 @@ $(PIP):
 # A stamp is written only after its install succeeded, so an interrupted setup is continued.
 $(VENV)/.run: pyproject.toml constraints.txt $(PIP)
 	@echo "setting up $(VENV) (a few minutes the first time)"
-	@$(INSTALL) '.[plot,fetch]'
+	@$(INSTALL) '.[train,plot,fetch]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run

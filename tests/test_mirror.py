@@ -26,6 +26,7 @@ WITHOUT_TWIN = {
 #: Tests of more than one module.
 ACROSS_MODULES = {
     "algebra/test_common.py",
+    "cli/test_without_training.py",
     "codebooks/test_contributed.py",
     "data/test_damage.py",
     "estimator/test_search.py",

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 import torch
 
@@ -38,20 +34,3 @@ def test_on_a_gpu(model):
 def test_devices_that_nobody_knows(model):
     with pytest.raises(ParameterError, match="`device` 'gpu' is not available"):
         load_model(model, "gpu", None)
-
-
-def test_commands_that_use_a_model_need_no_torch(model, data, tmp_path):
-    commands = [
-        ["predict", str(model), "-"],
-        ["evaluate", str(model), str(data)],
-        ["info", str(model), "--plot", str(tmp_path / "h.png")],
-        ["compress", str(model), "--output", str(tmp_path / "copy")],
-    ]
-    code = (
-        "import sys, io; from circlet.cli import app\n"
-        "sys.stdin = io.TextIOWrapper(io.BytesIO(b'a fox\\n'))\n"
-        f"for words in {commands!r}: app(words, standalone_mode=False)\n"
-        "heavy = {'torch', 'sklearn'} & set(sys.modules)\n"
-        "assert not heavy, heavy"
-    )
-    subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL, cwd=Path(tmp_path))

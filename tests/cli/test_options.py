@@ -31,9 +31,9 @@ def _threads(monkeypatch):
 @pytest.mark.usefixtures("_threads")
 class TestThreads:
     def test_as_many_as_asked_for(self):
-        options.use_threads(3)
+        options.use_torch("this test", 3)
         assert torch.get_num_threads() == 3
-        options.use_threads(None)
+        options.use_torch("this test", None)
         assert torch.get_num_threads() == 3
 
     @pytest.mark.parametrize("command", ["train", "predict", "evaluate", "demo", "embed"])

@@ -8,6 +8,7 @@ from typing import Any
 
 from circlet.cli import options
 from circlet.cli.console import err, out
+from circlet.extras import require
 from circlet.report import Cell, Table
 from circlet.settings import RunSettings
 
@@ -31,7 +32,8 @@ def demo(
 
     Example: circlet demo
     """
-    options.use_threads(threads)
+    options.use_torch("training", threads)
+    require("sklearn", extra="train", purpose="training")  # to learn words
     from circlet.data import load_dataset
 
     err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")

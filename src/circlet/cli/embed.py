@@ -38,7 +38,7 @@ def embed(
     # Set before anything imports the hub's client, which reads them only once.
     os.environ["HF_HUB_OFFLINE"] = "1"
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
-    options.use_threads(threads)
+    options.use_torch("embedding texts", threads, extra="embed")
     from circlet.data import load_dataset
     from circlet.devices import resolve_device
     from circlet.features.embed import check_model_folder, embed_dataset

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -12,7 +11,8 @@ import typer
 from circlet import files
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.errors import DataError, MissingExtraError, OutputError
+from circlet.errors import DataError, OutputError
+from circlet.extras import require
 from circlet.report import Table
 from circlet.settings import Decision
 
@@ -30,8 +30,8 @@ def info(
 
     Example: circlet info my-model --plot history.png
     """
-    if plot is not None and find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the history")
+    if plot is not None:
+        require("matplotlib", extra="plot", purpose="drawing the history")
     if plot is not None and not plot.parent.is_dir():
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
     from circlet.folder.config import read_config

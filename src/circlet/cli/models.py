@@ -26,7 +26,7 @@ def load_model(folder: Path, device: str, threads: int | None) -> Model | Runtim
         if threads is not None:
             use_threads(threads)
         return RuntimeModel.load(folder)
-    options.use_threads(threads)
+    options.use_torch(f"running on {device}", threads)
     from circlet.devices import resolve_device
     from circlet.model import Model
 

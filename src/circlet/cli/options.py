@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from circlet.extras import require
 from circlet.settings import DEFAULTS
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `circlet train` wrote.")]
@@ -42,8 +43,12 @@ def setting(name: str, help_text: str, *declarations: str) -> Any:
     return typer.Option(*declarations, help=help_text, show_default=str(shown))
 
 
-def use_threads(threads: int | None) -> None:
-    """Let torch use this many threads; None leaves the choice to torch."""
+def use_torch(purpose: str, threads: int | None = None, *, extra: str = "train") -> None:
+    """Refuse a command that needs torch if it is not installed; else let torch use this many threads.
+
+    The first thing that such a command does: nothing is read or written in vain. None leaves the choice to torch.
+    """
+    require("torch", extra=extra, purpose=purpose)
     if threads is not None:
         import torch
 

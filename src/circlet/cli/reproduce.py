@@ -6,15 +6,16 @@ import json
 import time
 from dataclasses import replace
 from functools import partial
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from circlet import experiments, files
+from circlet.cli import options
 from circlet.cli.console import err, out, track
-from circlet.errors import CircletError, MissingExtraError, ParameterError
+from circlet.errors import CircletError, ParameterError
+from circlet.extras import require
 
 app = typer.Typer(
     name="reproduce",
@@ -54,8 +55,8 @@ STUDY_DETAILS = (
 )
 
 
-def _help(name: str, details: str, options: str = "--quick") -> str:
-    example = f"Example: circlet reproduce {name} {options} --out results"
+def _help(name: str, details: str, words: str = "--quick") -> str:
+    example = f"Example: circlet reproduce {name} {words} --out results"
     return f"{experiments.EXPERIMENTS[name]}\n\n{details}\n\n{example}"
 
 
@@ -179,8 +180,8 @@ def _simulation(name: str, quick: bool, folder: Path, seed: int, repetitions: in
 
 def _check(folder: Path) -> None:
     # Check before the work starts what would otherwise fail at its end.
-    if find_spec("matplotlib") is None:
-        raise MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
+    options.use_torch("an experiment")
+    require("matplotlib", extra="plot", purpose="drawing the picture")
     files.prepare_folder(folder)
 
 

@@ -12,6 +12,7 @@ from circlet.cli import options
 from circlet.cli.console import err
 from circlet.cli.options import setting
 from circlet.errors import ParameterError
+from circlet.extras import require
 
 
 def train(
@@ -125,6 +126,8 @@ def train(
 
     Example: circlet train eurlex-4k --model eurlex-model
     """
+    options.use_torch("training", threads)
+    require("sklearn", extra="train", purpose="training")  # to learn words
     given = {
         "head": head, "dim": dim, "hidden": _integers("hidden", hidden), "codebook": codebook, "slots": slots,
         "loss": loss,
@@ -141,7 +144,6 @@ def train(
     run["decides"] = True
     if further:
         run["continue"] = True
-    options.use_threads(threads)
     from circlet.cli.runs import carry_out, check_folder, resumed
 
     run = json.loads(json.dumps(run))  # the same values as --resume reads back

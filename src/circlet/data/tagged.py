@@ -16,14 +16,14 @@ import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from importlib.util import find_spec
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
 from circlet.data.lines import writing
 from circlet.data.records import DELIMITERS, table_row
-from circlet.errors import DataError, MissingExtraError, ParameterError
+from circlet.errors import DataError, ParameterError
+from circlet.extras import require
 
 __all__ = ["ENDINGS", "Tagged", "format_of", "json_line", "writing_tagged"]
 
@@ -60,8 +60,8 @@ def format_of(path: Path) -> str:
         *others, last = ENDINGS
         wanted = f"a name that ends in {', '.join(others)} or {last}"
         raise ParameterError(f"cannot tell the format of {path.name!r}; wanted {wanted}")
-    if ending == ".parquet" and find_spec("pyarrow") is None:
-        raise MissingExtraError("pyarrow", extra="parquet", purpose="writing Parquet")
+    if ending == ".parquet":
+        require("pyarrow", extra="parquet", purpose="writing Parquet")
     return ending.removeprefix(".")
 
 

@@ -3,12 +3,11 @@
 One row is `l1,l2 f:v f:v`; the label field may be empty, and then the row starts with a space. The first line
 may be a header `n_points n_features n_labels`. An empty line is a row with neither labels nor features, except
 at the end of the file. The newer form has features and labels in two files of rows `i:v i:v` under a header
-`rows columns`. scikit-learn's compiled reader does the parsing, in blocks; this module only checks.
+`rows columns`. Rows are parsed in blocks, so that loops over numbers run inside Python and NumPy.
 """
 
 from __future__ import annotations
 
-import io
 import re
 from array import array
 from collections.abc import Iterator
@@ -25,11 +24,12 @@ from circlet.data.dataset import as_features, as_labels
 from circlet.data.lines import bad, iter_lines, shown, writing
 from circlet.errors import DataError, ParameterError
 
-MAX_INDEX = 2**31 - 1  # the largest that scikit-learn's reader can hold
-_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # its labels are Python objects, so they are kept for one block only
+MAX_INDEX = 2**31 - 1  # the largest that int32 can hold
+_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # numbers are Python objects first, so only one block has them
 _ROW = b"0123456789.,:eE+- \t\r\n"
 _INTEGER = re.compile(rb"[0-9]{1,18}")
-_EMPTY_ROW = b"qid:0\n"  # the reader skips blank lines; a query id without features makes an empty row
+_LONE_COLON = re.compile(rb"\s:|:\s")
+_EMPTY_ROW = b"\n"
 
 
 def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
@@ -159,37 +159,34 @@ class _Table:
     def _add(self, rows: list[bytes], numbers: list[int], shape: tuple[int, ...] | None) -> None:
         for number, row in zip(numbers, rows, strict=True):
             _check_row(self.path, number, row, self.labeled)
-        X, labels = self._parse(rows, numbers)
-        counts = np.diff(X.indptr).astype(np.int32)
-        label_counts = np.fromiter(map(len, labels), np.int32, len(labels))
-        flat = np.fromiter(chain.from_iterable(labels), np.float64, int(label_counts.sum()))
+        labels, label_counts, indices, data, counts = self._parse(rows, numbers)
         line_of = np.repeat(numbers, counts)
-        self._refuse(~np.isfinite(X.data), line_of, X.data, "feature value {}", "a finite float32 number")
+        self._refuse(~np.isfinite(data), line_of, data, "feature value {}", "a finite float32 number")
         n_features = shape[1] if shape else MAX_INDEX
         what = "feature" if self.labeled else "column"
         below = f"a {what} below {n_features}"
-        self._refuse(X.indices >= n_features, line_of, X.indices, f"{what} {{}}", below)
+        self._refuse(indices >= n_features, line_of, indices, f"{what} {{}}", below)
         line_of = np.repeat(numbers, label_counts)
         n_labels = shape[2] if shape and self.labeled else MAX_INDEX
-        self._refuse(flat >= n_labels, line_of, flat, "label {:.0f}", f"a label below {n_labels}")
-        twice = np.zeros(len(flat), bool)  # the reader sorts each row's labels
-        twice[1:] = (flat[1:] == flat[:-1]) & (line_of[1:] == line_of[:-1])
-        self._refuse(twice, line_of, flat, "label {:.0f} twice", "each label once per row")
-        self.data.append(X.data)
-        self.indices.append(X.indices.astype(np.int32))
+        self._refuse(labels >= n_labels, line_of, labels, "label {:.0f}", f"a label below {n_labels}")
+        twice = np.zeros(len(labels), bool)  # each row's labels are sorted
+        twice[1:] = (labels[1:] == labels[:-1]) & (line_of[1:] == line_of[:-1])
+        self._refuse(twice, line_of, labels, "label {:.0f} twice", "each label once per row")
+        self.data.append(data)
+        self.indices.append(indices.astype(np.int32))
         self.counts.append(counts)
-        self.labels.append(flat.astype(np.int32))
+        self.labels.append(labels.astype(np.int32))
         self.label_counts.append(label_counts)
 
-    def _parse(self, rows: list[bytes], numbers: list[int]) -> tuple[Any, list[tuple[float, ...]]]:
+    def _parse(self, rows: list[bytes], numbers: list[int]) -> tuple[npt.NDArray[Any], ...]:
         try:
-            return _compiled(rows)
+            return _parsed(rows)
         except (ValueError, OverflowError):
             # Either a row is broken, and this finds it, or features are just out of order.
             pairs = zip(numbers, rows, strict=True)
             rows = [_sorted_row(self.path, number, row) for number, row in pairs]
         try:
-            return _compiled(rows)
+            return _parsed(rows)
         except (ValueError, OverflowError) as error:
             place = f"lines {numbers[0]} to {numbers[-1]}"
             raise DataError(f"{self.path}, {place}: found rows that cannot be read ({error})") from error
@@ -200,11 +197,49 @@ class _Table:
             raise bad(self.path, int(line_of[at]), found.format(values[at]), wanted)
 
 
-def _compiled(rows: list[bytes]) -> tuple[Any, list[tuple[float, ...]]]:
-    from sklearn.datasets import load_svmlight_file
+def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
+    """The numbers in rows that `_check_row` has accepted.
 
-    X, labels = load_svmlight_file(io.BytesIO(b"".join(rows)), dtype=np.float32, multilabel=True, zero_based=True)
-    return X, labels
+    Returns
+    -------
+    labels, label_counts, indices, data, counts : ndarray
+        All labels, sorted within each row, and how many each row has; the same for features and their values.
+
+    Raises
+    ------
+    ValueError or OverflowError
+        If something is not a number, or if the features of a row are not in order.
+    """
+    labels: list[list[float]] = []
+    features: list[bytes] = []
+    for row in rows:
+        head, *rest = row.split(None, 1) or (b"",)
+        if not head or b":" in head:
+            labels.append([])
+            features.append(row)
+        else:
+            labels.append(sorted(map(float, head.split(b","))))
+            features.append(rest[0] if rest else b"\n")
+    text = b"".join(features)
+    # Since no colon stands alone, every three of these have to be an index, a colon and a value.
+    parts = text.replace(b":", b" : ").split()
+    n = len(parts) // 3
+    if len(parts) != 3 * n or parts[1::3].count(b":") != n or _LONE_COLON.search(text):
+        raise ValueError("found features that are not index:value")
+    indices = np.fromiter(map(int, parts[::3]), np.int64, n)
+    if n and not 0 <= indices.min() <= indices.max() <= MAX_INDEX:
+        raise OverflowError(f"found an index that is not between 0 and {MAX_INDEX}")
+    with np.errstate(over="ignore"):  # infinity is refused later, with its line
+        data = np.fromiter(map(float, parts[2::3]), np.float64, n).astype(np.float32)
+    counts = np.fromiter((row.count(b":") for row in features), np.int32, len(rows))
+    in_order = np.diff(indices) > 0
+    ends = np.cumsum(counts)[:-1]
+    in_order[ends[(ends > 0) & (ends < n)] - 1] = True  # the next feature is in another row
+    if not in_order.all():
+        raise ValueError("found features that are not in order")
+    label_counts = np.fromiter(map(len, labels), np.int32, len(rows))
+    flat = np.fromiter(chain.from_iterable(labels), np.float64, int(label_counts.sum()))
+    return flat, label_counts, indices, data, counts
 
 
 def _header(path: Path, line: bytes, count: int) -> tuple[int, ...] | None:
@@ -244,7 +279,7 @@ def _rows(
 
 
 def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
-    """Refuse what the compiled reader would accept, or mistake for something else."""
+    """Refuse what `_parsed` would accept, or mistake for something else."""
     if row is _EMPTY_ROW:
         return
     if row.translate(None, _ROW):

@@ -1,5 +1,8 @@
 """`CircletClassifier`: a model as a scikit-learn estimator, for texts or feature rows with many labels."""
 
-from circlet.estimator.classifier import CircletClassifier
+from circlet.extras import for_training
+
+with for_training(__name__):
+    from circlet.estimator.classifier import CircletClassifier
 
 __all__ = ["CircletClassifier"]

@@ -30,6 +30,7 @@ from scipy.sparse import csr_matrix, hstack
 
 from circlet.checks import is_integer
 from circlet.errors import DataError, DTypeError, ParameterError
+from circlet.extras import for_training
 from circlet.features.entries import Entries, divide_by_norms
 from circlet.features.terms import Characters, Terms, Vocabulary, Words
 from circlet.features.vectorizer_state import (
@@ -136,7 +137,8 @@ class TextVectorizer:
 
     def fit_transform(self, texts: Iterable[str]) -> csr_matrix:
         """Learn from `texts` and return their rows: `fit` and `transform` in one pass."""
-        from sklearn.feature_extraction.text import TfidfVectorizer
+        with for_training("fitting a TextVectorizer"):
+            from sklearn.feature_extraction.text import TfidfVectorizer
 
         texts = list(_checked_texts("fit", texts))
         vocabularies, idf = {}, [np.zeros(0)]
@@ -249,7 +251,8 @@ class TextVectorizer:
 
     def _known(self) -> _Known:
         if self._fitted is None:
-            from sklearn.exceptions import NotFittedError
+            with for_training("fitting a TextVectorizer"):
+                from sklearn.exceptions import NotFittedError
 
             raise NotFittedError("this TextVectorizer is not fitted: call `fit` first, or `load` one")
         return self._fitted

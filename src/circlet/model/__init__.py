@@ -1,6 +1,9 @@
 """What is fitted, saved, loaded and used: a network with its features, label names and calibration."""
 
-from circlet.model.fitting import fit, fit_further, further_settings
-from circlet.model.model import Model
+from circlet.extras import for_training
+
+with for_training(__name__):
+    from circlet.model.fitting import fit, fit_further, further_settings
+    from circlet.model.model import Model
 
 __all__ = ["Model", "fit", "fit_further", "further_settings"]
