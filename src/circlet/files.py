@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gzip
 import hashlib
 import json
 import os
 import tempfile
+import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
@@ -13,6 +15,9 @@ from pathlib import Path
 from typing import Any, Literal
 
 from circlet.errors import DataError, OutputError
+
+#: What the names of gzipped files end with.
+GZIPPED = ".gz"
 
 
 def prepare_folder(folder: Path) -> None:
@@ -80,19 +85,41 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
             written.replace(temporary)
 
 
-def read_json(path: Path) -> Any:
-    """Read a JSON file; a `DataError` names what is wrong with it."""
+def write_gzip(path: Path, content: bytes) -> None:
+    """Write `content` gzipped, completely or not at all; `read_bytes` finds it under its name without `.gz`."""
+    with replacing(path.with_name(path.name + GZIPPED)) as temporary:
+        temporary.write_bytes(gzip.compress(content, mtime=0))
+
+
+def read_bytes(path: Path, what: str = "file") -> bytes:
+    """The content of a file or, if there is none, of its gzipped form; a `DataError` names what is wrong."""
+    zipped = path.with_name(path.name + GZIPPED)
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
+        if zipped.is_file() and not path.exists():
+            return gzip.decompress(zipped.read_bytes())
+        return path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
+
+
+def read_json(path: Path) -> Any:
+    """Read a JSON file, which may be gzipped; a `DataError` names what is wrong with it."""
+    try:
+        return json.loads(read_bytes(path, "JSON").decode())
+    except (ValueError, RecursionError) as error:
         raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
 
 
 def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the tensors of a safetensors file, and its metadata; a `DataError` names what is wrong with it."""
+    """Read the tensors of a safetensors file, and its metadata; a `DataError` names what is wrong with it.
+
+    The file may be gzipped; then its metadata is not read.
+    """
     from safetensors import SafetensorError, safe_open
 
     try:
+        if not path.exists() and path.with_name(path.name + GZIPPED).is_file():
+            return import_module(f"safetensors.{library}").load(read_bytes(path)), {}
         with safe_open(path, framework="np" if library == "numpy" else "pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 — not a mapping
             return tensors, dict(stored.metadata() or {})

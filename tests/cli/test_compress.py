@@ -25,8 +25,40 @@ def copied(model, tmp_path, monkeypatch) -> Path:
 def test_a_copy_beside_the_model(circlet, copied):
     finished = circlet("compress", copied)
     assert finished[:2] == (0, "")
-    assert "model-int8: " in finished.stderr
-    assert read_config(copied.with_name("model-int8"))["store"] == "int8"
+    assert "model-small: " in finished.stderr
+    assert "nDCG@5" in finished.stderr
+    assert read_config(copied.with_name("model-small"))["store"] == "deflated"
+    assert circlet("predict", copied.with_name("model-small"), "-", stdin="a fox\n").returncode == 0
+
+
+def test_what_was_tried(circlet, copied, data):
+    by_sample = json.loads(circlet("compress", copied, "--loss", "1", "--json").stdout)
+    small = copied.with_name("model-small")
+    assert by_sample["bytes"] == size(small) < 0.2 * size(copied)
+    assert by_sample["chosen"] in by_sample["tried"]
+    assert by_sample["chosen"]["loss"] <= 1
+    by_data = json.loads(circlet("compress", copied, "--data", data, "--output", "other", "--json").stdout)
+    assert by_data["chosen"]["loss"] <= 0.2
+
+
+def test_a_size(circlet, refused, copied):
+    most = size(copied) // 4
+    summary = json.loads(circlet("compress", copied, "--size", f"{most / 1000}KB", "--json").stdout)
+    assert summary["bytes"] <= most
+    assert "the smallest takes" in refused("compress", copied, "--size", "10", "--output", "other")
+    assert not Path("other").exists()
+
+
+def test_without_rows_to_measure_on(refused, copied):
+    (copied / "sample.safetensors").unlink()
+    assert "has no held-out rows to measure on: name documents with --data" in refused("compress", copied)
+
+
+def test_a_small_model_is_trained_further(circlet, copied, data):
+    assert circlet("compress", copied, "--output", "small").returncode == 0
+    assert circlet("train", data, "--model", "small", "--continue", "--epochs", "1").returncode == 0
+    assert read_config(Path("small"))["store"] == "float32"
+    assert not list(Path("small").glob("*.gz"))
 
 
 def test_a_copy_elsewhere(circlet, copied):
@@ -49,6 +81,9 @@ def test_from_inside_the_folder(circlet, copied, monkeypatch):
 
 def test_mistakes(refused, copied, tmp_path):
     assert "is not a circlet model" in refused("compress", tmp_path)
-    assert "`store` must be one of" in refused("compress", copied, "--store", "int4")
+    assert "`store` must be one of" in refused("compress", copied, "--store", "int2")
+    assert "--loss and --size exclude each other" in refused("compress", copied, "--loss", "1", "--size", "5MB")
+    assert "--size: wanted a number of bytes" in refused("compress", copied, "--size", "5 apples")
+    assert "--store measures nothing" in refused("compress", copied, "--store", "int8", "--data", "pydocs")
     assert "exists already" in refused("compress", copied, "--output", copied)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -153,6 +153,7 @@ class TestContinue:
                 "history.json",
                 "labels.txt",
                 "vectorizer.json",
+                "sample.safetensors",
                 "vectorizer.safetensors",
                 "weights.safetensors",
             ]

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_a_trained_folder_is_complete_without_leftovers(model):
     assert {path.name for path in model.iterdir()} == {
         *("config.json", "weights.safetensors", "history.json", "labels.txt"),
-        *("vectorizer.json", "vectorizer.safetensors"),
+        *("vectorizer.json", "vectorizer.safetensors", "sample.safetensors"),
     }
     assert (model / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\n"
 
@@ -33,8 +33,8 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
     assert summary["store"] == "int8"
     assert load_file(tmp_path / "m" / "weights.safetensors")["head.output.weight"].dtype == torch.int8
     assert circlet("evaluate", tmp_path / "m", data).returncode == 0
-    line = refused(*options, tmp_path / "n", "--store", "int4")
-    assert "`store` must be one of float32, bf16, int8, got 'int4'" in line
+    line = refused(*options, tmp_path / "n", "--store", "int2")
+    assert "`store` must be one of float32, bf16, int8, int4, got 'int2'" in line
     assert not (tmp_path / "n").exists()
 
 

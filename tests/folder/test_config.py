@@ -35,7 +35,7 @@ def test_what_older_folders_do_not_say(folder, change_config):
         ("sparse", "yes", "true or false"),
         ("calibration", [1.0], "two numbers"),
         ("calibration", [True, 1.0], "two numbers"),
-        ("store", "int4", "one of float32, bf16, int8"),
+        ("store", "int2", "one of float32, bf16, int8, int4, deflated"),
         ("codebook", [], "a codebook's state or null"),
         ("network", None, "settings by name"),
         ("training", ..., "settings by name"),

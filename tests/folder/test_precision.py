@@ -34,6 +34,36 @@ def back(weight: npt.NDArray[np.float32], store: str) -> npt.NDArray[np.float32]
     return stored(PATH, packed({"w": weight}, store), store)["w"].read()
 
 
+class TestInt4:
+    def test_by_hand(self):
+        # Scales are 1; 7 and −7 are stored as 15 and 1, 0 as 8, in the lower half first, and 0 ends odd rows.
+        found = packed({"w": matrix([7.0, -7.0, 0.4], [0.0, 7.0, -1.6])}, "int4")
+        assert found["w"].tolist() == [[0x1F, 0x08], [0xF8, 0x06]]
+        assert found["w"].dtype == np.uint8
+        assert found["scales.w"].tolist() == [1, 1]
+        assert back(matrix([7.0, -7.0, 0.4], [0.0, 7.0, -1.6]), "int4").tolist() == [[7, -7, 0], [0, 7, -2]]
+
+    def test_an_outlier_is_cut_off(self):
+        # A scale s below 0.98 rounds 0.49 to s. The squared error is then (7 − 7 s)² + 200 (s − 0.49)²: 13.2 for
+        # 0.7, 10.3 for 0.6 and 12.3 for 0.5. With a scale of 1, all of 0.49 is lost: 48.
+        found = packed({"w": matrix([7.0, *[0.49] * 200])}, "int4")
+        assert found["scales.w"].tolist() == pytest.approx([0.6], rel=2**-15)
+        assert back(matrix([7.0, *[0.49] * 200]), "int4")[0, :2].tolist() == pytest.approx([4.2, 0.6], rel=2**-15)
+
+    @given(matrices)
+    def test_shape_and_rounding_again(self, weight):
+        once = back(weight, "int4")
+        assert once.shape == weight.shape
+        np.testing.assert_array_equal(back(once, "int4"), once)
+
+    def test_some_rows(self):
+        weight = np.random.default_rng(0).normal(size=(6, 5)).astype(np.float32)
+        each = stored(PATH, packed({"w": weight}, "int4"), "int4")["w"]
+        assert each.shape == (6, 5)
+        np.testing.assert_array_equal(each.read(np.array([4, 1])), each.read()[[4, 1]])
+        np.testing.assert_array_equal(each.read(slice(2, 4)), each.read()[2:4])
+
+
 class TestInt8:
     def test_by_hand(self):
         weight = matrix([127.0, -63.4, 0.6, 0.4], [0.0, 0.0, 0.0, 0.0], [0.5, -1.0, 0.25, 0.001])
@@ -175,7 +205,7 @@ class TestStores:
             packed({"w": matrix([0.0, LARGEST])}, "bf16")
 
     def test_an_unknown_store(self, tmp_path):
-        for call in (lambda: packed({}, "int4"), lambda: compress(tmp_path, tmp_path / "m", "int4")):
-            with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
+        for call in (lambda: packed({}, "int2"), lambda: compress(tmp_path, tmp_path / "m", "int2")):
+            with pytest.raises(ParameterError, match="must be one of float32, bf16, int8, int4, got 'int2'"):
                 call()
         assert not (tmp_path / "m").exists()

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 class TestModel:
     def test_an_unknown_store(self, tmp_path, on_synthetic):
-        with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, got 'int4'"):
-            on_synthetic().save(tmp_path / "m", "int4")
+        with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, int4, got 'int2'"):
+            on_synthetic().save(tmp_path / "m", "int2")
         assert not (tmp_path / "m").exists()
 
     @pytest.mark.parametrize(("store", "share", "near"), [("bf16", 0.5, 0.03), ("int8", 0.25, 0.05)])
@@ -133,7 +133,7 @@ class TestDamage:
         change_config(tmp_path, store=said)
         self.refused(tmp_path, "wanted")
 
-    @pytest.mark.parametrize("value", [None, 8, "int4", ["int8"], {"int8": 1}])
+    @pytest.mark.parametrize("value", [None, 8, "int2", ["int8"], {"int8": 1}])
     def test_a_config_that_says_nonsense(self, value, tmp_path, change_config, on_synthetic):
         on_synthetic().save(tmp_path, "int8")
         change_config(tmp_path, store=value)
@@ -162,4 +162,4 @@ class TestEstimator:
         classifier.save(tmp_path, store=store)
         assert read_config(tmp_path)["store"] == store
         found = CircletClassifier.load(tmp_path).suggest(synthetic.test.X, k=1)[0]
-        assert (found == classifier.suggest(synthetic.test.X, k=1)[0]).mean() > 0.95
+        assert (found == classifier.suggest(synthetic.test.X, k=1)[0]).mean() > (0.9 if store == "int4" else 0.95)

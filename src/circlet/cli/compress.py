@@ -3,45 +3,143 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from circlet.cli import options
 from circlet.cli.console import err
+from circlet.errors import ParameterError
+
+if TYPE_CHECKING:
+    from circlet.folder.sample import Sample
+    from circlet.runtime.smallest import Found, Tried
+
+#: Points that may be lost if nothing else is said.
+LOSS = 0.2
+#: Bytes by the units of --size.
+UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def compress(
     model: options.ModelFolder,
-    store: Annotated[str, typer.Option(help="How to store the weights: int8, bf16 or float32.")] = "int8",
-    output: Annotated[
-        Path | None, typer.Option(help="New folder for the copy.", show_default="MODEL-int8, for example")
+    loss: Annotated[
+        float | None,
+        typer.Option(help="Points of nDCG@5 that the copy may lose on held-out rows.", show_default=str(LOSS)),
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print both sizes as JSON.")] = False,
+    size: Annotated[str | None, typer.Option(help="Instead: bytes that the copy may have, like 5MB.")] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(help="Instead: how to store the weights, without a search: int4, int8, bf16 or float32."),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A dataset whose test rows to measure on (all rows, if it has no test part).",
+            show_default="rows that were held out in training",
+        ),
+    ] = None,
+    text_column: options.TextColumn = "text",
+    label_column: options.LabelColumn = "labels",
+    label_separator: options.LabelSeparator = None,
+    split: options.SplitColumn = 0,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="New folder for the copy.", show_default="MODEL-small, or MODEL-int8, for example"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print both sizes, and all that was tried, as JSON.")
+    ] = False,
 ) -> None:
-    """Copy a model with its weights in fewer bits; the model itself stays as it is.
+    """Copy a model with weights in as few bytes as possible; the model itself stays as it is.
+
+    The copy is the smallest one that loses at most --loss points, or the best one that fits --size.
+    Some rows that training held out are kept with a model, to measure on.
 
     Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
 
-    Example: circlet compress my-model --store int8
+    Example: circlet compress my-model --loss 0.5
     """
+    given = [name for name, value in (("--loss", loss), ("--size", size), ("--store", store)) if value is not None]
+    if len(given) > 1:
+        raise ParameterError(f"{' and '.join(given)} exclude each other: choose one")
+    if store is not None and data is not None:
+        raise ParameterError("--data says what to measure on, and --store measures nothing: leave one of them out")
+    from circlet.folder.compress import check_output, write_copy
     from circlet.folder.compress import compress as copy
+    from circlet.folder.deflated import DEFLATED
 
     if output is None:
         named = model.resolve() if model.name in ("", "..") else model  # "." has no name
-        output = named.with_name(f"{named.name}-{store}")
-    copy(model, output, store)
+        output = named.with_name(f"{named.name}-{store or 'small'}")
+    found = None
+    if store is not None:
+        copy(model, output, store)
+    else:
+        check_output(output)
+        most = None if size is None else bytes_of(size)
+        columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
+        sample = _sample(model, data, {**columns, "split": split})
+        found = _found(model, sample, LOSS if loss is None else loss, most)
+        write_copy(model, output, found.weights, DEFLATED)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)
     )
     if as_json:
-        summary: dict[str, Any] = {"model": str(model), "output": str(output), "store": store}
+        summary: dict[str, Any] = {"model": str(model), "output": str(output), "store": store or DEFLATED}
         summary |= {"bytes": after, "bytes_before": before}
+        if found is not None:
+            summary |= {"nDCG@5": found.metric, "chosen": asdict(found.chosen)}
+            summary["tried"] = [asdict(each) for each in found.tried]
         print(json.dumps(summary, ensure_ascii=False, indent=1))
-    else:
-        err.print(
-            f"{output}: {after / 1e6:.2f} MB of {before / 1e6:.2f} MB, {100 * after / before:.0f} %",
-            highlight=False,
-            soft_wrap=True,
-        )
+        return
+    text = f"{output}: {after / 1e6:.2f} MB of {before / 1e6:.2f} MB, {100 * after / before:.0f} %"
+    if found is not None:
+        now, was = 100 * found.chosen.metric, 100 * found.metric
+        text += f"; nDCG@5 {now:.2f} on held-out rows, {was:.2f} before"
+    err.print(text, highlight=False, soft_wrap=True)
+
+
+def bytes_of(size: str) -> int:
+    """A number of bytes in words, such as 5MB."""
+    match = re.fullmatch(r"([0-9]*\.?[0-9]+) *([A-Za-z]*)", size.strip())
+    if match is None or match[2].upper() not in UNITS:
+        raise ParameterError(f"--size: wanted a number of bytes like 500KB, 5MB or 5000000, got {size!r}")
+    return int(float(match[1]) * UNITS[match[2].upper()])
+
+
+def _sample(folder: Path, data: str | None, read: dict[str, Any]) -> Sample:
+    """The rows to measure on."""
+    if data is None:
+        from circlet.folder.config import read_config
+        from circlet.folder.sample import read_sample
+
+        kept = read_sample(folder, read_config(folder))
+        if kept is None:
+            raise ParameterError(
+                f"{folder} has no held-out rows to measure on: name documents with --data, or choose how to store "
+                "the weights with --store int8"
+            )
+        return kept
+    from circlet.data import load_dataset
+    from circlet.runtime import RuntimeModel
+    from circlet.runtime.smallest import sample_from
+
+    return sample_from(RuntimeModel.load(folder), load_dataset(data, **read))
+
+
+def _found(folder: Path, sample: Sample, loss: float, size: int | None) -> Found:
+    """Search with a line that shows what was tried last, on a terminal."""
+    from circlet.runtime.smallest import best_that_fits, smallest_within
+
+    with err.status("rounding the weights") as status:
+
+        def watch(tried: Tried) -> None:
+            status.update(f"tried {tried.bytes / 1e6:.2f} MB: {tried.loss:+.2f} points lost")
+
+        if size is None:
+            return smallest_within(folder, sample, loss, watch)
+        return best_that_fits(folder, sample, size, watch)

@@ -15,6 +15,7 @@ from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.folder.config import read_config
+from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CONFIG, DECIDED, RUN
 from circlet.folder.precision import check_store
 from circlet.metrics.evaluation import in_label_space
@@ -86,7 +87,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     """Train the model that `run` describes, save it, and return a summary."""
     further = run.get("continue", False)
     run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0}
-    store = run["given"].get("store") or (read_config(folder)["store"] if further else "float32")
+    store = run["given"].get("store") or (_store_before(folder) if further else "float32")
     check_store(store)
     given = {name: value for name, value in run["given"].items() if name != "store" and value is not None}
     without = {name: None for name in ("char_ngrams",) if given.get(name) == NONE}
@@ -145,6 +146,13 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
         "history": model.history,
     }
+
+
+def _store_before(folder: Path) -> str:
+    """How the weights of a model that is trained further are stored."""
+    store: str = read_config(folder)["store"]
+    # What `circlet compress` would choose for the new weights is not known before they are learned.
+    return "float32" if store == DEFLATED else store
 
 
 def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:

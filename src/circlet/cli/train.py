@@ -88,7 +88,7 @@ def train(
     ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="How to store the weights: float32, bf16 or int8.", show_default="float32"),
+        typer.Option(help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"),
     ] = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",

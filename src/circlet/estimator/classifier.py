@@ -223,7 +223,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the classifier to a folder, as JSON and safetensors; `circlet predict` can read it too.
 
-        `store` is the type that weights are stored in: float32, bf16 or int8.
+        `store` is the type that weights are stored in: float32, bf16, int8 or int4.
         """
         check_is_fitted(self)
         parameters = self.get_params(deep=False)

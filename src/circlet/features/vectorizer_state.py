@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from circlet.errors import DataError
 from circlet.features.terms import Vocabulary
-from circlet.files import prepare_folder, read_json, read_tensors, write_tensors, write_text
+from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, write_tensors, write_text
 
 KIND = "tfidf"
 FORMAT = 1
@@ -87,7 +87,7 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
 
 def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]) -> None:
     """Make sure that state and numbers are unchanged, and written by the same save."""
-    ending, content = _ending(state["sha256"]).encode(), path.read_bytes()
+    ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
     if content.endswith(ending):
         described = content[: -len(ending)] + b"}"
     else:  # somebody has formatted the file anew

@@ -9,6 +9,7 @@ from typing import Any
 from circlet import files
 from circlet.checks import is_integer
 from circlet.errors import DataError
+from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CHECKPOINT, CONFIG, RUN
 from circlet.folder.precision import STORES
 from circlet.version import __version__
@@ -83,8 +84,8 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "texts": (_is(bool), "true or false"),
     "weights_sha256": (_is(str), "a digest"),
     "store": (
-        lambda value: isinstance(value, str) and value in STORES,
-        f"one of {', '.join(STORES)}",
+        lambda value: isinstance(value, str) and value in (*STORES, DEFLATED),
+        f"one of {', '.join((*STORES, DEFLATED))}",
     ),
     "training": (_is(dict), "settings by name"),
 }

@@ -12,6 +12,7 @@ __all__ = [
     "HISTORY",
     "LABELS",
     "RUN",
+    "SAMPLE",
     "WEIGHTS",
     "checkpoint_of",
     "is_checkpoint",
@@ -19,6 +20,8 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
+#: Some of the rows that were held out, and their labels.
+SAMPLE = "sample.safetensors"
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.

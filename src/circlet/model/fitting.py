@@ -19,6 +19,7 @@ from circlet.data.mapped import column_counts, is_mapped
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
+from circlet.folder.sample import sample_of
 from circlet.metrics import evaluate
 from circlet.model.calibration import as_if_new, calibrate
 from circlet.model.deciding import Decider
@@ -113,6 +114,8 @@ def fit(
         training={**asdict(settings.training), "documents": split.n, "held_out": 0, **decider.record()},
         label_counts=column_counts(split.Y),
     )
+    if evaluated is not None:
+        model.sample = sample_of(*evaluated)
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
     _train(

@@ -15,8 +15,9 @@ from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.folder import precision
 from circlet.folder.config import FORMAT, SEVERAL
 from circlet.folder.contents import Contents
-from circlet.folder.layout import CONFIG, DECIDED, ESTIMATOR, HISTORY, LABELS, WEIGHTS
+from circlet.folder.layout import CONFIG, DECIDED, ESTIMATOR, HISTORY, LABELS, SAMPLE, WEIGHTS
 from circlet.folder.precision import Stored
+from circlet.folder.sample import write_sample
 from circlet.folder.tensors import BFLOAT16, write_tensors
 from circlet.training import checkpoint
 from circlet.version import __version__
@@ -43,6 +44,8 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         files.write_text(folder / LABELS, "".join(f"{name}\n" for name in model.label_names))
     if model.vectorizer is not None:
         model.vectorizer.save(folder)
+    if model.sample is not None:
+        write_sample(folder, model.sample)
     own = {
         "named_labels": model.label_names is not None,
         "texts": model.vectorizer is not None,
@@ -57,6 +60,8 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     stale = [ESTIMATOR]
     stale += [LABELS] if model.label_names is None else []
     stale += [STATE_FILE, TENSOR_FILE] if model.vectorizer is None else []
+    stale += [SAMPLE] if model.sample is None else []
+    stale += [name + files.GZIPPED for name in (LABELS, STATE_FILE, TENSOR_FILE)]
     for name in stale:
         (folder / name).unlink(missing_ok=True)
 

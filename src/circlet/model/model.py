@@ -21,6 +21,7 @@ from circlet.folder.layout import CONFIG, WEIGHTS
 from circlet.folder.members import check_shapes, members_of
 from circlet.folder.parts import other_tensors, parts_of
 from circlet.folder.precision import Stored
+from circlet.folder.sample import Sample, read_sample
 from circlet.metrics.rarity import check_favor_rare, log_weights
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors, write
@@ -40,11 +41,17 @@ class Model(BaseModel):
         What scores labels; it becomes the attribute `ranker`.
     scaling, **about
         See `BaseModel`.
+
+    Attributes
+    ----------
+    sample : Sample or None
+        Some of the rows that were held out and their labels, by which a smaller copy can be chosen.
     """
 
     def __init__(self, network: Network | Ensemble, scaling: Scaling, **about: Any) -> None:
         super().__init__(scaling, **about)
         self.ranker = network
+        self.sample: Sample | None = None
         self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
@@ -163,7 +170,7 @@ class Model(BaseModel):
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        contents = Contents(config, tensors, self.history, self.label_names, self.vectorizer)
+        contents = Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
         write(Path(folder), contents, store)
 
     def _codes(self) -> dict[str, Any]:
@@ -213,7 +220,7 @@ class Model(BaseModel):
         check_shapes(path, wanted, parts.weights)
         network.load_weights(as_tensors(parts.weights))
         slope, intercept = config["calibration"]
-        return cls(
+        model = cls(
             network.to(device),
             parts.scaling,
             n_features=config["n_features"],
@@ -225,6 +232,8 @@ class Model(BaseModel):
             training=config["training"],
             label_counts=parts.label_counts,
         )
+        model.sample = read_sample(folder, config)
+        return model
 
 
 def _blank(config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensemble:

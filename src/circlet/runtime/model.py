@@ -72,7 +72,7 @@ class RuntimeModel(BaseModel):
         """Read a model from a folder; if anything is wrong with it, a `DataError` says what."""
         folder = Path(folder)
         try:
-            return cls._restore(folder, read(folder))
+            return cls.restore(folder, read(folder))
         except CircletError as error:
             known = str(error).startswith(str(folder))
             raise DataError(str(error) if known else f"{folder / CONFIG}: {error}") from error
@@ -80,7 +80,8 @@ class RuntimeModel(BaseModel):
             raise DataError(f"{folder / CONFIG}: found a damaged configuration ({error})") from error
 
     @classmethod
-    def _restore(cls, folder: Path, saved: Contents[Stored]) -> RuntimeModel:
+    def restore(cls, folder: Path, saved: Contents[Stored]) -> RuntimeModel:
+        """The model that was read from a folder; `load` explains errors better."""
         config, path = saved.config, folder / WEIGHTS
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
         _check_weights(folder, members, parts, config)
@@ -180,6 +181,16 @@ class RuntimeModel(BaseModel):
         size = min(BATCH, max(1, MEMORY // (12 * self.n_labels)))
         for rows in self._rows(self.checked(documents), size):
             yield self.scorer.logits(self._output(rows))
+
+    def best_of_rows(self, rows: Entries | Floats, k: int) -> npt.NDArray[np.int64]:
+        """Ids of the k best labels of rows that are scaled already, `(n, min(k, n_labels))`, best first."""
+        n = rows.n if isinstance(rows, Entries) else len(rows)
+        found = []
+        for start in range(0, max(n, 1), BATCH):
+            end = min(start + BATCH, n)
+            part = rows.part(start, end) if isinstance(rows, Entries) else rows[start:end]
+            found.append(self.scorer.top_k(self._output(part), k)[0])
+        return np.concatenate(found)
 
     def _output(self, rows: Entries | Floats) -> Any:
         if len(self.networks) == 1:

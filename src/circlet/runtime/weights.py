@@ -94,7 +94,7 @@ class FeatureWeights:
         else:
             # A scale belongs to a feature, and so it may as well multiply the feature's value.
             values = values * scales[columns]
-            touched = self.weight.numbers.take(columns, axis=0).astype(np.float32)
+            touched = self.weight.integers(columns)
         product: Floats = values[None, :] @ touched
         return product
 

@@ -1,0 +1,105 @@
+"""`sample.safetensors`: rows that were held out, and their labels, to see later how good a copy of a model is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.errors import DataError
+from circlet.folder.layout import SAMPLE
+from circlet.folder.tensors import map_tensors, write_tensors
+
+__all__ = ["Sample", "read_sample", "sample_of", "write_sample"]
+
+#: The most rows that are kept, and the most numbers of all their features together: 2 MB.
+ROWS, NUMBERS = 2000, 250_000
+
+
+class Sample(NamedTuple):
+    """Documents and their labels.
+
+    Parameters
+    ----------
+    rows : csr_matrix or ndarray of shape (n, n_features)
+        Scaled, as a network sees them.
+    labels : csr_matrix of shape (n, n_labels)
+    """
+
+    rows: Any
+    labels: sp.csr_matrix
+
+
+def sample_of(rows: Any, labels: sp.csr_matrix) -> Sample | None:
+    """Some of these scaled rows, evenly spaced, and their labels; None if there are none."""
+    n = labels.shape[0]
+    some = rows[np.arange(n)[_spaced(n, ROWS)]]
+    each = (some.nnz if sp.issparse(some) else some.size) / max(1, some.shape[0])
+    chosen = _spaced(n, min(ROWS, max(1, int(NUMBERS / max(1.0, each)))))
+    return Sample(rows[chosen], labels[chosen]) if len(chosen) else None
+
+
+def write_sample(folder: Path, sample: Sample) -> None:
+    """Write the file."""
+    labels = sample.labels.tocsr()
+    arrays = {f"labels.{name}": array.astype(np.int32) for name, array in _places(labels).items()}
+    if sp.issparse(sample.rows):
+        arrays |= {f"rows.{name}": array.astype(np.int32) for name, array in _places(sample.rows).items()}
+        values = sample.rows.data
+    else:
+        values = sample.rows
+    write_tensors(folder / SAMPLE, {**arrays, "rows.values": np.asarray(values, dtype=np.float32)})
+
+
+def read_sample(folder: Path, config: dict[str, Any]) -> Sample | None:
+    """The sample of a model with this configuration; None if it has none."""
+    path = folder / SAMPLE
+    if not path.exists():
+        return None
+    found = map_tensors(path)
+    wanted = {f"{part}.{name}" for part in ("labels", "rows") for name in ("starts", "columns")} | {"rows.values"}
+    if not config["sparse"]:
+        wanted -= {"rows.starts", "rows.columns"}
+    if set(found) != wanted:
+        raise DataError(f"{path}: found the tensors {sorted(found)}; wanted {sorted(wanted)}")
+    values = found["rows.values"]
+    if values.dtype != np.float32 or not np.isfinite(values).all():
+        raise DataError(f"{path}: found damaged rows.values; wanted finite numbers in float32")
+    n = len(found["labels.starts"]) - 1
+    ones = np.ones(len(found["labels.columns"]), dtype=np.float32)
+    labels = _matrix(path, "labels", found, ones, n, config["n_labels"])
+    if config["sparse"]:
+        return Sample(_matrix(path, "rows", found, values, n, config["n_features"]), labels)
+    if values.shape != (n, config["n_features"]):
+        raise DataError(f"{path}: found rows of shape {values.shape}; wanted {(n, config['n_features'])}")
+    return Sample(values, labels)
+
+
+def _spaced(n: int, most: int) -> npt.NDArray[np.int64]:
+    """At most so many of n rows, evenly spaced."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def _places(matrix: sp.csr_matrix) -> dict[str, npt.NDArray[Any]]:
+    return {"starts": matrix.indptr, "columns": matrix.indices}
+
+
+def _matrix(
+    path: Path,
+    part: str,
+    found: dict[str, npt.NDArray[Any]],
+    values: npt.NDArray[np.float32],
+    n_rows: int,
+    n_columns: int,
+) -> sp.csr_matrix:
+    starts, columns = found[f"{part}.starts"], found[f"{part}.columns"]
+    flat = all(each.dtype == np.int32 and each.ndim == 1 for each in (starts, columns)) and values.ndim == 1
+    ends = (int(starts[0]), int(starts[-1])) if flat and len(starts) else None
+    if ends != (0, len(values)) or len(starts) != n_rows + 1 or (np.diff(starts) < 0).any() or n_rows < 1:
+        raise DataError(f"{path}: found damaged {part}.starts; wanted where each of {n_rows} rows starts")
+    if len(columns) != len(values) or ((columns < 0) | (columns >= n_columns)).any():
+        raise DataError(f"{path}: found damaged {part}.columns; wanted {len(values)} numbers below {n_columns}")
+    return sp.csr_matrix((values, columns, starts), shape=(n_rows, n_columns))
