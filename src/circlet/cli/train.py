@@ -76,7 +76,7 @@ def train(
     ] = None,
     join: Annotated[
         bool | None,
-        setting("join", "Let held-out rows join the others for the last third of the epochs.", "--join/--no-join"),
+        setting("join", "Let held-out rows join the others in the end.", "--join/--no-join"),
     ] = None,
     char_ngrams: Annotated[
         str | None,

@@ -84,8 +84,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     patience : int or None
         Stop after this many epochs without a better metric.
     join : bool
-        Whether held-out rows join the others for the last third of the epochs, so that the classifier learns from
-        all rows.
+        Whether held-out rows join the others in the end, so that the classifier learns from all rows.
     threshold : float
         `predict` returns the labels that are at least this probable.
     top_k : int or None

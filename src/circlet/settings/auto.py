@@ -73,7 +73,7 @@ EFFORTS = {
         trial=False,
     ),
     "default": Effort(
-        epochs=8,
+        epochs=7,
         fewest=3,
         hidden=2048,
         dropout=((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1)),
