@@ -14,7 +14,6 @@ from circlet.settings.auto import (
     DECIDABLE,
     DIM,
     EFFORTS,
-    FEW_DOCUMENTS,
     FEW_TEXTS,
     MANY,
     VERY_MANY,
@@ -101,7 +100,9 @@ class TestHeldOutRows:
     @given(preset=presets, some=counts, more=counts)
     def test_more_documents_hold_out_no_fewer(self, preset, some, more):
         some, more = sorted((some, more))
-        assume((some <= FEW_DOCUMENTS) == (more <= FEW_DOCUMENTS))  # few can spare more, as they are not missed
+        assume(
+            (some <= EFFORTS[preset].rehearsed) == (more <= EFFORTS[preset].rehearsed)
+        )  # few can spare more, as they are not missed
         assert decide(preset, some)["validation"] <= decide(preset, more)["validation"]
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import signal
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -18,8 +19,7 @@ from circlet.folder.history import metrics_of
 from circlet.model import Model, fit
 from circlet.model.calibration import as_if_new, calibrate
 from circlet.network import Network, NetworkSettings
-from circlet.settings import RunSettings
-from circlet.settings import run as run_settings
+from circlet.settings import EFFORTS, RunSettings
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,
@@ -367,15 +367,17 @@ class TestRehearsal:
         assert again.steps == counter.steps - at  # no step is done twice
 
     def test_what_is_not_rehearsed(self):
-        assert run().rehearses(5000)
-        assert not run().rehearses(5001)
+        most = EFFORTS["default"].rehearsed
+        assert run().rehearses(most)
+        assert not run().rehearses(most + 1)
+        assert not RunSettings.from_preset("fast", SMALL).rehearses(100)
         assert not run(join=False).rehearses(100)
 
 
 @pytest.fixture
 def join(monkeypatch) -> None:
     """So few documents would be rehearsed."""
-    monkeypatch.setattr(run_settings, "FEW_DOCUMENTS", 0)
+    monkeypatch.setitem(EFFORTS, "default", replace(EFFORTS["default"], rehearsed=0))
 
 
 @pytest.mark.usefixtures("join")

@@ -38,6 +38,9 @@ class Effort:
         The peak learning rate.
     steps : int
         Steps that learning takes at least, however few documents there are.
+    rehearsed : int
+        Up to this many documents, a model is trained without the held-out ones first, only to calibrate the one
+        that then learns from all: a few steps at the end do not make up for having been held out.
     char_ngrams : bool
         Whether few texts get character n-grams.
     trial : bool
@@ -53,6 +56,7 @@ class Effort:
     batch_size: int
     lr: float
     steps: int
+    rehearsed: int
     char_ngrams: bool
     trial: bool
 
@@ -69,6 +73,7 @@ EFFORTS = {
         batch_size=192,
         lr=1.5e-3,
         steps=300,
+        rehearsed=0,
         char_ngrams=False,
         trial=False,
     ),
@@ -82,6 +87,7 @@ EFFORTS = {
         batch_size=128,
         lr=1e-3,
         steps=400,
+        rehearsed=10_000,
         char_ngrams=True,
         trial=True,
     ),
@@ -95,12 +101,11 @@ EFFORTS = {
         batch_size=64,
         lr=1e-3,
         steps=400,
+        rehearsed=10_000,
         char_ngrams=True,
         trial=True,
     ),
 }
-#: Up to this many documents, those held out would be missed: a few steps at the end do not make up for it.
-FEW_DOCUMENTS = 5000
 #: Texts up to this number get character n-grams, and at most this many features.
 FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
 #: Labels are few-shot if they have fewer documents than this, on average. A network must then learn each of them
@@ -109,7 +114,9 @@ FEW_SHOT = 3.0
 #: Above this number of documents, batches are larger, and Adam trains the first layer, too: so many documents show
 #: rare words often enough. The short trial is too short to tell.
 VERY_MANY = 200_000
-#: Documents up to which a preset's epochs are all needed, and the exponent by which more documents need fewer.
+#: Up to this many documents, batches are so small that an epoch has enough steps.
+SMALL_BATCHES = 3500
+#: Documents for which a preset has its epochs, and the exponent by which more documents need fewer of them.
 ALL_EPOCHS, FEWER = 15_000, 0.55
 #: Dimension of the codes of a few thousand labels; above this product of documents and labels, it grows.
 DIM, MANY = 800, 6e8
@@ -180,7 +187,7 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
-    if n <= FEW_DOCUMENTS:
+    if n <= effort.rehearsed:
         return min(600, round(0.3 * n)), "enough to calibrate; the model learns from them all the same"
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate; they join later"
 
@@ -190,10 +197,11 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     if n > ALL_EPOCHS:
         epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER))
         return epochs, "more documents need fewer epochs"
-    steps = math.ceil(n / _batch_size(facts, effort)[0])
-    needed = math.ceil(effort.steps / steps)
+    needed = math.ceil(effort.steps / math.ceil(n / _batch_size(facts, effort)[0]))
     if facts.few_shot:
         return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
+    if n > SMALL_BATCHES:
+        needed = max(needed, round(effort.epochs * min(1.5, (ALL_EPOCHS / n) ** FEWER)))
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
     return effort.epochs, "as the preset says"
@@ -201,10 +209,12 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 def _batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
-    if n <= 3500:
+    if n <= SMALL_BATCHES:
         return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
     if n > VERY_MANY:
         return 512, "many documents allow larger steps"
+    if n <= 10_000:
+        return min(128, effort.batch_size), "few documents make few steps, unless these are small"
     return effort.batch_size, "as the preset says"
 
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
-from circlet.settings.auto import DECIDABLE, EFFORTS, FEW_DOCUMENTS, Decision, Facts, by_rule
+from circlet.settings.auto import DECIDABLE, EFFORTS, Decision, Facts, by_rule, effort_of
 from circlet.settings.checked import check
 from circlet.settings.network import NetworkSettings
 from circlet.settings.presets import resolve
@@ -160,7 +160,7 @@ class RunSettings:
 
         It serves to calibrate the model that is then trained on all of them, from scratch, and is thrown away.
         """
-        return self.joins and n <= FEW_DOCUMENTS
+        return self.joins and n <= effort_of(self.preset).rehearsed
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Which of n rows are held out for validation and calibration, ascending; None for none of them.
