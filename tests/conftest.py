@@ -49,6 +49,7 @@ def pytest_configure(config: pytest.Config) -> None:
     for name in ("home", "data", "matplotlib"):
         (scratch / name).mkdir()
     os.environ |= {
+        "ORT_DISABLE_TELEMETRY": "1",  # otherwise onnxruntime records its use in the user's folder
         "HOME": str(scratch / "home"),
         "USERPROFILE": str(scratch / "home"),  # what Windows has instead
         "CIRCLET_DATA": str(scratch / "data"),

@@ -109,9 +109,8 @@ class TestReading:
         with pytest.raises(DataError, match=r"a\.safetensors: found no readable tensors"):
             files.read_tensors(path, library)
 
-    @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float8_e4m3fn])
-    def test_types_that_numpy_has_not(self, dtype, tmp_path):
+    def test_a_type_that_numpy_has_not(self, tmp_path):
         path = tmp_path / "a.safetensors"
-        files.write_tensors(path, {"a": torch.zeros(3).to(dtype)})
+        files.write_tensors(path, {"a": torch.zeros(3).to(torch.float8_e4m3fn)})
         with pytest.raises(DataError, match=r"a\.safetensors: found no readable tensors"):
             files.read_tensors(path, "numpy")

@@ -76,7 +76,7 @@ class TestAbout:
 
     def test_what_the_data_decide_is_open(self):
         settings = TrainingCell("delicious", "accurate", {"dim": 8}).about()["settings"]
-        assert (settings["dim"], settings["epochs"], settings["lr"]) == (8, "auto", 1e-3)
+        assert (settings["dim"], settings["epochs"], settings["lr"]) == (8, "auto", "auto")
 
     def test_a_setting_added_later_is_not(self, monkeypatch):
         """A setting that the library adds later, with a default, must not outdate what was measured."""
@@ -149,7 +149,7 @@ def test_what_was_decided_is_measured_too(place):
     given = {**SMALL, "batch_size": 16, "dropout": 0.0, "first_layer": "sgd"}
     measured = TrainingCell("delicious", "fast", given).measure(place, None)
     assert {each["setting"] for each in measured["decided"]} == {
-        "validation", "scaling", "char_ngrams", "max_features"
+        "validation", "scaling", "char_ngrams", "min_df", "max_features", "lr"
     }  # fmt: skip
     assert (measured["shapes"]["train"], measured["shapes"]["validation"]) == (40, 0)
 

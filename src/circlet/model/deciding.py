@@ -12,7 +12,7 @@ import torch
 
 from circlet import files
 from circlet.data.dataset import Split
-from circlet.data.mapped import is_mapped
+from circlet.data.mapped import column_counts, is_mapped
 from circlet.errors import DataError
 from circlet.folder.layout import DECIDED
 from circlet.model.trial import FEWEST_ROWS, first_layer
@@ -59,7 +59,7 @@ class Decider:
         n, labels = self.split.Y.shape
         adam = self.settings.training.optimizer in ("adam", "adamw")
         features = None if self.split.X is None else int(self.split.X.shape[1])
-        per_label = self.split.Y.nnz / labels
+        per_label = float(column_counts(self.split.Y).sum()) / labels
         facts = Facts(n, labels, self.split.X is None, bool(sparse), adam, features, per_label)
         self.settings, decided = self.settings.decided(facts)
         self.decisions += decided

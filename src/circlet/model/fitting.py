@@ -114,7 +114,9 @@ def fit(
         training={**asdict(settings.training), "documents": split.n, "held_out": 0, **decider.record()},
         label_counts=column_counts(split.Y),
     )
-    if evaluated is not None:
+    rehearse = held_out is not None and settings.rehearses(split.n)
+    if evaluated is not None and not rehearse:
+        # A rehearsed model has learned from all rows as from any: they would say nothing about others.
         model.sample = sample_of(*evaluated)
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
@@ -125,7 +127,7 @@ def fit(
         settings.training,
         validation=evaluated,
         held_out=held_out,
-        rehearse=settings.rehearses(split.n),
+        rehearse=rehearse,
         device=device,
         reporter=reporter,
         folder=folder,

@@ -201,7 +201,8 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     if facts.few_shot:
         return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
     if n > SMALL_BATCHES:
-        needed = max(needed, round(effort.epochs * min(1.5, (ALL_EPOCHS / n) ** FEWER)))
+        # More than a dozen are enough for any number of documents.
+        needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER)))
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
     return effort.epochs, "as the preset says"
