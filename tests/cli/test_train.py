@@ -14,7 +14,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 def test_a_trained_folder_is_complete_without_leftovers(model):
     assert {path.name for path in model.iterdir()} == {
         *("config.json", "weights.safetensors", "history.json", "labels.txt"),
-        *("vectorizer.json", "vectorizer.safetensors", "sample.safetensors"),
+        *("vectorizer.json", "vectorizer.safetensors"),
     }
     assert (model / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\n"
 
@@ -52,7 +52,7 @@ def test_several_members(circlet, data, small, tmp_path):
     assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.9
     found = json.loads(circlet("predict", tmp_path / "m", "-", "-k", "2", stdin="the fox\n").stdout)
     assert found["labels"][0] == "animal"
-    smaller = json.loads(circlet("compress", tmp_path / "m", "--json").stdout)
+    smaller = json.loads(circlet("compress", tmp_path / "m", "--store", "int8", "--json").stdout)
     assert circlet("predict", smaller["output"], "-", "-k", "2", stdin="the fox\n").returncode == 0
     described = json.loads(circlet("info", tmp_path / "m", "--json").stdout)
     assert (described["members"], described["epochs"]) == (2, 16)

@@ -120,8 +120,8 @@ def _sample(folder: Path, data: str | None, read: dict[str, Any]) -> Sample:
         kept = read_sample(folder, read_config(folder))
         if kept is None:
             raise ParameterError(
-                f"{folder} has no held-out rows to measure on, because it was trained on few documents or by an older "
-                "version: name other documents with --data, or choose how to store the weights with --store int8"
+                f"{folder} has no held-out rows to measure on, because it was trained on few documents or by an "
+                "older version: name other documents with --data, or say how to store the weights (--store int8)"
             )
         return kept
     from circlet.data import load_dataset
