@@ -153,7 +153,6 @@ class TestContinue:
                 "history.json",
                 "labels.txt",
                 "vectorizer.json",
-                "sample.safetensors",
                 "vectorizer.safetensors",
                 "weights.safetensors",
             ]
