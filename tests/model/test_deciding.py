@@ -97,6 +97,14 @@ class TestByRule:
         assert settings.undecided == frozenset()
         assert [each.name for each in decider.decisions] == list(DECIDABLE)
 
+    def test_rows_that_never_join_are_few(self):
+        """Holding out many of few documents is free only if the model learns from them in the end."""
+        joined, apart = (
+            run_of(rows(1000), RunSettings.from_preset("default", {"join": join}))[0].by_rule().validation
+            for join in (True, False)
+        )
+        assert (joined, apart) == (300, 100)
+
     def test_looks_at_the_numbers_of_documents_and_labels(self):
         decider, _ = run_of(rows(19), RunSettings.from_preset("default", {}))
         assert decider.by_rule().validation == 0

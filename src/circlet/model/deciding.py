@@ -60,7 +60,8 @@ class Decider:
         adam = self.settings.training.optimizer in ("adam", "adamw")
         features = None if self.split.X is None else int(self.split.X.shape[1])
         per_label = float(column_counts(self.split.Y).sum()) / labels
-        facts = Facts(n, labels, self.split.X is None, bool(sparse), adam, features, per_label)
+        texts, joins = self.split.X is None, self.settings.joins
+        facts = Facts(n, labels, texts, bool(sparse), adam, features, per_label, joins)
         self.settings, decided = self.settings.decided(facts)
         self.decisions += decided
         # Where a rule is sure of it, AdamW is used everywhere, and nothing is tried.

@@ -1,8 +1,9 @@
 """What is decided from the data: settings that were left open, by rules that a preset's effort scales.
 
-Their numbers come from trials on held-out training rows of seven datasets, which `benchmarks/choices.py` runs and
-`experiments/results/choices` keeps; only one of these datasets has very many documents. What no rule decides well,
-the optimizer of the first layer, is tried out by `circlet.model.trial`.
+Most of their numbers come from trials on held-out training rows, which `benchmarks/choices.py` runs and
+`experiments/results/choices` keeps; only one of its datasets has very many documents. Those for labels with one or
+two documents, for rehearsals, and for the epochs of fewer than 15,000 documents rest on trials that are not kept.
+What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.trial`.
 """
 
 from __future__ import annotations
@@ -137,6 +138,8 @@ class Facts:
         None if they are made of texts, which have many.
     per_label : float
         Documents of a label, on average.
+    joins : bool
+        Whether held-out documents are learned from in the end, so that holding out many costs nothing.
     """
 
     documents: int
@@ -146,6 +149,7 @@ class Facts:
     adam: bool = True
     features: int | None = None
     per_label: float = math.inf
+    joins: bool = True
 
     @property
     def few_shot(self) -> bool:
@@ -187,9 +191,9 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
-    if n <= effort.rehearsed:
+    if facts.joins and n <= effort.rehearsed:
         return min(600, round(0.3 * n)), "enough to calibrate; the model learns from them all the same"
-    return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate; they join later"
+    return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate"
 
 
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
@@ -201,7 +205,7 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     if facts.few_shot:
         return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
     if n > SMALL_BATCHES:
-        # More than a dozen are enough for any number of documents.
+        # A dozen are enough, however few documents there are.
         needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER)))
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"

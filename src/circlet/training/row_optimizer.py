@@ -7,8 +7,8 @@ Between two batches that have a feature, its row stands still, while a full upda
 and shrink its moments. And weight decay acts on a row only when it is touched. Adam's bias correction counts all
 steps. A row that every batch touches is updated exactly as in full updates.
 
-**Why torch's classes are not used.** Creating one of them imports torch's compiler, which takes a second and a
-hundred megabytes. The functions that they call do not.
+**Why torch's classes are not used.** Creating one of them imports torch's compiler, which takes about a
+second. The functions that they call do not.
 """
 
 from __future__ import annotations
