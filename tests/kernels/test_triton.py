@@ -6,6 +6,7 @@ import os
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 
 from circlet import kernels as _kernels
@@ -142,3 +143,63 @@ def test_the_budget_is_kept(k, scale):
     torch.cuda.reset_peak_memory_stats()
     book.top_k(outputs, k, memory=budget)
     assert budget // 4 < torch.cuda.max_memory_allocated() - before < budget + (8 << 20)
+
+
+@pytest.mark.parametrize(("rows", "labels", "width"), [(1, 1, 2), (5, 130, 70), (200, 300, 130)])
+def test_the_binary_loss_and_its_gradients_are_torchs(rows, labels, width):
+    from circlet.kernels.triton import binary_loss
+
+    generator = torch.Generator().manual_seed(rows)
+    # Triton's interpreter has no products of bfloat16.
+    kind = torch.float32 if INTERPRETED else torch.bfloat16
+    outputs, codes = (torch.randn(n, width, generator=generator).to(DEVICE, kind) for n in (rows, labels))
+    bias = torch.randn(labels, generator=generator).to(DEVICE)
+    true = (torch.rand(rows, labels, generator=generator) < 0.05).to(DEVICE)
+    documents, ids = true.nonzero(as_tuple=True)
+    # The last label of each set once more, with weight 0, as if to fill the set up.
+    weights = torch.cat([torch.ones(len(ids)), torch.zeros(len(ids))]).to(DEVICE)
+    factor = torch.tensor(0.7, device=DEVICE)
+    padded = torch.cat([codes, torch.zeros_like(codes[:1])])
+    found = binary_loss(outputs, padded, factor, bias, ids.repeat(2), documents.repeat(2), weights)
+    assert not found.by_logit[:, labels:].any()
+    scores = (0.7 * outputs.double() @ codes.double().T).requires_grad_()
+    loss = torch.nn.functional.binary_cross_entropy_with_logits(scores + bias, true.double(), reduction="sum")
+    (gradient,) = torch.autograd.grad(loss, scores)
+    torch.testing.assert_close(found.value.double(), loss.detach(), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(found.by_logit[:, :labels].double(), gradient, rtol=0.01, atol=1e-5)
+    torch.testing.assert_close(found.by_label.double(), gradient.sum(dim=0), rtol=1e-4, atol=1e-3)
+    expected = (gradient * scores).sum().detach()
+    torch.testing.assert_close(found.by_log_factor.double(), expected, rtol=1e-4, atol=1e-3)
+
+
+def test_the_documents_of_one_document_may_be_one_number_expanded():
+    from circlet.kernels.triton import binary_loss
+
+    one, codes, ids = (
+        torch.ones(1, 8, device=DEVICE),
+        torch.ones(4, 8, device=DEVICE),
+        torch.arange(3, device=DEVICE),
+    )
+    rest = torch.ones((), device=DEVICE), torch.zeros(4, device=DEVICE), ids
+    expanded = torch.zeros(1, dtype=torch.int64, device=DEVICE).expand(3)
+    found, expected = (
+        binary_loss(one, codes, *rest, documents, torch.ones(3, device=DEVICE))
+        for documents in (expanded, torch.zeros_like(ids))
+    )
+    torch.testing.assert_close(found, expected)
+
+
+def test_rows_of_a_sparse_matrix_are_written_out():
+    from circlet.kernels.triton import write_rows
+
+    numbers = np.random.default_rng(0).normal(size=(20, 700)) * (np.arange(700) % 2)
+    numbers[3] = 0
+    matrix = sp.csr_matrix(numbers.astype(np.float32))
+    rows = torch.tensor([3, 19, 0, 7, 3], device=DEVICE)
+    counts = np.diff(matrix.indptr)
+    parts = [matrix.indptr[:-1].astype(np.int64), counts.astype(np.int64), matrix.indices.astype(np.int64)]
+    starts, counted, columns = (torch.from_numpy(part).to(DEVICE) for part in parts)
+    values = torch.from_numpy(matrix.data).to(DEVICE)
+    dense = torch.zeros(len(rows), 700, device=DEVICE)
+    found = write_rows(rows, starts, counted, columns, values, int(counts.max()), dense)
+    np.testing.assert_array_equal(found.cpu().numpy(), matrix.toarray()[rows.cpu().numpy()])

@@ -11,6 +11,7 @@ still part of the definition: `concept` returns it, and the tests show that the 
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -60,6 +61,8 @@ class Codebook(ABC):
         self.seed = self._integer("seed", seed, least=0)
         self.cache = cache
         self._table: Tensor | None = None
+        self._half_table: Tensor | None = None
+        self._in_half_table = 0
 
     @property
     @abstractmethod
@@ -241,6 +244,20 @@ class Codebook(ABC):
         if self._table is None or len(self._table) < self.n_labels or self._table.device != device:
             self._table = self._generated(torch.arange(self.n_labels, device=device))
         return self._table
+
+    def half_table_on(self, device: torch.device) -> Tensor:
+        """All codes that predictions are compared with, in bfloat16 and followed by rows of zeros; it is kept.
+
+        Their number is a multiple of 8, since products with others are slower.
+        """
+        table = self._half_table
+        if table is None or self._in_half_table != self.n_labels or table.device != device:
+            rows = math.ceil(self.n_labels / 8) * 8
+            table = torch.zeros(rows, self.width, dtype=torch.bfloat16, device=device)
+            for ids in torch.arange(self.n_labels, device=device).split(self._labels_per_block):
+                table[ids] = self._scored(self._generate(ids)).bfloat16()
+            self._half_table, self._in_half_table = table, self.n_labels
+        return table
 
     @property
     def _labels_per_block(self) -> int:

@@ -1,7 +1,7 @@
 """Triton kernels; imported only if there is a GPU."""
 
 # No `from __future__ import annotations` here, because Triton reads the annotations of kernels.
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -171,3 +171,146 @@ def best(scores: Tensor, offsets: Tensor, labels: Tensor, k: int) -> tuple[Tenso
             GROUP=group, num_warps=8,
         )  # fmt: skip
     return ids, values
+
+
+@triton.jit
+def _product_and_loss(
+    outputs, codes, factor, bias, gradients, losses, by_scale, by_label, rows, labels, columns, width,
+    ROWS: tl.constexpr, LABELS: tl.constexpr, DEPTH: tl.constexpr,
+):  # fmt: skip
+    # Programs of one column of tiles run one after the other, so that they find its codes in the cache.
+    tile, part = tl.program_id(0), tl.program_id(0) * tl.num_programs(1) + tl.program_id(1)
+    row = tile * ROWS + tl.arange(0, ROWS)
+    label = tl.program_id(1) * LABELS + tl.arange(0, LABELS)
+    own_rows, own_labels = (row % rows)[:, None].to(tl.int64), (label % columns)[None, :].to(tl.int64)
+    scores = tl.zeros((ROWS, LABELS), tl.float32)
+    for start in range(0, width, DEPTH):
+        depth = start + tl.arange(0, DEPTH)
+        inside = depth < width
+        output = tl.load(outputs + own_rows * width + depth[None, :], mask=inside[None, :], other=0.0)
+        code = tl.load(codes + own_labels * width + depth[:, None], mask=inside[:, None], other=0.0)
+        scores = tl.dot(output, code, scores)
+    scores *= tl.load(factor)
+    logits = scores + tl.load(bias + label, mask=label < labels, other=0.0)[None, :]
+    real = (row < rows)[:, None] & (label < labels)[None, :]
+    # log(1 + eˣ), and its derivative σ(x).
+    small = tl.exp(-tl.abs(logits))
+    loss = tl.where(real, tl.maximum(logits, 0.0) + tl.log(1.0 + small), 0.0)
+    chance = tl.where(real, tl.where(logits < 0, small, 1.0) / (1.0 + small), 0.0)
+    target = gradients + row[:, None].to(tl.int64) * columns + label[None, :]
+    tl.store(
+        target, chance.to(gradients.dtype.element_ty), mask=(row < rows)[:, None] & (label < columns)[None, :]
+    )
+    tl.store(by_label + tile * labels + label, tl.sum(chance, axis=0), mask=label < labels)
+    tl.store(losses + part, tl.sum(tl.sum(loss, axis=1), axis=0))
+    tl.store(by_scale + part, tl.sum(tl.sum(chance * scores, axis=1), axis=0))
+
+
+@triton.jit
+def _true_labels(
+    outputs, codes, factor, bias, ids, documents, weights, gradients, losses, by_scale, columns, width,
+    DEPTH: tl.constexpr,
+):  # fmt: skip
+    place = tl.program_id(0)
+    weight = tl.load(weights + place)
+    score, offset = 0.0, 0.0
+    if weight != 0:  # labels that only fill a set up may be repetitions, and must not write
+        document, label = tl.load(documents + place), tl.load(ids + place)
+        for start in range(0, width, DEPTH):
+            depth = start + tl.arange(0, DEPTH)
+            output = tl.load(outputs + document * width + depth, mask=depth < width, other=0.0).to(tl.float32)
+            code = tl.load(codes + label * width + depth, mask=depth < width, other=0.0).to(tl.float32)
+            score += tl.sum(output * code, axis=0)
+        score *= tl.load(factor)
+        offset = tl.load(bias + label)
+        # Not the chance that was written: it is rounded, and may be nearly 1.
+        gradient = 1.0 / (1.0 + tl.exp(-(score + offset))) - weight
+        tl.store(gradients + document * columns + label, gradient.to(gradients.dtype.element_ty))
+    tl.store(losses + place, -weight * (score + offset))
+    tl.store(by_scale + place, -weight * score)
+
+
+class BinaryLoss(NamedTuple):
+    """The sum of the binary cross-entropies of a batch, and its derivatives."""
+
+    value: Tensor
+    #: With respect to each logit, `(batch, len(codes))`, in the type of the outputs; 0 where there is no label.
+    by_logit: Tensor
+    #: With respect to the bias of each label, `(n_labels,)`.
+    by_label: Tensor
+    #: With respect to the logarithm of the factor, `()`.
+    by_log_factor: Tensor
+
+
+def binary_loss(
+    outputs: Tensor, codes: Tensor, factor: Tensor, bias: Tensor, ids: Tensor, documents: Tensor, weights: Tensor
+) -> BinaryLoss:
+    """Binary cross-entropy of all labels of a batch, whose logits are `factor · outputs @ codes.T + bias`.
+
+    Logits are summed in float32 and never written: each tile of the product goes through the loss at once.
+
+    Parameters
+    ----------
+    outputs : Tensor of shape (batch, width)
+        Usually in bfloat16.
+    codes : Tensor of shape (at least n_labels, width)
+        Of the same type. Rows after the labels' only make products faster.
+    factor : Tensor of shape (), float32
+    bias : Tensor of shape (n_labels,), float32
+    ids, documents : Tensors of shape (total,), int64
+        The labels of all documents, and the document of each.
+    weights : Tensor of shape (total,), float32
+        0 for labels that only fill sets up, 1 for all others, which a document has once each.
+    """
+    (rows, width), labels, columns = outputs.shape, len(bias), len(codes)
+    # A kernel steps through memory; those of a single document, for one, may be one number expanded.
+    outputs, ids, documents, weights = (each.contiguous() for each in (outputs, ids, documents, weights))
+    row_block, label_block = min(128, max(16, triton.next_power_of_2(rows))), 128
+    tiles = triton.cdiv(rows, row_block), triton.cdiv(columns, label_block)
+    place = {"device": outputs.device, "dtype": torch.float32}
+    by_logit = torch.empty(rows, columns, device=outputs.device, dtype=outputs.dtype)
+    # Sums of all tiles, then of all true labels: added up in one order, they are always the same.
+    sums, n = torch.empty(2, tiles[0] * tiles[1] + len(ids), **place), tiles[0] * tiles[1]
+    by_tile = torch.empty(tiles[0], labels, **place)
+    with torch.cuda.device_of(outputs):
+        _product_and_loss[tiles](
+            outputs, codes, factor, bias, by_logit, sums[0], sums[1], by_tile, rows, labels, columns, width,
+            ROWS=row_block, LABELS=label_block, DEPTH=64, num_warps=8, num_stages=4,
+        )  # fmt: skip
+        by_label = by_tile.sum(dim=0)
+        if len(ids):
+            _true_labels[(len(ids),)](
+                outputs, codes, factor, bias, ids, documents, weights, by_logit, sums[0, n:], sums[1, n:], columns,
+                width, DEPTH=1024, num_warps=4,
+            )  # fmt: skip
+            by_label.index_add_(0, ids, weights, alpha=-1)
+    loss, by_log_factor = sums.sum(dim=1).unbind()
+    return BinaryLoss(loss, by_logit, by_label, by_log_factor)
+
+
+@triton.jit
+def _dense_rows(rows, starts, counts, columns, values, dense, n_features, ENTRIES: tl.constexpr):
+    row = tl.load(rows + tl.program_id(0))
+    place = tl.program_id(1) * ENTRIES + tl.arange(0, ENTRIES)
+    inside = place < tl.load(counts + row)
+    place += tl.load(starts + row)
+    column = tl.load(columns + place, mask=inside, other=0)
+    value = tl.load(values + place, mask=inside, other=0.0)
+    target = dense + tl.program_id(0).to(tl.int64) * n_features + column
+    tl.store(target, value.to(dense.dtype.element_ty), mask=inside)
+
+
+def write_rows(
+    rows: Tensor, starts: Tensor, counts: Tensor, columns: Tensor, values: Tensor, longest: int, dense: Tensor
+) -> Tensor:
+    """Write the entries of some rows of a sparse matrix into zeros, `(len(rows), n_features)`, which are returned.
+
+    `starts` and `counts` say where the entries of each of the matrix's rows are in `columns` and `values`; no row
+    has more than `longest`.
+    """
+    entries = 256
+    with torch.cuda.device_of(dense):
+        _dense_rows[(len(rows), triton.cdiv(longest, entries))](
+            rows, starts, counts, columns, values, dense, dense.shape[1], ENTRIES=entries, num_warps=2
+        )
+    return dense

@@ -135,25 +135,25 @@ class Linear(nn.Linear):
 class Dropout(nn.Module):
     """Dropout that draws from its own generator, so that a run can be resumed where it stopped.
 
-    It has two forms. As a module, it drops numbers independently. `draw` chooses units that a whole batch keeps:
-    the layers before and after then compute only with these, which takes a fraction of the time and, over some
-    hundred batches, teaches as much.
+    It drops numbers independently or, by batch, whole units for all rows, which over some hundred batches teaches
+    as much. On a CPU, `draw` chooses the units that a batch keeps, and the layers before and after compute only
+    with these, which takes a fraction of the time. A GPU computes all units faster than it could gather some.
     """
 
     def __init__(self, p: float, generator: torch.Generator) -> None:
         super().__init__()
         self.p, self.generator = p, generator
-        #: Whether an `Encoder` drops units for whole batches.
+        #: Whether units are dropped for whole batches.
         self.by_batch = False
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        return x * self._kept(x).div_(1 - self.p)
+        return x * self._kept(x[:1] if self.by_batch else x).div_(1 - self.p)
 
     def draw(self, width: int) -> Tensor | None:
-        """The units that the next batch keeps, ascending; None for all of them."""
-        if not (self.by_batch and self.training and self.p):
+        """The units that the next batch computes with, ascending; None for all of them."""
+        if not (self.by_batch and self.training and self.p) or self.generator.device.type != "cpu":
             return None
         n = max(1, round((1 - self.p) * width))
         order = torch.rand(width, generator=self.generator, device=self.generator.device)

@@ -8,9 +8,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from circlet import kernels
 from circlet.network.batch import LabelSets
 from circlet.network.scorer import Scorer
 from circlet.network.spectral_bce import spectral_binary_loss
+from circlet.network.table_bce import table_binary_loss
 from circlet.settings.network import LOSSES as LEARNED
 
 __all__ = ["LOSSES", "Loss", "binary_cross_entropy", "cosine", "softmax_cross_entropy"]
@@ -36,9 +38,13 @@ def binary_cross_entropy(scorer: Scorer, output: Tensor, labels: LabelSets) -> T
     book = scorer.codebook
     if book is not None and scorer.bias is not None and scorer.log_scale is not None:
         book.check_prediction(output)
+        bias = scorer.bias[: scorer.n_labels]
+        if book.cache and kernels.run_on(output.device):
+            codes = book.half_table_on(output.device)
+            total = table_binary_loss(codes, book.scale, output, scorer.log_scale, bias, labels)
+            return total / max(len(labels), 1)
         slots = book.slots_on(output.device)
         if slots is not None:
-            bias = scorer.bias[: scorer.n_labels]
             total = spectral_binary_loss(slots, output, scorer.log_scale, bias, labels)
             return total / max(len(labels), 1)
     logits = scorer.logits(output)

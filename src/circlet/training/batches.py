@@ -12,6 +12,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from circlet import kernels
 from circlet.data.mapped import MappedRows, release
 from circlet.errors import ParameterError
 from circlet.features.scaling import ScaledRows
@@ -108,8 +109,8 @@ class DeviceRows:
     """All rows and labels on a GPU, and batches of them made there without involving the host.
 
     All batches with the same number of rows have the same shapes, so a step can be recorded once and replayed.
-    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns. Label sets are padded
-    with labels of weight 0.
+    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns, and bfloat16, since that
+    is what it multiplies. Label sets are padded with labels of weight 0.
     """
 
     def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device) -> None:
@@ -142,10 +143,13 @@ class DeviceRows:
         if self.sparse is None:
             assert self.dense is not None
             return self.dense[rows], labels
+        if kernels.run_on(rows.device):
+            zeros = torch.zeros(len(rows), self.n_features, dtype=torch.bfloat16, device=rows.device)
+            return self.sparse.write(rows, zeros), labels
         columns, present, values = self.sparse.gather(rows)
         # Padding repeats a row's last entry, which writes the same value again. A row without entries gets 0.
-        values = values * present[:, :1]
-        return torch.zeros(len(rows), self.n_features, device=rows.device).scatter_(1, columns, values), labels
+        values = (values * present[:, :1]).bfloat16()
+        return values.new_zeros(len(rows), self.n_features).scatter_(1, columns, values), labels
 
 
 class _Ragged:
@@ -163,6 +167,12 @@ class _Ragged:
         self.indices = torch.from_numpy(indices.astype(np.int64)).to(device)
         self.values = torch.from_numpy(values.astype(np.float32)).to(device)
         self.places = torch.arange(self.width, device=device)
+
+    def write(self, rows: Tensor, zeros: Tensor) -> Tensor:
+        """The entries of these rows, written into zeros `(m, columns)`."""
+        from circlet.kernels.triton import write_rows
+
+        return write_rows(rows, self.starts, self.counts, self.indices, self.values, self.width, zeros)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Columns, whether an entry is real, and values, `(m, width)` each; a row's last entry is its padding."""
