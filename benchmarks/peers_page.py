@@ -6,6 +6,7 @@ from pathlib import Path
 from statistics import fmean, stdev
 from typing import NamedTuple
 
+import numpy as np
 from peers_cells import (
     ACCURACY,
     COLUMNS,
@@ -50,6 +51,8 @@ GOALS = (
 PRESETS = ("circlet-fast", "circlet", "circlet-accurate")
 #: The fewest predictions in a bin for its gap to count.
 ENOUGH = 200
+#: Draws that a gap by chance is the mean of.
+DRAWS = 2000
 NOTES = """\
 All peers get the same sparse matrices and the same number of threads. omikuji, napkinXC and circlet scale rows as
 they do by default; PECOS and scikit-learn, which do not scale them, get rows of length 1. fastText takes words: a
@@ -90,7 +93,8 @@ features of the training texts, for all. The best of each row is bold.
 PROBABILITIES_TEXT = f"""\
 The probabilities of the ten best labels of every test document, in ten bins of equal width: the largest difference
 between the mean probability of a bin and the share of its labels that are right, in points, among bins with at
-least {ENOUGH} labels; the mean over seeds.
+least {ENOUGH} labels; the mean over seeds. By chance: what it would be with perfect probabilities, because bins of
+that size are never exact.
 """
 BEHIND_TEXT = """\
 Compared with the best peer in each measure, which may be a different one each time. For accuracy the difference is
@@ -247,22 +251,35 @@ def failures(datasets: dict[str, Cells]) -> list[str]:
 def reliability_table(datasets: dict[str, Cells]) -> Table:
     rows = []
     for name, cells in datasets.items():
-        gaps = [largest_gap(cells, peer) for peer in PRESETS]
+        gaps = [gap for peer in PRESETS for gap in (largest_gap(cells, peer), gap_by_chance(cells, peer))]
         if any(gap is not None for gap in gaps):
             rows.append((name, *(None if gap is None else f"{gap:.1f}" for gap in gaps)))
-    return Table("Largest gap, points", ("", *(NAMES[peer][1] for peer in PRESETS)), rows)
+    heads = (head for peer in PRESETS for head in (NAMES[peer][1], "by chance"))
+    return Table("Largest gap, points", ("", *heads), rows)
 
 
 def largest_gap(cells: Cells, peer: str) -> float | None:
     """The largest gap between said and true among bins that have enough predictions, as a mean over seeds."""
-    runs = cells[peer].get("runs", []) if is_measured(cells, peer) else []
-    gaps = []
-    for run in runs:
-        found = run["reliability"]
-        bins = zip(found["mean_probability"], found["share_right"], found["count"], strict=True)
-        kept = [abs(said - true) for said, true, count in bins if count >= ENOUGH]
-        gaps += [max(kept)] if kept else []
+    gaps = [np.abs(said - true).max() for said, true, _ in large_bins(cells, peer)]
     return 100 * fmean(gaps) if gaps else None
+
+
+def gap_by_chance(cells: Cells, peer: str) -> float | None:
+    """The same if every probability were exact: how far the shares in bins of these sizes are off by chance."""
+    random = np.random.default_rng(0)
+    gaps = [
+        np.abs(random.binomial(counts.astype(int), said, (DRAWS, len(counts))) / counts - said).max(axis=1).mean()
+        for said, _, counts in large_bins(cells, peer)
+    ]
+    return 100 * fmean(gaps) if gaps else None
+
+
+def large_bins(cells: Cells, peer: str) -> list[np.ndarray]:
+    """Mean probability, share of right labels and size of each bin that is large enough, for each seed."""
+    runs = cells[peer].get("runs", []) if is_measured(cells, peer) else []
+    names = ("mean_probability", "share_right", "count")
+    bins = [np.array([run["reliability"][name] for name in names]) for run in runs]
+    return [each for found in bins if len((each := found[:, found[2] >= ENOUGH])[0])]
 
 
 def behind(datasets: dict[str, Cells], ours: str) -> Table:

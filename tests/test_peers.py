@@ -139,7 +139,17 @@ def test_gaps_count_only_bins_with_enough_labels(load):
     page = load("peers_page")
     assert page.largest_gap(cells, "circlet") == pytest.approx(25)
     assert page.largest_gap(cells, "circlet-fast") is None
-    assert page.reliability_table({"bibtex": cells}).rows == [("bibtex", None, "25.0", None)]
+    (row,) = page.reliability_table({"bibtex": cells}).rows
+    assert row[:4] == ("bibtex", None, None, "25.0")
+    assert row[5:] == (None, None)
+
+
+def test_a_gap_by_chance_is_that_of_bins_of_this_size(load):
+    page = load("peers_page")
+    # With one bin of 400 labels at 0.5, the mean distance of a share from 0.5 is that of a normal distribution.
+    cells = as_cells(cell("circlet", runs=[run(0.5, said=0.5, right=0.9, count=400)]))
+    assert page.gap_by_chance(cells, "circlet") == pytest.approx(100 * 0.5 / 20 * (2 / 3.14159) ** 0.5, rel=0.05)
+    assert page.gap_by_chance(cells, "circlet-fast") is None
 
 
 def test_page_of_small_texts(load, tmp_path):

@@ -42,20 +42,27 @@ class Circlet(common.Runner):
             # Other peers' imports are not timed either.
             import torch
 
+            import circlet.model  # noqa: F401
+
             torch.set_num_threads(self.threads)
             preset, given = VARIANTS[self.variant]
             self.settings = {"preset": preset, **given, "torch": torch.__version__}
-            self.classifier = circlet.CircletClassifier(
-                preset=preset, **given, random_state=self.seed, device="cpu"
-            )
 
     def train(self) -> dict[str, float] | None:
         if self.variant == SMALL:
             self.settings = {"compress": "--loss 0.2"}
             known = json.loads((self.before / "measured.json").read_text(encoding="utf-8"))
             return {name: known[name] for name in ("train_s", "train_cpu_s", "train_peak_bytes")}
-        self.classifier.fit(self.X, self.Y)
-        self.settings["decided"] = self.classifier.model_.training["decided"]
+        # What `circlet train` calls. The estimator does too, but scikit-learn, which it needs, takes memory.
+        from circlet.data.dataset import Split
+        from circlet.model import fit
+        from circlet.settings import RunSettings
+
+        preset, given = VARIANTS[self.variant]
+        settings = RunSettings.from_preset(preset, given, seed=self.seed)
+        rows, texts = (None, self.X) if self.from_texts else (self.X, None)
+        self.trained = fit(Split(rows, self.Y, texts), settings)
+        self.settings["decided"] = self.trained.training["decided"]
         return None
 
     def save(self, folder: Path) -> None:
@@ -64,7 +71,7 @@ class Circlet(common.Runner):
             command = [sys.executable, "-m", "circlet", "compress", str(self.before / "model")]
             subprocess.run([*command, "--loss", "0.2", "--output", str(folder)], check=True)
         else:
-            self.classifier.save(folder)
+            self.trained.save(folder)
 
     def load(self, folder: Path) -> None:
         self.model = circlet.load(folder).model_

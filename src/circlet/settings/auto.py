@@ -25,6 +25,9 @@ class Effort:
     ----------
     epochs, fewest : int
         Epochs on few documents, and on very many.
+    fewer : float
+        The exponent by which more documents need fewer epochs: 1 for the same number of steps, 0 for the same number
+        of epochs.
     hidden : int
         Width of the hidden layer.
     dropout : tuple of (documents, share)
@@ -37,6 +40,8 @@ class Effort:
         Documents per step, unless there are very few or very many.
     lr : float
         The peak learning rate.
+    many : tuple of (batch_size, lr, hidden)
+        These three above 50,000 documents.
     steps : int
         Steps that learning takes at least, however few documents there are.
     rehearsed : int
@@ -50,12 +55,14 @@ class Effort:
 
     epochs: int
     fewest: int
+    fewer: float
     hidden: int
     dropout: tuple[tuple[float, float], ...]
     few_features: float
     dim: float
     batch_size: int
     lr: float
+    many: tuple[int, float, int]
     steps: int
     rehearsed: int
     char_ngrams: bool
@@ -67,12 +74,14 @@ EFFORTS = {
     "fast": Effort(
         epochs=4,
         fewest=2,
+        fewer=0.55,
         hidden=1024,
         dropout=((1, 0.0),),
         few_features=0.5,
         dim=1,
         batch_size=192,
         lr=1.5e-3,
+        many=(256, 2e-3, 768),
         steps=300,
         rehearsed=0,
         char_ngrams=False,
@@ -81,12 +90,14 @@ EFFORTS = {
     "default": Effort(
         epochs=7,
         fewest=3,
+        fewer=0.55,
         hidden=2048,
         dropout=((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1)),
         few_features=0.7,
         dim=1,
         batch_size=128,
         lr=1e-3,
+        many=(128, 1e-3, 2048),
         steps=400,
         rehearsed=10_000,
         char_ngrams=True,
@@ -95,12 +106,14 @@ EFFORTS = {
     "accurate": Effort(
         epochs=40,
         fewest=5,
+        fewer=1.0,
         hidden=2048,
         dropout=((2e4, 0.8), (7.5e4, 0.3)),
         few_features=0.8,
         dim=2,
         batch_size=64,
         lr=1e-3,
+        many=(64, 1e-3, 2048),
         steps=400,
         rehearsed=10_000,
         char_ngrams=True,
@@ -117,8 +130,10 @@ FEW_SHOT = 3.0
 VERY_MANY = 200_000
 #: Up to this many documents, batches are so small that an epoch has enough steps.
 SMALL_BATCHES = 3500
-#: Documents for which a preset has its epochs, and the exponent by which more documents need fewer of them.
-ALL_EPOCHS, FEWER = 15_000, 0.55
+#: Documents for which a preset has its epochs.
+ALL_EPOCHS = 15_000
+#: Above this number of documents, a preset has its settings for many.
+MANY_DOCUMENTS = 50_000
 #: Dimension of the codes of a few thousand labels; above this product of documents and labels, it grows.
 DIM, MANY = 800, 6e8
 
@@ -199,14 +214,14 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n > ALL_EPOCHS:
-        epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER))
+        epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer))
         return epochs, "more documents need fewer epochs"
     needed = math.ceil(effort.steps / math.ceil(n / _batch_size(facts, effort)[0]))
     if facts.few_shot:
         return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
     if n > SMALL_BATCHES:
         # A dozen are enough, however few documents there are.
-        needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** FEWER)))
+        needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer)))
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
     return effort.epochs, "as the preset says"
@@ -218,6 +233,8 @@ def _batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
         return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
     if n > VERY_MANY:
         return 512, "many documents allow larger steps"
+    if n > MANY_DOCUMENTS:
+        return effort.many[0], "as the preset says for many documents"
     if n <= 10_000:
         return min(128, effort.batch_size), "few documents make few steps, unless these are small"
     return effort.batch_size, "as the preset says"
@@ -228,6 +245,8 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
         return (effort.hidden // 2,), "enough for few texts, whose many features would make more of it large"
     if facts.documents > VERY_MANY:
         return (1024,), "more dimensions do as much, and need less memory if there are many features"
+    if facts.documents > MANY_DOCUMENTS:
+        return (effort.many[2],), "as the preset says for many documents"
     return (effort.hidden,), "as the preset says"
 
 
@@ -295,6 +314,8 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
 def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
     if facts.few_shot:
         return 3e-3, "labels with one or two documents are learned by heart"
+    if MANY_DOCUMENTS < facts.documents <= VERY_MANY:
+        return effort.many[1], "as the preset says for many documents"
     return effort.lr, "as the preset says"
 
 
