@@ -108,6 +108,53 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
             ),
         ),
     ),
+    "members": (
+        "What would make three averaged networks better still?",
+        grid(
+            ("eurlex-4k",),
+            "accurate",
+            *(
+                {"members": 3, **given}
+                for given in (
+                    {},
+                    {"dim": 2000},
+                    {"dim": 2000, "hidden": (3072,)},
+                    {"dim": 2000, "hidden": (3072,), "epochs": 50},
+                )
+            ),
+        ),
+    ),
+    "steps": (
+        "How few steps, and how narrow a network, does `fast` need, and how many `accurate` on many documents?",
+        grid(
+            ("pydocs",),
+            "fast",
+            *(
+                {"hidden": (1024,), **given}
+                for given in (
+                    {},
+                    {"epochs": 4},
+                    {"epochs": 3},
+                    {"epochs": 3, "lr": 3e-3},
+                    {"epochs": 2, "lr": 4e-3},
+                    {"hidden": (512,)},
+                    {"hidden": (256,), "dim": 400, "lr": 3e-3},
+                    {"batch_size": 256, "lr": 2e-3},
+                    {"batch_size": 256, "lr": 3e-3, "hidden": (512,)},
+                )
+            ),
+        )
+        + grid(
+            ("wordnet",),
+            "fast",
+            *(
+                {"batch_size": size, "lr": size / 128e3, "hidden": (width,)}
+                for size, width in ((192, 1024), (192, 768), (192, 512), (256, 1024), (256, 768), (384, 768))
+            ),
+            {"epochs": 1},
+        )
+        + grid(("wordnet",), "accurate", *({"epochs": epochs} for epochs in (17, 12, 8))),
+    ),
     "many-documents": (
         "What do half a million short documents with many labels need?",
         grid(
