@@ -83,7 +83,8 @@ def draw(result: dict[str, Any]) -> Any:
     for number, (each, color) in enumerate(zip(result["models"], COLORS, strict=False)):
         points = 100 * np.array([[found["PSP@1"], found["P@1"]] for found in each["degrees"]])
         axis.plot(*points.T, marker="o", color=color)
-        axis.annotate(each["name"], points[0], (0, 8), textcoords="offset points", color=color, ha="center")
+        above = (0, -16 if number == 1 else 8)  # the second curve is just below the third
+        axis.annotate(each["name"], points[0], above, textcoords="offset points", color=color, ha="center")
         for found, point in zip(each["degrees"], points, strict=True):
             if not number and found["favor_rare"]:  # those of the others are near
                 axis.annotate(

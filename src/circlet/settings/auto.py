@@ -106,7 +106,7 @@ EFFORTS = {
     "accurate": Effort(
         epochs=40,
         fewest=5,
-        fewer=1.0,
+        fewer=0.75,
         hidden=2048,
         dropout=((2e4, 0.8), (7.5e4, 0.3)),
         few_features=0.8,
