@@ -27,7 +27,8 @@ import scipy.sparse as sp
 
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.lines import bad, explained
-from circlet.data.mapped import blocks, release
+from circlet.data.mapped import blocks, mark_known_good, release
+from circlet.data.sparse import check_indices, check_pointers
 from circlet.errors import DataError
 from circlet.files import prepare_folder, replacing
 
@@ -128,25 +129,19 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     if len(indptr) != rows + 1 or len(indices) != len(data):
         parts = f"{len(indptr) - 1} row pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{rows} pointers, and as many indices as values")
-    if indptr[0] != 0 or indptr[-1] != len(data):
-        raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
+    check_pointers(indptr, len(data), str(path))
     X = sp.csr_matrix((data, indices, indptr), shape=(rows, columns), copy=False)
     _check_mapped(path, X, labels)
     X.has_sorted_indices = X.has_canonical_format = True
+    mark_known_good(X)
     return X
 
 
 def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
     """Check in blocks what `as_features` and `as_labels` check, and refuse what they would repair."""
     data, indices, indptr = X.data, X.indices, X.indptr
-    for block in blocks(len(indptr) - 1):
-        if (np.diff(indptr[block.start : block.stop + 1]) < 0).any():
-            raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
     for block in blocks(len(data)):
-        part = indices[block]
-        if part.min() < 0 or part.max() >= X.shape[1]:
-            wrong = int(part[np.argmax((part < 0) | (part >= X.shape[1]))])
-            raise bad(path, None, f"index {wrong}", f"indices from 0 to {X.shape[1] - 1}")
+        check_indices(indices[block], X.shape[1], str(path))
         values = data[block]
         right = values == 1 if labels else np.isfinite(values) & (values != 0)
         if not right.all():
@@ -259,11 +254,8 @@ def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
         parts = f"{len(indptr) - 1} {name} pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{major} pointers, and as many indices as values")
     indptr = indptr.astype(np.int64)
-    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-        raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
-    if len(indices) and (indices.min() < 0 or indices.max() >= minor):
-        wrong = int(indices[np.argmax((indices < 0) | (indices >= minor))])
-        raise bad(path, None, f"index {wrong}", f"indices from 0 to {minor - 1}")
+    check_pointers(indptr, len(data), str(path))
+    check_indices(indices, minor, str(path))
     if name == "csc" and 8 * rows > limit:
         raise bad(path, None, f"a claim of {rows} rows", "a number that fits the file's size")
     # SciPy supports neither half precision nor a foreign byte order.

@@ -14,8 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from circlet.data.dataset import Split, check_label_names
+from circlet.data.dataset import Split, check_entries, check_label_names
 from circlet.data.mapped import column_counts, is_mapped
+from circlet.data.sparse import as_csr
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
@@ -73,6 +74,8 @@ def fit(
     """
     if not split.n:
         raise ParameterError("there are no documents to train on")
+    check_entries(split, "split")
+    check_entries(validation, "validation")
     n_labels = int(split.Y.shape[1])
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
@@ -258,7 +261,7 @@ def fit_further(
     reporter, folder, resume
         See `circlet.training.train`.
     """
-    rows = model.rows(documents)
+    rows, Y = model.rows(documents), as_csr(Y, "Y")
     if Y.shape[1] > model.n_labels:
         model.ranker.grow(Y.shape[1])
     _train(
