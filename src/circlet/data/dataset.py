@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from circlet.checks import is_integer
 from circlet.data.mapped import BLOCK, MappedRows, blocks, is_known_good, is_mapped, release
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -240,6 +243,8 @@ def label_fault(name: str) -> str | None:
     """What is wrong with a label's name, or None."""
     if any(character in name for character in "\t\n\r\0"):
         return "a label name with a tab, line end or zero character; wanted one without"
+    if _SURROGATE.search(name):
+        return "a label name with half of a surrogate pair; wanted text that UTF-8 can hold"
     if not name.strip():
         return "an empty label name; wanted at least one visible character"
     return None
@@ -297,7 +302,7 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
 def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
     """Whether something holds for all values, checked in blocks: a mapped matrix may exceed memory."""
     values = X.data if sp.issparse(X) else X
-    for block in blocks(len(values), max(1, BLOCK // math.prod(values.shape[1:]))):
+    for block in blocks(len(values), max(1, BLOCK // max(1, math.prod(values.shape[1:])))):
         if not holds(values[block]).all():
             return False
         release(X)

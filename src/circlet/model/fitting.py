@@ -72,10 +72,7 @@ def fit(
     device, reporter, folder, resume
         See `circlet.training.train`.
     """
-    if not split.n:
-        raise ParameterError("there are no documents to train on")
-    check_entries(split, "split")
-    check_entries(validation, "validation")
+    _check(split, validation)
     n_labels = int(split.Y.shape[1])
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
@@ -234,6 +231,17 @@ def further_settings(model: Model, **changes: Any) -> TrainingSettings:
         patience=None,
     )
     return replace(gentle, **changes)
+
+
+def _check(split: Split, validation: Split | None) -> None:
+    """Refuse documents that nothing can be learned from, or that could crash the process."""
+    if not split.n:
+        raise ParameterError("there are no documents to train on")
+    for name, matrix in (("X", split.X), ("Y", split.Y)):
+        if matrix is not None and not matrix.shape[1]:
+            raise ParameterError(f"found no columns in {name}; wanted at least one")
+    check_entries(split, "split")
+    check_entries(validation, "validation")
 
 
 def fit_further(
