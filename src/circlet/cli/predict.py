@@ -29,7 +29,8 @@ def predict(
     output: Annotated[
         Path | None,
         typer.Option(
-            help="File to write: .jsonl, .csv, .tsv (labels and scores are JSON lists, a field each) or .parquet.",
+            help="File to write: .jsonl, .csv, .tsv (labels and scores are JSON lists, a field each) or .parquet. "
+            "A link to a file stays a link; a pipe or device is written to.",
             show_default="stdout",
         ),
     ] = None,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from circlet.errors import DataError
-from circlet.files import replacing
+from circlet.files import output
 
 MAX_LINE = 1 << 26  # bytes; a longer line means a damaged or hostile file, and would fill the memory
 BOM = b"\xef\xbb\xbf"
@@ -103,7 +103,7 @@ def peek(path: Path, size: int = 1 << 16) -> bytes:
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """Open `path` for writing, whole or not at all; compressed if its name ends in `.gz`."""
-    with replacing(path) as temporary, temporary.open("wb") as raw:
+    with output(path) as raw:
         if path.suffix != ".gz":
             yield raw
             return
