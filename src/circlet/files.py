@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from circlet.errors import DataError, OutputError
+from circlet.unpacking import read_gzip
 
 #: What the names of gzipped files end with.
 GZIPPED = ".gz"
@@ -141,7 +142,7 @@ def read_bytes(path: Path, what: str = "file") -> bytes:
     zipped = path.with_name(path.name + GZIPPED)
     try:
         if zipped.is_file() and not path.exists():
-            return gzip.decompress(zipped.read_bytes())
+            return read_gzip(zipped)
         return path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
