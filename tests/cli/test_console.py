@@ -36,6 +36,11 @@ class TestCommands:
         assert finished.returncode == 2
         assert finished.stderr == "circlet: cannot write to standard output: it is closed\n"
 
+    def test_no_file_takes_the_place_of_a_closed_stream(self):
+        code = "import os; from circlet.cli.console import occupy_closed_streams as occupy; occupy(); "
+        code += "number = os.open('/', os.O_RDONLY); assert number > 2, number"
+        assert run(f'{sys.executable} -c "{code}" <&- >&- 2>&-').returncode == 0
+
     def test_nobody_reads(self):
         finished = run(f"{{ {COMMAND} --help; echo $? >&2; }} | true")
         assert finished.stderr == "0\n"

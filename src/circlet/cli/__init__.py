@@ -12,7 +12,7 @@ from typing import Annotated, TextIO, cast
 import typer
 
 from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
-from circlet.cli.console import Stdout, err
+from circlet.cli.console import Stdout, err, occupy_closed_streams
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
 from circlet.version import __version__
@@ -60,6 +60,7 @@ def _root(
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    occupy_closed_streams()
     try:
         with redirect_stdout(cast(TextIO, Stdout(sys.stdout))):
             status = app(standalone_mode=False)

@@ -19,6 +19,16 @@ out = Console()
 err = Console(stderr=True)
 
 
+def occupy_closed_streams() -> None:
+    """Keep the numbers of standard streams that are closed from files opened later.
+
+    A library that writes to standard error would write into a model's file otherwise.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+
+
 @contextmanager
 def explained_stdout() -> Iterator[None]:
     """End the command quietly if nobody reads its output anymore; other faults are one clear error."""
