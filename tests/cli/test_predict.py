@@ -54,6 +54,18 @@ class TestFiles:
             rows = list(csv.DictReader(stream, delimiter="," if path.suffix == ".csv" else "\t"))
         return [{"id": row["id"], **{key: json.loads(row[key]) for key in ("labels", "scores")}} for row in rows]
 
+    @pytest.mark.skipif(os.name == "nt", reason="needs pipes of POSIX systems")
+    def test_into_a_pipe(self, circlet, model, tmp_path):
+        path = tmp_path / "tagged.jsonl"
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            assert circlet("predict", model, "-", "--output", path, stdin="the fox\n").returncode == 0
+            assert json.loads(os.read(reader, 1 << 16))["labels"][0] == "animal"
+        finally:
+            os.close(reader)
+        assert path.is_fifo()
+
     @pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet"])
     def test_every_format(self, circlet, model, topics, write_jsonl, tmp_path, ending):
         if ending == "parquet":
@@ -291,11 +303,17 @@ class TestMemory:
     def test_amounts(self, text, amount):
         assert parse_bytes(text) == amount
 
-    @pytest.mark.parametrize("text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "1..5G", "٣M"])
+    @pytest.mark.parametrize("text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "1..5G", "٣M", "9" * 400])
     def test_invalid_amounts(self, text):
         with pytest.raises(ParameterError, match="--memory must be an amount like 512K, 256MB, 2G") as caught:
             parse_bytes(text)
         assert repr(text) in str(caught.value)
+
+    def test_many_spaces(self):
+        """A pattern that could divide them in two would try all ways to do so."""
+        assert parse_bytes("1" + " " * (1 << 16) + "K") == 1024
+        with pytest.raises(ParameterError, match="--memory must be"):
+            parse_bytes("1" + " " * (1 << 16) + "x")
 
     def test_it_changes_nothing(self, circlet, model, data):
         whole, parted = (circlet("predict", model, data, *more) for more in ([], ["--memory", "1K"]))

@@ -82,9 +82,10 @@ def evaluate_model(
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
-    ids, _ = model.top_k(documents, max(depths), favor_rare=favor_rare)
+    deepest = min(max(depths), truth.shape[1])
+    ids, _ = model.top_k(documents, deepest, favor_rare=favor_rare)
     # A model with fewer labels leaves places empty, which count as wrong.
-    ids = np.pad(ids, ((0, 0), (0, max(depths) - ids.shape[1])), constant_values=-1)
+    ids = np.pad(ids, ((0, 0), (0, deepest - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
     return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown)

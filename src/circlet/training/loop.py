@@ -27,6 +27,7 @@ from torch import Tensor
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError
 from circlet.files import prepare_folder
+from circlet.memory import within_memory
 from circlet.metrics import evaluate
 from circlet.network import Network
 from circlet.network.inference import top_k
@@ -120,10 +121,12 @@ def train(
         and of several networks, the member, from 1.
     """
     place = device or torch.device("cpu")
-    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage)
-    if fresh:
-        network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
-    return run.go(resume)
+    size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
+    with within_memory(f"training {size} documents"):
+        run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage)
+        if fresh:
+            network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
+        return run.go(resume)
 
 
 class _Run:
