@@ -7,7 +7,6 @@ Whatever the header claims is checked against the size of the file before any ar
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import mmap
@@ -57,13 +56,15 @@ def map_tensors(path: Path, digest: str | None = None) -> dict[str, npt.NDArray[
     """
     try:
         with path.open("rb") as stream:
+            # Read and not mapped: pages of a mapping count as this process's memory as soon as they are read.
+            found = None if digest is None else files.sha256_of(stream)
             size = stream.seek(0, 2)
             # An empty file can't be mapped.
             content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if size else None
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     # Checked first, since any other complaint about a damaged file would only puzzle.
-    if digest is not None and _digest(content) != digest:
+    if found != digest:
         raise DataError(
             f"{path}: found other weights than config.json describes; the model is damaged: "
             "copy it or train it again"
@@ -110,14 +111,6 @@ def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 def type_name(dtype: np.dtype[Any]) -> str:
     """What a type is called in messages."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
-
-
-def _digest(content: mmap.mmap | None) -> str:
-    found = hashlib.sha256(content or b"").hexdigest()
-    if content is not None and hasattr(mmap, "MADV_DONTNEED"):
-        # The system keeps the pages in its cache, but they do not count as this process's memory before their use.
-        content.madvise(mmap.MADV_DONTNEED)
-    return found
 
 
 def _header(path: Path, content: mmap.mmap) -> tuple[dict[str, Any], int]:
