@@ -1,8 +1,8 @@
-"""How stored matrices multiply rows: mapped from the file, and converted only where they are stored in fewer bits.
+"""How stored matrices multiply rows.
 
 The first layer is the largest part of a model, and a document touches a few hundred of its rows. So it stays in
-the file as it is, and only the rows that are needed are read and converted. All other layers are used whole at
-every prediction: they are converted once, or stay in the file if they are float32 there.
+the file as it is, and only the rows that are needed are read, and converted if they are stored in fewer bits. The
+other layers are converted and transposed once.
 """
 
 from __future__ import annotations
@@ -14,21 +14,20 @@ import numpy.typing as npt
 
 from circlet.features.entries import Entries
 from circlet.folder.precision import Stored
-from circlet.runtime.parallel import in_parallel, steps
-from circlet.threads import worker_count
+from circlet.runtime.parallel import steps
 
 __all__ = ["FeatureWeights", "Floats", "Linear"]
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
 
-#: Numbers of a matrix that are gathered or converted at a time: 4 MB, which stay in the cache.
+#: Numbers of a matrix that are converted at a time for one row: 4 MB, which stay in the cache.
 BLOCK = 1 << 20
 #: Numbers that are converted at a time for many rows, 64 MB: the more rows, the more of them share their features.
 CONVERTED = 1 << 24
-#: With more features than this, multiplying a sparse matrix of one row is faster than copying their weights.
-GATHERED = 512
-#: The fewest rows that are worth a thread of their own.
-FEWEST = 64
+#: Outputs whose weights are transposed at a time.
+TRANSPOSED = 64
+#: With at most this share of inputs that are not zero, adding up their weights is faster than a whole product.
+FEW = 0.4
 
 
 class Linear:
@@ -41,12 +40,20 @@ class Linear:
     """
 
     def __init__(self, weight: Stored, bias: Stored) -> None:
-        # Transposed but not copied: in this layout, the product of one row or many reads the matrix in its order.
-        self.weight: Floats = weight.read().T
+        outputs, inputs = weight.shape
+        # A row for each input: most hidden units are not active, and then the rows of the others are not read.
+        self.weight: Floats = np.empty((inputs, outputs), dtype=np.float32)
+        for start, end in steps(outputs, TRANSPOSED):
+            self.weight[:, start:end] = weight.read(slice(start, end)).T
         self.bias: Floats = bias.read().copy()
 
     def __call__(self, rows: Floats) -> Floats:
         """The layer's outputs for dense rows."""
+        if len(rows) == 1:
+            active = np.flatnonzero(rows)
+            if len(active) <= FEW * rows.shape[1]:
+                entries = Entries(np.array([0, len(active)]), active, rows[0, active])
+                return entries.times(self.weight, self.bias)
         out: Floats = rows @ self.weight
         out += self.bias
         return out
@@ -70,24 +77,18 @@ class FeatureWeights:
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""
-        if rows.n == 1 and (self.weight.rounded or len(rows.columns) <= GATHERED):
-            out = self._of_one(rows)
-        else:
-            out = self._of_many(rows)
-        out += self.bias
-        return out
+        if not self.weight.rounded:
+            return rows.times(self.weight.numbers, self.bias)
+        return self._of_one(rows) if rows.n == 1 else self._of_many(rows)
 
     def _of_one(self, rows: Entries) -> Floats:
-        _, columns, values = rows
-        if len(columns) <= self._step:
-            return self._gathered(columns, values)
-        out = np.zeros((1, self.outputs), dtype=np.float32)
-        for start, end in steps(len(columns), self._step):
-            out += self._gathered(columns[start:end], values[start:end])
+        out: Floats = self.bias[None, :].copy()
+        for start, end in steps(len(rows.columns), self._step):
+            out += self._converted(rows.columns[start:end], rows.values[start:end])
         return out
 
-    def _gathered(self, columns: npt.NDArray[np.integer], values: Floats) -> Floats:
-        """The product of one row, from copies of the weights that it touches."""
+    def _converted(self, columns: npt.NDArray[np.integer], values: Floats) -> Floats:
+        """The product of one row, from the weights that it touches."""
         scales = self.weight.scales
         if scales is None:
             touched = self.weight.read(columns)
@@ -99,17 +100,13 @@ class FeatureWeights:
         return product
 
     def _of_many(self, rows: Entries) -> Floats:
-        size = max(FEWEST, -(-rows.n // worker_count()))
-        if self.weight.rounded and self.n_features > CONVERTED // self.outputs:
+        size = rows.n
+        if self.n_features > CONVERTED // self.outputs:
             size = max(1, min(size, CONVERTED // self.outputs * rows.n // max(1, len(rows.columns))))
-        parts = in_parallel(lambda first, last: self._product(rows.part(first, last)), rows.n, size)
+        parts = [self._product(rows.part(first, last)) for first, last in steps(rows.n, max(1, size))]
         return np.concatenate(parts) if parts else np.zeros((0, self.outputs), dtype=np.float32)
 
     def _product(self, rows: Entries) -> Floats:
-        weight, n_rows = self.weight.numbers, self.n_features
-        if self.weight.rounded:  # each row that is touched is converted once
-            touched, places = np.unique(rows.columns, return_inverse=True)
-            rows = Entries(rows.starts, places.astype(np.int32), rows.values)
-            weight, n_rows = self.weight.read(touched), len(touched)
-        product: Floats = rows.matrix(n_rows) @ weight
-        return product
+        """The product of many rows, for which each feature that is touched is converted once."""
+        touched, places = np.unique(rows.columns, return_inverse=True)
+        return Entries(rows.starts, places, rows.values).times(self.weight.read(touched), self.bias)
