@@ -29,6 +29,8 @@ def in_parallel(function: Callable[[int, int], Result], n: int, size: int) -> li
 
     If it is called by the function itself, there are as many threads already.
     """
+    if 0 < n <= size:
+        return [function(0, n)]
     ranges = list(steps(n, size))
     threads = 1 if getattr(_shared, "busy", False) else min(worker_count(), len(ranges))
     if threads <= 1:

@@ -26,7 +26,7 @@ __all__ = ["Series"]
 Integers = npt.NDArray[np.int64]
 
 #: Transforms above LONGEST are split if their length has suitable divisors, but not into parts below SHORTEST.
-LONGEST, SHORTEST = 1 << 14, 1 << 10
+LONGEST, SHORTEST = 1 << 15, 1 << 10
 #: Values that are computed at a time, 1 MB: they and their coefficients fit into a cache, and threads that compute
 #: so many seldom wait for each other.
 VALUES = 1 << 18
