@@ -14,7 +14,9 @@ import numpy.typing as npt
 
 from circlet.features.entries import Entries
 from circlet.folder.precision import Stored
+from circlet.folder.tensors import release
 from circlet.runtime.parallel import steps
+from circlet.runtime.row_cache import RowCache
 
 __all__ = ["FeatureWeights", "Floats", "Linear"]
 
@@ -45,6 +47,7 @@ class Linear:
         self.weight: Floats = np.empty((inputs, outputs), dtype=np.float32)
         for start, end in steps(outputs, TRANSPOSED):
             self.weight[:, start:end] = weight.read(slice(start, end)).T
+            release(weight.numbers)  # or the layer would be in memory twice
         self.bias: Floats = bias.read().copy()
 
     def __call__(self, rows: Floats) -> Floats:
@@ -72,14 +75,21 @@ class FeatureWeights:
     def __init__(self, weight: Stored, bias: Stored) -> None:
         self.weight, self.bias = weight, bias.read().copy()
         self.n_features, self.outputs = weight.shape
+        self._cache = None if weight.rounded else RowCache.of(weight.numbers)
         #: Features whose rows fit into a block.
         self._step = max(1, BLOCK // self.outputs)
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""
-        if not self.weight.rounded:
-            return rows.times(self.weight.numbers, self.bias)
-        return self._of_one(rows) if rows.n == 1 else self._of_many(rows)
+        if self.weight.rounded:
+            return self._of_one(rows) if rows.n == 1 else self._of_many(rows)
+        cache = self._cache
+        if cache is not None:
+            places = cache.find(rows.columns)
+            if places is not None:
+                return Entries(rows.starts, places, rows.values).times(cache.rows, self.bias)
+            self._cache = None  # documents need so many rows that the whole matrix may as well be mapped
+        return rows.times(self.weight.numbers, self.bias)
 
     def _of_one(self, rows: Entries) -> Floats:
         out: Floats = self.bias[None, :].copy()
