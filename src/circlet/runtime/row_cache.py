@@ -7,6 +7,7 @@ are read into memory of our own, each when it is first needed.
 
 from __future__ import annotations
 
+import mmap
 import os
 import threading
 
@@ -44,8 +45,11 @@ class RowCache:
         self._used, self._reading = 0, threading.Lock()
         #: The place of each row of the matrix among those that were read; −1 if it was not.
         self._places = np.full(len(matrix), -1, dtype=np.int32)
-        # Memory that nobody has written to yet takes none.
-        self.rows = np.empty((KEPT // self._row_bytes, matrix.shape[1]), dtype=np.float32)
+        # Pages that nobody has written to take no memory. NumPy's own memory would come in pages of 2 MB, and the
+        # first use of such a page can take milliseconds.
+        capacity = KEPT // self._row_bytes
+        memory = mmap.mmap(-1, max(1, capacity) * self._row_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+        self.rows = np.frombuffer(memory, np.float32).reshape(-1, matrix.shape[1])[:capacity]
 
     @classmethod
     def of(cls, matrix: npt.NDArray[np.float32]) -> RowCache | None:
@@ -63,16 +67,17 @@ class RowCache:
                 missing = np.unique(wanted[self._places[wanted] < 0])
                 if self._used + len(missing) > len(self.rows):
                     return None
-                for row in missing.tolist():
-                    self._read(row)
+                self._read(missing)
             places = self._places[wanted]
         return places
 
-    def _read(self, row: int) -> None:
-        found = os.preadv(self._descriptor, [self.rows[self._used]], self._offset + row * self._row_bytes)
-        if found != self._row_bytes:
-            raise DataError(
-                "found fewer weights than when the model was loaded: its file was changed; load it again"
-            )
-        self._places[row] = self._used  # only now, since others look without the lock
-        self._used += 1
+    def _read(self, missing: npt.NDArray[np.integer]) -> None:
+        for place, row in enumerate(missing.tolist(), self._used):
+            found = os.preadv(self._descriptor, [self.rows[place]], self._offset + row * self._row_bytes)
+            if found != self._row_bytes:
+                raise DataError(
+                    "found fewer weights than when the model was loaded: its file was changed; load it again"
+                )
+        end = self._used + len(missing)
+        self._places[missing] = np.arange(self._used, end)  # only now, since others look without the lock
+        self._used = end

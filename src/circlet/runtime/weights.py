@@ -29,7 +29,7 @@ CONVERTED = 1 << 24
 #: Outputs whose weights are transposed at a time.
 TRANSPOSED = 64
 #: With at most this share of inputs that are not zero, adding up their weights is faster than a whole product.
-FEW = 0.4
+FEW = 0.5
 
 
 class Linear:
