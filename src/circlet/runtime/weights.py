@@ -21,6 +21,7 @@ from circlet.runtime.row_cache import RowCache
 __all__ = ["FeatureWeights", "Floats", "Linear"]
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
+Integers: TypeAlias = "npt.NDArray[np.integer]"
 
 #: Numbers of a matrix that are converted at a time for one row: 4 MB, which stay in the cache.
 BLOCK = 1 << 20
@@ -92,31 +93,28 @@ class FeatureWeights:
         return rows.times(self.weight.numbers, self.bias)
 
     def _of_one(self, rows: Entries) -> Floats:
+        """The outputs of one row, from copies of the weights that it touches."""
         out: Floats = self.bias[None, :].copy()
         for start, end in steps(len(rows.columns), self._step):
-            out += self._converted(rows.columns[start:end], rows.values[start:end])
+            columns, places = rows.columns[start:end], np.arange(end - start)
+            some = Entries(np.array([0, end - start]), columns, rows.values[start:end])
+            out = self._converted(some, columns, places, out[0])
         return out
 
-    def _converted(self, columns: npt.NDArray[np.integer], values: Floats) -> Floats:
-        """The product of one row, from the weights that it touches."""
-        scales = self.weight.scales
-        if scales is None:
-            touched = self.weight.read(columns)
-        else:
-            # A scale belongs to a feature, and so it may as well multiply the feature's value.
-            values = values * scales[columns]
-            touched = self.weight.integers(columns)
-        product: Floats = values[None, :] @ touched
-        return product
-
     def _of_many(self, rows: Entries) -> Floats:
+        """The outputs of many rows; of some of them at a time, each feature that they touch is converted once."""
         size = rows.n
         if self.n_features > CONVERTED // self.outputs:
-            size = max(1, min(size, CONVERTED // self.outputs * rows.n // max(1, len(rows.columns))))
-        parts = [self._product(rows.part(first, last)) for first, last in steps(rows.n, max(1, size))]
-        return np.concatenate(parts) if parts else np.zeros((0, self.outputs), dtype=np.float32)
+            size = min(size, CONVERTED // self.outputs * rows.n // max(1, len(rows.columns)))
+        parts = [rows.part(first, last) for first, last in steps(rows.n, max(1, size))]
+        found = [self._converted(each, *np.unique(each.columns, return_inverse=True), self.bias) for each in parts]
+        return np.concatenate(found) if found else np.zeros((0, self.outputs), dtype=np.float32)
 
-    def _product(self, rows: Entries) -> Floats:
-        """The product of many rows, for which each feature that is touched is converted once."""
-        touched, places = np.unique(rows.columns, return_inverse=True)
-        return Entries(rows.starts, places, rows.values).times(self.weight.read(touched), self.bias)
+    def _converted(self, rows: Entries, touched: Integers, places: Integers, bias: Floats) -> Floats:
+        """Outputs of rows that touch some features, with the place of each entry's feature among them."""
+        scales = self.weight.scales
+        if scales is None:
+            return Entries(rows.starts, places, rows.values).times(self.weight.read(touched), bias)
+        # A scale belongs to a feature, and so it may as well multiply the feature's value.
+        values = rows.values * scales[rows.columns]
+        return Entries(rows.starts, places, values).times(self.weight.integers(touched), bias)
