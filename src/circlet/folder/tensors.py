@@ -48,15 +48,15 @@ _ALIGNMENT = 8
 
 
 class _Mapped(mmap.mmap):
-    """A mapped file that stays open, so that it can also be read."""
+    """A mapped file that stays open where systems can read at a place, so that it can also be read."""
 
-    descriptor: int
+    descriptor: int | None = None
 
 
 def place_in_file(array: npt.NDArray[Any]) -> tuple[int, int] | None:
-    """A descriptor of the file that a tensor is mapped from, and its first byte there; None if in memory."""
+    """A descriptor of the file that a tensor is mapped from, and its first byte there; None if there is none."""
     content = _content_of(array)
-    if content is None:
+    if content is None or content.descriptor is None:
         return None
     return content.descriptor, array.ctypes.data - np.frombuffer(content, np.uint8).ctypes.data
 
@@ -92,7 +92,7 @@ def map_tensors(path: Path, digest: str | None = None) -> dict[str, npt.NDArray[
             size = stream.seek(0, 2)
             # An empty file can't be mapped.
             content = _Mapped(stream.fileno(), 0, access=mmap.ACCESS_READ) if size else None
-            if content is not None:
+            if content is not None and hasattr(os, "preadv"):
                 content.descriptor = os.dup(stream.fileno())
                 weakref.finalize(content, os.close, content.descriptor)
     except OSError as error:

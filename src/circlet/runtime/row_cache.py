@@ -54,9 +54,7 @@ class RowCache:
     @classmethod
     def of(cls, matrix: npt.NDArray[np.float32]) -> RowCache | None:
         """A cache for a matrix if it is large and mapped from a file."""
-        if matrix.nbytes <= KEPT or not hasattr(os, "preadv"):
-            return None
-        place = place_in_file(matrix)
+        place = place_in_file(matrix) if matrix.nbytes > KEPT else None
         return None if place is None else cls(matrix, place)
 
     def find(self, wanted: npt.NDArray[np.integer]) -> npt.NDArray[np.int32] | None:
