@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import runtime_stages
 import scipy.fft
 import scipy.sparse  # part of what both sides start from
 
@@ -65,6 +66,7 @@ def main() -> None:
     files.prepare_folder(options.out)
     files.write_json(options.out / "runtime.json", result)
     page = table_of(result).markdown()
+    page += "\n" + runtime_stages.table_of(result["median"]["runtime"]["stages_us"]).markdown()
     title = "# A saved model at work\n\n![Latency and memory](runtime.png)\n\n"
     files.write_text(options.out / "runtime.md", title + page)
     with files.replacing(options.out / "runtime.png") as temporary:
@@ -92,6 +94,7 @@ def measured(side: str, folder: Path, data: str) -> dict[str, Any]:
         model.top_k(document, K)
     grown = memory_mb() - with_data
     latency = {str(clients): latencies(model, single, clients) for clients in CLIENTS}
+    where = {"stages_us": runtime_stages.stages(model, many)} if side == "runtime" else {}
     use_all_cores(side)
     return {
         "load_s": load_s,
@@ -99,6 +102,7 @@ def measured(side: str, folder: Path, data: str) -> dict[str, Any]:
         "latency_us": latency,
         "batch_documents_per_s": throughput(model, many),
         "million_labels_ms": million_labels(side),
+        **where,
     }
 
 

@@ -8,7 +8,7 @@ import pytest
 from threadpoolctl import threadpool_info, threadpool_limits
 
 from circlet import threads
-from circlet.threads import CHOICES, spin_briefly, use_threads, worker_count
+from circlet.threads import CHOICES, one_blas_thread, spin_briefly, use_threads, worker_count
 
 ASK = "import os, circlet; print(os.environ.get('GOMP_SPINCOUNT')); import sys; assert 'torch' not in sys.modules"
 
@@ -75,3 +75,16 @@ class TestHowMany:
         use_threads(1)
         assert worker_count() == 1
         assert {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"} == {1}
+
+
+def test_one_blas_thread_until_nobody_needs_it_anymore():
+    def blas() -> set[int]:
+        return {each["num_threads"] for each in threadpool_info() if each["user_api"] == "blas"}
+
+    with threadpool_limits(2):
+        with one_blas_thread():
+            assert blas() == {1}
+            with one_blas_thread():
+                assert blas() == {1}
+            assert blas() == {1}
+        assert blas() == {2}

@@ -180,10 +180,15 @@ def _reason(error: Exception) -> str:
 
 def sha256(path: Path) -> str:
     """The digest of a file's content."""
-    digest = hashlib.sha256()
     with path.open("rb") as stream:
-        while block := stream.read(1 << 20):
-            digest.update(block)
+        return sha256_of(stream)
+
+
+def sha256_of(stream: IO[bytes]) -> str:
+    """The digest of what is left to read of an open file."""
+    digest = hashlib.sha256()
+    while block := stream.read(1 << 20):
+        digest.update(block)
     return digest.hexdigest()
 
 

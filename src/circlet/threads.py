@@ -10,9 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import cache
+from typing import Any
 
-__all__ = ["spin_briefly", "use_threads", "worker_count"]
+__all__ = ["one_blas_thread", "spin_briefly", "use_threads", "worker_count"]
 
 #: If the user has set any of these, OpenMP's own, GNU's or LLVM's, it decides how threads wait.
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -36,6 +40,40 @@ def use_threads(threads: int) -> None:
 
     threadpool_limits(threads)
     _chosen = threads
+
+
+#: How many are inside `one_blas_thread` now, and what the first of them changed.
+_inside: int = 0
+_limit: Any = None
+_counting = threading.Lock()
+
+
+@contextmanager
+def one_blas_thread() -> Iterator[None]:
+    """Let a product of matrices use one thread only, because threads of our own use the other cores.
+
+    BLAS has one number of threads for the whole process: it is restored once nobody is inside anymore.
+    """
+    global _inside, _limit  # noqa: PLW0603 — as above
+    with _counting:
+        if not _inside:
+            _limit = _libraries().limit(limits=1, user_api="blas")
+        _inside += 1
+    try:
+        yield
+    finally:
+        with _counting:
+            _inside -= 1
+            if not _inside:
+                _limit.restore_original_limits()
+
+
+@cache
+def _libraries() -> Any:
+    # Finding the libraries takes a millisecond, changing their number of threads some microseconds.
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController()
 
 
 def worker_count() -> int:

@@ -41,6 +41,17 @@ def test_parts(first, last):
     np.testing.assert_array_equal(part.matrix(3).toarray(), ROWS[first:last].toarray())
 
 
+@pytest.mark.parametrize(("starts", "columns"), [("int32", "int32"), ("int64", "int32"), ("int64", "int64")])
+def test_products_by_hand(starts, columns):
+    rows = Entries.of(ROWS)
+    rows = Entries(rows.starts.astype(starts), rows.columns.astype(columns), rows.values)
+    weight = np.array([[1, 2], [10, 20], [100, 200]], dtype=np.float32)
+    weight.flags.writeable = False  # as those of a mapped file
+    product = rows.times(weight, np.array([0.5, -1], dtype=np.float32))
+    assert product.tolist() == [[430.5, 859], [0.5, -1], [5.5, 9]]
+    assert product.dtype == np.float32
+
+
 class TestNorms:
     def test_by_hand(self):
         rows = Entries.of(ROWS)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import pickle
 import struct
 import tempfile
@@ -17,9 +18,10 @@ from safetensors import numpy as of_numpy
 from safetensors import torch as of_torch
 
 from circlet.errors import DataError, OutputError
-from circlet.folder.tensors import BFLOAT16, TYPES, map_tensors, type_name, write_tensors
+from circlet.folder.tensors import BFLOAT16, TYPES, map_tensors, place_in_file, release, type_name, write_tensors
 
 RANDOM = np.random.default_rng(0)
+RANDOM_ARRAY = RANDOM.standard_normal(3)
 PLAIN = [dtype for dtype in TYPES.values() if dtype != BFLOAT16]
 
 
@@ -166,6 +168,39 @@ class TestDamage:
             path.write_bytes(content)
             with pytest.raises(DataError, match=r"found other weights than config\.json describes"):
                 map_tensors(path, right)
+
+
+class TestPlaces:
+    @pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system keeps no file open")
+    def test_where_an_array_is(self, tmp_path):
+        arrays = {"a": np.arange(4.0), "b": np.arange(12, dtype=np.float32).reshape(3, 4)}
+        write_tensors(tmp_path / "t", arrays)
+        found = map_tensors(tmp_path / "t")
+        content = (tmp_path / "t").read_bytes()
+        (tmp_path / "t").unlink()
+        for name in (*arrays, "part of b"):
+            array = found["b"][1:] if name == "part of b" else found[name]
+            descriptor, place = place_in_file(array)
+            assert os.fstat(descriptor).st_size == len(content)
+            assert content[place : place + array.nbytes] == array.tobytes()
+            release(array)
+            assert content[place : place + array.nbytes] == array.tobytes()
+
+    def test_an_array_in_memory(self):
+        assert place_in_file(RANDOM_ARRAY) is None
+        release(RANDOM_ARRAY)
+
+    @pytest.mark.skipif(not Path("/dev/fd").exists(), reason="this system does not list open files")
+    def test_files_are_closed_with_the_last_array(self, tmp_path):
+        def open_files() -> int:
+            return len(list(Path("/dev/fd").iterdir()))
+
+        write_tensors(tmp_path / "t", {"a": np.arange(4.0)})
+        before = open_files()
+        arrays = [map_tensors(tmp_path / "t")["a"][1:] for _ in range(5)]
+        assert open_files() > before
+        del arrays
+        assert open_files() == before
 
 
 class TestWriting:

@@ -203,12 +203,12 @@ def test_several_threads_for_one_batch(made, some, monkeypatch):
     documents = some("sparse", 300, 1)
     expected = runtime.top_k(documents, 4)
     monkeypatch.setattr("circlet.threads._chosen", 3)
-    for wanted, found in zip(expected, runtime.top_k(documents, 4), strict=True):
-        np.testing.assert_array_equal(found, wanted)
+    # The last digits of a product depend on how many rows are multiplied at a time.
+    assert_same_ranking(expected, runtime.top_k(documents, 4), 1e-5)
 
 
-@pytest.mark.parametrize("store", ["float32", "bf16", "int8"])
-def test_rows_with_many_features_are_gathered_in_blocks(store, made, some, monkeypatch):
+@pytest.mark.parametrize("store", ["bf16", "int8"])
+def test_rows_with_many_features_are_converted_in_blocks(store, made, some, monkeypatch):
     monkeypatch.setattr("circlet.runtime.weights.BLOCK", 40)
     check(made(n_features=200), some("sparse", 9, 1, 200), store)
     check(made(n_features=200), some("sparse", 1, 1, 200), store)
@@ -398,7 +398,6 @@ class TestManyCalls:
 
     def test_weights_stay_in_the_file(self, made):
         _, runtime = loaded(made())
-        network = runtime.networks[0]
-        for weight in (network.first.weight.numbers, network.head_layers["output"].weight):
-            assert not weight.flags.writeable
-            assert not weight.flags.owndata
+        weight = runtime.networks[0].first.weight.numbers
+        assert not weight.flags.writeable
+        assert not weight.flags.owndata

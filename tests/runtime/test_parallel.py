@@ -36,3 +36,12 @@ def test_errors_are_raised(monkeypatch):
 
     with pytest.raises(ValueError, match="no"):
         in_parallel(fail, 4, 1)
+
+
+def test_threads_do_not_multiply(monkeypatch):
+    monkeypatch.setattr("circlet.threads._chosen", 2)
+
+    def names(start, end):
+        return set(in_parallel(lambda start, end: threading.current_thread().name, 3, 1))
+
+    assert [len(each) for each in in_parallel(names, 2, 1)] == [1, 1]

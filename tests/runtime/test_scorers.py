@@ -54,10 +54,10 @@ class TestScorer:
         assert ids.shape == scores.shape == shape
 
     def test_memory_changes_nothing(self):
-        for wanted, found in zip(
-            scorer().top_k(output(9), 3), scorer().top_k(output(9), 3, memory=1), strict=True
-        ):
-            np.testing.assert_array_equal(found, wanted)
+        wanted, found = scorer().top_k(output(9), 3), scorer().top_k(output(9), 3, memory=1)
+        np.testing.assert_array_equal(found[0], wanted[0])
+        # One row is transformed by NumPy and many by SciPy, whose last digits may differ.
+        np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
 
 
 class TestMeanScorer:

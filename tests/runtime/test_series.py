@@ -87,3 +87,13 @@ def test_each_thread_has_a_buffer():
         for _ in range(20):
             for found, wanted in zip(pool.map(series.values, given_phasors), expected, strict=True):
                 np.testing.assert_array_equal(found, wanted)
+
+
+@pytest.mark.parametrize("short", [0, 1 << 11])
+def test_a_short_transform(short, monkeypatch):
+    monkeypatch.setattr(module, "SHORT", short)
+    _, series = pair(50, 7)
+    together = series.values(series.coefficients(phasors(2, 7)))
+    alone = series.values(series.coefficients(phasors(2, 7)[:1]))
+    assert alone.dtype == np.float32
+    np.testing.assert_allclose(alone, together[:1], atol=1e-6)

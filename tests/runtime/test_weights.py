@@ -26,11 +26,10 @@ def rows(n: int, density: float = 0.2) -> sp.csr_matrix:
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("n", [0, 1, 2, 200])
-@pytest.mark.parametrize(("block", "gathered"), [(1 << 20, 512), (16, 512), (1 << 20, 3)])
-def test_features(store, n, block, gathered, monkeypatch):
+@pytest.mark.parametrize("block", [1 << 20, 16])
+def test_features(store, n, block, monkeypatch):
     monkeypatch.setattr(module, "BLOCK", block)
     monkeypatch.setattr(module, "CONVERTED", 16 * block)
-    monkeypatch.setattr(module, "GATHERED", gathered)
     weight, X = kept(WEIGHT, store), rows(n)
     found = FeatureWeights(weight, Stored(BIAS))(Entries.of(X))
     assert found.dtype == np.float32
@@ -45,14 +44,19 @@ def test_a_row_without_features():
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_linear(store):
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("active", [0, 2, 8])
+def test_linear(store, n, active, monkeypatch):
+    monkeypatch.setattr(module, "TRANSPOSED", 7)
     weight = kept(WEIGHT, store)
     layer = Linear(weight, Stored(RANDOM.standard_normal(50).astype(np.float32)))
-    X = RANDOM.standard_normal((3, 8)).astype(np.float32)
-    np.testing.assert_allclose(layer(X), X @ weight.read().T + layer.bias, atol=1e-5)
-    assert layer(X).dtype == np.float32
+    X = RANDOM.standard_normal((n, 8)).astype(np.float32)
+    X[:, active:] = 0
+    found = layer(X)
+    np.testing.assert_allclose(found, X @ weight.read().T + layer.bias, atol=1e-5)
+    assert found.dtype == np.float32
+    assert found.shape == (n, 50)
 
 
 def test_float32_is_not_copied():
-    assert np.shares_memory(Linear(Stored(WEIGHT), Stored(BIAS)).weight, WEIGHT)
     assert np.shares_memory(FeatureWeights(Stored(WEIGHT), Stored(BIAS)).weight.numbers, WEIGHT)

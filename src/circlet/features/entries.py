@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.sparse._sparsetools import csr_matvecs  # what products of CSR matrices use, without their checks
 
 __all__ = ["Entries", "divide_by_norms", "row_norms"]
 
@@ -44,6 +45,15 @@ class Entries(NamedTuple):
         """Some of the rows."""
         start, end = self.starts[first], self.starts[last]
         return Entries(self.starts[first : last + 1] - start, self.columns[start:end], self.values[start:end])
+
+    def times(self, weight: npt.NDArray[np.float32], bias: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The rows times a contiguous matrix that has a row for each of their columns, plus a bias."""
+        (n_columns, outputs), out = weight.shape, np.empty((self.n, len(bias)), dtype=np.float32)
+        out[:] = bias
+        csr_matvecs(
+            self.n, n_columns, outputs, self.starts, self.columns, self.values, weight.reshape(-1), out.reshape(-1)
+        )
+        return out
 
     def matrix(self, n_columns: int) -> sp.csr_matrix:
         """The rows as a matrix."""

@@ -7,11 +7,12 @@ Whatever the header claims is checked against the size of the file before any ar
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import mmap
+import os
 import struct
+import weakref
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,7 @@ import numpy.typing as npt
 from circlet import files
 from circlet.errors import DataError
 
-__all__ = ["BFLOAT16", "map_tensors", "type_name", "write_tensors"]
+__all__ = ["BFLOAT16", "map_tensors", "place_in_file", "release", "type_name", "write_tensors"]
 
 #: NumPy has no bfloat16: the upper 16 bits of a float32. A type of its own keeps them apart from integers.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
@@ -46,6 +47,35 @@ TYPES: dict[str, np.dtype[Any]] = {
 _ALIGNMENT = 8
 
 
+class _Mapped(mmap.mmap):
+    """A mapped file that stays open where systems can read at a place, so that it can also be read."""
+
+    descriptor: int | None = None
+
+
+def place_in_file(array: npt.NDArray[Any]) -> tuple[int, int] | None:
+    """A descriptor of the file that a tensor is mapped from, and its first byte there; None if there is none."""
+    content = _content_of(array)
+    if content is None or content.descriptor is None:
+        return None
+    return content.descriptor, array.ctypes.data - np.frombuffer(content, np.uint8).ctypes.data
+
+
+def release(array: npt.NDArray[Any]) -> None:
+    """Let go of pages of the file that a tensor is mapped from: only what is read again counts as memory again."""
+    content = _content_of(array)
+    if content is not None and hasattr(mmap, "MADV_DONTNEED"):
+        content.madvise(mmap.MADV_DONTNEED)
+
+
+def _content_of(array: npt.NDArray[Any]) -> _Mapped | None:
+    base: Any = array
+    while isinstance(base, np.ndarray):
+        base = base.base
+    content = getattr(base, "obj", base)  # a memoryview's, in between
+    return content if isinstance(content, _Mapped) else None
+
+
 def map_tensors(path: Path, digest: str | None = None) -> dict[str, npt.NDArray[Any]]:
     """The tensors of a file by name, read-only; a `DataError` names what is wrong with the file.
 
@@ -57,13 +87,18 @@ def map_tensors(path: Path, digest: str | None = None) -> dict[str, npt.NDArray[
     """
     try:
         with path.open("rb") as stream:
+            # Read and not mapped: pages of a mapping count as this process's memory as soon as they are read.
+            found = None if digest is None else files.sha256_of(stream)
             size = stream.seek(0, 2)
             # An empty file can't be mapped.
-            content = mmap.mmap(stream.fileno(), 0, access=mmap.ACCESS_READ) if size else None
+            content = _Mapped(stream.fileno(), 0, access=mmap.ACCESS_READ) if size else None
+            if content is not None and hasattr(os, "preadv"):
+                content.descriptor = os.dup(stream.fileno())
+                weakref.finalize(content, os.close, content.descriptor)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
     # Checked first, since any other complaint about a damaged file would only puzzle.
-    if digest is not None and _digest(content) != digest:
+    if found != digest:
         raise DataError(
             f"{path}: found other weights than config.json describes; the model is damaged: "
             "copy it or train it again"
@@ -110,14 +145,6 @@ def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
 def type_name(dtype: np.dtype[Any]) -> str:
     """What a type is called in messages."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
-
-
-def _digest(content: mmap.mmap | None) -> str:
-    found = hashlib.sha256(content or b"").hexdigest()
-    if content is not None and hasattr(mmap, "MADV_DONTNEED"):
-        # The system keeps the pages in its cache, but they do not count as this process's memory before their use.
-        content.madvise(mmap.MADV_DONTNEED)
-    return found
 
 
 def _header(path: Path, content: mmap.mmap) -> tuple[dict[str, Any], int]:

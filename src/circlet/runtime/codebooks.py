@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import irfft, rfft
 
 from circlet.errors import ParameterError
 from circlet.hashing import permuted, uniform
@@ -285,6 +284,8 @@ def _packed(theta: Floats) -> Floats:
 
 def _projected(vectors: Floats) -> Floats:
     """Vectors with every Fourier coefficient on the unit circle; one that is zero becomes 1."""
+    from scipy.fft import irfft, rfft  # which takes memory that other codebooks may not need
+
     spectrum = rfft(vectors)
     magnitude = np.abs(spectrum)
     unit = np.where(magnitude > 0, spectrum / np.maximum(magnitude, np.finfo(np.float32).tiny), 1)

@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from scipy.special import logit, softmax
 
 from circlet.checks import is_real
 from circlet.errors import ParameterError
@@ -19,12 +18,16 @@ def cut(threshold: Any, calibration: tuple[float, float]) -> float:
     if not is_real(threshold) or not 0 <= threshold <= 1:
         raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
     slope, intercept = calibration
-    return float((logit(float(threshold)) - intercept) / slope)
+    with np.errstate(divide="ignore"):  # at 0 and 1, where it is infinite
+        log_odds = np.log(threshold) - np.log1p(-float(threshold))
+    return float((log_odds - intercept) / slope)
 
 
 def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.float32]:
     """Probabilities of classes if exactly one is true: proportional to the odds of each class by itself."""
-    found: npt.NDArray[np.float32] = softmax(slope * scores.astype(np.float64), axis=1).astype(np.float32)
+    log_odds = slope * scores.astype(np.float64)
+    odds = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
+    found: npt.NDArray[np.float32] = (odds / odds.sum(axis=1, keepdims=True)).astype(np.float32)
     return found
 
 

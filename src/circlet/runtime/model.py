@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -22,15 +22,18 @@ from circlet.folder.precision import Stored
 from circlet.runtime import gain as gains
 from circlet.runtime.base import BaseModel
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
+from circlet.runtime.documents import count
 from circlet.runtime.network import Network
-from circlet.runtime.ranking import MEMORY
+from circlet.runtime.parallel import in_parallel, steps
+from circlet.runtime.ranking import MEMORY, Found, budget_of, together
 from circlet.runtime.scorers import MeanScorer, RanksLabels, Scorer
 from circlet.runtime.weights import Floats
+from circlet.threads import worker_count
 
 __all__ = ["RuntimeModel"]
 
-#: Documents at a time.
-BATCH = 1024
+#: Documents at a time, and the fewest that are worth a thread of their own.
+BATCH, FEWEST = 512, 64
 
 
 class RuntimeModel(BaseModel):
@@ -147,18 +150,14 @@ class RuntimeModel(BaseModel):
         mask = None if allowed is None else np.asarray(allowed)
         check_ranking(self.n_labels, memory, mask, threshold)
         gain = self.gain(favor_rare)
-        found = []
-        for rows in self._rows(self.checked(documents), BATCH):
-            output = self._output(rows)
+        documents = self.checked(documents)
+
+        def rank(output: Any, budget: int) -> Found:
             if gain is None:
-                part = self.scorer.top_k(output, k, memory=memory, allowed=mask, threshold=threshold)
-            else:
-                part = gains.top_k(self.scorer, output, k, gain, memory=memory, allowed=mask, threshold=threshold)
-            found.append(part)
-        if len(found) == 1:
-            return found[0]
-        ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
-        return ids, scores
+                return self.scorer.top_k(output, k, memory=budget, allowed=mask, threshold=threshold)
+            return gains.top_k(self.scorer, output, k, gain, memory=budget, allowed=mask, threshold=threshold)
+
+        return self._ranked(lambda start, end: self._rows(documents, start, end), count(documents), rank, memory)
 
     def gain(self, favor_rare: float) -> gains.Gain | None:
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
@@ -178,39 +177,56 @@ class RuntimeModel(BaseModel):
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
         """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
+        documents = self.checked(documents)
         size = min(BATCH, max(1, MEMORY // (12 * self.n_labels)))
-        for rows in self._rows(self.checked(documents), size):
-            yield self.scorer.logits(self._output(rows))
+        for start, end in steps(count(documents), size) if count(documents) else [(0, 0)]:
+            yield self.scorer.logits(self._output(self._rows(documents, start, end)))
 
     def best_of_rows(self, rows: Entries | Floats, k: int) -> npt.NDArray[np.int64]:
         """Ids of the k best labels of rows that are scaled already, `(n, min(k, n_labels))`, best first."""
+
+        def part(start: int, end: int) -> Entries | Floats:
+            return rows.part(start, end) if isinstance(rows, Entries) else rows[start:end]
+
         n = rows.n if isinstance(rows, Entries) else len(rows)
-        found = []
-        for start in range(0, max(n, 1), BATCH):
-            end = min(start + BATCH, n)
-            part = rows.part(start, end) if isinstance(rows, Entries) else rows[start:end]
-            found.append(self.scorer.top_k(self._output(part), k)[0])
-        return np.concatenate(found)
+        return self._ranked(part, n, lambda output, budget: self.scorer.top_k(output, k, memory=budget))[0]
+
+    def _ranked(
+        self,
+        rows: Callable[[int, int], Entries | Floats],
+        n: int,
+        rank: Callable[[Any, int], Found],
+        memory: int | None = None,
+    ) -> Found:
+        """The best labels of n documents, by functions from a range to their rows and from outputs to labels."""
+        # Each thread takes some documents all the way: threads that compute a step together, or each a step of its
+        # own, wait for each other at its end.
+        threads = max(1, min(worker_count(), n // FEWEST))
+        rounds, budget = -(-n // (BATCH * threads)), budget_of(memory) // threads
+        if not n:
+            return rank(self._output(rows(0, 0)), budget)
+        size = -(-n // (rounds * threads))  # so that all threads have the same to do
+        return together(in_parallel(lambda start, end: rank(self._output(rows(start, end)), budget), n, size))
 
     def _output(self, rows: Entries | Floats) -> Any:
         if len(self.networks) == 1:
             return self.networks[0](rows)
         return [network(rows) for network in self.networks]
 
-    def _rows(self, documents: Any, size: int) -> Iterator[Entries | Floats]:
-        """Scaled rows of checked documents, `size` at a time; at least one block, which may have no rows."""
-        n = len(documents) if self.vectorizer is not None else documents.shape[0]
-        for start in range(0, max(n, 1), size):
-            part = documents if n <= size else documents[start : start + size]
-            if self.vectorizer is not None:
-                yield self.scaling.scaled(self.vectorizer.entries(part))
-            elif not self.sparse:
-                yield self.scaling.transform(part)
-            elif is_mapped(documents):
-                yield self.scaling.scaled(Entries.of(documents[start : start + size].copy()))
-                release(documents)
-            else:
-                yield self.scaling.scaled(Entries.of(part))
+    def _rows(self, documents: Any, start: int, end: int) -> Entries | Floats:
+        """Scaled rows of some checked documents."""
+        part = documents if end - start == count(documents) else documents[start:end]
+        if self.vectorizer is not None:
+            return self.scaling.scaled(self.vectorizer.entries(part))
+        if not self.sparse:
+            dense: Floats = self.scaling.transform(part)
+            return dense
+        if is_mapped(documents):
+            rows = Entries.of(documents[start:end].copy())
+            release(documents)
+        else:
+            rows = Entries.of(part)
+        return self.scaling.scaled(rows)
 
 
 def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer:

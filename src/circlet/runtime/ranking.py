@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["MEMORY", "PER_SCORE", "Found", "best_columns", "budget_of", "merged", "without"]
+__all__ = ["MEMORY", "PER_SCORE", "Found", "best_columns", "budget_of", "merged", "together", "without"]
 
 #: Bytes for scores and temporaries at a time: more does not fit into the cache and is slower.
 MEMORY = 1 << 26
@@ -23,6 +24,15 @@ Found: TypeAlias = "tuple[npt.NDArray[np.int64], npt.NDArray[Any]]"
 def budget_of(memory: int | None) -> int:
     """Bytes that scores may take at a time, if the caller allows `memory`."""
     return MEMORY if memory is None else min(int(memory), MEMORY)
+
+
+def together(parts: Iterable[Found]) -> Found:
+    """What was found for rows, from what was found for some of them after the other."""
+    found = list(parts)
+    if len(found) == 1:
+        return found[0]
+    ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    return ids, scores
 
 
 def without(found: Found, threshold: float | None) -> Found:

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.runtime.codebooks import Codebook
-from circlet.runtime.ranking import PER_SCORE, Found, best_columns, budget_of, without
+from circlet.runtime.ranking import PER_SCORE, Found, best_columns, budget_of, together, without
 from circlet.runtime.weights import Floats
 
 __all__ = ["MeanScorer", "RanksLabels", "Scorer"]
@@ -92,7 +92,7 @@ class Scorer:
         else:
             prepared = self._offsets(self.codebook, offsets)
             found = self.codebook.best(output * self.scale, k, prepared, allowed, budget)
-        return without(_together(found), threshold)
+        return without(together(found), threshold)
 
     def _offsets(self, codebook: Codebook, offsets: Floats | None) -> Floats | None:
         """What the codebook adds to similarities; it is kept, because documents may come one by one."""
@@ -152,7 +152,7 @@ class MeanScorer:
             return self.logits(np.split(part, len(self.scorers), axis=1))
 
         found = _of_rows(logits, joined, self._row_bytes, offsets, allowed, k, budget_of(memory))
-        return without(_together(found), threshold)
+        return without(together(found), threshold)
 
 
 def mean_log_odds(logits: Iterable[Floats]) -> Floats:
@@ -194,14 +194,6 @@ def _of_rows(
         if allowed is not None:
             scores = np.where(allowed, scores, np.float32(-np.inf))
         yield best_columns(scores, k)
-
-
-def _together(parts: Iterable[Found]) -> Found:
-    found = list(parts)
-    if len(found) == 1:
-        return found[0]
-    ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
-    return ids, scores
 
 
 def _nothing(n: int, k: int) -> Found:

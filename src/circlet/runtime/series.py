@@ -17,7 +17,6 @@ from itertools import pairwise
 
 import numpy as np
 import numpy.typing as npt
-from scipy.fft import irfft
 
 from circlet.runtime.weights import Floats
 
@@ -26,10 +25,12 @@ __all__ = ["Series"]
 Integers = npt.NDArray[np.int64]
 
 #: Transforms above LONGEST are split if their length has suitable divisors, but not into parts below SHORTEST.
-LONGEST, SHORTEST = 1 << 14, 1 << 10
+LONGEST, SHORTEST = 1 << 15, 1 << 10
 #: Values that are computed at a time, 1 MB: they and their coefficients fit into a cache, and threads that compute
 #: so many seldom wait for each other.
 VALUES = 1 << 18
+#: A single transform of up to this length is left to NumPy.
+SHORT = 1 << 11
 #: Labels whose slots are computed at a time.
 SLOT_BLOCK = 1 << 15
 
@@ -131,8 +132,7 @@ class Series:
                     spectrum[:, :, places] += turned[:, :, entries]
                 else:
                     spectrum[:, :, places] = turned[:, :, entries]
-        found: Floats = irfft(spectrum, n=self.part, norm="forward")
-        return found.reshape(len(coefficients), -1)
+        return _transformed(spectrum, self.part).reshape(len(coefficients), -1)
 
     def _room(self, rows: int, parts: int) -> npt.NDArray[np.complex64]:
         """A buffer for coefficients, which is zero at all places that have none."""
@@ -140,6 +140,18 @@ class Series:
         if room is None or len(room) < rows or room.shape[1] < parts:
             room = self._rooms.room = np.zeros((rows, parts, self.part // 2 + 1), dtype=np.complex64)
         return room[:rows, :parts]
+
+
+def _transformed(spectrum: npt.NDArray[np.complex64], length: int) -> Floats:
+    """The values of series, `(..., length)`, from their coefficients."""
+    if spectrum.size == length // 2 + 1 <= SHORT:
+        # As fast as SciPy's if there is only one. A process that needs no others then saves 7 MB, since SciPy's
+        # transforms import its special functions.
+        return np.fft.irfft(spectrum, n=length, norm="forward").astype(np.float32, copy=False)
+    from scipy.fft import irfft
+
+    found: Floats = irfft(spectrum, n=length, norm="forward")
+    return found
 
 
 def _layers(place: Integers) -> tuple[Integers, Integers]:

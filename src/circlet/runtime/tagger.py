@@ -23,7 +23,7 @@ class Tagger(Tagging):
     """Tags documents with a model that was trained and saved before.
 
     It does what a fitted `CircletClassifier` does with documents, and needs neither torch nor scikit-learn.
-    Several threads can use it at once, and processes share its weights.
+    Several threads can use it at once.
 
     Parameters
     ----------

@@ -1,8 +1,8 @@
-"""How stored matrices multiply rows: mapped from the file, and converted only where they are stored in fewer bits.
+"""How stored matrices multiply rows.
 
 The first layer is the largest part of a model, and a document touches a few hundred of its rows. So it stays in
-the file as it is, and only the rows that are needed are read and converted. All other layers are used whole at
-every prediction: they are converted once, or stay in the file if they are float32 there.
+the file as it is, and only the rows that are needed are read, and converted if they are stored in fewer bits. The
+other layers are converted and transposed once.
 """
 
 from __future__ import annotations
@@ -14,21 +14,23 @@ import numpy.typing as npt
 
 from circlet.features.entries import Entries
 from circlet.folder.precision import Stored
-from circlet.runtime.parallel import in_parallel, steps
-from circlet.threads import worker_count
+from circlet.folder.tensors import release
+from circlet.runtime.parallel import steps
+from circlet.runtime.row_cache import RowCache
 
 __all__ = ["FeatureWeights", "Floats", "Linear"]
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
+Integers: TypeAlias = "npt.NDArray[np.integer]"
 
-#: Numbers of a matrix that are gathered or converted at a time: 4 MB, which stay in the cache.
+#: Numbers of a matrix that are converted at a time for one row: 4 MB, which stay in the cache.
 BLOCK = 1 << 20
 #: Numbers that are converted at a time for many rows, 64 MB: the more rows, the more of them share their features.
 CONVERTED = 1 << 24
-#: With more features than this, multiplying a sparse matrix of one row is faster than copying their weights.
-GATHERED = 512
-#: The fewest rows that are worth a thread of their own.
-FEWEST = 64
+#: Outputs whose weights are transposed at a time.
+TRANSPOSED = 64
+#: With at most this share of inputs that are not zero, adding up their weights is faster than a whole product.
+FEW = 0.5
 
 
 class Linear:
@@ -41,12 +43,21 @@ class Linear:
     """
 
     def __init__(self, weight: Stored, bias: Stored) -> None:
-        # Transposed but not copied: in this layout, the product of one row or many reads the matrix in its order.
-        self.weight: Floats = weight.read().T
+        outputs, inputs = weight.shape
+        # A row for each input: most hidden units are not active, and then the rows of the others are not read.
+        self.weight: Floats = np.empty((inputs, outputs), dtype=np.float32)
+        for start, end in steps(outputs, TRANSPOSED):
+            self.weight[:, start:end] = weight.read(slice(start, end)).T
+            release(weight.numbers)  # or the layer would be in memory twice
         self.bias: Floats = bias.read().copy()
 
     def __call__(self, rows: Floats) -> Floats:
         """The layer's outputs for dense rows."""
+        if len(rows) == 1:
+            active = (rows[0] != 0).nonzero()[0]  # a mask first, which takes a third of the time
+            if len(active) <= FEW * rows.shape[1]:
+                entries = Entries(np.array([0, len(active)]), active, rows[0, active])
+                return entries.times(self.weight, self.bias)
         out: Floats = rows @ self.weight
         out += self.bias
         return out
@@ -65,51 +76,45 @@ class FeatureWeights:
     def __init__(self, weight: Stored, bias: Stored) -> None:
         self.weight, self.bias = weight, bias.read().copy()
         self.n_features, self.outputs = weight.shape
+        self._cache = None if weight.rounded else RowCache.of(weight.numbers)
         #: Features whose rows fit into a block.
         self._step = max(1, BLOCK // self.outputs)
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""
-        if rows.n == 1 and (self.weight.rounded or len(rows.columns) <= GATHERED):
-            out = self._of_one(rows)
-        else:
-            out = self._of_many(rows)
-        out += self.bias
-        return out
+        if self.weight.rounded:
+            return self._of_one(rows) if rows.n == 1 else self._of_many(rows)
+        cache = self._cache
+        if cache is not None:
+            places = cache.find(rows.columns)
+            if places is not None:
+                return Entries(rows.starts, places, rows.values).times(cache.rows, self.bias)
+            self._cache = None  # documents need so many rows that the whole matrix may as well be mapped
+        return rows.times(self.weight.numbers, self.bias)
 
     def _of_one(self, rows: Entries) -> Floats:
-        _, columns, values = rows
-        if len(columns) <= self._step:
-            return self._gathered(columns, values)
-        out = np.zeros((1, self.outputs), dtype=np.float32)
-        for start, end in steps(len(columns), self._step):
-            out += self._gathered(columns[start:end], values[start:end])
+        """The outputs of one row, from copies of the weights that it touches."""
+        out: Floats = self.bias[None, :].copy()
+        for start, end in steps(len(rows.columns), self._step):
+            columns, places = rows.columns[start:end], np.arange(end - start)
+            some = Entries(np.array([0, end - start]), columns, rows.values[start:end])
+            out = self._converted(some, columns, places, out[0])
         return out
 
-    def _gathered(self, columns: npt.NDArray[np.integer], values: Floats) -> Floats:
-        """The product of one row, from copies of the weights that it touches."""
+    def _of_many(self, rows: Entries) -> Floats:
+        """The outputs of many rows; of some of them at a time, each feature that they touch is converted once."""
+        size = rows.n
+        if self.n_features > CONVERTED // self.outputs:
+            size = min(size, CONVERTED // self.outputs * rows.n // max(1, len(rows.columns)))
+        parts = [rows.part(first, last) for first, last in steps(rows.n, max(1, size))]
+        found = [self._converted(each, *np.unique(each.columns, return_inverse=True), self.bias) for each in parts]
+        return np.concatenate(found) if found else np.zeros((0, self.outputs), dtype=np.float32)
+
+    def _converted(self, rows: Entries, touched: Integers, places: Integers, bias: Floats) -> Floats:
+        """Outputs of rows that touch some features, with the place of each entry's feature among them."""
         scales = self.weight.scales
         if scales is None:
-            touched = self.weight.read(columns)
-        else:
-            # A scale belongs to a feature, and so it may as well multiply the feature's value.
-            values = values * scales[columns]
-            touched = self.weight.integers(columns)
-        product: Floats = values[None, :] @ touched
-        return product
-
-    def _of_many(self, rows: Entries) -> Floats:
-        size = max(FEWEST, -(-rows.n // worker_count()))
-        if self.weight.rounded and self.n_features > CONVERTED // self.outputs:
-            size = max(1, min(size, CONVERTED // self.outputs * rows.n // max(1, len(rows.columns))))
-        parts = in_parallel(lambda first, last: self._product(rows.part(first, last)), rows.n, size)
-        return np.concatenate(parts) if parts else np.zeros((0, self.outputs), dtype=np.float32)
-
-    def _product(self, rows: Entries) -> Floats:
-        weight, n_rows = self.weight.numbers, self.n_features
-        if self.weight.rounded:  # each row that is touched is converted once
-            touched, places = np.unique(rows.columns, return_inverse=True)
-            rows = Entries(rows.starts, places.astype(np.int32), rows.values)
-            weight, n_rows = self.weight.read(touched), len(touched)
-        product: Floats = rows.matrix(n_rows) @ weight
-        return product
+            return Entries(rows.starts, places, rows.values).times(self.weight.read(touched), bias)
+        # A scale belongs to a feature, and so it may as well multiply the feature's value.
+        values = rows.values * scales[rows.columns]
+        return Entries(rows.starts, places, values).times(self.weight.integers(touched), bias)
