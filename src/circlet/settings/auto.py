@@ -26,8 +26,7 @@ class Effort:
     epochs, fewest : int
         Epochs on few documents, and on very many.
     fewer : float
-        The exponent by which more documents need fewer epochs: 1 for the same number of steps, 0 for the same number
-        of epochs.
+        The exponent by which more documents need fewer epochs: 0 for as many epochs, 1 for as many steps.
     hidden : int
         Width of the hidden layer.
     dropout : tuple of (documents, share)
