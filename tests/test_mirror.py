@@ -31,6 +31,7 @@ ACROSS_MODULES = {
     "data/test_damage.py",
     "estimator/test_search.py",
     "experiments/test_results.py",
+    "fuzz/test_fuzz.py",
     "model/test_defaults.py",
     "model/test_saved_by_0_1_0.py",
     "model/test_stores.py",

@@ -1,0 +1,240 @@
+"""Folders of small models of every kind, and of interrupted runs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import scipy.sparse as sp
+from tests.fuzz.subjects import FolderSubject
+from tests.fuzz.trees import Tree, read_tree
+
+import circlet
+from circlet.cli import app, runs
+from circlet.cli.progress import TrainingBar
+from circlet.data.dataset import Split
+from circlet.folder.compress import compress, write_copy
+from circlet.folder.config import read_config
+from circlet.folder.deflated import DEFLATED
+from circlet.folder.layout import CONFIG, ESTIMATOR, WEIGHTS
+from circlet.folder.sample import read_sample
+from circlet.model import Model, fit
+from circlet.runtime.smallest import smallest_within
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+
+N, F, L = 40, 14, 6
+NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
+SETTINGS = RunSettings(
+    NetworkSettings(dim=16, hidden=(12,)), TrainingSettings(epochs=1, batch_size=16, lr=0.02), validation=0
+)
+#: Options of a command that trains quickly.
+QUICK = ["--dim", "16", "--hidden", "12", "--epochs", "3", "--batch-size", "16", "--validation", "0.2"]
+
+
+def documents(kind: str, seed: int) -> Any:
+    """Documents of a kind: sparse, dense or texts."""
+    random = np.random.default_rng(seed)
+    if kind == "texts":
+        words = np.array(["one", "two", "größer", "日本", "five", "six", "seven"])
+        return [" ".join(random.choice(words, random.integers(1, 6))) for _ in range(N)]
+    rows = random.random((N, F), dtype=np.float32) * (random.random((N, F)) < 0.5)
+    return sp.csr_matrix(rows) if kind == "sparse" else rows
+
+
+def targets(seed: int) -> sp.csr_matrix:
+    """Labels of as many documents."""
+    return sp.csr_matrix((np.random.default_rng(seed).random((N, L)) < 0.3).astype(np.float32))
+
+
+def subjects(folder: Path) -> list[FolderSubject]:
+    """All of them; the folder keeps the models, and what runs need."""
+    trees = {
+        (kind, seed): _saved(make(seed), folder / f"{kind} {seed}".replace(" ", "-"))
+        for seed in (0, 1)
+        for kind, make in _MAKERS.items()
+    }
+    kinds = {name: "texts" if "text" in name else "dense" if "dense" in name else "sparse" for name in _MAKERS}
+    found = []
+    for kind in _MAKERS:
+        tree, others = trees[kind, 0], [trees[kind, 1], *(trees[other, 0] for other in _MAKERS if other != kind)]
+        questions: dict[str, tuple[Callable[[Path], Any], float]] = {
+            "used": (partial(_used, rows=documents(kinds[kind], 2)), 2.0)
+        }
+        if kind.startswith("estimator"):
+            questions["by torch"] = (partial(_used_by_torch, rows=documents(kinds[kind], 2)), 0.5)
+        if kind in ("matrix", "text, int8"):
+            questions["compressed"] = (partial(_compressed, rows=documents(kinds[kind], 2)), 0.5)
+            questions["info"] = (_described, 0.5)
+        if kind == "matrix":
+            questions["searched"] = (_searched, 0.3)
+        for question, (answer, weight) in questions.items():
+            found.append(
+                FolderSubject(f"{kind} model, {question}", tree, others, answer, reseal=reseal, weight=weight)
+            )
+    return [*found, *_runs(folder)]
+
+
+def reseal(tree: Tree) -> None:
+    """Write the digests that the files have now."""
+    weights = tree.get(WEIGHTS)
+    if not isinstance(weights, bytes):
+        return
+    for name in (CONFIG, ESTIMATOR):
+        content = tree.get(name)
+        if isinstance(content, bytes) and (at := content.find(b'"weights_sha256": "')) >= 0:
+            start = at + len(b'"weights_sha256": "')
+            digest = hashlib.sha256(weights).hexdigest().encode()
+            tree[name] = content[:start] + digest + content[start + len(digest) :]
+
+
+# How models are made
+
+
+def _fitted(kind: str, seed: int, *, names: bool = False, **changes: Any) -> Model:
+    rows, validation = documents(kind, seed), documents(kind, seed + 10)
+    splits = [
+        Split(None, targets(seed), part) if kind == "texts" else Split(part, targets(seed))
+        for part in (rows, validation)
+    ]
+    settings = replace(
+        SETTINGS, network=replace(SETTINGS.network, seed=seed, **changes.pop("network", {})), **changes
+    )
+    return fit(splits[0], settings, validation=splits[1], label_names=NAMES if names else None)
+
+
+def _estimator(kind: str, seed: int, single: bool) -> Any:
+    labels: Any = [[NAMES[i] for i in row] for row in np.split(targets(seed).indices, targets(seed).indptr[1:-1])]
+    if single:
+        labels = np.random.default_rng(seed).integers(3, 3 + L, N)
+    learner = circlet.CircletClassifier(
+        dim=16, hidden=(12,), epochs=1, batch_size=16, random_state=seed, validation=0, char_ngrams=None
+    )
+    return learner.fit(documents(kind, seed), labels)
+
+
+_MAKERS: dict[str, Callable[[int], Any]] = {
+    "matrix": lambda seed: _fitted("sparse", seed),
+    "text": lambda seed: _fitted("texts", seed, names=True),
+    "dense, two members": lambda seed: _fitted("dense", seed, members=2, scaling="standard"),
+    "spectral": lambda seed: _fitted("sparse", seed, network={"codebook": "spectral"}, scaling="tfidf"),
+    "hrr": lambda seed: _fitted("sparse", seed, network={"head": "hrr", "loss": "cosine"}),
+    "fc": lambda seed: _fitted("sparse", seed, network={"head": "fc"}),
+    "text, int8": lambda seed: (_fitted("texts", seed, names=True), "int8"),
+    "matrix, int4": lambda seed: (_fitted("sparse", seed), "int4"),
+    "matrix, bf16": lambda seed: (_fitted("sparse", seed, names=True), "bf16"),
+    "text, deflated": lambda seed: (_fitted("texts", seed, names=True), DEFLATED),
+    "estimator of text": lambda seed: _estimator("texts", seed, single=False),
+    "estimator of dense, one class": lambda seed: _estimator("dense", seed, single=True),
+}
+
+
+def _saved(model: Any, folder: Path) -> Tree:
+    model, store = model if isinstance(model, tuple) else (model, "float32")
+    if store != DEFLATED:
+        model.save(folder, store)
+        return read_tree(folder)
+    whole = folder.with_name(folder.name + "-whole")
+    model.save(whole)
+    found = smallest_within(whole, read_sample(whole, read_config(whole)), 5.0)
+    write_copy(whole, folder, found.weights, DEFLATED)
+    return read_tree(folder)
+
+
+# What is asked
+
+
+def sound(labels: Any, scores: Any) -> None:
+    """Assert what holds for the suggestions of any model."""
+    assert labels.shape == scores.shape, f"{labels.shape} labels, {scores.shape} scores"
+    assert np.isfinite(scores).all(), "scores are not finite"
+    assert ((scores >= 0) & (scores <= 1)).all(), "scores are no probabilities"
+
+
+def _answers(tagger: Any, rows: Any) -> Any:
+    labels, scores = tagger.suggest(rows, k=3)
+    sound(labels, scores)
+    chances, predicted = tagger.predict_proba(rows), tagger.predict(rows)
+    sound(chances, chances)
+    return (
+        labels.tolist(),
+        scores.tolist(),
+        chances.tolist(),
+        (predicted.toarray() if sp.issparse(predicted) else predicted).tolist(),
+    )
+
+
+def _used(folder: Path, rows: Any) -> Any:
+    return _answers(circlet.load(folder), rows)
+
+
+def _used_by_torch(folder: Path, rows: Any) -> Any:
+    return _answers(circlet.CircletClassifier.load(folder), rows)
+
+
+def _compressed(folder: Path, rows: Any) -> Any:
+    output = folder.with_name("compressed")
+    shutil.rmtree(output, ignore_errors=True)
+    compress(folder, output, "bf16")
+    return _used(output, rows)
+
+
+def _described(folder: Path) -> Any:
+    described = json.loads(command("info", str(folder), "--json"))
+    return {name: value for name, value in described.items() if name not in ("bytes", "model")}
+
+
+def _searched(folder: Path) -> Any:
+    config = read_config(folder)
+    found = smallest_within(folder, read_sample(folder, config), 5.0)
+    return found.chosen.coarseness, found.metric
+
+
+def command(*words: str) -> str:
+    """What a command prints; its errors are raised."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        app(list(words), standalone_mode=False)
+    return out.getvalue()
+
+
+# Interrupted runs
+
+
+def _runs(folder: Path) -> list[FolderSubject]:
+    lines = [
+        {"text": text, "labels": [NAMES[i] for i in targets(3)[row].indices]}
+        for row, text in enumerate(documents("texts", 3))
+    ]
+    data = folder / "data.jsonl"
+    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    trees = [_interrupted(data, folder / f"run-{seed}", seed) for seed in (0, 1)]
+    answer = partial(_resumed, data=data)
+    return [FolderSubject("interrupted run, resumed", trees[0], trees[1:], answer, weight=1.0)]
+
+
+def _interrupted(data: Path, folder: Path, seed: int) -> Tree:
+    """The folder of a run that Ctrl-C ended in its second epoch."""
+
+    class CtrlC(TrainingBar):
+        def record(self, record: dict[str, Any]) -> None:
+            if record["epoch"] == 2:
+                raise KeyboardInterrupt
+
+    with mock.patch.object(runs, "TrainingBar", CtrlC):
+        command("train", str(data), "--model", str(folder), "--seed", str(seed), *QUICK)
+    return read_tree(folder)
+
+
+def _resumed(folder: Path, data: Path) -> Any:
+    command("train", str(data), "--model", str(folder), "--resume", "--device", "cpu")
+    return _used(folder, documents("texts", 2))
