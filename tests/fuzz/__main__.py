@@ -5,7 +5,7 @@
 
 Models, checkpoints, datasets and rows are damaged in every way that we could think of. Whatever is wrong with
 them, the answer is the right one, or one error on one line, within 2 seconds and 500 MB. A case follows from a
-seed and its number alone. Exits with 1 if any case failed.
+seed and its number alone. Exits with 1 if any case failed. Linux only.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
-from tests.fuzz import datasets, models, rows
+from tests.fuzz import commands, datasets, models, rows
 from tests.fuzz.cases import GOOD, MEMORY, SECONDS, Outcome, run_case
 from tests.fuzz.subjects import Subject
 from tests.fuzz.workers import outcomes
@@ -78,7 +78,8 @@ def main() -> None:
 def all_subjects(folder: Path) -> list[Subject]:
     """Everything that is damaged; made in this folder."""
     folder.mkdir(parents=True)
-    return [*models.subjects(folder), *datasets.subjects(folder / "data"), *rows.subjects(folder)]
+    made = models.subjects(folder)  # first: the others use them
+    return [*made, *datasets.subjects(folder / "data"), *commands.subjects(folder), *rows.subjects(folder)]
 
 
 def _run(number: int, folder: Path, tell: Callable[[Outcome], object], **shared: Any) -> Outcome:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 import traceback
 import warnings
@@ -16,12 +15,7 @@ from tests.fuzz.subjects import Subject, Trial
 
 from circlet.errors import CircletError
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
-__all__ = ["GOOD", "MEMORY", "SECONDS", "Outcome", "run_case"]
+__all__ = ["GOOD", "MEMORY", "SECONDS", "Outcome", "limit_memory", "run_case"]
 
 #: What a case may take.
 SECONDS, MEMORY = 2.0, 500 * 10**6
@@ -92,13 +86,14 @@ def run_case(
         tell(about)
         start, before = time.perf_counter(), _memory_now()
         outcome, message = _asked(trial, expected[subject.name])
-        seconds, memory = time.perf_counter() - start, max(0, _peak() - before)
+        seconds, memory = time.perf_counter() - start, max(0, _status("VmHWM") - before)
         if seconds <= SECONDS:
             break
     if outcome in GOOD and seconds > SECONDS:
         outcome = "slow"
     if outcome in GOOD and memory > MEMORY:
         outcome = "large"
+    message = message.encode(errors="backslashreplace").decode()  # half of a surrogate pair can't be written
     return replace(about, outcome=outcome, seconds=round(seconds, 4), memory=memory, message=message)
 
 
@@ -128,34 +123,23 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:300]} ({places})"
 
 
-# Memory, as the system counts it
+# Memory, as Linux counts it
 
 
 def _memory_now() -> int:
-    """Bytes of this process; the highest number so far is forgotten where the system can do that."""
-    if _STATUS.exists():
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-        return _status("VmRSS")
-    return _peak()
-
-
-def _peak() -> int:
-    if _STATUS.exists():
-        return _status("VmHWM")
-    kilo = 1 if os.uname().sysname == "Darwin" else 1024
-    return kilo * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    """Bytes of this process; the most that it has had so far is forgotten."""
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return _status("VmRSS")
 
 
 def _status(name: str) -> int:
-    line = next(line for line in _STATUS.read_text(encoding="ascii").splitlines() if line.startswith(name + ":"))
-    return 1024 * int(line.split()[1])
-
-
-_STATUS = Path("/proc/self/status")
+    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
+    return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
 def limit_memory(more: int) -> None:
     """Let this process map so many bytes more than it has; an allocation beyond fails at once."""
-    if _STATUS.exists():
-        most = _status("VmSize") + more
-        resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    import resource  # Windows has none
+
+    most = _status("VmSize") + more
+    resource.setrlimit(resource.RLIMIT_AS, (most, most))

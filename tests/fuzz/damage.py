@@ -16,7 +16,7 @@ PIECES = [
     b"\xff", b"{", b"[", b"}", b"\\", b"\xef\xbb\xbf", b"\xed\xb2\x80", "ﬁ\u2028\u0085".encode(), b"\x1f\x8b",
     b"PK\x03\x04", b"\x93NUMPY",
 ]  # fmt: skip
-_LONG = (4 << 20, 70 << 20)  # bytes of a line longer than any document, and of one that no reader takes
+_LONG = (1 << 20, 70 << 20)  # bytes of a line longer than most documents, and of one that no reader takes
 _UNPACKED = 1 << 31  # bytes that a bomb unpacks to
 
 
@@ -63,7 +63,8 @@ def long_line(content: bytes, random: Random) -> bytes:
     """A line is much longer than any document."""
     at = random.choice([0, len(content), content.find(b"\n") + 1, random.randrange(len(content) + 1)])
     piece = random.choice([b"a", b" ", b"1", b"\t", b",", b'"', b"\n", b"{", b"a "])
-    return content[:at] + piece * (random.choice(_LONG) // len(piece)) + content[at:]
+    length = _LONG[0] if piece == b"\n" else random.choice(_LONG)
+    return content[:at] + piece * (length // len(piece)) + content[at:]
 
 
 def bomb(content: bytes, random: Random) -> bytes:

@@ -77,6 +77,7 @@ def subjects(folder: Path) -> list[FolderSubject]:
             questions["info"] = (_described, 0.5)
         if kind == "matrix":
             questions["searched"] = (_searched, 0.3)
+            questions["exported"] = (_exported, 0.3)
         for question, (answer, weight) in questions.items():
             found.append(
                 FolderSubject(f"{kind} model, {question}", tree, others, answer, reseal=reseal, weight=weight)
@@ -197,6 +198,12 @@ def _searched(folder: Path) -> Any:
     config = read_config(folder)
     found = smallest_within(folder, read_sample(folder, config), 5.0)
     return found.chosen.coarseness, found.metric
+
+
+def _exported(folder: Path) -> Any:
+    output = folder.with_name("exported.onnx")
+    command("export", str(folder), str(output), "--overwrite")
+    return output.read_bytes()
 
 
 def command(*words: str) -> str:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -25,9 +25,7 @@ from tests.fuzz.workers import outcomes
 from circlet.errors import DataError
 
 ROOT = Path(__file__).parents[2]
-pytestmark = pytest.mark.skipif(
-    "fork" not in multiprocessing.get_all_start_methods(), reason="cases run in forked processes"
-)
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cases fork, and read /proc")
 
 
 def test_damage_is_answered_or_refused(tmp_path):
@@ -57,7 +55,7 @@ def answer(how, folder):
     if how == "slow":
         time.sleep(1.1)
     if how == "crash":
-        os.abort()
+        os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
         time.sleep(60)
     return "the answer"
@@ -111,8 +109,8 @@ def test_claims_leave_the_rest_as_it_was(tmp_path):
         (change_npy, (tmp_path / "a.npy").read_bytes()),
         (change_npz, (tmp_path / "a.npz").read_bytes()),
     ):
-        changed = {change(content, Random(number)) for number in range(40)}
-        assert len(changed) > 8
+        changed = {change(content, Random(number)) for number in range(20)}
+        assert len(changed) > 5
         if change is change_npy:
             assert all(each.startswith(b"\x93NUMPY") for each in changed)
 
