@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -114,3 +116,106 @@ class TestReading:
         files.write_tensors(path, {"a": torch.zeros(3).to(torch.float8_e4m3fn)})
         with pytest.raises(DataError, match=r"a\.safetensors: found no readable tensors"):
             files.read_tensors(path, "numpy")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs links and pipes of POSIX systems")
+class TestOutput:
+    """What a user names is never destroyed, whatever it is."""
+
+    def write(self, path: Path, content: bytes = b"new") -> None:
+        with files.output(path) as stream:
+            stream.write(content)
+
+    def test_a_regular_file_is_replaced_at_the_end(self, tmp_path):
+        path = tmp_path / "a.txt"
+        path.write_text("old")
+        with files.output(path) as stream:
+            stream.write(b"new")
+            stream.flush()
+            assert path.read_text() == "old"
+        assert path.read_text() == "new"
+        assert list(tmp_path.iterdir()) == [path]
+
+    @pytest.mark.parametrize("before", ["old", None])
+    def test_a_link_stays_a_link(self, tmp_path, before):
+        target, link, second = tmp_path / "far" / "a.txt", tmp_path / "a.txt", tmp_path / "b.txt"
+        target.parent.mkdir()
+        if before is not None:
+            target.write_text(before)
+        link.symlink_to(target)
+        second.symlink_to("a.txt")
+        self.write(second)
+        assert link.is_symlink()
+        assert second.is_symlink()
+        assert target.read_text() == "new"
+        assert list(target.parent.iterdir()) == [target]
+
+    def test_a_failure_keeps_what_a_link_leads_to(self, tmp_path):
+        target, link = tmp_path / "target", tmp_path / "link"
+        target.write_text("old")
+        link.symlink_to(target)
+
+        def fail_half_way():
+            with files.output(link) as stream:
+                stream.write(b"half")
+                raise RuntimeError
+
+        with pytest.raises(RuntimeError):
+            fail_half_way()
+        assert target.read_text() == "old"
+
+    def test_a_link_to_itself(self, tmp_path):
+        (tmp_path / "a").symlink_to("b")
+        (tmp_path / "b").symlink_to("a")
+        for call in (self.write, files.prepare_output):
+            with pytest.raises(OutputError, match="a symbolic link that leads to itself"):
+                call(tmp_path / "a")
+        assert (tmp_path / "a").is_symlink()
+
+    @pytest.mark.parametrize("linked", [False, True])
+    def test_a_pipe_is_written_to(self, tmp_path, linked):
+        pipe = path = tmp_path / "pipe"
+        os.mkfifo(pipe)
+        if linked:
+            path = tmp_path / "link"
+            path.symlink_to(pipe)
+        reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # so that opening it for writing does not wait
+        try:
+            files.prepare_output(path)
+            self.write(path)
+            assert os.read(reader, 10) == b"new"
+        finally:
+            os.close(reader)
+        assert pipe.is_fifo()
+        assert path.is_symlink() == linked
+
+    def test_a_device_is_written_to(self, tmp_path):
+        ours, theirs = os.openpty()
+        link = tmp_path / "terminal"
+        try:
+            link.symlink_to(os.ttyname(theirs))
+            self.write(link)
+            assert os.read(ours, 10) == b"new"
+            assert link.is_char_device()
+        finally:
+            os.close(ours)
+            os.close(theirs)
+
+    def test_nothing_else_replaces_a_pipe(self, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(OutputError, match=r"cannot replace .*pipe: found a device, pipe or socket; wanted"):
+            files.write_text(tmp_path / "pipe", "text")
+        assert (tmp_path / "pipe").is_fifo()
+
+    def test_a_folder(self, tmp_path):
+        with pytest.raises(OutputError, match="it is a folder"):
+            files.prepare_output(tmp_path)
+        with pytest.raises(OutputError, match="cannot write"):
+            self.write(tmp_path)
+
+    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="needs /dev/full")
+    def test_no_space_left(self, tmp_path):
+        (tmp_path / "link").symlink_to("/dev/full")
+        with pytest.raises(OutputError, match=r"cannot write .*link: No space left on device"):
+            self.write(tmp_path / "link")
+        assert Path("/dev/full").is_char_device()

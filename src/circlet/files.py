@@ -6,15 +6,17 @@ import gzip
 import hashlib
 import json
 import os
+import stat
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Literal
+from typing import IO, Any, Literal
 
 from circlet.errors import DataError, OutputError
+from circlet.unpacking import read_gzip
 
 #: What the names of gzipped files end with.
 GZIPPED = ".gz"
@@ -35,12 +37,56 @@ def prepare_folder(folder: Path) -> None:
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the body succeeds, else remove it."""
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    if _is_special(path):
+        raise OutputError(f"cannot replace {path}: found a device, pipe or socket; wanted a regular file")
     try:
         with _explained(path):
             yield temporary
             temporary.replace(path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def output(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that a user has named, to write it completely or not at all.
+
+    A symbolic link stays, and the file that it leads to is replaced. A device or a pipe is written to and can't be
+    replaced: what has been written stays there if the body fails.
+    """
+    if _is_special(path):
+        with _explained(path), path.open("wb") as stream:
+            yield stream
+        return
+    with replacing(followed(path)) as temporary, temporary.open("wb") as stream:
+        yield stream
+
+
+def prepare_output(path: Path) -> None:
+    """Check that `output` can write `path`, before long work starts; its folder is made if needed."""
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder")
+    if not _is_special(path):
+        prepare_folder(followed(path).parent)
+
+
+def followed(path: Path) -> Path:
+    """The file that a symbolic link leads to, whether it exists or not; any other path itself."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OutputError(f"cannot write {path}: found a symbolic link that leads to itself")
+    return target
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something, at the end of symbolic links, that is neither a regular file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # there is nothing, or nothing that can be looked at; writing says what is wrong
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
 def write_text(path: Path, text: str) -> None:
@@ -96,7 +142,7 @@ def read_bytes(path: Path, what: str = "file") -> bytes:
     zipped = path.with_name(path.name + GZIPPED)
     try:
         if zipped.is_file() and not path.exists():
-            return gzip.decompress(zipped.read_bytes())
+            return read_gzip(zipped)
         return path.read_bytes()
     except (OSError, EOFError, zlib.error) as error:
         raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import sys
 from typing import Any
 
@@ -142,3 +143,32 @@ class TestRows:
     def test_nor_are_rows_texts(self, asked, folder):
         with pytest.raises(DataError, match=r"found npz matrices, .*; this model was trained on texts"):
             asked(folder)
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes of POSIX systems")
+class TestPipes:
+    def test_texts_of_a_pipe(self, asked):
+        reader, writer = os.pipe()
+        os.write(writer, b'{"text": "a", "id": "x"}\n{"text": "b"}\n')
+        os.close(writer)
+        try:
+            assert asked(f"/dev/fd/{reader}") == [[("x", "a"), (1, "b")]]
+        finally:
+            os.close(reader)
+
+    def test_a_faulty_line_of_a_named_pipe(self, asked, tmp_path):
+        path = tmp_path / "pipe"
+        os.mkfifo(path)
+        # Opened for reading too, so that this does not wait for the other side.
+        writer = os.open(path, os.O_RDWR)
+        os.write(writer, b'{"text": "a"}\n{"text": 1}\n')
+        try:
+            with pytest.raises(DataError, match=r"pipe:2: found 'text' of type int"):
+                asked(path)
+        finally:
+            os.close(writer)
+
+    def test_feature_rows_need_a_file(self, bar, tmp_path):
+        os.mkfifo(tmp_path / "pipe")
+        with pytest.raises(DataError, match="pipe: found a pipe or device; wanted a regular file"):
+            answer_rows(str(tmp_path / "pipe"), lambda *_: None, bar)

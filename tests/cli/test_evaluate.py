@@ -72,3 +72,10 @@ class TestMistakes:
 
     def test_no_model(self, refused, data, tmp_path):
         assert "is not a circlet model" in refused("evaluate", tmp_path, data)
+
+    @pytest.mark.parametrize("k", ["101", "1,12345678901234567890", "9" * 400])
+    def test_more_places_than_labels(self, circlet, model, data, k):
+        finished = circlet("evaluate", model, data, "-k", k)
+        assert finished.returncode == 2
+        assert finished.stderr.startswith("circlet: `k` must be at most 100 with 4 labels, got ")
+        assert finished.stderr.count("\n") == 1

@@ -19,6 +19,12 @@ def test_info(circlet, model, tmp_path):
     finished = circlet("info", model, "--plot", picture)
     assert "chrr" in finished.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+    link = tmp_path / "link.png"
+    link.symlink_to(picture)
+    picture.write_bytes(b"old")
+    assert circlet("info", model, "--plot", link).returncode == 0
+    assert link.is_symlink()
+    assert picture.read_bytes().startswith(b"\x89PNG")
 
 
 def test_the_history_of_each_network_is_a_line():

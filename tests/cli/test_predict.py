@@ -54,6 +54,18 @@ class TestFiles:
             rows = list(csv.DictReader(stream, delimiter="," if path.suffix == ".csv" else "\t"))
         return [{"id": row["id"], **{key: json.loads(row[key]) for key in ("labels", "scores")}} for row in rows]
 
+    @pytest.mark.skipif(os.name == "nt", reason="needs pipes of POSIX systems")
+    def test_into_a_pipe(self, circlet, model, tmp_path):
+        path = tmp_path / "tagged.jsonl"
+        os.mkfifo(path)
+        reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        try:
+            assert circlet("predict", model, "-", "--output", path, stdin="the fox\n").returncode == 0
+            assert json.loads(os.read(reader, 1 << 16))["labels"][0] == "animal"
+        finally:
+            os.close(reader)
+        assert path.is_fifo()
+
     @pytest.mark.parametrize("ending", ["jsonl", "csv", "tsv", "parquet"])
     def test_every_format(self, circlet, model, topics, write_jsonl, tmp_path, ending):
         if ending == "parquet":

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 import gzip
+import time
 import tracemalloc
+from collections.abc import Callable
+from contextlib import suppress
+from functools import partial
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,10 +18,14 @@ from hypothesis import strategies as st
 
 from circlet.data import Dataset, Split, load_dataset, xmc
 from circlet.data.dataset import check_split
+from circlet.data.label_fields import parse_list
 from circlet.data.matrices import write_matrices
+from circlet.data.pydocs import _unsigned
+from circlet.data.recognize import recognize
 from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError
+from circlet.features.terms import Characters, Words
 
 # Bytes for read-ahead, the current block and small objects; then a multiple of the unpacked size.
 CONSTANT, MULTIPLE = 4 << 20, 40
@@ -214,3 +223,46 @@ def test_memory_grows_no_faster_than_the_file(tmp_path, monkeypatch, line, heade
         tracemalloc.stop()
         sizes.append(path.stat().st_size)
     assert peaks[1] - peaks[0] < MULTIPLE * (sizes[1] - sizes[0])
+
+
+#: What is read, and content that makes a careless pattern try every way to divide it.
+TEDIOUS: dict[str, tuple[Callable, Callable[[int], Any]]] = {
+    "spaces": (recognize, lambda n: b" " * n + b"x"),
+    "tabs and lines": (recognize, lambda n: b"x\n" + b" \t" * n + b"x"),
+    "digits": (recognize, lambda n: b"1" * n + b"x"),
+    "labels": (recognize, lambda n: b"1," * n + b"x"),
+    "features": (recognize, lambda n: b"1 " + b"1:1 " * n + b":"),
+    "spaces before features": (recognize, lambda n: b"1" + b" " * n + b"1:1" + b" " * n + b":"),
+    "half a label word": (recognize, lambda n: b" __label__" * n),
+    "uris": (recognize, lambda n: b"x\t" + b"a:" * n + b" <"),
+    "brackets": (recognize, lambda n: b"x\t" + b"<" * n),
+    "a list of strings": (parse_list, lambda n: "[" + "'a' , " * n + "'a]"),
+    "a list of numbers": (parse_list, lambda n: "[" + "1 ," * n + "1 1]"),
+    "spaces in a list": (parse_list, lambda n: "['a'" + " " * n + "x]"),
+    "escapes in a list": (parse_list, lambda n: "['" + r"\x61" * n + "]"),
+    "marks": (Words(1, 2), lambda n: "e\u0301\u0301" * n + "\u0301"),
+    "letters": (Words(1, 1), lambda n: "é" * n),
+    "characters": (Characters(3, 5), lambda n: "é" * n + " " * n),
+    "a signature": (partial(_unsigned, name="f"), lambda n: "f() -> " + "f.:" * n + "("),
+}
+
+
+@pytest.mark.parametrize("name", TEDIOUS)
+def test_work_grows_with_the_size_and_not_with_its_square(tmp_path, name):
+    read, make = TEDIOUS[name]
+
+    def work(n: int) -> float:
+        content = make(n)
+        if isinstance(content, bytes):
+            (tmp_path / "a").write_bytes(content)
+            content = tmp_path / "a"
+        spent = []
+        for _ in range(7):
+            started = time.process_time()  # of this process alone, however busy the machine is
+            with suppress(DataError):
+                read(content)
+            spent.append(time.process_time() - started)
+        return min(spent)
+
+    small, large = work(1 << 10), work(1 << 14)
+    assert large < 64 * max(small, 1e-4)  # 16 times as much content; its square would be 256 times as much

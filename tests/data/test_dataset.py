@@ -166,3 +166,16 @@ def test_duplicates_and_overflow_are_refused():
 def test_import_is_cheap():
     code = "import circlet.data, sys; sys.exit('torch' in sys.modules or 'sklearn' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_dense_features_without_columns():
+    assert as_features(np.zeros((3, 0)), "X").shape == (3, 0)
+
+
+def test_a_label_name_that_no_file_can_hold():
+    with pytest.raises(DataError, match=r"label 2: found 'b\\ud800', a label name with half of a surrogate pair"):
+        Dataset(
+            "of a test",
+            Split(np.zeros((1, 2)), sp.csr_matrix(np.ones((1, 2))), None),
+            label_names=["a", "b\ud800"],
+        )

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
 import gzip
+import os
+from pathlib import Path
 
 import pytest
 
-from circlet.data import lines
+from circlet.data import lines, load_dataset
+from circlet.data.matrices import read_features
 from circlet.errors import DataError
 
 
@@ -79,3 +82,24 @@ def test_values_in_messages_are_cut():
     assert lines.shown(b"\xff") == repr("\\xff")
     assert str(lines.bad("a", 3, "this", "that")) == "a:3: found this; wanted that"
     assert str(lines.bad("a", None, "this", "that")) == "a: found this; wanted that"
+
+
+@pytest.mark.skipif(os.name == "nt", reason="needs pipes of POSIX systems")
+def test_a_pipe_is_refused_before_it_is_opened(tmp_path):
+    """Opening it would wait for somebody who writes into it."""
+    pipe, link = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    os.mkfifo(pipe)
+    link.symlink_to(pipe)
+    for read in (lines.peek, load_dataset, read_features, lambda path: list(lines.iter_lines(path))):
+        for path in (pipe, link):
+            with pytest.raises(DataError, match=r"\.jsonl: found a pipe or device; wanted a regular file"):
+                read(path)
+
+
+@pytest.mark.skipif(not Path("/dev/zero").exists(), reason="needs /dev/zero")
+def test_a_link_to_a_device(tmp_path):
+    (tmp_path / "train.txt").symlink_to("/dev/zero")
+    with pytest.raises(DataError, match=r"train\.txt: found a pipe or device; wanted a regular file"):
+        load_dataset(tmp_path / "train.txt")
+    with pytest.raises(DataError, match="found nothing in the folder"):
+        load_dataset(tmp_path)

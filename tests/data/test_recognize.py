@@ -87,3 +87,8 @@ def test_files_without_data(tmp_path, content, message):
 )
 def test_annifs_lines(line, expected):
     assert is_annif(f"{line}\n") is expected
+
+
+@pytest.mark.parametrize("blank", [99, 100, 101, 5000])
+def test_blank_lines_before_the_first(tmp_path, blank):
+    assert recognize(put(tmp_path, "\n" * blank + '{"text": "a"}\n')) == "jsonl"

@@ -196,3 +196,9 @@ def test_labels_are_never_in_the_texts(tmp_path_factory, kind, documents, labels
     path = tmp_path_factory.mktemp("stream") / "a"
     write_records(path, [Record(at, text, tuple(labels)) for at, text in enumerate(documents)], kind)
     assert texts(path.read_bytes()) == documents
+
+
+def test_thousands_of_blank_lines_wait_for_nothing(monkeypatch):
+    monkeypatch.setattr("circlet.data.stream._MOST_BLANK", 3)
+    assert texts('\n\n\n{"text": "a"}\n') == ["a"]
+    assert texts('\n\n\n\n{"text": "a"}\n') == ["", "", "", "", '{"text": "a"}']

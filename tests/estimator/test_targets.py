@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from datetime import date
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -156,3 +158,41 @@ def test_labels_that_are_collections(learner):
         classifier.score(["a"], [[{}]])
     with pytest.raises(DataError, match="found a label that is a collection"):
         classifier.suggest("a", allowed=[["x"]])
+
+
+class TestClassesThatNoFolderCanHold:
+    """What `save` could not write is refused by `fit`, before any training."""
+
+    @pytest.mark.parametrize(
+        ("y", "found"),
+        [
+            (["a\ud800", "b"], "half of a surrogate pair; wanted text"),
+            ([["a\udfff"], ["b"]], "half of a surrogate pair; wanted text"),
+            ([["a\nb"], ["b"]], "with a tab, line end or zero character"),
+            (["a\r", "b"], "with a tab, line end or zero character"),
+            (
+                [date(2020, 1, 1), date(2020, 1, 2)],
+                r"the class datetime.date\(2020, 1, 1\) of type date; wanted text",
+            ),
+            (
+                np.array(["2020-01-01", "2020-01-02"], dtype="M8[D]"),
+                r"classes of type datetime64\[D\]; wanted text",
+            ),
+            ([b"a", b"b"], "the class b'a' of type bytes; wanted text"),
+            (np.array([b"a", b"b"]), r"classes of type \|S1; wanted text or numbers"),
+            ([2**63, 1], "the label 9223372036854775808; wanted integers from"),
+            (np.array([-(2**63) - 1, 1], dtype=object), "the label -9223372036854775809; wanted integers from"),
+            (["1", 1], "classes of the types int, str; wanted classes of one type"),
+            (np.array(["1", 1], dtype=object), "classes of the types int, str; wanted classes of one type"),
+            (["", "b"], "an empty label name"),
+            (np.zeros((2, 0)), "an indicator without columns"),
+        ],
+    )
+    def test_refused(self, learner, y, found):
+        with pytest.raises(DataError, match=rf"found .*{found}") as refused:
+            learner().fit(["a", "b"], y)
+        assert "\n" not in str(refused.value)
+
+    def test_integers_in_an_array_of_objects(self, learner):
+        fitted = learner(epochs=1).fit(["a", "b"], np.array([7, 2**62], dtype=object))
+        assert fitted.classes_.tolist() == [7, 2**62]

@@ -95,13 +95,13 @@ class TestMistakes:
             write_onnx(rows_model, tmp_path / "file" / "tagger.onnx")
 
     def test_a_failure_leaves_nothing(self, text_model, tmp_path, monkeypatch):
-        def full(path, content):
-            if "vocabulary" in path.name:
+        def full(path, *mode, **options):
+            if "tagger.vocabulary" in path.name:
                 raise OSError(28, "No space left on device")
-            return real(path, content)
+            return real(path, *mode, **options)
 
-        real = Path.write_bytes
-        monkeypatch.setattr(Path, "write_bytes", full)
+        real = Path.open
+        monkeypatch.setattr(Path, "open", full)
         path = tmp_path / "out" / "tagger.onnx"
         with pytest.raises(OutputError, match=r"cannot write .*tagger.vocabulary.json: No space left"):
             write_onnx(text_model, path)

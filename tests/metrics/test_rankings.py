@@ -104,7 +104,7 @@ def test_bad_labels_are_refused(y, words):
 def test_damaged_matrix_is_refused():
     y = sparse_of([1.0], [2])
     y.indices[0] = 3
-    with pytest.raises(DataError, match="y_true stores a column outside 0 to 2"):
+    with pytest.raises(DataError, match="y_true: found index 3; wanted indices from 0 to 2"):
         precision_at_k(y, np.array([[0]]), k=1)
 
 

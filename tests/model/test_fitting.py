@@ -12,6 +12,7 @@ import torch
 from scipy.special import expit, logit
 from torch import nn
 
+from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import NetworkSettings
@@ -280,3 +281,12 @@ class TestMembers:
         with pytest.raises(InterruptedRunError):
             further(folder=tmp_path / "run", reporter=CtrlC(at))
         assert_same(further(folder=tmp_path / "run", resume=True), further())
+
+
+@pytest.mark.parametrize("shapes", [((24, 0), (24, 2)), ((24, 3), (24, 0))])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_no_columns(small_run, shapes, sparse):
+    X, Y = (np.ones(shape, dtype=np.float32) for shape in shapes)
+    missing = "Y" if X.size else "X"
+    with pytest.raises(ParameterError, match=f"found no columns in {missing}; wanted at least one"):
+        fit(Split(sp.csr_matrix(X) if sparse else X, sp.csr_matrix(Y)), small_run)

@@ -46,7 +46,8 @@ def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write
     Parameters
     ----------
     output : Path or None
-        A file, which appears whole or not at all; its folder is made if needed. None for standard output.
+        A file, which appears whole or not at all; its folder is made if needed. Devices and pipes are written to.
+        None for standard output.
     as_json : bool
         Whether a terminal gets JSONL too.
     named : bool
@@ -55,7 +56,7 @@ def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write
     if output is None:
         yield _printer(as_json)
         return
-    files.prepare_folder(output.parent)
+    files.prepare_output(output)
     with writing_tagged(output, named=named) as write:
         yield lambda documents, texts: write(documents)
 

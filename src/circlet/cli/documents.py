@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from circlet.cli.document_bar import DocumentBar
 from circlet.data import load_dataset
+from circlet.data.lines import explained
 from circlet.data.load import find_text_file, is_there
 from circlet.data.recognize import UnrecognizedError
 from circlet.data.records import Columns, Record, iter_records
@@ -25,8 +26,8 @@ Answer = Callable[[Sequence[str | int], Any], object]
 def answer_texts(data: str, text_column: str, answer: Answer, bar: DocumentBar) -> None:
     """Give all texts of INPUT to `answer`, a batch at a time.
 
-    Texts from standard input are given as soon as no other text is there yet. Texts before a faulty line are given
-    before its error is raised.
+    Texts from standard input or a pipe are given as soon as no other text is there yet. Texts before a faulty line
+    are given before its error is raised.
     """
     batch: list[tuple[str | int, str]] = []
 
@@ -37,7 +38,7 @@ def answer_texts(data: str, text_column: str, answer: Answer, bar: DocumentBar) 
             answer(ids, list(texts))
 
     columns = Columns(text=text_column, id=None if text_column == "id" else "id")
-    records = _stdin(columns, answer_batch) if data == "-" else _records(data, columns, bar)
+    records = _stream(data, columns, answer_batch) or _records(data, columns, bar)
     try:
         for row, record in enumerate(records):
             batch.append((row if record.id is None else record.id, record.text))
@@ -66,10 +67,19 @@ def answer_rows(data: str, answer: Answer, bar: DocumentBar) -> None:
         answer(ids, rows[start : start + BATCH])
 
 
-def _stdin(columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record]:
-    if sys.stdin is None:
-        raise DataError("cannot read stdin: it is closed")
-    return iter_stream(cast(io.BufferedReader, sys.stdin.buffer), columns, before_waiting=before_waiting)
+def _stream(data: str, columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record] | None:
+    """The texts of standard input or of a pipe, such as `<(command)` in a shell; None if INPUT is neither."""
+    if data == "-":
+        if sys.stdin is None:
+            raise DataError("cannot read stdin: it is closed")
+        return iter_stream(cast(io.BufferedReader, sys.stdin.buffer), columns, before_waiting=before_waiting)
+    path = Path(data)
+    return _piped(path, columns, before_waiting) if is_there(path) and path.is_fifo() else None
+
+
+def _piped(path: Path, columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record]:
+    with explained(path), path.open("rb") as stream:
+        yield from iter_stream(stream, columns, str(path), before_waiting)
 
 
 def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:

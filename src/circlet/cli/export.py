@@ -14,7 +14,9 @@ from circlet.cli.console import err
 
 def export(
     model: options.ModelFolder,
-    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE.onnx", help="The file to write; a link to a file stays a link.")
+    ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
     large_table: Annotated[
         bool, typer.Option("--large-table", help="Allow a table of codes of any size; spectral codes need none.")

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 
 def info(
     model: options.ModelFolder,
-    plot: Annotated[Path | None, typer.Option(help="Draw the training history to this PNG file.")] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(help="Draw the training history to this PNG file, pipe or device; a link stays a link."),
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a model consists of, how large each part is and what it was trained on.
@@ -57,8 +60,8 @@ def info(
     if plot is not None:
         if not loaded.history:
             raise DataError(f"{model / 'history.json'}: found no epochs to draw; wanted at least one")
-        with files.replacing(plot) as temporary:
-            draw_history(loaded.history).savefig(temporary, dpi=110, format="png")
+        with files.output(plot) as file:
+            draw_history(loaded.history).savefig(file, dpi=110, format="png")
         err.print(f"{plot} drawn", highlight=False)
     if as_json:
         print(json.dumps(described, ensure_ascii=False, indent=1))

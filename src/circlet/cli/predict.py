@@ -22,14 +22,16 @@ def predict(
     data: Annotated[
         str,
         typer.Argument(
-            metavar="INPUT", help="Data in any format, or - for standard input (JSONL, CSV, a text per line, …)."
+            metavar="INPUT",
+            help="Data in any format; or a pipe, or - for standard input (JSONL, CSV, a text per line, …).",
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
     output: Annotated[
         Path | None,
         typer.Option(
-            help="File to write: .jsonl, .csv, .tsv (labels and scores are JSON lists, a field each) or .parquet.",
+            help="File to write: .jsonl, .csv, .tsv (labels and scores are JSON lists, a field each) or .parquet. "
+            "A link to a file stays a link; a pipe or device is written to.",
             show_default="stdout",
         ),
     ] = None,
@@ -51,7 +53,7 @@ def predict(
     """Suggest labels for documents, with probabilities.
 
     Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV
-    and TSV, or else the number of its row, from 0. Lines on standard input are answered as they come.
+    and TSV, or else the number of its row, from 0. Lines of standard input or a pipe are answered as they come.
 
     Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
     """
@@ -87,7 +89,8 @@ def predict(
 
 def parse_bytes(text: str) -> int:
     """Bytes of an amount such as 4096, 512K, 256MB or 1.5GiB; K, KB and KiB all mean 1024."""
-    match = re.fullmatch(r"\s*(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?\s*", text, flags=re.IGNORECASE | re.ASCII)
+    pattern = r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?"
+    match = re.fullmatch(pattern, text.strip(), flags=re.IGNORECASE | re.ASCII)
     amount = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
     if amount < 1:
         raise ParameterError(f"--memory must be an amount like 512K, 256MB, 2G or a number of bytes, got {text!r}")

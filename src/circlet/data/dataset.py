@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,8 +14,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.checks import is_integer
-from circlet.data.mapped import BLOCK, MappedRows, blocks, is_mapped, release
+from circlet.data.mapped import BLOCK, MappedRows, blocks, is_known_good, is_mapped, release
+from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
+
+_SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -202,12 +206,24 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
     ):
         if rows is not None and rows != Y.shape[0]:
             raise DataError(f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
-    if not _in_blocks(Y, lambda values: np.isin(values, (0, 1))) or not Y.has_canonical_format:
+    check_entries(split, where)
+    if not is_known_good(Y) and (
+        not _in_blocks(Y, lambda values: np.isin(values, (0, 1))) or not Y.has_canonical_format
+    ):
         as_labels(Y, where)  # its error names the row and the value
-    if X is not None:
+    if X is not None and not is_known_good(X):
         _check_finite(X, where)
     if label_names is not None:
         check_label_names(label_names, Y.shape[1], where)
+
+
+def check_entries(split: Split | None, where: str) -> None:
+    """Raise `DataError` if a matrix of `split` has entries outside of its shape, which could crash the process."""
+    if split is None:
+        return
+    for name, part in (("X", split.X), ("Y", split.Y)):
+        if sp.issparse(part):
+            as_csr(part, f"{where}, {name}")
 
 
 def check_label_names(names: Sequence[str], n_labels: int, where: str) -> None:
@@ -227,6 +243,8 @@ def label_fault(name: str) -> str | None:
     """What is wrong with a label's name, or None."""
     if any(character in name for character in "\t\n\r\0"):
         return "a label name with a tab, line end or zero character; wanted one without"
+    if _SURROGATE.search(name):
+        return "a label name with half of a surrogate pair; wanted text that UTF-8 can hold"
     if not name.strip():
         return "an empty label name; wanted at least one visible character"
     return None
@@ -244,7 +262,7 @@ def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:
                 raise DataError(f"{where}: found an array of shape {dense.shape}; wanted two dimensions")
             _check_finite(dense, where)
             return dense
-        out = _float32(sp.csr_matrix(X))
+        out = _float32(as_csr(X, where))
     _check_finite(out, where)
     return _canonical(out, X, where, "feature")
 
@@ -253,7 +271,7 @@ def as_labels(Y: Any, where: str) -> sp.csr_matrix:
     """`Y` as a CSR indicator of float32 ones; values other than 0 and 1 raise `DataError`."""
     if not sp.issparse(Y):
         raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a sparse matrix")
-    out = sp.csr_matrix(Y)
+    out = as_csr(Y, where)
     wrong = np.flatnonzero((out.data != 0) & (out.data != 1))
     if wrong.size:
         row, column = _cell(out, int(wrong[0]))
@@ -284,7 +302,7 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
 def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
     """Whether something holds for all values, checked in blocks: a mapped matrix may exceed memory."""
     values = X.data if sp.issparse(X) else X
-    for block in blocks(len(values), max(1, BLOCK // math.prod(values.shape[1:]))):
+    for block in blocks(len(values), max(1, BLOCK // max(1, math.prod(values.shape[1:])))):
         if not holds(values[block]).all():
             return False
         release(X)

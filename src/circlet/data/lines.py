@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import gzip
-import io
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from circlet.errors import DataError
-from circlet.files import replacing
+from circlet.files import output
+from circlet.unpacking import open_gzip
 
 MAX_LINE = 1 << 26  # bytes; a longer line means a damaged or hostile file, and would fill the memory
 BOM = b"\xef\xbb\xbf"
@@ -44,14 +44,22 @@ def explained(path: Path) -> Iterator[None]:
 
 def open_bytes(path: Path) -> IO[bytes]:
     """Open `path` for reading; gzip is recognized by its first two bytes, whatever the file's name."""
+    check_regular(path)
     stream = path.open("rb")
     magic = stream.read(2)
     stream.seek(0)
     if magic != b"\x1f\x8b":
         return stream
     stream.close()
-    # In a BufferedReader, because GzipFile.readline is a slow Python function.
-    return io.BufferedReader(cast(Any, gzip.GzipFile(path, "rb")), 1 << 16)
+    return open_gzip(path)
+
+
+def check_regular(path: Path) -> None:
+    """Raise `DataError` for a pipe or a device, which can't be read twice, or never ends."""
+    # Before it is opened: opening a pipe waits for somebody who writes into it.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        wanted = "a regular file (only `circlet predict` reads texts from pipes, and from standard input as -)"
+        raise bad(path, None, "a pipe or device", wanted)
 
 
 def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
@@ -103,7 +111,7 @@ def peek(path: Path, size: int = 1 << 16) -> bytes:
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
     """Open `path` for writing, whole or not at all; compressed if its name ends in `.gz`."""
-    with replacing(path) as temporary, temporary.open("wb") as raw:
+    with output(path) as raw:
         if path.suffix != ".gz":
             yield raw
             return

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-__all__ = ["MappedRows", "blocks", "column_counts", "is_mapped", "release"]
+__all__ = ["MappedRows", "blocks", "column_counts", "is_known_good", "is_mapped", "mark_known_good", "release"]
 
 #: Entries read at a time where all of them have to be read.
 BLOCK = 1 << 20
@@ -51,6 +51,20 @@ def is_mapped(X: Any) -> bool:
 
 def _is_map(X: Any) -> bool:
     return sp.issparse(X) and X.format == "csr" and _map_of(X.data) is not None
+
+
+def mark_known_good(X: sp.csr_matrix) -> None:
+    """Note that all entries of a mapped matrix have been checked, so that nobody reads the files again."""
+    X.checked_parts = (X.data, X.indices, X.indptr)
+
+
+def is_known_good(X: Any) -> bool:
+    """Whether a mapped matrix was checked, and still consists of the same arrays, which nobody can write to."""
+    checked = getattr(X, "checked_parts", None)
+    return checked is not None and all(
+        before is now and not now.flags.writeable
+        for before, now in zip(checked, (X.data, X.indices, X.indptr), strict=True)
+    )
 
 
 def release(X: Any) -> None:

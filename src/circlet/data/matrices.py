@@ -26,13 +26,13 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
-from circlet.data.lines import bad, explained
-from circlet.data.mapped import blocks, release
+from circlet.data.lines import bad, check_regular, explained
+from circlet.data.mapped import blocks, mark_known_good, release
+from circlet.data.sparse import check_indices, check_pointers
 from circlet.errors import DataError
 from circlet.files import prepare_folder, replacing
+from circlet.unpacking import check_unpacked, most_unpacked
 
-_FREE = 1 << 26  # bytes that any file may unpack to
-_RATIO = 100  # times its size beyond that; real matrices are compressed 2 to 10 times
 _HEADER = 1 << 14  # bytes; NumPy itself refuses longer headers
 _SPARSE = {"data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"}
 _MAPPED = ("data", "indices", "indptr", "shape")
@@ -111,11 +111,7 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     """A matrix over the files of a folder that `write_matrices` made; they are checked block by block."""
     arrays = {}
     for name in _MAPPED:
-        file = path / f"{name}.npy"
-        with explained(file), _damage_named(file):
-            # An empty array cannot be mapped.
-            small = file.stat().st_size < 1024
-            arrays[name] = np.load(file, mmap_mode=None if small else "r", allow_pickle=False)
+        arrays[name] = _map(path / f"{name}.npy")
     data, indices, indptr, shape = (arrays[name] for name in _MAPPED)
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
         raise bad(path / "shape.npy", None, f"the shape {shape.tolist()}", "two integers")
@@ -128,25 +124,27 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     if len(indptr) != rows + 1 or len(indices) != len(data):
         parts = f"{len(indptr) - 1} row pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{rows} pointers, and as many indices as values")
-    if indptr[0] != 0 or indptr[-1] != len(data):
-        raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
+    check_pointers(indptr, len(data), str(path))
     X = sp.csr_matrix((data, indices, indptr), shape=(rows, columns), copy=False)
     _check_mapped(path, X, labels)
     X.has_sorted_indices = X.has_canonical_format = True
+    mark_known_good(X)
     return X
+
+
+def _map(path: Path) -> Any:
+    check_regular(path)
+    with explained(path), _damage_named(path), path.open("rb") as stream:
+        if (size := path.stat().st_size) < 1024:  # an empty array cannot be mapped
+            return _checked_array(path, "the array", stream, size)
+        return np.lib.format.open_memmap(path, mode="r")
 
 
 def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
     """Check in blocks what `as_features` and `as_labels` check, and refuse what they would repair."""
     data, indices, indptr = X.data, X.indices, X.indptr
-    for block in blocks(len(indptr) - 1):
-        if (np.diff(indptr[block.start : block.stop + 1]) < 0).any():
-            raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
     for block in blocks(len(data)):
-        part = indices[block]
-        if part.min() < 0 or part.max() >= X.shape[1]:
-            wrong = int(part[np.argmax((part < 0) | (part >= X.shape[1]))])
-            raise bad(path, None, f"index {wrong}", f"indices from 0 to {X.shape[1] - 1}")
+        check_indices(indices[block], X.shape[1], str(path))
         values = data[block]
         right = values == 1 if labels else np.isfinite(values) & (values != 0)
         if not right.all():
@@ -170,6 +168,7 @@ def _index_type(n: int, columns: int) -> np.dtype[Any]:
 
 
 def _read(path: Path) -> Any:
+    check_regular(path)
     with explained(path), path.open("rb") as stream:
         size = path.stat().st_size
         magic = stream.read(6)
@@ -208,9 +207,7 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
     if not sparse and len(members) != 1:
         found = ", ".join(sorted(members)[:8]) or "nothing"
         raise bad(path, None, f"{found} inside", "a SciPy sparse matrix, or one dense array")
-    claimed = sum(members[name].file_size for name in wanted)
-    if claimed > _FREE + _RATIO * size:
-        raise bad(path, None, f"{size} bytes that claim to unpack to {claimed}", f"at most {_RATIO} times as much")
+    check_unpacked(path, size, sum(members[name].file_size for name in wanted))
     arrays = {}
     for name in sorted(wanted):
         info = members[name]
@@ -219,7 +216,7 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
         with archive.open(info) as stream:
             letters = "SU" if name == "format.npy" else "biuf"
             arrays[name] = _checked_array(path, name, stream, info.file_size, letters)
-    return _assemble(path, arrays, _FREE + _RATIO * size) if sparse else arrays[next(iter(wanted))]
+    return _assemble(path, arrays, size) if sparse else arrays[next(iter(wanted))]
 
 
 def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: str = "biuf") -> Any:
@@ -238,7 +235,7 @@ def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: s
     return np.lib.format.read_array(stream, allow_pickle=False)
 
 
-def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
+def _assemble(path: Path, arrays: dict[str, Any], size: int) -> Any:
     """A sparse matrix from its parts, after checking everything that SciPy would trust."""
     name = arrays["format.npy"]
     name = name.item() if name.ndim == 0 else None
@@ -259,12 +256,9 @@ def _assemble(path: Path, arrays: dict[str, Any], limit: int) -> Any:
         parts = f"{len(indptr) - 1} {name} pointers, {len(indices)} indices and {len(data)} values"
         raise bad(path, None, parts, f"{major} pointers, and as many indices as values")
     indptr = indptr.astype(np.int64)
-    if indptr[0] != 0 or indptr[-1] != len(data) or (np.diff(indptr) < 0).any():
-        raise bad(path, None, "row pointers out of order", f"pointers that increase from 0 to {len(data)}")
-    if len(indices) and (indices.min() < 0 or indices.max() >= minor):
-        wrong = int(indices[np.argmax((indices < 0) | (indices >= minor))])
-        raise bad(path, None, f"index {wrong}", f"indices from 0 to {minor - 1}")
-    if name == "csc" and 8 * rows > limit:
+    check_pointers(indptr, len(data), str(path))
+    check_indices(indices, minor, str(path))
+    if name == "csc" and 8 * rows > most_unpacked(size):
         raise bad(path, None, f"a claim of {rows} rows", "a number that fits the file's size")
     # SciPy supports neither half precision nor a foreign byte order.
     data = data.astype(np.float32 if data.dtype == np.float16 else data.dtype.newbyteorder("="), copy=False)

@@ -317,7 +317,7 @@ def _unsigned(text: str, name: str) -> str:
     # Compiling a pattern for each name takes longer than all the rest, and few texts begin with a signature.
     if not text.partition("(")[0].rstrip().endswith(name):
         return text
-    signature = rf"(\w+\.)*{name} ?\(([^()]|\([^()]*\))*\)( ?-> ?\S+)?[ :.-]*"
+    signature = rf"(\w+\.)*{name} ?\(([^()]|\([^()]*\))*\)( ?-> ?\S{{1,200}})?[ :.-]*"
     return re.sub(rf"\A({signature})+", "", text)
 
 

@@ -46,7 +46,7 @@ def recognize(path: Path | str, columns: Columns | None = None) -> str:
     if b"\0" in start:
         raise bad(path, None, "a binary file", ACCEPTED)
     # The last line may be cut off, unless it is the only one.
-    lines = [line for line in start.split(b"\n", 100)[:100] if line.strip()]
+    lines = [line for line in start.split(b"\n") if line.strip()][:100]
     complete = lines[:-1] or lines
     if lines[0].lstrip().startswith(b"{"):
         return "jsonl"
@@ -67,7 +67,7 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
         return "annif"
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     guess = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
-    if guess is None and re.match(rb"\s*[0-9,]*\s+[0-9]+:", start):
+    if guess is None and re.match(rb"(?:\s*[0-9,]+)?\s+[0-9]+:", start):
         guess = "svmlight"  # its reader will say what is wrong with the row
     if guess is None and re.search(rb"\s__label__\S", start):
         guess = "fasttext"  # with its labels after the text

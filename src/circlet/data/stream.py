@@ -20,6 +20,7 @@ from circlet.errors import DataError
 
 __all__ = ["iter_stream"]
 
+_MOST_BLANK = 1 << 16  # lines before one that tells the format; more of them would fill the memory
 _BLOCK = 1 << 18  # bytes to ask for at a time; a pipe gives less
 
 
@@ -32,7 +33,8 @@ def iter_stream(
     """Read the documents of a stream, one at a time; their labels play no part.
 
     JSONL, CSV and TSV with a header, fastText lines and Annif's TSV are recognized; in any other stream every line
-    is a text, an empty line included. Empty lines at the start tell no format: they wait for one that does.
+    is a text, an empty line included. Empty lines at the start tell no format: they wait for one that does, unless
+    there are thousands of them.
 
     Parameters
     ----------
@@ -52,9 +54,9 @@ def iter_stream(
         If a line is not UTF-8 or does not fit the format of the first one; the message names its number.
     """
     columns, lines = columns or Columns(), _lines(stream, name, before_waiting)
-    blank = []
+    blank: list[tuple[int, str]] = []
     for number, line in lines:
-        if line.strip():
+        if line.strip() or len(blank) == _MOST_BLANK:
             break
         blank.append((number, line))
     else:

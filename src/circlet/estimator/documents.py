@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from circlet.data.sparse import as_csr
 from circlet.errors import DataError
 
 __all__ = ["as_rows"]
@@ -14,6 +15,8 @@ __all__ = ["as_rows"]
 
 def as_rows(estimator: Any, X: Any, *, first: bool) -> Any:
     """Finite float32 rows, CSR or dense; unless `first`, with as many features as the first fit had."""
+    if sp.issparse(X):
+        X = as_csr(X, "X")
     try:
         with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
             rows = _validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=first)

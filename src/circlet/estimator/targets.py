@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import chain
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -54,6 +55,8 @@ class Targets:
         """The targets of `y`, and of the labels `classes` that may come later."""
         kind, labels = _read(y)
         if kind == "indicator":
+            if not labels.shape[1]:
+                raise DataError("y: found an indicator without columns; wanted a column for each label")
             return cls(kind, np.arange(labels.shape[1]))
         return cls(kind, np.empty(0, dtype=object))._with(labels, classes)
 
@@ -198,6 +201,7 @@ def _classes_of_rows(y: Any) -> npt.NDArray[Any]:
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_array, column_or_1d
 
+    y = _of_one_kind(y)
     try:
         checked = check_array(column_or_1d(y, warn=True), ensure_2d=False, dtype=None, input_name="y")
         labels: npt.NDArray[Any] = np.asarray(checked)
@@ -208,6 +212,32 @@ def _classes_of_rows(y: Any) -> npt.NDArray[Any]:
     if labels.dtype.kind == "u":
         return _as_int64(labels.tolist())
     return labels.astype(object) if labels.dtype.kind == "T" else labels
+
+
+def _of_one_kind(y: Any) -> Any:
+    """Classes as they are, or integers as int64, before NumPy makes text or floating-point numbers of some.
+
+    Classes that a model's folder can't hold, such as dates, raise `DataError`.
+    """
+    array = None if isinstance(y, (list, tuple)) else np.asarray(y)
+    if array is not None and array.dtype.kind != "O":
+        if array.dtype.kind not in "UTiufb":
+            raise DataError(f"y: found classes of type {array.dtype}; wanted text or numbers")
+        return y
+    labels = list(y) if array is None else array.ravel().tolist()
+    if labels and all(map(is_integer, labels)):
+        return _as_int64([int(label) for label in labels])
+    texts = sum(isinstance(label, str) for label in labels)
+    if 0 < texts < len(labels):
+        raise _different_types(labels)
+    if odd := [label for label in labels if not isinstance(label, (str, Real, np.bool_))]:
+        raise DataError(f"y: found the class {odd[0]!r} of type {type(odd[0]).__name__}; wanted text or numbers")
+    return y
+
+
+def _different_types(labels: list[Any]) -> DataError:
+    kinds = sorted({type(label).__name__ for label in labels})
+    return DataError(f"y: found classes of the types {', '.join(kinds)}; wanted classes of one type")
 
 
 def _as_int64(labels: list[int]) -> npt.NDArray[np.int64]:
@@ -226,5 +256,4 @@ def _distinct_classes(labels: npt.NDArray[Any]) -> npt.NDArray[Any]:
     try:
         return np.unique(labels)
     except TypeError as error:
-        kinds = sorted({type(label).__name__ for label in labels.tolist()})
-        raise DataError(f"y: found classes of the types {', '.join(kinds)}; wanted classes of one type") from error
+        raise _different_types(labels.tolist()) from error

@@ -105,17 +105,17 @@ def load(name: str) -> Experiment:
 
 def save(name: str, result: Result, folder: Path) -> None:
     """Write a simulation's result to `folder` as JSON, with the page and the picture made from it."""
-    files.write_json(folder / f"{name}.json", result)
+    files.write_json(files.followed(folder / f"{name}.json"), result)
     render(name, result, folder / name)
 
 
 def render(name: str, result: Result, stem: Path) -> None:
     """Write the page and the picture of a result to `stem` with the suffixes .md and .png."""
     experiment = load(name)
-    files.write_text(stem.with_suffix(".md"), markdown(experiment, result))
-    with files.replacing(stem.with_suffix(".png")) as temporary:
+    files.write_text(files.followed(stem.with_suffix(".md")), markdown(experiment, result))
+    with files.output(stem.with_suffix(".png")) as file:
         # Without matplotlib's version in the metadata, the same numbers give the same file.
-        experiment.draw(result).savefig(temporary, dpi=110, format="png", metadata={"Software": None})
+        experiment.draw(result).savefig(file, dpi=110, format="png", metadata={"Software": None})
 
 
 def markdown(experiment: Experiment, result: Result) -> str:

@@ -62,11 +62,11 @@ def write_onnx(
     slope, intercept = saved.calibration
     model = graph.model({"slope": repr(slope), "intercept": repr(intercept)})
     contents = {path: model.SerializeToString(), **_beside(saved, path)}
-    files.prepare_folder(path.parent)
+    files.prepare_output(path)
     # Nothing gets its name before everything is written, and then the first file comes last.
     with ExitStack() as all_files:
         for each, content in contents.items():
-            all_files.enter_context(files.replacing(each)).write_bytes(content)
+            all_files.enter_context(files.output(each)).write(content)
     for each in set(earlier) - set(contents):
         each.unlink()
     return Written(

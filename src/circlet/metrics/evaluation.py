@@ -12,10 +12,14 @@ import scipy.sparse as sp
 
 from circlet.data import Dataset
 from circlet.data.catalog import ENTRIES
-from circlet.errors import DataError
+from circlet.errors import DataError, ParameterError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
 
 __all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space"]
+
+
+#: The largest k that has places for more labels than there are.
+MANY = 100
 
 
 class Ranker(Protocol):
@@ -78,6 +82,8 @@ def evaluate_model(
             f"{dataset.source}: found {unknown:,} labels, none of which the model knows; "
             "wanted data with labels like those that it was trained on"
         )
+    if max(depths) > (most := max(MANY, truth.shape[1])):
+        raise ParameterError(f"`k` must be at most {most} with {truth.shape[1]:,} labels, got {max(depths)}")
     documents: Any = part.texts if model.vectorizer is not None else part.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
 
 Matrix: TypeAlias = "sp.csr_matrix | npt.ArrayLike"
@@ -155,9 +156,7 @@ def _rank_dense(scores: npt.NDArray[Any], depth: int) -> Ints:
 
 def _canonical(matrix: Any, name: str) -> sp.csr_matrix:
     """Convert a sparse matrix to CSR with sorted indices, each once; the caller's matrix is not modified."""
-    matrix = matrix.tocsr()
-    if matrix.nnz and (matrix.indices.min() < 0 or matrix.indices.max() >= matrix.shape[1]):
-        raise DataError(f"{name} stores a column outside 0 to {matrix.shape[1] - 1}: the matrix is damaged")
+    matrix = as_csr(matrix, name)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
         matrix.sum_duplicates()

@@ -14,8 +14,9 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from circlet.data.dataset import Split, check_label_names
+from circlet.data.dataset import Split, check_entries, check_label_names
 from circlet.data.mapped import column_counts, is_mapped
+from circlet.data.sparse import as_csr
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
@@ -71,8 +72,7 @@ def fit(
     device, reporter, folder, resume
         See `circlet.training.train`.
     """
-    if not split.n:
-        raise ParameterError("there are no documents to train on")
+    _check(split, validation)
     n_labels = int(split.Y.shape[1])
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
@@ -233,6 +233,17 @@ def further_settings(model: Model, **changes: Any) -> TrainingSettings:
     return replace(gentle, **changes)
 
 
+def _check(split: Split, validation: Split | None) -> None:
+    """Refuse documents that nothing can be learned from, or that could crash the process."""
+    if not split.n:
+        raise ParameterError("there are no documents to train on")
+    for name, matrix in (("X", split.X), ("Y", split.Y)):
+        if matrix is not None and not matrix.shape[1]:
+            raise ParameterError(f"found no columns in {name}; wanted at least one")
+    check_entries(split, "split")
+    check_entries(validation, "validation")
+
+
 def fit_further(
     model: Model,
     documents: Any,
@@ -258,7 +269,7 @@ def fit_further(
     reporter, folder, resume
         See `circlet.training.train`.
     """
-    rows = model.rows(documents)
+    rows, Y = model.rows(documents), as_csr(Y, "Y")
     if Y.shape[1] > model.n_labels:
         model.ranker.grow(Y.shape[1])
     _train(

@@ -11,6 +11,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.data.mapped import is_mapped
+from circlet.data.sparse import as_csr
 from circlet.errors import DataError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
@@ -88,6 +89,8 @@ class BaseModel:
             raise DataError(
                 f"found rows of shape {tuple(documents.shape)}; this model wants {self.n_features} features"
             )
+        if sp.issparse(documents):
+            documents = as_csr(documents, "the rows")
         if (sp.issparse(documents) or is_mapped(documents)) != self.sparse:
             return sp.csr_matrix(documents) if self.sparse else documents.toarray()
         return documents

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from circlet.data.sparse import as_csr
 from circlet.errors import DataError
 
 __all__ = ["as_many", "as_rows", "as_texts", "count"]
@@ -62,7 +63,7 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
     if X.ndim != 2 or X.shape[1] != n_features:
         raise DataError(f"found rows of shape {tuple(X.shape)}; this model wants {n_features} features")
     if sp.issparse(X):
-        X = X.tocsr()
+        X = as_csr(X, "X")
     numbers = X.data if sp.issparse(X) else X
     if numbers.dtype.kind not in "biuf":
         raise DataError(f"found rows of type {numbers.dtype}; wanted numbers")
