@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
+from circlet.folder.config import read_config
 from circlet.folder.contents import read, read_weights
 from circlet.folder.precision import STORES
 from circlet.model import Model
@@ -39,19 +40,21 @@ def test_weights_stay_in_the_file(folder):
 def test_damaged_weights(folder):
     content = (folder / "weights.safetensors").read_bytes()
     (folder / "weights.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DataError, match=r"weights\.safetensors: found other weights than config\.json describes"):
-        read_weights(folder, {"weights_sha256": "0" * 64, "store": "float32"})
+    with pytest.raises(DataError, match=r"weights\.safetensors: found other content than config\.json describes"):
+        read_weights(folder, read_config(folder))
 
 
 @pytest.mark.parametrize("names", ["red\n", "red\n" * 7, "a\nb\nc\nd\ne\nf"])
-def test_a_wrong_number_of_labels(names, folder):
+def test_a_wrong_number_of_labels(names, folder, change_config):
     (folder / "labels.txt").write_text(names)
+    change_config(folder)
     with pytest.raises(DataError, match=r"labels\.txt: found \d label names; wanted 6"):
         read(folder)
 
 
-def test_no_history(folder):
+def test_no_history(folder, change_config):
     (folder / "history.json").write_text('[{"epoch": 1}, 2]')
+    change_config(folder)
     with pytest.raises(DataError, match=r"history\.json: found no history; wanted a list with a record per epoch"):
         read(folder)
 

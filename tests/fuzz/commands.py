@@ -31,8 +31,8 @@ def subjects(folder: Path) -> list[FolderSubject]:
         for name, ask in (("predicted", _predicted), ("evaluated", _evaluated)):
             answer = partial(ask, model=folder / model)
             found.append(FolderSubject(f"data in {file}, {name}", tree, [], answer, exact=False, weight=0.4))
-        for name, answer in (("described", _described), ("trained on", _trained)):
-            found.append(FolderSubject(f"data in {file}, {name}", tree, [], answer, exact=False, weight=0.2))
+        for name, alone in (("described", _described), ("trained on", _trained)):
+            found.append(FolderSubject(f"data in {file}, {name}", tree, [], alone, exact=False, weight=0.2))
     return found
 
 

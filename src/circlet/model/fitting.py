@@ -176,6 +176,7 @@ def _train(
         before = sum(record.get("member", 1) == member + 1 for record in model.history)
         number = member if several else None
         shared = {**options, "reporter": reporter, "folder": folder, "resume": resume, "member": number}
+        shared["label_names"] = model.label_names
         joining, found, stage = None, None, number
         if held_out is not None and validation is not None and rehearse:
             stage = 2 * member + 1

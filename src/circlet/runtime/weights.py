@@ -12,6 +12,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from circlet.errors import DataError
 from circlet.features.entries import Entries
 from circlet.folder.precision import Stored
 from circlet.runtime.parallel import in_parallel, steps
@@ -29,6 +30,20 @@ CONVERTED = 1 << 24
 GATHERED = 512
 #: The fewest rows that are worth a thread of their own.
 FEWEST = 64
+
+
+def checked(out: Floats) -> Floats:
+    """A layer's outputs, if all of them are finite; otherwise a `DataError`.
+
+    Whatever comes next could turn infinity into a plausible number. To find a damaged weight where it matters
+    takes far less time than to look at all weights before.
+    """
+    if not np.isfinite(out).all():
+        raise DataError(
+            "found a non-finite number in the output of a layer: the document has numbers too large for this "
+            "model, or the model is damaged (circlet info MODEL --verify says whether it is)"
+        )
+    return out
 
 
 class Linear:
@@ -49,7 +64,7 @@ class Linear:
         """The layer's outputs for dense rows."""
         out: Floats = rows @ self.weight
         out += self.bias
-        return out
+        return checked(out)
 
 
 class FeatureWeights:
@@ -75,7 +90,7 @@ class FeatureWeights:
         else:
             out = self._of_many(rows)
         out += self.bias
-        return out
+        return checked(out)
 
     def _of_one(self, rows: Entries) -> Floats:
         _, columns, values = rows

@@ -1,0 +1,146 @@
+"""One writer at a time: who writes into a model's folder holds a lock, which vanishes with its process.
+
+Readers need none, since `config.json` is replaced as a whole and names the files that belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+from typing import IO
+
+from circlet import files
+from circlet.errors import OutputError
+from circlet.folder.layout import LOCK
+
+__all__ = ["writing"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a save waits for another one.
+PATIENCE = 5.0
+#: Seconds between two attempts.
+_PAUSE = 0.02
+#: The folders that each thread writes into: training holds the lock, and saves the model in the end.
+_held = threading.local()
+
+if sys.platform == "win32":
+    import msvcrt
+
+    #: Where the locked byte is: behind all that is ever written, since nobody else can read it.
+    _PLACE = 1 << 20
+
+    def _acquire(stream: IO[str]) -> None:
+        stream.seek(_PLACE)
+        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _acquire(stream: IO[str]) -> None:
+        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Be the only process and thread that writes into a folder, which is created if needed.
+
+    What killed processes left unfinished in it is removed first, and a new folder in the end if it is empty.
+
+    Parameters
+    ----------
+    folder : Path
+    patience : float
+        Seconds to wait for another writer; then an `OutputError` says who it is.
+    """
+    held: set[Path] = _held.__dict__.setdefault("folders", set())
+    place = folder.absolute()
+    if place in held:
+        yield
+        return
+    new = [path for path in (place, *place.parents) if not path.exists()]
+    try:
+        files.prepare_folder(folder)
+        with _locked(folder, patience):
+            files.remove_leftovers(folder)
+            held.add(place)
+            try:
+                yield
+            finally:
+                held.remove(place)
+    finally:
+        with suppress(OSError):  # the first that is not empty stays, and so do its parents
+            for path in new:
+                path.rmdir()
+
+
+@contextmanager
+def _locked(folder: Path, patience: float) -> Iterator[None]:
+    path, deadline = folder / LOCK, time.monotonic() + patience
+    while (stream := _attempt(path)) is None:
+        if time.monotonic() >= deadline:
+            raise OutputError(
+                f"cannot write {folder}: {_holder(path)} is writing into it; wait for it to end, or choose "
+                "another folder"
+            )
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        # While it is still locked, where that is possible: nobody else then locks a file that is gone.
+        with suppress(OSError):
+            path.unlink()
+        stream.close()
+        if os.name == "nt":
+            with suppress(OSError):
+                path.unlink()
+
+
+def _attempt(path: Path) -> IO[str] | None:
+    """The locked file, or None if somebody else has it."""
+    try:
+        stream = path.open("a+", encoding="utf-8")
+    except PermissionError as error:
+        if os.name == "nt":
+            return None  # it is being removed
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+    try:
+        _acquire(stream)
+    except (BlockingIOError, PermissionError):
+        stream.close()
+        return None
+    except OSError as error:
+        log.warning(
+            "%s can't be locked (%s): make sure that nobody else writes there", path.parent, error.strerror
+        )
+    try:
+        if not os.path.samestat(os.fstat(stream.fileno()), path.stat()):
+            raise FileNotFoundError
+    except FileNotFoundError:  # whoever had it has removed it meanwhile
+        stream.close()
+        return None
+    stream.seek(0)
+    stream.truncate()
+    since = datetime.now().astimezone().isoformat(" ", "seconds")
+    stream.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
+    stream.flush()
+    return stream
+
+
+def _holder(path: Path) -> str:
+    """Who holds the lock, in words."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {found['pid']} on {found['host']}, since {found['since']},"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"
