@@ -146,7 +146,7 @@ class TestDamage:
         content = bytearray(path.read_bytes())
         content[-100] ^= 1
         path.write_bytes(content)
-        self.refused(tmp_path, "other weights than config.json describes")
+        self.refused(tmp_path, "other content than config.json describes")
 
 
 @pytest.fixture(scope="module")

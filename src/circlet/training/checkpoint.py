@@ -29,7 +29,7 @@ from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
 
-#: What a checkpoint says about itself, and what it says since version 0.2.0.
+#: What a checkpoint says about itself, and what those of version 0.1.0 do not say.
 _KEYS = {"fingerprint", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
 _ADDED = {"labels", "digest"}
 
