@@ -18,7 +18,9 @@ VARIABLE = "CIRCLET_UNPACK_RATIO"
 FREE = 1 << 26
 #: The same where lines are read, each of which may take a hundred times its size in memory.
 FREE_LINES = 1 << 22
-_BLOCK = 1 << 16
+#: Bytes that are unpacked at a time: more than `FREE_LINES`, so that most of what expands without bound is refused
+#: before its first line is looked at.
+_BLOCK = 1 << 23
 
 
 def most_unpacked(packed: int, free: int = FREE) -> int:

@@ -23,6 +23,7 @@ import circlet
 from circlet.cli import app, runs
 from circlet.cli.progress import TrainingBar
 from circlet.data.dataset import Split
+from circlet.folder import manifest
 from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config, sealed
 from circlet.folder.deflated import DEFLATED
@@ -82,7 +83,10 @@ def subjects(folder: Path) -> list[FolderSubject]:
             found.append(
                 FolderSubject(f"{kind} model, {question}", tree, others, answer, reseal=reseal, weight=weight)
             )
-    return [*found, *_runs(folder)]
+    with _small_is_large():
+        large = [_saved(_MAKERS["matrix"](seed), folder / f"large-{seed}") for seed in (0, 1)]
+    found.append(FolderSubject("large model, verified", large[0], large[1:], _verified))
+    return [*found, *_older(), *_runs(folder)]
 
 
 def reseal(tree: Tree) -> bool:
@@ -183,6 +187,17 @@ def _used(folder: Path, rows: Any) -> Any:
     return _answers(circlet.load(folder), rows)
 
 
+def _small_is_large() -> Any:
+    return mock.patch.multiple(manifest, LARGE=1000, SPOTS=3, SPOT=8)
+
+
+def _verified(folder: Path) -> Any:
+    """What a model answers if its weights count as large, so that only `--verify` looks at all of them."""
+    with _small_is_large():
+        described = json.loads(command("info", str(folder), "--verify", "--json"))
+        return described["network"], _used(folder, documents("sparse", 2))
+
+
 def _used_by_torch(folder: Path, rows: Any) -> Any:
     return _answers(circlet.CircletClassifier.load(folder), rows)
 
@@ -217,6 +232,26 @@ def command(*words: str) -> str:
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         app(list(words), standalone_mode=False)
     return out.getvalue()
+
+
+# Models of an older version, which had no digests of most files
+
+
+def _older() -> list[FolderSubject]:
+    saved = Path(__file__).parents[1] / "model" / "saved_by_0_1_0"
+    texts = [json.loads(line)["text"] for line in (saved / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    documents = {"text": texts[:20], "matrix": sp.load_npz(saved / "rows" / "X.trn.npz")[:20]}
+    trees = {name: read_tree(saved / name) for name in documents}
+    return [
+        FolderSubject(
+            f"{name} model of 0.1.0, used",
+            tree,
+            list(trees.values()),
+            partial(_used, rows=documents[name]),
+            exact=False,
+        )
+        for name, tree in trees.items()
+    ]
 
 
 # Interrupted runs

@@ -62,8 +62,9 @@ class Linear:
 
     def __call__(self, rows: Floats) -> Floats:
         """The layer's outputs for dense rows."""
-        out: Floats = rows @ self.weight
-        out += self.bias
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            out: Floats = rows @ self.weight
+            out += self.bias
         return checked(out)
 
 
@@ -85,11 +86,12 @@ class FeatureWeights:
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""
-        if rows.n == 1 and (self.weight.rounded or len(rows.columns) <= GATHERED):
-            out = self._of_one(rows)
-        else:
-            out = self._of_many(rows)
-        out += self.bias
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            if rows.n == 1 and (self.weight.rounded or len(rows.columns) <= GATHERED):
+                out = self._of_one(rows)
+            else:
+                out = self._of_many(rows)
+            out += self.bias
         return checked(out)
 
     def _of_one(self, rows: Entries) -> Floats:
