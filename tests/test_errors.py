@@ -14,6 +14,7 @@ from circlet import errors
         ("DataError", ValueError),
         ("FetchError", OSError),
         ("OutputError", OSError),
+        ("MemoryLimitError", MemoryError),
         ("MissingExtraError", ImportError),
     ],
 )
@@ -27,3 +28,13 @@ def test_a_missing_extra_says_how_to_install_it():
     error = errors.MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
     wanted = "drawing the picture needs matplotlib, which is not installed: pip install 'circlet[plot]'"
     assert str(error) == wanted
+
+
+@pytest.mark.parametrize("kind", [errors.DataError, errors.OutputError, errors.FetchError])
+def test_a_long_message_loses_its_middle(kind):
+    message = f"file.txt:3: found {'x' * 2_000_000}; wanted text"
+    shown = str(kind(message))
+    assert len(shown) == errors.LONGEST
+    assert shown.startswith("file.txt:3: found xxx")
+    assert shown.endswith("xxx; wanted text")
+    assert str(kind(message[: errors.LONGEST])) == message[: errors.LONGEST]

@@ -219,3 +219,16 @@ class TestOutput:
         with pytest.raises(OutputError, match=r"cannot write .*link: No space left on device"):
             self.write(tmp_path / "link")
         assert Path("/dev/full").is_char_device()
+
+
+def test_a_full_disk_as_numpy_reports_it(tmp_path):
+    """Without a number; errors of other libraries that have none are not the disk's."""
+
+    def fail(error: OSError) -> None:
+        with files.replacing(tmp_path / "a.npy"):
+            raise error
+
+    with pytest.raises(OutputError, match=r"cannot write .*a\.npy: 8 requested and 0 written"):
+        fail(OSError("8 requested and 0 written"))
+    with pytest.raises(ConnectionError):
+        fail(ConnectionError("the registry is away"))

@@ -4,9 +4,22 @@ Every message names what was found and what was wanted. Each class also derives 
 Python programmer would catch. The command line prints them as one line and exits with 2.
 """
 
+#: Most characters of a message; what a file holds or a user types may be megabytes.
+LONGEST = 600
+
 
 class CircletError(Exception):
     """Base of every error that circlet raises on purpose."""
+
+    def __str__(self) -> str:
+        return shortened(super().__str__())
+
+
+def shortened(message: str) -> str:
+    """A message without its middle if it is very long: its start says where, and its end what was wanted."""
+    if len(message) <= LONGEST:
+        return message
+    return f"{message[: LONGEST * 2 // 3]} … {message[3 - LONGEST // 3 :]}"
 
 
 class ParameterError(CircletError, ValueError):
@@ -31,6 +44,10 @@ class FetchError(CircletError, OSError):
 
 class OutputError(CircletError, OSError):
     """A result cannot be written to the requested place."""
+
+
+class MemoryLimitError(CircletError, MemoryError):
+    """Something does not fit into memory."""
 
 
 class MissingExtraError(CircletError, ImportError):

@@ -290,7 +290,8 @@ def _explained(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # The body may raise other kinds, such as a download's errors; only the system's have a number.
-        if error.errno is None or isinstance(error, OutputError):
+        # The body may raise other kinds, such as a download's errors. The system's have a number, unless NumPy
+        # finds the disk full.
+        if isinstance(error, OutputError) or (error.errno is None and type(error) is not OSError):
             raise
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -275,7 +275,9 @@ class TestResume:
         other = write_jsonl(tmp_path / "other.jsonl", topics(40))
         line = refused("train", other, "--model", tmp_path / "m", "--resume")
         assert f"--resume: the run was started on {data}, not on {other}" in line
-        assert circlet(*options, "--resume").returncode == 0
+        line = refused(*options, "--resume", "--label-column", "tags")
+        assert "--resume: the run was started with label-column labels, not tags" in line
+        assert circlet(*options, "--resume", "--label-column", "labels", "--seed", "0").returncode == 0
 
     @pytest.mark.parametrize("content", ["", "{", "[]", '{"data": "a"}', "null"])
     def test_an_unreadable_description(self, refused, content, data, tmp_path):
@@ -287,13 +289,29 @@ class TestResume:
 class TestDescription:
     @pytest.mark.parametrize(
         ("option", "named"),
-        [(["--seed", "7"], "seed 0, not 7"), (["--preset", "paper"], "preset default, not paper")],
+        [
+            (["--seed", "7"], "seed 0, not 7"),
+            (["--preset", "paper"], "preset default, not paper"),
+            (["--text-column", "body"], "text-column text, not body"),
+            (["--label-column", "labels"], "label-column tags, not labels"),
+            (["--label-separator", "|"], "label-separator None, not |"),
+            (["--split", "1"], "split 0, not 1"),
+        ],
     )
     def test_what_it_was_started_with_stays(self, refused, data, tmp_path, option, named):
-        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
+        read = {"text_column": "text", "label_column": "tags"}
+        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": read}
         (tmp_path / "run.json").write_text(json.dumps(run))
         line = refused("train", data, "--model", tmp_path, "--resume", *option)
-        assert f"the run was started with {named}" in line
+        assert f"the run was started with {named}; leave the option out" in line
+
+    def test_what_a_run_was_not_started_for(self, refused, data, tmp_path):
+        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
+        (tmp_path / "run.json").write_text(json.dumps(run))
+        line = refused("train", data, "--model", tmp_path, "--resume", "--continue")
+        assert "--resume: the run was started without --continue; leave the option out" in line
+        line = refused("train", data, "--model", tmp_path, "--resume", "--overwrite")
+        assert "leave --overwrite out" in line
 
     @pytest.mark.parametrize("missing", ["data", "preset", "seed", "given", "read"])
     def test_half_of_a_description(self, refused, data, tmp_path, missing):

@@ -6,13 +6,15 @@ Nothing here imports torch before a command needs it, so that `circlet --help` a
 from __future__ import annotations
 
 import sys
-from typing import Annotated
+from contextlib import redirect_stdout, suppress
+from typing import Annotated, TextIO, cast
 
 import typer
 
 from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
-from circlet.cli.console import err
-from circlet.errors import CircletError
+from circlet.cli.console import Stdout, err
+from circlet.errors import CircletError, shortened
+from circlet.memory import about_memory
 from circlet.version import __version__
 
 # The base class of all usage errors. Newer versions of typer bundle click and older ones depend on it, so there is
@@ -59,7 +61,9 @@ def _root(
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit status 2."""
     try:
-        status = app(standalone_mode=False)
+        with redirect_stdout(cast(TextIO, Stdout(sys.stdout))):
+            status = app(standalone_mode=False)
+            sys.stdout.flush()
     except CircletError as error:
         _fail(str(error))
     except UsageError as error:
@@ -69,10 +73,18 @@ def main() -> None:
     except (KeyboardInterrupt, typer.Abort):
         err.print("interrupted", style="yellow")
         sys.exit(130)
+    except OSError as error:
+        _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
+    except (MemoryError, RuntimeError) as error:
+        reason = about_memory(error)
+        if reason is None:
+            raise
+        _fail(f"there is not enough memory ({reason}); wanted less data at a time, or smaller sizes")
     sys.exit(status or 0)
 
 
 def _fail(message: str) -> None:
-    one_line = " ".join(message.split())
-    err.print(f"circlet: {one_line}", style="red", markup=False, highlight=False, soft_wrap=True)
+    one_line = " ".join(shortened(message).split())
+    with suppress(OSError):  # there is nowhere else to say it; the exit status does
+        err.print(f"circlet: {one_line}", style="red", markup=False, highlight=False, soft_wrap=True)
     sys.exit(2)

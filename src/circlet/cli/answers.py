@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import errno
-import io
-import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-import typer
 from rich.box import SIMPLE_HEAD
 from rich.table import Table
 from rich.text import Text
 
 from circlet import files
-from circlet.cli.console import out
+from circlet.cli.console import check_stdout, explained_stdout, out
 from circlet.data.preview import one_line
 from circlet.data.tagged import Tagged, format_of, json_line, writing_tagged
 from circlet.errors import OutputError, ParameterError
@@ -29,8 +25,7 @@ Write = Callable[[Sequence[Tagged], Sequence[str] | None], object]
 def check(output: Path | None, *, as_json: bool) -> None:
     """Refuse a place that results could not be written to, before any work is done for them."""
     if output is None:
-        if sys.stdout is None:
-            raise OutputError("cannot write to standard output: it is closed")
+        check_stdout()
         return
     format_of(output)
     if as_json:
@@ -63,33 +58,18 @@ def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write
 
 def _printer(as_json: bool) -> Write:
     if as_json or not sys.stdout.isatty():
-        if isinstance(sys.stdout, io.TextIOWrapper):
-            sys.stdout.reconfigure(encoding="utf-8", newline="\n")  # on every system
+        if reconfigure := getattr(sys.stdout, "reconfigure", None):
+            reconfigure(encoding="utf-8", newline="\n")  # on every system
         show: Write = _print_json
     else:
         show = _Rows()
 
     def write(documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
-        with _explained():
+        with explained_stdout():
             show(documents, texts)
             sys.stdout.flush()
 
     return write
-
-
-@contextmanager
-def _explained() -> Iterator[None]:
-    """End the command quietly if nobody reads its output anymore; other faults are one clear error."""
-    try:
-        yield
-    except OSError as error:
-        # Python would try to write the rest of the buffer when it exits, and fail again.
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
-        # Windows has no error of its own for a closed pipe.
-        if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
-            raise typer.Exit from error
-        raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
 def _print_json(documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:

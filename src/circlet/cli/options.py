@@ -12,15 +12,19 @@ from circlet.settings import DEFAULTS
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `circlet train` wrote.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with data.")]
-TextColumn = Annotated[str, typer.Option(help="Column or JSON key of the text.")]
-LabelColumn = Annotated[str, typer.Option(help="Column or JSON key of the labels.")]
+_TEXT_COLUMN, _LABEL_COLUMN = "Column or JSON key of the text.", "Column or JSON key of the labels."
+_SPLIT_COLUMN = "Which column of the Repository's split files to use."
+TextColumn = Annotated[str, typer.Option(help=_TEXT_COLUMN)]
+LabelColumn = Annotated[str, typer.Option(help=_LABEL_COLUMN)]
 LabelSeparator = Annotated[
     str | None,
     typer.Option(help="What separates labels in CSV and TSV; \\[] for lists.", show_default="guessed"),
 ]
-SplitColumn = Annotated[
-    int, typer.Option("--split", min=0, help="Which column of the Repository's split files to use.")
-]
+SplitColumn = Annotated[int, typer.Option("--split", min=0, help=_SPLIT_COLUMN)]
+# The same where it matters whether an option was given.
+GivenTextColumn = Annotated[str | None, typer.Option("--text-column", help=_TEXT_COLUMN, show_default="text")]
+GivenLabelColumn = Annotated[str | None, typer.Option("--label-column", help=_LABEL_COLUMN, show_default="labels")]
+GivenSplitColumn = Annotated[int | None, typer.Option("--split", min=0, help=_SPLIT_COLUMN, show_default="0")]
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
 Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="one per core")]
 FavorRare = Annotated[

@@ -27,6 +27,8 @@ from circlet.training import InterruptedRunError, checkpoint
 
 __all__ = ["carry_out", "check_folder", "finished", "resumed"]
 
+#: How data is read unless options say otherwise.
+READ: dict[str, Any] = load_dataset.__kwdefaults__ or {}
 #: What an option says to switch something off, where leaving the option out would leave it to the data.
 NONE = "none"
 #: What presets meant in version 0.1.0, which decided nothing from the data; its interrupted runs can be resumed.
@@ -64,19 +66,27 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
     try:
         started: dict[str, Any] = files.read_json(path)
-        before = {**started["given"], "preset": started["preset"], "seed": started["seed"]}
+        before = {
+            **READ,
+            **started["given"],
+            **started["read"],
+            "preset": started["preset"],
+            "seed": started["seed"],
+        }
         started["data"], started["read"]["text_column"]
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: found no readable description of the run ({error!r}); train again in another folder"
         ) from error
-    now = {**run["given"], "preset": run["preset"], "seed": run["seed"]}
+    now = {**run["given"], **run["read"], "preset": run["preset"], "seed": run["seed"]}
     for name, value in now.items():
         if value is not None and value != before.get(name):
             raise ParameterError(
                 f"--resume: the run was started with {name.replace('_', '-')} {before.get(name)}, not {value}; "
                 "leave the option out"
             )
+    if run.get("continue", False) and not started.get("continue", False):
+        raise ParameterError("--resume: the run was started without --continue; leave the option out")
     if run["data"] != started.get("data"):
         raise ParameterError(
             f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
@@ -87,7 +97,8 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
 def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     """Train the model that `run` describes, save it, and return a summary."""
     further = run.get("continue", False)
-    run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0}
+    read = {**READ, **{name: value for name, value in run["read"].items() if value is not None}}
+    run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0, "read": read}
     store = run["given"].get("store") or (_store_before(folder) if further else "float32")
     check_store(store)
     given = {name: value for name, value in run["given"].items() if name != "store" and value is not None}

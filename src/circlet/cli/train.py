@@ -90,10 +90,10 @@ def train(
         str | None,
         typer.Option(help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"),
     ] = None,
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = "labels",
+    text_column: options.GivenTextColumn = None,
+    label_column: options.GivenLabelColumn = None,
     label_separator: options.LabelSeparator = None,
-    split: options.SplitColumn = 0,
+    split: options.GivenSplitColumn = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -149,6 +149,8 @@ def train(
     from circlet.folder.publish import settle
 
     run = json.loads(json.dumps(run))  # the same values as --resume reads back
+    if resume and overwrite:
+        raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
     with writing(model, patience=0):
         if settle(model) and resume:
             summary = finished(model)

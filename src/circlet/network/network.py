@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from circlet.codebooks import CODEBOOKS, Codebook
+from circlet.memory import within_memory
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.heads import HEADS
@@ -68,23 +69,26 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.settings = settings
-        initial = None if blank else torch.Generator().manual_seed(settings.seed % (1 << 63))
-        self.noise = torch.Generator()
-        if encoder is None:
-            encoder = Encoder(
-                n_features,
-                settings.hidden,
-                sparse=sparse,
-                dropout=settings.dropout,
-                generator=initial,
-                noise=self.noise,
-            )
-        self.encoder = encoder
-        book = make_codebook(settings, n_labels, codebook)
-        dim = n_labels if book is None else settings.dim
-        self.head = HEADS[settings.head](settings.hidden[-1], dim, generator=initial)
-        loss = LOSSES[settings.loss]
-        self.scorer = Scorer(book, n_labels, scaled=loss.scaled, biased=loss.biased)
+        layers = " and ".join(f"{width:,}" for width in settings.hidden)
+        sizes = f"{n_features:,} features, hidden layers of {layers}, dim {settings.dim:,} and {n_labels:,} labels"
+        with within_memory(f"a network of {sizes}"):
+            initial = None if blank else torch.Generator().manual_seed(settings.seed % (1 << 63))
+            self.noise = torch.Generator()
+            if encoder is None:
+                encoder = Encoder(
+                    n_features,
+                    settings.hidden,
+                    sparse=sparse,
+                    dropout=settings.dropout,
+                    generator=initial,
+                    noise=self.noise,
+                )
+            self.encoder = encoder
+            book = make_codebook(settings, n_labels, codebook)
+            dim = n_labels if book is None else settings.dim
+            self.head = HEADS[settings.head](settings.hidden[-1], dim, generator=initial)
+            loss = LOSSES[settings.loss]
+            self.scorer = Scorer(book, n_labels, scaled=loss.scaled, biased=loss.biased)
 
     def forward(self, batch: Any) -> Tensor:
         """The head's output for a batch of documents."""

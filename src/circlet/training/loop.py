@@ -27,6 +27,7 @@ from torch import Tensor
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError
 from circlet.folder.lock import writing
+from circlet.memory import within_memory
 from circlet.metrics import evaluate
 from circlet.network import Network
 from circlet.network.inference import top_k
@@ -123,10 +124,11 @@ def train(
         and of several networks, the member, from 1.
     """
     place = device or torch.device("cpu")
-    run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage, label_names)
-    if fresh:
-        network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
-    with nullcontext() if folder is None else writing(folder):
+    size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
+    with within_memory(f"training {size} documents"), nullcontext() if folder is None else writing(folder):
+        run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage, label_names)
+        if fresh:
+            network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
 
 
