@@ -126,7 +126,9 @@ def train(
     place = device or torch.device("cpu")
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
     with within_memory(f"training {size} documents"), nullcontext() if folder is None else writing(folder):
-        run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage, label_names)
+        run = _Run(
+            network, X, Y, settings, validation, joining, place, reporter, folder, member, stage, label_names
+        )
         if fresh:
             network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
