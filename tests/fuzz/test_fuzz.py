@@ -39,7 +39,13 @@ def test_damage_is_answered_or_refused(tmp_path):
     assert summary["outcomes"]["refused"] > 100
 
 
+class TwoLinesError(DataError):
+    def __str__(self):
+        return "found a\nwanted b"
+
+
 def answer(how, folder):
+    began = time.process_time()
     if how == "wrong":
         return "something else"
     if how == "error":
@@ -47,13 +53,14 @@ def answer(how, folder):
     if how == "refused":
         raise DataError("found a; wanted b")
     if how == "message":
-        raise DataError("found a\nwanted b")
+        raise TwoLinesError
     if how == "warning":
         warnings.warn("careful", stacklevel=1)
     if how == "large":
         assert len(b"x" * 520_000_000) > 0
     if how == "slow":
-        time.sleep(1.1)
+        while time.process_time() < 0.6 + began:
+            pass
     if how == "crash":
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
@@ -63,7 +70,7 @@ def answer(how, folder):
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 def test_every_failure_is_noticed(tmp_path, monkeypatch):
-    monkeypatch.setattr(cases, "SECONDS", 1.0)
+    monkeypatch.setattr(cases, "SECONDS", 0.5)
     hows = ["same", "wrong", "error", "refused", "message", "warning", "large", "slow", "crash", "hang"]
     subjects = [FolderSubject(how, {"file": b"content"}, [], partial(answer, how)) for how in hows]
     expected = dict.fromkeys(hows, "the answer")
@@ -71,7 +78,7 @@ def test_every_failure_is_noticed(tmp_path, monkeypatch):
     def run(number, folder, tell):
         return run_case(number, 0, [subjects[number]], expected, folder, tell)
 
-    found = sorted(outcomes(run, range(len(hows)), tmp_path, jobs=10, patience=3.5), key=lambda each: each.case)
+    found = sorted(outcomes(run, range(len(hows)), tmp_path, jobs=10, patience=3), key=lambda each: each.case)
     assert [each.outcome for each in found] == hows
     assert [each.subject for each in found] == hows  # known even if the process has crashed
     assert found[hows.index("large")].memory > 500e6
@@ -109,8 +116,8 @@ def test_claims_leave_the_rest_as_it_was(tmp_path):
         (change_npy, (tmp_path / "a.npy").read_bytes()),
         (change_npz, (tmp_path / "a.npz").read_bytes()),
     ):
-        changed = {change(content, Random(number)) for number in range(20)}
-        assert len(changed) > 5
+        changed = {change(content, Random(number)) for number in range(10)}
+        assert len(changed) > 4
         if change is change_npy:
             assert all(each.startswith(b"\x93NUMPY") for each in changed)
 

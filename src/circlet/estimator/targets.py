@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from circlet.checks import is_integer
 from circlet.data.dataset import as_labels, check_label_names
 from circlet.errors import DataError
+from circlet.folder.config import MOST_LABELS
 
 __all__ = ["Targets"]
 
@@ -156,6 +157,8 @@ def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
     Lists that could be of two kinds are read as the kind that was seen `before`.
     """
     if sp.issparse(y):
+        if y.ndim == 2 and y.shape[1] > MOST_LABELS:
+            raise DataError(f"y: found {y.shape[1]:,} columns; wanted at most {MOST_LABELS:,} labels")
         return "indicator", as_labels(y, "y")
     if (rows := _label_rows(y)) is not None:
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
