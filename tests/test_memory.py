@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from circlet.errors import CircletError, MemoryLimitError
-from circlet.memory import about_memory, within_memory
+from circlet.memory import about_memory, check_fits, within_memory
 from circlet.network import Network
 from circlet.settings import NetworkSettings
 
@@ -18,7 +18,9 @@ HUGE = 1 << 55  # bytes; no machine has as many addresses
         lambda: np.empty(HUGE, dtype=np.int8),
         lambda: torch.empty(HUGE, dtype=torch.int8),
         lambda: torch.empty((HUGE, HUGE)),
+        lambda: torch.empty(10**20),
         lambda: bytearray(HUGE),
+        lambda: check_fits(HUGE),
     ],
 )
 def test_whoever_asks_for_too_much(ask):

@@ -154,3 +154,14 @@ class TestMistakes:
         line = refused("train", tmp_path / "bare.csv", "--model", tmp_path / "m", *small)
         assert "bare.csv: found no label in any of the 2 documents; wanted some to learn from" in line
         assert not (tmp_path / "m").exists()
+
+
+@pytest.mark.parametrize("option", [["--dim", "9" * 15], ["--hidden", "9" * 15], ["--hidden", f"8,{'9' * 30}"]])
+def test_a_network_that_does_not_fit_into_memory(circlet, data, small, tmp_path, option):
+    finished = circlet("train", data, "--model", tmp_path / "m", *small, *option)
+    assert finished.returncode == 2
+    line = finished.stderr.splitlines()[-1]
+    assert line.startswith("circlet: a network of ")
+    assert "999,999,999 " in line or "999,999,999," in line
+    assert "does not fit into memory" in line
+    assert not (tmp_path / "m").exists()

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet.data import catalog, load_dataset
+from circlet.data import catalog, load_dataset, matrices
 from circlet.data.catalog import Entry, Sdist
 from circlet.data.fetch import fetch
 from circlet.errors import DataError, FetchError
@@ -235,3 +235,55 @@ def test_fetched_sets_equal_the_shared_ones(name, monkeypatch, tmp_path):
     for mine, other in ((ours.train, theirs.train), (ours.test, theirs.test)):
         assert same(mine.X, other.X)
         assert same(mine.Y, other.Y)
+
+
+class TestAtOnce:
+    """Several fetches of one dataset: each succeeds, and what they leave is intact."""
+
+    def fetch(self, times: int) -> None:
+        faults: list[BaseException] = []
+
+        def one() -> None:
+            try:
+                fetch("toy")
+                assert load_dataset("toy").train.n == 3
+            except BaseException as error:
+                faults.append(error)
+
+        threads = [threading.Thread(target=one) for _ in range(times)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert faults == []
+        assert {path.name for path in catalog.data_folder().iterdir()} == {"toy", "downloads"}
+        assert [path.name for path in (catalog.data_folder() / "downloads").iterdir()] == ["toy-1.0.tar.gz"]
+
+    def test_five(self, registry):
+        self.fetch(5)
+
+    def test_one_that_finds_another_finished_first(self, registry, monkeypatch):
+        real = matrices.write_matrices
+
+        def slower(folder, dataset):
+            real(folder, dataset)
+            if not (catalog.data_folder() / "toy").exists():
+                real(catalog.data_folder() / "toy", dataset)
+                (catalog.data_folder() / "toy" / "first").touch()
+
+        monkeypatch.setattr(matrices, "write_matrices", slower)
+        assert (fetch("toy") / "first").exists()
+        assert {path.name for path in catalog.data_folder().iterdir()} == {"toy", "downloads"}
+
+
+@pytest.mark.parametrize("step", ["open", "replace"])
+def test_a_full_disk_is_one_line_and_leaves_nothing(registry, monkeypatch, step):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path if step == "replace" else tarfile, step, full)
+        with pytest.raises(FetchError, match=r"cannot fetch toy into .*toy: No space left on device"):
+            fetch("toy")
+    assert {path.name for path in catalog.data_folder().iterdir()} == {"downloads"}
+    assert fetch("toy").is_dir()

@@ -111,3 +111,18 @@ def test_wrong_tensors():
         stored(PATH, {PREFIX + "w": content.astype(np.int32)})
     with pytest.raises(DataError, match=r"found both w and deflated\.w"):
         stored(PATH, {PREFIX + "w": content, "w": np.ones(2, np.float32)})
+
+
+def test_bytes_that_unpack_to_a_thousand_times_as_many():
+    """Flags of zeros, packed better than `packed` does, so that a file of kilobytes would take gigabytes."""
+    coder = zlib.compressobj(9, zlib.DEFLATED, -15)
+    flags = coder.compress(bytes(1 << 17)) + coder.flush()
+    content = np.array([1, 1 << 20], dtype="<u4").tobytes() + flags
+    with pytest.raises(DataError, match=r"bytes that claim 1 × 1048576 numbers"):
+        stored(PATH, {PREFIX + "w": np.frombuffer(content, np.uint8)})
+
+
+def test_zeros_are_packed_within_the_limit():
+    for shape in ((1, 1), (1, 100_000), (1000, 1000)):
+        zeros = {"w": np.zeros(shape, np.float32)}
+        assert not stored(PATH, packed(rounded(zeros, 1.0)))["w"].numbers.any()

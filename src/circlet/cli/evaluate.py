@@ -71,6 +71,6 @@ def _depths(text: str) -> list[int]:
         depths = [int(part) for part in text.split(",")]
     except ValueError:
         depths = []
-    if not depths or min(depths) < 1:
-        raise ParameterError(f"-k: wanted integers >= 1, separated by commas, got {text!r}")
+    if not depths or min(depths) < 1 or max(depths) >= 1 << 31:
+        raise ParameterError(f"-k: wanted integers >= 1 and < 2³¹, separated by commas, got {text!r}")
     return depths

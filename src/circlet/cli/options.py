@@ -26,7 +26,9 @@ GivenTextColumn = Annotated[str | None, typer.Option("--text-column", help=_TEXT
 GivenLabelColumn = Annotated[str | None, typer.Option("--label-column", help=_LABEL_COLUMN, show_default="labels")]
 GivenSplitColumn = Annotated[int | None, typer.Option("--split", min=0, help=_SPLIT_COLUMN, show_default="0")]
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
-Threads = Annotated[int | None, typer.Option(min=1, help="CPU threads to use.", show_default="one per core")]
+Threads = Annotated[
+    int | None, typer.Option(min=1, max=4096, help="CPU threads to use.", show_default="one per core")
+]
 FavorRare = Annotated[
     float,
     typer.Option(

@@ -89,7 +89,7 @@ def predict(
 
 def parse_bytes(text: str) -> int:
     """Bytes of an amount such as 4096, 512K, 256MB or 1.5GiB; K, KB and KiB all mean 1024."""
-    pattern = r"(\d+(?:\.\d+)?)\s*([kmgt]?)(?:i?b)?"
+    pattern = r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?"
     match = re.fullmatch(pattern, text.strip(), flags=re.IGNORECASE | re.ASCII)
     amount = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
     if amount < 1:

@@ -7,7 +7,7 @@ import shutil
 import tarfile
 import tempfile
 from collections.abc import Callable
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -19,8 +19,8 @@ from circlet.data.catalog import Sdist, data_folder, entry, verify, where_to_get
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.load import load_dataset
 from circlet.data.pickled_arrays import read_arrays
-from circlet.errors import DataError, FetchError, MissingExtraError
-from circlet.files import prepare_folder, replacing, sha256
+from circlet.errors import CircletError, DataError, FetchError, MissingExtraError
+from circlet.files import prepare_folder, sha256
 
 logger = logging.getLogger(__name__)
 
@@ -55,14 +55,26 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
             raise DataError(where_to_get(name))
         verify(name, load_dataset(name).statistics())
         return folder
+    if (fault := _fault(name, folder)) is None:
+        return folder
     if folder.is_dir():
-        try:
-            verify(name, load_dataset(folder).statistics())
-            return folder
-        except DataError as error:
-            logger.warning("%s; fetching it again", error)
-    _unpack(name, known.sdist, download(known.sdist, progress), folder)
+        logger.warning("%s; fetching it again", fault)
+    try:
+        _unpack(name, known.sdist, download(known.sdist, progress), folder)
+    except OSError as error:
+        if isinstance(error, CircletError):
+            raise
+        raise FetchError(f"cannot fetch {name} into {folder}: {error.strerror or error}") from error
     return folder
+
+
+def _fault(name: str, folder: Path) -> str | None:
+    """What is wrong with a dataset's folder; None if the dataset is there and intact."""
+    try:
+        verify(name, load_dataset(folder).statistics())
+    except (DataError, FileNotFoundError) as error:  # the latter if another process is just replacing it
+        return str(error)
+    return None
 
 
 def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
@@ -77,9 +89,23 @@ def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
         dataset = Dataset(name, train, test)
         verify(name, dataset.statistics())
         matrices.write_matrices(workplace / name, dataset)
-        if folder.exists():
-            shutil.rmtree(folder)
-        (workplace / name).replace(folder)
+        _publish(name, workplace / name, folder)
+
+
+def _publish(name: str, made: Path, folder: Path) -> None:
+    """Give a folder its name, unless another process has done so meanwhile; a damaged one makes room."""
+    while True:
+        try:
+            made.replace(folder)
+        except OSError:  # each system has its own for a folder that is not empty
+            if not folder.exists():
+                raise
+            if _fault(name, folder) is None:
+                return
+            with suppress(FileNotFoundError):  # another process was faster
+                folder.replace(Path(tempfile.mkdtemp(dir=made.parent)) / name)
+        else:
+            return
 
 
 def download(sdist: Sdist, progress: Progress | None = None) -> Path:
@@ -95,7 +121,9 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
     prepare_folder(path.parent)
     options: dict[str, Any] = {} if progress is None else {"progress": progress}
     try:
-        with PyPISimple() as registry, replacing(path) as temporary:
+        # A folder of its own: other processes, or threads, may be downloading the same archive.
+        with PyPISimple() as registry, tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as workplace:
+            temporary = Path(workplace) / path.name
             pages = registry.get_project_page(sdist.package).packages
             found = [page for page in pages if page.filename == path.name]
             if not found:
@@ -103,6 +131,7 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
             registry.download_package(found[0], temporary, timeout=60, verify=False, **options)
             if (digest := sha256(temporary)) != sdist.sha256:
                 raise FetchError(f"{path.name}: found sha256 {digest}; wanted {sdist.sha256}")
+            temporary.replace(path)
     except (RequestException, NoSuchProjectError) as error:
         reason = str(error).splitlines()[0]
         raise FetchError(f"cannot download {path.name} ({reason}); nothing was changed") from error

@@ -124,6 +124,9 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     if len(content) < _SIZES.size:
         raise ValueError(f"{len(content)} bytes")
     rows, columns = _SIZES.unpack_from(content)
+    # A bit for each of the bytes that have the flags of eight numbers is the least that Huffman's codes can do.
+    if rows * columns > 64 * len(content):
+        raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
     scales, rest = _inflated(content[_SIZES.size :], 4 * rows)
     flags, rest = _inflated(rest, -(-rows * columns // 8))
     present = np.unpackbits(np.frombuffer(flags, np.uint8), count=rows * columns)

@@ -12,14 +12,10 @@ import scipy.sparse as sp
 
 from circlet.data import Dataset
 from circlet.data.catalog import ENTRIES
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
 
 __all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space"]
-
-
-#: The largest k that has places for more labels than there are.
-MANY = 100
 
 
 class Ranker(Protocol):
@@ -82,15 +78,14 @@ def evaluate_model(
             f"{dataset.source}: found {unknown:,} labels, none of which the model knows; "
             "wanted data with labels like those that it was trained on"
         )
-    if max(depths) > (most := max(MANY, truth.shape[1])):
-        raise ParameterError(f"`k` must be at most {most} with {truth.shape[1]:,} labels, got {max(depths)}")
     documents: Any = part.texts if model.vectorizer is not None else part.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
-    ids, _ = model.top_k(documents, max(depths), favor_rare=favor_rare)
+    deepest = min(max(depths), truth.shape[1])
+    ids, _ = model.top_k(documents, deepest, favor_rare=favor_rare)
     # A model with fewer labels leaves places empty, which count as wrong.
-    ids = np.pad(ids, ((0, 0), (0, max(depths) - ids.shape[1])), constant_values=-1)
+    ids = np.pad(ids, ((0, 0), (0, deepest - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
     return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown)

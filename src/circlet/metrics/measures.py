@@ -318,7 +318,8 @@ def _weighted(found: _Found, k: int, weights: npt.NDArray[np.float64]) -> float:
 def _discounted(found: _Found, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
     """Sum over rows of the discounted gain in the first k places over the perfect unweighted gain of the row."""
     kept = found.place < k
-    place, n_true = found.place[kept], np.minimum(found.n_true[kept], k)
+    most = min(k, np.iinfo(found.n_true.dtype).max)  # NumPy compares integers of one type
+    place, n_true = found.place[kept], np.minimum(found.n_true[kept], most)
     discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
     gain = discount[place] / np.cumsum(discount)[n_true - 1]
     return float(np.sum(gain if weights is None else gain * weights[found.label[kept]]))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from circlet.codebooks import CODEBOOKS, Codebook
-from circlet.memory import within_memory
+from circlet.memory import check_fits, within_memory
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.heads import HEADS
@@ -70,8 +71,11 @@ class Network(nn.Module):
         super().__init__()
         self.settings = settings
         layers = " and ".join(f"{width:,}" for width in settings.hidden)
-        sizes = f"{n_features:,} features, hidden layers of {layers}, dim {settings.dim:,} and {n_labels:,} labels"
-        with within_memory(f"a network of {sizes}"):
+        what = f"{n_features:,} features, hidden layers of {layers}, dim {settings.dim:,} and {n_labels:,} labels"
+        with within_memory(f"a network of {what}"):
+            if encoder is None:
+                widths = (n_features, *settings.hidden, n_labels if settings.codes is None else settings.dim)
+                check_fits(4 * sum(inputs * outputs for inputs, outputs in pairwise(widths)))
             initial = None if blank else torch.Generator().manual_seed(settings.seed % (1 << 63))
             self.noise = torch.Generator()
             if encoder is None:
