@@ -126,10 +126,15 @@ def _is_special(path: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, completely or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, completely or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -171,8 +176,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
 
 def write_gzip(path: Path, content: bytes) -> None:
     """Write `content` gzipped, completely or not at all; the name should end in `GZIPPED`."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(gzip.compress(content, mtime=0))
+    write_bytes(path, gzip.compress(content, mtime=0))
 
 
 def check_regular(path: Path, what: str = "file") -> int:

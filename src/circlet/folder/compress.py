@@ -91,10 +91,11 @@ def _write(
     tensors.write_tensors(new.path(WEIGHTS), weights)
     for name in _others(config):
         path = checked(folder, config, name)
-        if store == DEFLATED and name in ZIPPED:
-            files.write_gzip(new.path(name, zipped=True), files.read_bytes(path))
+        content = files.read_bytes(path)
+        if path.suffix == files.GZIPPED or (store == DEFLATED and name in ZIPPED):
+            files.write_gzip(new.path(name, zipped=True), content)
         else:
-            shutil.copyfile(path, new.path(name, zipped=path.suffix == files.GZIPPED))
+            files.write_bytes(new.path(name), content)
     if ESTIMATOR in config["files"]:
         state = read_estimator(checked(folder, config, ESTIMATOR), config)
         files.write_json(new.path(ESTIMATOR), without_digest(state))

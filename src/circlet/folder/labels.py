@@ -15,6 +15,10 @@ def labels_text(names: list[str], n_labels: int) -> str:
     """The file's content; names that could not be told apart when it is read raise `DataError`."""
     text = "".join(f"{name}\n" for name in names)
     _check(names, text, n_labels, "label_names")
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"label_names: found a label name that is not text ({error.reason})") from error
     return text
 
 
