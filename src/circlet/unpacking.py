@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -18,9 +20,7 @@ VARIABLE = "CIRCLET_UNPACK_RATIO"
 FREE = 1 << 26
 #: The same where lines are read, each of which may take a hundred times its size in memory.
 FREE_LINES = 1 << 22
-#: Bytes that are unpacked at a time: more than `FREE_LINES`, so that most of what expands without bound is refused
-#: before its first line is looked at.
-_BLOCK = 1 << 23
+_BLOCK = 1 << 16
 
 
 def most_unpacked(packed: int, free: int = FREE) -> int:
@@ -39,6 +39,11 @@ def check_unpacked(path: Path, packed: int, unpacked: int, free: int = FREE) -> 
 
 def open_gzip(path: Path) -> IO[bytes]:
     """Open a gzip file to read lines from it."""
+    # Lines take far longer to understand than to unpack, so the start is unpacked twice: what expands without
+    # bound is refused before its first line is looked at.
+    with _Gunzip(path, FREE_LINES) as start, suppress(OSError, EOFError, zlib.error):  # whoever reads on finds it
+        while start.size <= 2 * FREE_LINES and start.read(_BLOCK):
+            pass
     # In a BufferedReader, because GzipFile.readline is a slow Python function.
     return io.BufferedReader(_Gunzip(path, FREE_LINES), _BLOCK)
 
