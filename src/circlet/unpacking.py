@@ -45,22 +45,21 @@ def open_gzip(path: Path) -> IO[bytes]:
         while start.size <= 2 * FREE_LINES and start.read(_BLOCK):
             pass
     # In a BufferedReader, because GzipFile.readline is a slow Python function.
-    return io.BufferedReader(_Gunzip(path, FREE_LINES), _BLOCK)
+    return io.BufferedReader(_Gunzip(path, path.open("rb"), FREE_LINES), _BLOCK)
 
 
 def read_gzip(path: Path) -> bytes:
     """The content of a gzip file."""
-    with io.BufferedReader(_Gunzip(path, FREE), _BLOCK) as stream:
+    with io.BufferedReader(_Gunzip(path, path.open("rb"), FREE), _BLOCK) as stream:
         return stream.read()
 
 
 class _Gunzip(io.RawIOBase):
     """What a gzip file holds; it is checked while it is read, before memory or time are spent on it."""
 
-    def __init__(self, path: Path, free: int) -> None:
-        self.path, self.free, self.size = path, free, 0
-        self.packed = path.open("rb")
-        self.unpacked = gzip.GzipFile(fileobj=self.packed)
+    def __init__(self, path: Path, packed: IO[bytes], free: int) -> None:
+        self.path, self.packed, self.free, self.size = path, packed, free, 0
+        self.unpacked = gzip.GzipFile(fileobj=packed)
 
     def readable(self) -> bool:
         return True

@@ -8,6 +8,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+import circlet
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.mapped import is_known_good
 from circlet.data.matrices import read_mapped, write_matrices
@@ -126,7 +127,7 @@ class TestWhoIsGivenThem:
                 call()
 
     @pytest.mark.parametrize("index", [np.int32, np.int64])
-    def test_the_estimator(self, fault, index):
+    def test_the_estimator_and_the_tagger(self, fault, index, tmp_path):
         n = 24
         X, y = sp.csr_matrix(np.tile(DENSE, (n // 3, 1))), np.tile([[1, 0], [0, 1], [1, 1]], (n // 3, 1))
         fresh = CircletClassifier(dim=8, hidden=(8,), epochs=1, validation=0)
@@ -139,6 +140,14 @@ class TestWhoIsGivenThem:
         for call in (fresh.predict, fresh.suggest, fresh.predict_proba, fresh.decision_function):
             with pytest.raises(DataError, match="X: found"):
                 call(bad)
+        fresh.save(tmp_path)
+        tagger = circlet.load(tmp_path)
+        for rows in (bad, sp.csc_matrix(bad.shape, dtype=np.float32)):
+            if rows.format == "csc":
+                rows.data, rows.indices, rows.indptr = bad.data, np.full(n, n, index), np.array([0, 0, 0, 0, n])
+            for call in (tagger.predict, tagger.suggest, tagger.predict_proba):
+                with pytest.raises(DataError, match="found"):
+                    call(rows)
         with pytest.raises(DataError, match="X: found"):
             fresh.partial_fit(bad, y)
         with pytest.raises(DataError, match="y: found"):

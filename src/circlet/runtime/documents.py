@@ -64,8 +64,8 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
             ) from error
     if X.ndim != 2 or X.shape[1] != n_features:
         raise DataError(f"found rows of shape {tuple(X.shape)}; this model wants {n_features} features")
-    if sp.issparse(X):
-        X = as_csr(X, "X")
+    if sp.issparse(X) and X.format != "csr":
+        X = as_csr(X, "X")  # CSR itself is checked by the model, once
     numbers = X.data if sp.issparse(X) else X
     if numbers.dtype.kind not in "biuf":
         raise DataError(f"found rows of type {numbers.dtype}; wanted numbers")
