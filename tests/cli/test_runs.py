@@ -313,6 +313,24 @@ class TestDescription:
         line = refused("train", data, "--model", tmp_path, "--resume", "--overwrite")
         assert "leave --overwrite out" in line
 
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"data": 3},
+            {"seed": "0"},
+            {"given": []},
+            {"given": {"wings": 2}},
+            {"given": {"hidden": 3}},
+            {"read": {"text_column": "text", "more": 1}},
+            {"read": "text"},
+        ],
+    )
+    def test_wrong_values(self, refused, data, tmp_path, wrong):
+        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
+        (tmp_path / "run.json").write_text(json.dumps({**run, **wrong}))
+        line = refused("train", data, "--model", tmp_path, "--resume")
+        assert "run.json: found no readable description of the run" in line
+
     @pytest.mark.parametrize("missing", ["data", "preset", "seed", "given", "read"])
     def test_half_of_a_description(self, refused, data, tmp_path, missing):
         run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}

@@ -73,7 +73,7 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
             "preset": started["preset"],
             "seed": started["seed"],
         }
-        started["data"], started["read"]["text_column"]
+        _check_description(started)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: found no readable description of the run ({error!r}); train again in another folder"
@@ -92,6 +92,20 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
             f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
         )
     return started
+
+
+def _check_description(run: dict[str, Any]) -> None:
+    """Raise `KeyError`, `TypeError` or `ValueError` unless a run is described as `circlet train` describes it."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "data": (str,), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,), "read": (dict,),
+    }  # fmt: skip
+    run["read"]["text_column"]
+    columns = {"text_column", "label_column", "label_separator", "split"}
+    wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
+    wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), "store"})
+    lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
+    if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
+        raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
 
 
 def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:

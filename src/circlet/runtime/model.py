@@ -23,7 +23,7 @@ from circlet.folder.precision import Stored
 from circlet.runtime import gain as gains
 from circlet.runtime.base import BaseModel
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
-from circlet.runtime.network import Network
+from circlet.runtime.network import LARGEST, Network
 from circlet.runtime.ranking import MEMORY
 from circlet.runtime.scorers import MeanScorer, RanksLabels, Scorer
 from circlet.runtime.weights import Floats
@@ -215,19 +215,18 @@ def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer
         scale = _scale(weights[f"{member.prefix}loss.log_scale"])
     if learned.bias:
         bias = weights[f"{member.prefix}loss.bias"].read()[:n_labels].copy()
-        if not np.isfinite(bias).all():
-            raise DataError(f"found a non-finite number in {member.prefix}loss.bias; the model is damaged")
+        if not np.abs(bias).max(initial=0) < LARGEST:
+            raise DataError(f"found a number in {member.prefix}loss.bias that is not below {LARGEST:g}")
     if member.settings.codebook_name is not None:
         codebook = CODEBOOKS[member.settings.codebook_name](**member.codebook or {})
     return Scorer(codebook, n_labels, scale, bias)
 
 
 def _scale(logarithm: Stored) -> float:
-    with np.errstate(over="ignore"):
-        scale = float(np.exp(logarithm.read(), dtype=np.float32))
-    if not 0 < scale < math.inf:
-        raise DataError(f"found the scale {scale} in loss.log_scale; wanted a finite number above 0")
-    return math.exp(float(logarithm.read()))
+    found = float(logarithm.read())
+    if not abs(found) < math.log(LARGEST):
+        raise DataError(f"found {found} in loss.log_scale; wanted a scale between {1 / LARGEST:g} and {LARGEST:g}")
+    return math.exp(found)
 
 
 def _parameter_counts(members: list[Member], weights: dict[str, Stored]) -> dict[str, int]:

@@ -7,13 +7,17 @@ from typing import Any
 
 import numpy as np
 
+from circlet.errors import DataError
 from circlet.features.entries import Entries
 from circlet.folder.members import Member
 from circlet.folder.precision import Stored
 from circlet.runtime.heads import HEADS
 from circlet.runtime.weights import FeatureWeights, Floats, Linear
 
-__all__ = ["Network"]
+__all__ = ["LARGEST", "Network"]
+
+#: Outputs, scales and biases are below this, so that no score of any label overflows: the best would be unknown.
+LARGEST = 1e15
 
 
 class Network:
@@ -46,4 +50,10 @@ class Network:
         for layer in self.others:
             hidden = layer(hidden)
             np.maximum(hidden, 0, out=hidden)
-        return self.head(hidden, self.head_layers)
+        output = self.head(hidden, self.head_layers)
+        if not np.abs(output).max(initial=0) < LARGEST:  # which is not less if it is NaN
+            raise DataError(
+                "found an output too large to be scored: the document has numbers too large for this model, "
+                "or the model is damaged (circlet info MODEL --verify says whether it is)"
+            )
+        return output
