@@ -41,7 +41,10 @@ def open_gzip(path: Path) -> IO[bytes]:
     """Open a gzip file to read lines from it."""
     # Lines take far longer to understand than to unpack, so the start is unpacked twice: what expands without
     # bound is refused before its first line is looked at.
-    with _Gunzip(path, FREE_LINES) as start, suppress(OSError, EOFError, zlib.error):  # whoever reads on finds it
+    with (
+        _Gunzip(path, path.open("rb"), FREE_LINES) as start,
+        suppress(OSError, EOFError, zlib.error),  # whoever reads on finds it too
+    ):
         while start.size <= 2 * FREE_LINES and start.read(_BLOCK):
             pass
     # In a BufferedReader, because GzipFile.readline is a slow Python function.
