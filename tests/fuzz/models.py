@@ -22,7 +22,9 @@ from tests.fuzz.trees import Tree, read_tree
 import circlet
 from circlet.cli import app, runs
 from circlet.cli.progress import TrainingBar
-from circlet.data.dataset import Split
+from circlet.data.dataset import Dataset, Split
+from circlet.data.matrices import write_matrices
+from circlet.data.records import Record, write_records
 from circlet.folder import manifest
 from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config, sealed
@@ -73,6 +75,8 @@ def subjects(folder: Path) -> list[FolderSubject]:
         }
         if kind.startswith("estimator"):
             questions["by torch"] = (partial(_used_by_torch, rows=documents(kinds[kind], 2)), 0.5)
+        if kind in ("text", "dense, two members"):
+            questions["trained further"] = (partial(_trained_further, data=_data(folder, kinds[kind])), 0.2)
         if kind in ("matrix", "text, int8"):
             questions["compressed"] = (partial(_compressed, rows=documents(kinds[kind], 2)), 0.5)
             questions["info"] = (_described, 0.5)
@@ -209,6 +213,25 @@ def _compressed(folder: Path, rows: Any) -> Any:
     return _used(output, rows)
 
 
+def _data(folder: Path, kind: str) -> Path:
+    """A file or folder of documents like those that models were trained on."""
+    if kind == "dense":
+        write_matrices(folder / "rows", Dataset("rows", Split(documents(kind, 3), targets(3))))
+        return folder / "rows"
+    labels = np.split(targets(3).indices, targets(3).indptr[1:-1])
+    records = [
+        Record(n, text, tuple(NAMES[label] for label in own))
+        for n, (text, own) in enumerate(zip(documents(kind, 3), labels, strict=True))
+    ]
+    write_records(folder / "data.jsonl", records, "jsonl")
+    return folder / "data.jsonl"
+
+
+def _trained_further(folder: Path, data: Path) -> Any:
+    command("train", str(data), "--model", str(folder), "--continue", "--epochs", "1", "--device", "cpu")
+    return _used(folder, documents("dense" if data.is_dir() else "texts", 2))
+
+
 def _described(folder: Path) -> Any:
     described = json.loads(command("info", str(folder), "--json"))
     return {name: value for name, value in described.items() if name not in ("bytes", "model")}
@@ -258,27 +281,25 @@ def _older() -> list[FolderSubject]:
 
 
 def _runs(folder: Path) -> list[FolderSubject]:
-    lines = [
-        {"text": text, "labels": [NAMES[i] for i in targets(3)[row].indices]}
-        for row, text in enumerate(documents("texts", 3))
-    ]
-    data = folder / "data.jsonl"
-    data.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    trees = [_interrupted(data, folder / f"run-{seed}", seed) for seed in (0, 1)]
-    answer = partial(_resumed, data=data)
-    return [FolderSubject("interrupted run, resumed", trees[0], trees[1:], answer, weight=1.0)]
+    data = _data(folder, "texts")
+    found = []
+    for name, options in (("run", []), ("run of two members", ["--members", "2"])):
+        trees = [_interrupted(data, folder / f"{name}-{seed}", seed, options) for seed in (0, 1)]
+        answer = partial(_resumed, data=data)
+        found.append(FolderSubject(f"interrupted {name}, resumed", trees[0], trees[1:], answer))
+    return found
 
 
-def _interrupted(data: Path, folder: Path, seed: int) -> Tree:
-    """The folder of a run that Ctrl-C ended in its second epoch."""
+def _interrupted(data: Path, folder: Path, seed: int, options: list[str]) -> Tree:
+    """The folder of a run that Ctrl-C ended in the second epoch of its last network."""
 
     class CtrlC(TrainingBar):
         def record(self, record: dict[str, Any]) -> None:
-            if record["epoch"] == 2:
+            if record["epoch"] == 2 and record.get("member", 2) == 2:
                 raise KeyboardInterrupt
 
     with mock.patch.object(runs, "TrainingBar", CtrlC):
-        command("train", str(data), "--model", str(folder), "--seed", str(seed), *QUICK)
+        command("train", str(data), "--model", str(folder), "--seed", str(seed), *QUICK, *options)
     return read_tree(folder)
 
 

@@ -87,10 +87,9 @@ def subjects(folder: Path) -> list[RowsSubject]:
         found.append(RowsSubject(f"options of a tagger of {kind} rows", odd_options(kind), _suggest(tagger), 0.4))
         learned = circlet.CircletClassifier.load(saved)
         found.append(RowsSubject(f"{kind} rows for an estimator", change, _Tagging(learned), 0.5))
-    found.append(RowsSubject("labels for fit", odd_labels, _fit, 0.3))
-    found.append(RowsSubject("sparse rows for fit", lambda random: _with_labels(odd_sparse(random)), _fit, 0.2))
-    found.append(RowsSubject("dense rows for fit", lambda random: _with_labels(odd_dense(random)), _fit, 0.2))
-    found.append(RowsSubject("texts for fit", lambda random: _with_labels(odd_texts(random)), _fit, 0.1))
+    found.append(RowsSubject("labels for fit", odd_labels, _fit))
+    for name, change in (("sparse rows", odd_sparse), ("dense rows", odd_dense), ("texts", odd_texts)):
+        found.append(RowsSubject(f"{name} for fit", _with_labels(change), _fit, 0.5))
     return found
 
 
@@ -130,19 +129,28 @@ def _fit(given: tuple[Any, Any], random: Random) -> Any:
     learner = circlet.CircletClassifier(
         dim=8, hidden=(4,), epochs=1, batch_size=16, validation=0, char_ngrams=None
     )
-    learner.fit(rows, labels)
+    if random.random() < 0.5:
+        learner.fit(rows, labels)
+    else:
+        good = documents("texts" if isinstance(rows, list) else "sparse" if sp.issparse(rows) else "dense", 2)
+        learner.fit(good, targets(2)).partial_fit(rows, labels)
     labels, scores = learner.suggest(documents("texts", 2) if learner.model_.vectorizer else rows, k=3)
     sound(labels, scores)
     return "answered"
 
 
-def _with_labels(changed: tuple[str, Any]) -> tuple[str, Any]:
-    mutation, rows = changed
-    try:
-        n = rows.shape[0] if hasattr(rows, "shape") and rows.ndim else len(rows)
-    except TypeError:
-        n = 1
-    return mutation, (rows, [[NAMES[i % 3]] for i in range(n)])
+def _with_labels(odd: Callable[[Random], tuple[str, Any]]) -> Callable[[Random], tuple[str, Any]]:
+    """Odd rows, and good labels for as many."""
+
+    def change(random: Random) -> tuple[str, Any]:
+        mutation, rows = odd(random)
+        try:
+            n = rows.shape[0] if hasattr(rows, "shape") and rows.ndim else len(rows)
+        except TypeError:
+            n = 1
+        return mutation, (rows, [[NAMES[i % 3]] for i in range(n)])
+
+    return change
 
 
 # What is odd
@@ -269,7 +277,7 @@ def odd_labels(random: Random) -> tuple[str, Any]:
     else:
         lists = random.choice([
             None, [], "red", 3, [[]] * n, iter(lists), {"a": 1}, np.zeros((n, 0)), np.zeros(n),
-            np.zeros((n, 2, 2)), [None] * n, np.array(lists), np.arange(n) / 2, ["red"] * n, [{"red"}] * n,
+            np.zeros((n, 2, 2)), [None] * n, np.array(lists).ravel(), np.arange(n) / 2, ["red"] * n, [{"red"}] * n,
             [np.array(["red"])] * n,
         ])  # fmt: skip
     return kind, (X, lists)

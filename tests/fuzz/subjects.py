@@ -9,7 +9,7 @@ from random import Random
 from typing import Any, Protocol
 
 from tests.fuzz.damage import mutate
-from tests.fuzz.trees import Tree, write_tree
+from tests.fuzz.trees import Tree, replace_folder, write_tree
 
 __all__ = ["FolderSubject", "Subject", "Trial"]
 
@@ -91,4 +91,6 @@ class FolderSubject:
             exact = False
             kind += ", resealed"
         write_tree(tree, folder)
+        if random.random() < 0.005:
+            kind, done, exact = "no folder", [replace_folder(folder, random)], self.exact
         return Trial(kind, ", ".join(" ".join(each) for each in done), lambda: self.answer(folder), exact)

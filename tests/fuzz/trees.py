@@ -6,6 +6,7 @@ import os
 import shutil
 from enum import Enum
 from pathlib import Path
+from random import Random
 from typing import TypeAlias
 
 
@@ -35,7 +36,7 @@ def read_tree(folder: Path) -> Tree:
 
 def write_tree(tree: Tree, folder: Path) -> None:
     """Write a folder, in place of any that is there."""
-    shutil.rmtree(folder, ignore_errors=True)
+    _remove(folder)
     folder.mkdir(parents=True)
     for name, content in tree.items():
         path = folder / name
@@ -45,6 +46,24 @@ def write_tree(tree: Tree, folder: Path) -> None:
             _make(content, path)
         else:
             path.write_bytes(content)
+
+
+def replace_folder(folder: Path, random: Random) -> tuple[str, str]:
+    """Put something else in place of a folder; returns what it was, and what is there now."""
+    _remove(folder)
+    special = random.choice([None, *Special])
+    if special is None:
+        folder.write_bytes(b"")
+    else:
+        _make(special, folder)
+    return "folder", "is an empty file" if special is None else f"is a {special.value}"
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
 
 
 def _make(special: Special, path: Path) -> None:

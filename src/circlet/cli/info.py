@@ -52,7 +52,7 @@ def info(
         saved = read(model, whole=verify, estimator=verify)
         loaded = RuntimeModel.restore(model, saved)
     listed = sorted(located(model, saved.config, name) for name in (CONFIG, *saved.config["files"]))
-    sizes = {path.name: path.stat().st_size for path in listed}
+    sizes = {path.name: files.check_regular(path) for path in listed}
     described = {
         "model": str(model),
         "members": len(loaded.members),

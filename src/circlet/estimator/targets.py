@@ -170,8 +170,10 @@ def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
     if array.ndim != 2 or array.shape[1] == 1:
         return "single", _classes_of_rows(y)
     try:
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
         numbers = array.astype(np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"y: found a matrix that is not of numbers ({error}); wanted zeros and ones") from error
     return "indicator", as_labels(sp.csr_matrix(numbers), "y")
 
