@@ -19,7 +19,7 @@ VARIABLE = "CIRCLET_UNPACK_RATIO"
 #: Bytes that any file may unpack to.
 FREE = 1 << 26
 #: The same where lines are read, each of which may take a hundred times its size in memory.
-FREE_LINES = 1 << 22
+FREE_LINES = 1 << 20
 _BLOCK = 1 << 16
 
 

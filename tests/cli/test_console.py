@@ -16,17 +16,21 @@ FULL = Path("/dev/full")
 COMMAND = f"{sys.executable} -m circlet"
 
 
-def run(words: str) -> subprocess.CompletedProcess[str]:
+def run(words: str, buffered: bool = True) -> subprocess.CompletedProcess[str]:
     """Run a command in a shell, which can close and redirect streams."""
-    return subprocess.run(words, shell=True, capture_output=True, text=True, check=False, timeout=60)
+    environment = {**os.environ, "PYTHONUNBUFFERED": "" if buffered else "1"}
+    return subprocess.run(
+        words, shell=True, capture_output=True, text=True, check=False, timeout=60, env=environment
+    )
 
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 class TestCommands:
     @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-    @pytest.mark.parametrize("words", ["--version", "datasets list", "datasets list --json"])
-    def test_full(self, words):
-        finished = run(f"{COMMAND} {words} > /dev/full")
+    @pytest.mark.parametrize("words", ["--version", "datasets list"])
+    @pytest.mark.parametrize("buffered", [True, False])
+    def test_full(self, words, buffered):
+        finished = run(f"{COMMAND} {words} > /dev/full", buffered)
         assert finished.returncode == 2
         assert finished.stderr == "circlet: cannot write to standard output: No space left on device\n"
         assert FULL.is_char_device()
@@ -36,8 +40,15 @@ class TestCommands:
         assert finished.returncode == 2
         assert finished.stderr == "circlet: cannot write to standard output: it is closed\n"
 
-    def test_nobody_reads(self):
-        finished = run(f"{{ {COMMAND} --help; echo $? >&2; }} | true")
+    def test_no_file_takes_the_place_of_a_closed_stream(self):
+        code = "import os; from circlet.cli.console import occupy_closed_streams as occupy; occupy(); "
+        code += "number = os.open('/', os.O_RDONLY); assert number > 2, number"
+        assert run(f'{sys.executable} -c "{code}" <&- >&- 2>&-').returncode == 0
+
+    @pytest.mark.parametrize("words", ["datasets list"])
+    @pytest.mark.parametrize("buffered", [True, False])
+    def test_nobody_reads(self, words, buffered):
+        finished = run(f"{{ sleep 0.1; {COMMAND} {words}; echo $? >&2; }} | true", buffered)
         assert finished.stderr == "0\n"
 
     @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")

@@ -40,12 +40,24 @@ def broken(fault: str, index: type = np.int32, n: int = 3, columns: int = 4) -> 
         X.indptr[0] = 1
     elif fault == "short":
         X.indices = X.indices[:-1]
+    elif fault == "columns of values":
+        X.data = X.data[:, None]
     elif fault == "floats":
         X.indices = X.indices.astype(np.float64)
     return X
 
 
-FAULTS = ("beyond", "far beyond", "negative", "falling", "too many", "start", "short", "floats")
+FAULTS = (
+    "beyond",
+    "far beyond",
+    "negative",
+    "falling",
+    "too many",
+    "start",
+    "short",
+    "columns of values",
+    "floats",
+)
 
 
 class TestAsCsr:

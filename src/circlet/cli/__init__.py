@@ -6,13 +6,13 @@ Nothing here imports torch before a command needs it, so that `circlet --help` a
 from __future__ import annotations
 
 import sys
-from contextlib import redirect_stdout, suppress
+from contextlib import redirect_stdout
 from typing import Annotated, TextIO, cast
 
 import typer
 
 from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
-from circlet.cli.console import Stdout, err
+from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
 from circlet.version import __version__
@@ -60,10 +60,13 @@ def _root(
 
 def main() -> None:
     """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    occupy_closed_streams()
     try:
         with redirect_stdout(cast(TextIO, Stdout(sys.stdout))):
             status = app(standalone_mode=False)
             sys.stdout.flush()
+    except typer.Exit as error:  # of the last flush
+        status = error.exit_code
     except CircletError as error:
         _fail(str(error))
     except UsageError as error:
@@ -85,6 +88,8 @@ def main() -> None:
 
 def _fail(message: str) -> None:
     one_line = " ".join(shortened(message).split())
-    with suppress(OSError):  # there is nowhere else to say it; the exit status does
+    try:
         err.print(f"circlet: {one_line}", style="red", markup=False, highlight=False, soft_wrap=True)
+    except OSError:
+        give_up(sys.stderr)  # there is nowhere else to say it; the exit status does
     sys.exit(2)

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import typer
 from rich.console import Console
@@ -19,6 +19,22 @@ out = Console()
 err = Console(stderr=True)
 
 
+def occupy_closed_streams() -> None:
+    """Keep the numbers of standard streams that are closed from files opened later.
+
+    A library that writes to standard error would write into a model's file otherwise.
+    """
+    while (number := os.open(os.devnull, os.O_RDWR)) <= 2:
+        pass
+    os.close(number)
+
+
+def give_up(stream: TextIO) -> None:
+    """Throw away what could not be written: Python would try it again when it exits, and fail again."""
+    with Path(os.devnull).open("wb") as nowhere:
+        os.dup2(nowhere.fileno(), stream.fileno())
+
+
 @contextmanager
 def explained_stdout() -> Iterator[None]:
     """End the command quietly if nobody reads its output anymore; other faults are one clear error."""
@@ -27,9 +43,7 @@ def explained_stdout() -> Iterator[None]:
     except OutputError:
         raise
     except OSError as error:
-        # Python would try to write the rest of the buffer when it exits, and fail again.
-        with Path(os.devnull).open("wb") as nowhere:
-            os.dup2(nowhere.fileno(), sys.stdout.fileno())
+        give_up(sys.stdout)
         # Windows has no error of its own for a closed pipe.
         if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
             raise typer.Exit from error

@@ -73,6 +73,8 @@ def _check_compressed(matrix: Any, where: str) -> None:
     rows, columns = matrix.shape[0] // height, matrix.shape[1] // width
     major, minor = (columns, rows) if matrix.format == "csc" else (rows, columns)
     data, indices, indptr = matrix.data, matrix.indices, matrix.indptr
+    if data.ndim != (3 if matrix.format == "bsr" else 1):
+        raise DataError(f"{where}: found values of shape {data.shape} in a sparse matrix; wanted one dimension")
     _check_length(indptr, major + 1, where)
     # SciPy allows entries that no row has, behind those that rows have.
     used = int(indptr[-1])

@@ -25,7 +25,7 @@ from circlet.data.dataset import Dataset
 from circlet.data.lines import bad, explained, shown
 from circlet.errors import DataError, MissingExtraError, ParameterError
 from circlet.features.scaling import Scaling
-from circlet.files import prepare_folder, replacing, sha256, write_json
+from circlet.files import followed, output, prepare_folder, sha256, write_json
 
 __all__ = ["RECORD", "embed", "embed_dataset", "encode", "load_model"]
 
@@ -229,17 +229,18 @@ def embed_dataset(
         "parts": done,
     }
     # The record comes first, so that whatever an interrupted run leaves is known to be ours and unfinished.
-    write_json(folder / RECORD, record)
+    write_json(followed(folder / RECORD), record)
     left = [part for part in _PARTS if part not in done]
     for part in left:
-        (folder / f"X.{part}.npy").unlink(missing_ok=True)  # from other texts or another model
+        if (stale := followed(folder / f"X.{part}.npy")).is_file():  # from other texts or another model
+            stale.unlink()
     for part in left:
         if part in texts:
             track = partial(progress, f"embedding {_PARTS[part]}") if progress else None
             work = partial(encode, model, texts[part], batch_size=batch_size, progress=track)
             done[part] = {**_write_features(folder / f"X.{part}.npy", work), "texts_sha256": digests[part]}
             record["parts"] = {part: done[part] for part in _PARTS if part in done}
-            write_json(folder / RECORD, record)
+            write_json(followed(folder / RECORD), record)
     return record
 
 
@@ -247,7 +248,7 @@ def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> 
     started = time.perf_counter()
     rows = work()
     seconds = time.perf_counter() - started
-    with replacing(path) as temporary, temporary.open("wb") as out:
+    with output(path) as out:
         # Half the disk space; the relative rounding error of 1/2000 changes no ranking.
         np.save(out, rows.astype(np.float16), allow_pickle=False)
     speed = round(rows.shape[0] / max(seconds, 1e-9), 1)
