@@ -117,14 +117,17 @@ def only_the_model() -> Callable[[Path], bool]:
 
 @pytest.fixture(scope="session")
 def as_before() -> Callable[[Path], None]:
-    """Change the folder of a model of one network to what earlier versions wrote, without a list of files."""
+    """Change a model's folder to what earlier versions wrote, without a list of files."""
 
     def change(folder: Path) -> None:
         path = folder / "config.json"
         config = files.read_json(path)
         weights = config.pop("files")["weights.safetensors"]["sha256"]
         del config["generation"], config["sha256"]
-        files.write_json(path, {**config, "format": 1, "weights_sha256": weights})
-        (folder / "estimator.json").unlink(missing_ok=True)
+        files.write_json(path, {**config, "format": 2 if "members" in config else 1, "weights_sha256": weights})
+        estimator = folder / "estimator.json"
+        if estimator.exists():
+            state = files.read_json(estimator)
+            files.write_json(estimator, {**state, "format": 1, "weights_sha256": weights})
 
     return change

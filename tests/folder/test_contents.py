@@ -7,6 +7,8 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
+from circlet.folder import deflated
+from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config
 from circlet.folder.contents import read, read_weights
 from circlet.folder.precision import STORES
@@ -29,6 +31,37 @@ def test_everything_that_was_saved(store, members, tmp_path, untrained):
     for name, weight in weights.items():
         np.testing.assert_array_equal(found.tensors[name].read(), weight)
         assert found.tensors[name].dtype == weight.dtype
+
+
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_an_older_folder(members, zipped, tmp_path, untrained, as_before, state):
+    """Formats 1 and 2 had no list of files; in a compressed copy some were gzipped."""
+    folder = tmp_path / "model"
+    untrained(members=members, texts=True).save(folder)
+    if zipped:
+        config, tensors = read_config(folder), read(folder).tensors
+        weights = deflated.packed(deflated.rounded({name: each.read() for name, each in tensors.items()}, 0.5))
+        folder = tmp_path / "copy"
+        write_copy(tmp_path / "model", folder, weights, deflated.DEFLATED, config)
+        assert (folder / "labels.txt.gz").exists()
+    expected = state(folder)
+    as_before(folder)
+    assert read_config(folder)["format"] == members
+    assert state(folder) == expected
+    compress(folder, tmp_path / "smaller", "int8")
+    assert read(tmp_path / "smaller").label_names == expected[1]
+    model = Model.load(folder)
+    model.save(folder)
+    assert state(folder)[1:] == expected[1:]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "history-2.json",
+        "labels-2.txt",
+        "vectorizer-2.json",
+        "vectorizer-2.safetensors",
+        "weights-2.safetensors",
+    ]
 
 
 def test_weights_stay_in_the_file(folder):

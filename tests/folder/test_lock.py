@@ -91,6 +91,20 @@ class TestProcesses:
         assert sorted(path.name for path in tmp_path.iterdir()) == kept
 
 
+@pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed there")
+def test_a_link_is_not_followed(tmp_path):
+    (tmp_path / "model").mkdir()
+    (tmp_path / "mine.txt").write_text("mine")
+    (tmp_path / "model" / LOCK).symlink_to(tmp_path / "mine.txt")
+    with pytest.raises(OutputError, match=r"cannot write .*\.lock"), writing(tmp_path / "model"):
+        pass
+    assert (tmp_path / "mine.txt").read_text() == "mine"
+    (tmp_path / "model" / LOCK).unlink()
+    os.mkfifo(tmp_path / "model" / LOCK)
+    with pytest.raises(OutputError, match=r"\.lock: found a folder, pipe or device"), writing(tmp_path / "model"):
+        pass
+
+
 class TestNewFolders:
     def test_an_empty_one_does_not_stay(self, tmp_path):
         with writing(tmp_path / "a" / "b"):

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +49,36 @@ def test_a_failure_leaves_the_former_model(folder, untrained, monkeypatch, state
         untrained(seed=3).save(folder)
     assert names(folder) == before
     assert state(folder) == content
+
+
+@pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
+def test_a_disk_that_fails_at_any_time(error, tmp_path, untrained, monkeypatch, state):
+    untrained(texts=True).save(tmp_path)
+    before, content, real = names(tmp_path), state(tmp_path), os.replace
+    for at in range(20):
+        calls: list[Any] = []
+
+        def failing(*arguments: Any, at: int = at, calls: list[Any] = calls) -> None:
+            calls.append(arguments)
+            if len(calls) > at:
+                raise OSError(error, os.strerror(error))
+            real(*arguments)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", failing)
+            message = ""
+            try:
+                untrained(texts=True, seed=3).save(tmp_path)
+            except OutputError as caught:
+                message = str(caught)
+        if not message:
+            break
+        assert message.startswith("cannot write ")
+        assert message.endswith(os.strerror(error))
+        assert names(tmp_path) == before
+        assert state(tmp_path) == content
+    assert at > 5
+    assert state(tmp_path) != content
 
 
 def test_a_folder_without_a_model_is_left_as_it_was(tmp_path):

@@ -243,6 +243,12 @@ class TestMembers:
         model.save(tmp_path)
         assert not list(tmp_path.glob("checkpoint*"))
 
+    def test_labels_with_other_names_are_not_resumed(self, trained, tmp_path):
+        with pytest.raises(InterruptedRunError):
+            trained(folder=tmp_path, reporter=CtrlC(3))
+        with pytest.raises(DataError, match="found a checkpoint of labels with other names"):
+            trained(folder=tmp_path, resume=True, names=False)
+
     @pytest.mark.parametrize("resume", [False, True])
     def test_starting_anew_forgets_all_checkpoints(self, resume, trained, shared, tmp_path):
         with pytest.raises(InterruptedRunError):

@@ -62,7 +62,7 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
         Seconds to wait for another writer; then an `OutputError` says who it is.
     """
     held: set[Path] = _held.__dict__.setdefault("folders", set())
-    place = folder.absolute()
+    place = folder.resolve()
     if place in held:
         yield
         return
@@ -106,14 +106,16 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
 
 def _attempt(path: Path) -> IO[str] | None:
     """The locked file, or None if somebody else has it."""
+    if path.exists() and not path.is_file():
+        raise OutputError(f"cannot write {path}: found a folder, pipe or device; remove it to write here")
     try:
-        stream = path.open("a+", encoding="utf-8")
-    except PermissionError as error:
-        if os.name == "nt":
-            return None  # it is being removed
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        # Never through a link: what it points to would be overwritten.
+        place = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
     except OSError as error:
-        raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        if os.name == "nt" and isinstance(error, PermissionError):
+            return None  # it is being removed
+        raise OutputError(f"cannot write {path}: {error.strerror}; wanted to lock the folder") from error
+    stream = os.fdopen(place, "r+", encoding="utf-8")
     try:
         _acquire(stream)
     except (BlockingIOError, PermissionError):
