@@ -43,6 +43,7 @@ ACROSS_MODULES = {
     "test_mirror.py",
     "test_peers.py",
     "test_readme.py",
+    "test_security.py",
     "test_threads.py",
 }
 

@@ -17,7 +17,6 @@ import os
 import sys
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
@@ -28,15 +27,12 @@ for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
 from tests.fuzz import commands, datasets, models, rows
-from tests.fuzz.cases import GOOD, MEMORY, SECONDS, Outcome, run_case
+from tests.fuzz.cases import GOOD, Outcome, run_case
 from tests.fuzz.subjects import Subject
+from tests.fuzz.summary import CASES, summarized, table
 from tests.fuzz.workers import outcomes
 
 from circlet import files
-from circlet.provenance import provenance
-from circlet.report import Table
-
-CASES = 20_000
 
 
 def main() -> None:
@@ -98,60 +94,6 @@ def _with_progress(found: Iterable[Outcome], total: int) -> Iterable[Outcome]:
             end = "\r" if sys.stderr.isatty() else "\n"
             print(f"{count:,} of {total:,} cases, {failed} failed", end=end, file=sys.stderr, flush=True)
         yield outcome
-
-
-def summarized(found: list[Outcome], seed: int, seconds: float) -> dict[str, Any]:
-    """What became of all cases, ready for JSON."""
-    found = sorted(found, key=lambda outcome: outcome.case)
-    slowest, largest = (max(found, key=key) for key in (lambda each: each.seconds, lambda each: each.memory))
-    return {
-        "benchmark": "fuzz",
-        "provenance": {**provenance(), "command": f"python -m tests.fuzz --cases {len(found)} --seed {seed}"},
-        "seed": seed,
-        "cases": len(found),
-        "seconds": round(seconds, 1),
-        "limits": {"seconds": SECONDS, "bytes": MEMORY},
-        "outcomes": dict(Counter(each.outcome for each in found).most_common()),
-        "by_subject": _counted(found, "subject"),
-        "by_mutation": _counted(found, "mutation"),
-        "slowest": slowest.as_dict(),
-        "largest": largest.as_dict(),
-        "failures": [each.as_dict() for each in found if each.outcome not in GOOD],
-    }
-
-
-def _counted(found: list[Outcome], by: str) -> dict[str, dict[str, int]]:
-    groups: dict[str, Counter[str]] = {}
-    for outcome in found:
-        groups.setdefault(getattr(outcome, by), Counter())[outcome.outcome] += 1
-    return {name: dict(sorted(groups[name].items())) for name in sorted(groups)}
-
-
-def table(summary: dict[str, Any]) -> Table:
-    """The outcomes by what was damaged."""
-    kinds: dict[str, Counter[str]] = {}
-    for name, counts in summary["by_subject"].items():
-        kind = next(
-            (kind for kind in ("model", "run", "data", "cache", "fit") if kind in name), "given to a tagger"
-        )
-        kinds.setdefault(kind, Counter()).update(counts)
-    body = [
-        (
-            kind,
-            sum(counts.values()),
-            *(counts[each] for each in GOOD),
-            sum(counts.values()) - sum(counts[each] for each in GOOD),
-        )
-        for kind, counts in kinds.items()
-    ]
-    slowest, largest = summary["slowest"], summary["largest"]
-    return Table(
-        f"{summary['cases']:,} damaged inputs",
-        ("", "cases", "right answer", "another valid input", "refused", "failed"),
-        body,
-        note=f"The slowest case took {slowest['seconds']:.2f} s, the largest {largest['memory'] / 1e6:.0f} MB. "
-        f"Limits: {SECONDS:.0f} s and {MEMORY // 10**6} MB.",
-    )
 
 
 if __name__ == "__main__":

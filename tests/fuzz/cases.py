@@ -90,7 +90,8 @@ def run_case(
         outcome = "large"
     if outcome in GOOD and seconds > SECONDS:
         outcome = "slow"
-    message = message.encode(errors="backslashreplace").decode()  # half of a surrogate pair can't be written
+    # Without what differs from run to run; and half of a surrogate pair can't be written.
+    message = message.replace(f"{folder}/", "").encode(errors="backslashreplace").decode()
     return replace(about, outcome=outcome, seconds=round(seconds, 4), memory=memory, message=message)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.data.test_damage import LAYOUTS, RECORDS, X, Y, holds_together
+from tests.data.layouts import LAYOUTS, RECORDS, X, Y, holds_together
 from tests.fuzz.subjects import FolderSubject
 from tests.fuzz.trees import Tree, read_tree
 

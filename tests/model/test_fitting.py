@@ -289,6 +289,12 @@ class TestMembers:
         assert_same(further(folder=tmp_path / "run", resume=True), further())
 
 
+def test_more_labels_than_a_saved_model_may_have(small_run):
+    Y = sp.csr_matrix((24, 2**31 - 1), dtype=np.float32)
+    with pytest.raises(DataError, match="found 2,147,483,647 labels; wanted at most 100,000,000"):
+        fit(Split(np.ones((24, 2), dtype=np.float32), Y), small_run)
+
+
 @pytest.mark.parametrize("shapes", [((24, 0), (24, 2)), ((24, 3), (24, 0))])
 @pytest.mark.parametrize("sparse", [True, False])
 def test_no_columns(small_run, shapes, sparse):
