@@ -84,6 +84,7 @@ def test_one_class_per_row(documents, learner):
         (np.array([[0, 1], [2, 0]]), "y: found 2.0 at row 2, label 0; wanted 0 or 1"),
         (np.array([["a", "b"], ["c", "d"]]), "found a matrix that is not of numbers"),
         (np.eye(2, dtype=complex), r"not of numbers \(complex numbers\)"),
+        (sp.eye(2, dtype=complex), "y: found values of type complex128; wanted real numbers"),
         (sp.csr_matrix((2, 2**31 - 1)), "y: found 2,147,483,647 columns; wanted at most 100,000,000 labels"),
         (sp.csr_matrix([[0.5], [1]]), "y: found 0.5 at row 1, label 0"),
         ([0.5, 1.5], "Unknown label type"),
