@@ -16,7 +16,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
-from typing import IO
 
 from circlet import files
 from circlet.errors import OutputError
@@ -39,14 +38,15 @@ if sys.platform == "win32":
     #: Where the locked byte is: behind all that is ever written, since nobody else can read it.
     _PLACE = 1 << 20
 
-    def _acquire(stream: IO[str]) -> None:
-        stream.seek(_PLACE)
-        msvcrt.locking(stream.fileno(), msvcrt.LK_NBLCK, 1)
+    def _acquire(file: int) -> None:
+        os.lseek(file, _PLACE, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
 else:
     import fcntl
 
-    def _acquire(stream: IO[str]) -> None:
-        fcntl.flock(stream, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    def _acquire(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -85,7 +85,7 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 @contextmanager
 def _locked(folder: Path, patience: float) -> Iterator[None]:
     path, deadline = folder / LOCK, time.monotonic() + patience
-    while (stream := _attempt(path)) is None:
+    while (file := _attempt(path)) is None:
         if time.monotonic() >= deadline:
             raise OutputError(
                 f"cannot write {folder}: {_holder(path)} is writing into it; wait for it to end, or choose "
@@ -98,45 +98,48 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
         # While it is still locked, where that is possible: nobody else then locks a file that is gone.
         with suppress(OSError):
             path.unlink()
-        stream.close()
+        os.close(file)
         if os.name == "nt":
             with suppress(OSError):
                 path.unlink()
 
 
-def _attempt(path: Path) -> IO[str] | None:
+def _attempt(path: Path) -> int | None:
     """The locked file, or None if somebody else has it."""
     if path.exists() and not path.is_file():
         raise OutputError(f"cannot write {path}: found a folder, pipe or device; remove it to write here")
     try:
         # Never through a link: what it points to would be overwritten.
-        place = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except FileNotFoundError:  # somebody has given up a new folder, and removed it
+        files.prepare_folder(path.parent)
+        return None
     except OSError as error:
         if os.name == "nt" and isinstance(error, PermissionError):
             return None  # it is being removed
         raise OutputError(f"cannot write {path}: {error.strerror}; wanted to lock the folder") from error
-    stream = os.fdopen(place, "r+", encoding="utf-8")
-    try:
-        _acquire(stream)
-    except (BlockingIOError, PermissionError):
-        stream.close()
+    if not _is_locked(file, path):
+        os.close(file)
         return None
-    except OSError as error:
-        log.warning(
-            "%s can't be locked (%s): make sure that nobody else writes there", path.parent, error.strerror
-        )
-    try:
-        if not os.path.samestat(os.fstat(stream.fileno()), path.stat()):
-            raise FileNotFoundError
-    except FileNotFoundError:  # whoever had it has removed it meanwhile
-        stream.close()
-        return None
-    stream.seek(0)
-    stream.truncate()
     since = datetime.now().astimezone().isoformat(" ", "seconds")
-    stream.write(json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}))
-    stream.flush()
-    return stream
+    with suppress(OSError):  # on a full disk nobody knows who it is, and whatever is written next says why
+        os.ftruncate(file, 0)
+        os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
+    return file
+
+
+def _is_locked(file: int, path: Path) -> bool:
+    """Lock an open file, if nobody else has; it counts only if it is still the one with this name."""
+    try:
+        _acquire(file)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        log.warning("%s: the folder can't be locked here (%s); keep others from writing", path, error.strerror)
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def _holder(path: Path) -> str:
