@@ -8,7 +8,7 @@ PIP := $(BIN)/pip$(or $(FOUND),-none)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow lint format bench bench-peers reproduce clean
+.PHONY: help demo test slow fuzz lint format bench bench-peers reproduce clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
@@ -43,6 +43,10 @@ test: $(VENV)/.dev  ## the fast tests
 
 slow: $(VENV)/.dev  ## the slow tests, and every property on many random examples
 	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random
+
+# `make fuzz CASES=1000` is shorter. A case that fails can be run alone: python -m tests.fuzz --case NUMBER
+fuzz: $(VENV)/.dev  ## damage everything that is read, in 20,000 ways (some minutes)
+	@$(BIN)/python -m tests.fuzz --cases $(or $(CASES),20000) --out benchmarks/results
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -74,7 +74,7 @@ def measured(folder: Path, data: str) -> dict[str, dict[str, Any]]:
             started = time.perf_counter()
             if step == FOUND:
                 found = smallest_within(folder, sample, LOSS)
-                write_copy(folder, copy, found.weights, DEFLATED)
+                write_copy(folder, copy, found.weights, DEFLATED, found.config)
                 about = {
                     "held_out_rows": int(sample.labels.shape[0]),
                     "held_out_loss": found.chosen.loss,

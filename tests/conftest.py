@@ -26,6 +26,8 @@ from hypothesis import HealthCheck, settings
 from circlet import files
 from circlet.data.dataset import Dataset, Split
 from circlet.data.synthetic import make_multilabel
+from circlet.folder.config import FORMAT, sealed
+from circlet.folder.manifest import described
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
@@ -145,12 +147,19 @@ def real_pydocs() -> PyDocs:
 
 @pytest.fixture(scope="session")
 def change_config() -> Callable[..., None]:
-    """Write other values into a model's config.json; `...` takes a key away."""
+    """Write other values into a model's config.json; `...` takes a key away.
+
+    The digests of config.json itself and of the files that it lists are made to fit whatever is there.
+    """
 
     def change(folder: Path, **changes: Any) -> None:
         path = folder / "config.json"
         config = {**json.loads(path.read_text(encoding="utf-8")), **changes}
-        files.write_json(path, {key: value for key, value in config.items() if value is not ...})
+        if isinstance(config.get("files"), dict):
+            present = {name: folder / about["file"] for name, about in config["files"].items()}
+            config["files"] |= {name: described(each) for name, each in present.items() if each.is_file()}
+        kept = {key: value for key, value in config.items() if value is not ...}
+        files.write_json(path, sealed(kept) if kept.get("format") == FORMAT else kept)
 
     return change
 

@@ -38,3 +38,9 @@ def test_a_long_message_loses_its_middle(kind):
     assert shown.startswith("file.txt:3: found xxx")
     assert shown.endswith("xxx; wanted text")
     assert str(kind(message[: errors.LONGEST])) == message[: errors.LONGEST]
+
+
+def test_a_message_is_one_line_that_a_terminal_shows_and_does_not_obey():
+    assert str(errors.DataError("found a\nb; wanted  c")) == "found a b; wanted  c"
+    assert str(errors.DataError("found \x1b[2J\t\u202e\ud800 größer")) == r"found \x1b[2J\t\u202e\ud800 größer"
+    assert len(str(errors.DataError("\0" * 10_000))) == errors.LONGEST

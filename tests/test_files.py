@@ -86,6 +86,61 @@ def test_numpy_arrays_are_written_without_torch(tmp_path):
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
+class TestStrictJson:
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "NaN",
+            "[1, -Infinity]",
+            "1e400",
+            "-1e999",
+            "1" + "0" * 400,
+            '"\\ud800"',
+            '{"a": ["\\udc00x"]}',
+            "[" * 60 + "]" * 60,
+        ],
+    )
+    def test_what_nobody_writes(self, text):
+        with pytest.raises(ValueError, match=r"."):
+            files.parse_json(text)
+
+    @pytest.mark.parametrize(
+        "text", ["1e308", "-0.0", "1" + "0" * 200, '"\\ud83e\\udd8a \\\\ud800"', "[" * 50 + "]" * 50]
+    )
+    def test_what_somebody_may(self, text):
+        assert files.parse_json(text) == json.loads(text)
+
+    @given(values)
+    def test_what_json_writes(self, value):
+        assert files.parse_json(json.dumps(value)) == value
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="nobody knows there which processes are gone")
+def test_leftovers_of_processes_that_are_gone(tmp_path):
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    mine, gone = files.temporary_beside(tmp_path / "a.txt").name, f".a.txt.{child.pid}.part"
+    for name in (mine, gone, f".b.12.txt.{child.pid}.part", ".a.txt.part", f"a.txt.{child.pid}.part"):
+        (tmp_path / name).touch()
+    files.remove_leftovers(tmp_path, "a.txt")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [mine, f".b.12.txt.{child.pid}.part", ".a.txt.part", f"a.txt.{child.pid}.part"]
+    )
+    files.remove_leftovers(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [mine, ".a.txt.part", f"a.txt.{child.pid}.part"]
+    )
+
+
+def test_only_regular_files_are_read(tmp_path):
+    (tmp_path / "a.txt").write_text("abc")
+    assert files.check_regular(tmp_path / "a.txt") == 3
+    with pytest.raises(DataError, match=r"found no readable file \(a folder\); wanted a regular file"):
+        files.check_regular(tmp_path)
+    with pytest.raises(DataError, match=r"b\.txt: found no readable label names \(No such file"):
+        files.check_regular(tmp_path / "b.txt", "label names")
+
+
 class TestReading:
     def test_json(self, tmp_path):
         path = tmp_path / "a.json"

@@ -30,6 +30,10 @@ ACROSS_MODULES = {
     "data/test_damage.py",
     "estimator/test_search.py",
     "experiments/test_results.py",
+    "fuzz/test_fuzz.py",
+    "folder/test_beside_others.py",
+    "folder/test_crashes.py",
+    "folder/test_hostile.py",
     "model/test_defaults.py",
     "model/test_saved_by_0_1_0.py",
     "model/test_stores.py",
@@ -39,6 +43,7 @@ ACROSS_MODULES = {
     "test_mirror.py",
     "test_peers.py",
     "test_readme.py",
+    "test_security.py",
     "test_threads.py",
 }
 

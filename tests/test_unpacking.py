@@ -21,29 +21,27 @@ def bomb(tmp_path, monkeypatch):
 
 
 def test_a_file_that_grows_too_much_is_refused_before_it_is_read(bomb):
-    read = 0
     with pytest.raises(DataError, match=r"gz: found \d+ bytes that unpack to \d+ or more; wanted") as refused:
-        for read, _ in iter_lines(bomb):  # noqa: B007
-            pass
-    assert read < 100 * bomb.stat().st_size + (1 << 17)
+        next(iter_lines(bomb))
     assert "100 times as many and 65536" in str(refused.value)
     assert unpacking.VARIABLE in str(refused.value)
     with pytest.raises(DataError, match="wanted at most"):
-        read_bytes(bomb.with_suffix(""))
-    assert peek(bomb, 10) == b"\n" * 10
+        read_bytes(bomb)
+    with pytest.raises(DataError, match="wanted at most"):
+        peek(bomb, 10)
 
 
 def test_who_trusts_the_file_says_so(bomb, monkeypatch):
     monkeypatch.setenv(unpacking.VARIABLE, "2000")
     assert sum(1 for _ in iter_lines(bomb)) == 1 << 20
-    assert len(read_bytes(bomb.with_suffix(""))) == 1 << 20
+    assert len(read_bytes(bomb)) == 1 << 20
 
 
 @pytest.mark.parametrize("ratio", ["", "-1", "1.5", "many", "²", "1" * 10])
 def test_a_ratio_that_is_none(bomb, monkeypatch, ratio):
     monkeypatch.setenv(unpacking.VARIABLE, ratio)
     with pytest.raises(ParameterError, match="CIRCLET_UNPACK_RATIO must be a whole number"):
-        read_bytes(bomb.with_suffix(""))
+        read_bytes(bomb)
 
 
 def test_files_of_several_members(tmp_path):

@@ -16,10 +16,21 @@ class CircletError(Exception):
 
 
 def shortened(message: str) -> str:
-    """A message without its middle if it is very long: its start says where, and its end what was wanted."""
-    if len(message) <= LONGEST:
-        return message
-    return f"{message[: LONGEST * 2 // 3]} … {message[3 - LONGEST // 3 :]}"
+    """A message as one line of at most `LONGEST` characters.
+
+    A very long one loses its middle: its start says where, and its end what was wanted. What a terminal would obey
+    and not show, such as an escape or a change of direction, is spelled out.
+    """
+    line = " ".join(_ends(message).splitlines())
+    if not line.isprintable():
+        line = "".join(each if each.isprintable() else each.encode("unicode_escape").decode() for each in line)
+    return _ends(line)
+
+
+def _ends(text: str) -> str:
+    if len(text) <= LONGEST:
+        return text
+    return f"{text[: LONGEST * 2 // 3]} … {text[3 - LONGEST // 3 :]}"
 
 
 class ParameterError(CircletError, ValueError):

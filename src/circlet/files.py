@@ -5,7 +5,10 @@ from __future__ import annotations
 import gzip
 import hashlib
 import json
+import math
 import os
+import re
+import shutil
 import stat
 import tempfile
 import zlib
@@ -20,6 +23,10 @@ from circlet.unpacking import read_gzip
 
 #: What the names of gzipped files end with.
 GZIPPED = ".gz"
+#: Levels of lists and objects that JSON may have, and digits of an integer in it.
+DEEPEST, LONGEST = 50, 300
+#: Temporary names: a dot, the file's name, the process that writes it, and maybe something random after an x.
+_TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>[0-9]+)(\.x\w+)?\.part")
 
 
 def prepare_folder(folder: Path) -> None:
@@ -36,15 +43,45 @@ def prepare_folder(folder: Path) -> None:
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """Yield a temporary path beside `path`; rename it to `path` if the body succeeds, else remove it."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = temporary_beside(path)
     if _is_special(path):
         raise OutputError(f"cannot replace {path}: found a device, pipe or socket; wanted a regular file")
-    try:
-        with _explained(path):
+    with _explained(path):
+        try:
             yield temporary
             temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def temporary_beside(path: Path) -> Path:
+    """The name that this process gives to a file or folder until it is complete."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes were writing in a folder, or under one name in it."""
+    for path in folder.glob(".*.part"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found is None or name not in (None, found["name"]) or _is_running(int(found["process"])):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with _explained(path):
+                path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    if os.name == "nt":
+        return True  # the question itself would end the process there
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
 
 
 @contextmanager
@@ -89,10 +126,15 @@ def _is_special(path: Path) -> bool:
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
 
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, completely or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
 def write_text(path: Path, text: str) -> None:
     """Write `text` to `path`, completely or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
+    write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any) -> None:
@@ -121,7 +163,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
         mode = temporary.stat().st_mode
         # safetensors writes its own temporary file, readable only by its owner, and a killed process leaves it
         # behind. In a folder that is named like our own temporary files, it can be found and removed.
-        with tempfile.TemporaryDirectory(prefix=f".{path.name}.", suffix=".part", dir=path.parent) as scratch:
+        prefix = f".{path.name}.{os.getpid()}.x"
+        with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=path.parent) as scratch:
             written = Path(scratch) / path.name
             try:
                 library.save_file(dict(tensors), written, metadata=metadata)
@@ -132,28 +175,74 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
 
 
 def write_gzip(path: Path, content: bytes) -> None:
-    """Write `content` gzipped, completely or not at all; `read_bytes` finds it under its name without `.gz`."""
-    with replacing(path.with_name(path.name + GZIPPED)) as temporary:
-        temporary.write_bytes(gzip.compress(content, mtime=0))
+    """Write `content` gzipped, completely or not at all; the name should end in `GZIPPED`."""
+    write_bytes(path, gzip.compress(content, mtime=0))
+
+
+def check_regular(path: Path, what: str = "file") -> int:
+    """The size of a regular file; a `DataError` for anything else, since opening a pipe or a device may hang."""
+    try:
+        found = path.stat()
+    except (OSError, ValueError) as error:  # the second: a name with a zero character
+        raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
+    if not stat.S_ISREG(found.st_mode):
+        kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
+        raise DataError(f"{path}: found no readable {what} ({kind}); wanted a regular file")
+    return found.st_size
 
 
 def read_bytes(path: Path, what: str = "file") -> bytes:
-    """The content of a file or, if there is none, of its gzipped form; a `DataError` names what is wrong."""
-    zipped = path.with_name(path.name + GZIPPED)
+    """The content of a file, unzipped if its name ends in `GZIPPED`; a `DataError` names what is wrong with it."""
+    check_regular(path, what)
     try:
-        if zipped.is_file() and not path.exists():
-            return read_gzip(zipped)
-        return path.read_bytes()
-    except (OSError, EOFError, zlib.error) as error:
+        return read_gzip(path) if path.suffix == GZIPPED else path.read_bytes()
+    except (OSError, EOFError, MemoryError, zlib.error) as error:
         raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, which may be gzipped; a `DataError` names what is wrong with it."""
+    """Read a JSON file, which may be gzipped; a `DataError` names what is wrong with it.
+
+    Numbers are finite, text has no half characters, and nothing is nested so deeply that handling it would fail.
+    """
     try:
-        return json.loads(read_bytes(path, "JSON").decode())
+        return parse_json(read_bytes(path, "JSON").decode())
     except (ValueError, RecursionError) as error:
+        if isinstance(error, DataError):
+            raise
         raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
+
+
+def parse_json(text: str) -> Any:
+    """The value that JSON describes; `ValueError` or `RecursionError` for what `read_json` refuses."""
+    value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_short)
+    if "\\ud" in text or "\\uD" in text:
+        json.dumps(value, ensure_ascii=False).encode()  # fails for half of a surrogate pair
+    if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
+        raise ValueError(f"more than {DEEPEST} levels of lists and objects")
+    return value
+
+
+def _refuse(constant: str) -> float:
+    raise ValueError(f"{constant}; wanted finite numbers")
+
+
+def _finite(digits: str) -> float:
+    number = float(digits)
+    if not math.isfinite(number):
+        raise ValueError(f"the number {digits[:40]}; wanted one that is finite in double precision")
+    return number
+
+
+def _short(digits: str) -> int:
+    if len(digits) > LONGEST:
+        raise ValueError(f"an integer of {len(digits)} digits; wanted at most {LONGEST}")
+    return int(digits)
+
+
+def _is_deeper(value: Any, levels: int) -> bool:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return any(levels == 0 or _is_deeper(each, levels - 1) for each in inner if isinstance(each, (dict, list)))
 
 
 def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[str, Any], dict[str, str]]:
@@ -163,13 +252,15 @@ def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[s
     """
     from safetensors import SafetensorError, safe_open
 
+    check_regular(path, "tensors")
     try:
-        if not path.exists() and path.with_name(path.name + GZIPPED).is_file():
+        if path.suffix == GZIPPED:
             return import_module(f"safetensors.{library}").load(read_bytes(path)), {}
         with safe_open(path, framework="np" if library == "numpy" else "pt") as stored:
             tensors = {name: stored.get_tensor(name) for name in stored.keys()}  # noqa: SIM118 — not a mapping
             return tensors, dict(stored.metadata() or {})
-    except (OSError, SafetensorError, TypeError, AttributeError) as error:  # the last two: types NumPy has not
+    # The last three: types that NumPy does not have, and shapes that do not fit into memory.
+    except (OSError, SafetensorError, TypeError, AttributeError, MemoryError) as error:
         raise DataError(f"{path}: found no readable tensors ({_reason(error)})") from error
 
 
@@ -210,6 +301,6 @@ def _explained(path: Path) -> Iterator[None]:
     except OSError as error:
         # The body may raise other kinds, such as a download's errors. The system's have a number, unless NumPy
         # finds the disk full.
-        if error.errno is None and type(error) is not OSError:
+        if isinstance(error, OutputError) or (error.errno is None and type(error) is not OSError):
             raise
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gzip
 import io
 import os
+import zlib
+from contextlib import suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -37,6 +39,14 @@ def check_unpacked(path: Path, packed: int, unpacked: int, free: int = FREE) -> 
 
 def open_gzip(path: Path) -> IO[bytes]:
     """Open a gzip file to read lines from it."""
+    # Lines take far longer to understand than to unpack, so the start is unpacked twice: what expands without
+    # bound is refused before its first line is looked at.
+    with (
+        _Gunzip(path, path.open("rb"), FREE_LINES) as start,
+        suppress(OSError, EOFError, zlib.error),  # whoever reads on finds it too
+    ):
+        while start.size <= 2 * FREE_LINES and start.read(_BLOCK):
+            pass
     # In a BufferedReader, because GzipFile.readline is a slow Python function.
     return io.BufferedReader(_Gunzip(path, path.open("rb"), FREE_LINES), _BLOCK)
 

@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+from pathlib import Path
 
 import pytest
 
 from circlet.cli.info import draw_history
+from circlet.folder import manifest
 from circlet.model import Model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -53,6 +56,54 @@ def test_how_weights_are_stored(circlet, store, model, tmp_path):
     shown = circlet("info", tmp_path / "m").stdout
     assert f"weights stored as {store}" in " ".join(shown.split())
     assert f"{weights:,}" in shown
+
+
+def test_a_listed_file_that_is_missing(circlet, refused, model, tmp_path):
+    copied = shutil.copytree(model, tmp_path / "m")
+    (copied / "sample.safetensors").unlink()
+    assert "sample.safetensors: found no readable file (No such file or directory)" in refused("info", copied)
+
+
+class TestVerify:
+    @pytest.fixture
+    def copied(self, model, tmp_path) -> Path:
+        return Path(shutil.copytree(model, tmp_path / "m"))
+
+    def test_a_good_one(self, circlet, copied):
+        assert json.loads(circlet("info", copied, "--verify", "--json").stdout)["verified"] is True
+        assert "digests of all files, verified" in " ".join(circlet("info", copied, "--verify").stdout.split())
+
+    def test_damage_that_only_it_finds(self, circlet, refused, copied, monkeypatch, change_config):
+        # As if the model were large, and checked at its start and end.
+        monkeypatch.setattr(manifest, "LARGE", 5000)
+        monkeypatch.setattr(manifest, "SPOTS", 2)
+        change_config(copied)
+        path = copied / "weights.safetensors"
+        content = bytearray(path.read_bytes())
+        content[len(content) // 2] ^= 1
+        path.write_bytes(content)
+        assert circlet("info", copied).returncode == 0
+        line = refused("info", copied, "--verify")
+        assert "weights.safetensors: found other content than config.json describes (another digest)" in line
+
+    def test_an_older_folder(self, circlet):
+        older = Path(__file__).parent.parent / "model" / "saved_by_0_1_0" / "text"
+        shown = " ".join(circlet("info", older, "--verify").stdout.split())
+        assert "digests of the weights only: an older version saved the model, verified" in shown
+        assert json.loads(circlet("info", older, "--json").stdout)["digests"] is False
+
+    @pytest.mark.parametrize(
+        "history",
+        ["", "[{}]", '[{"epoch": 1, "loss": NaN}]', '[{"epoch": 1, "loss": 1e400}]', '[{"epoch": "1"}]',
+         '[{"epoch": 1, "loss": "low"}]', '[{"epoch": 1, "P@1": null}]', '[{"epoch": 1, "member": []}]',
+         "[" * 900 + "]" * 900],
+    )  # fmt: skip
+    @pytest.mark.parametrize("option", [[], ["--plot", "history.png"]], ids=["shown", "drawn"])
+    def test_a_damaged_history(self, refused, copied, change_config, history, option, monkeypatch):
+        monkeypatch.chdir(copied.parent)
+        (copied / "history.json").write_text(history)
+        change_config(copied)
+        assert "history.json: found " in refused("info", copied, *option)
 
 
 class TestMistakes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 import signal
 from collections.abc import Callable, Iterator
@@ -43,7 +44,20 @@ def interrupt(monkeypatch) -> Callable[[int], AbstractContextManager[list]]:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    return {path.name: path.read_bytes() for path in folder.iterdir()}
+    """The files of a folder by their names without the number of the model."""
+    return {re.sub(r"-[0-9]+(?=\.)", "", path.name): path.read_bytes() for path in folder.iterdir()}
+
+
+def assert_same(one: Path, other: Path) -> None:
+    """Both hold the same model; only its history says how long it took."""
+    found, expected = contents(one), contents(other)
+    assert sorted(found) == sorted(expected)
+    for name in found.keys() - {"config.json", "history.json"}:
+        assert found[name] == expected[name]
+    configs = [json.loads(each["config.json"]) for each in (found, expected)]
+    for config in configs:
+        del config["sha256"], config["files"]["history.json"]
+    assert configs[0] == configs[1]
 
 
 @pytest.mark.parametrize("at", [5, 12, 13])  # of 12 steps per epoch: in the first, at its end, in the second
@@ -63,8 +77,7 @@ def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_pat
     assert "--resume" in again.stderr  # an interrupted run is not thrown away by accident
     finished = circlet("train", data, "--model", parted, "--resume")
     assert finished.returncode == 0, finished.stderr
-    assert (parted / "weights.safetensors").read_bytes() == (whole / "weights.safetensors").read_bytes()
-    assert sorted(path.name for path in parted.iterdir()) == sorted(path.name for path in whole.iterdir())
+    assert_same(parted, whole)
 
 
 # Of 2 members, each with two epochs of 12 steps in its rehearsal and two of 13 then: in the first, in the second.
@@ -79,9 +92,7 @@ def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path,
     assert f"of member {1 if at <= 50 else 2}; " in interrupted.stderr
     resumed = circlet("train", data, "--model", parted, "--resume")
     assert resumed.returncode == 0, resumed.stderr
-    same = ("weights.safetensors", "config.json", "labels.txt")
-    assert {name: contents(parted)[name] for name in same} == {name: contents(whole)[name] for name in same}
-    assert sorted(contents(parted)) == sorted(contents(whole))
+    assert_same(parted, whole)
 
 
 @pytest.fixture
@@ -138,7 +149,7 @@ class TestContinue:
         assert "120 documents, 5 labels" in done.stderr
         summary = json.loads(done.stdout)
         assert summary["n_labels"] == 5
-        assert (finished / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\nsport\n"
+        assert contents(finished)["labels.txt"].decode() == "animal\nfood\nvehicle\nweather\nsport\n"
         asked = "tennis and hockey\nrain, snow and a storm\nthe fox\n"
         found = circlet("predict", finished, "-", "-k", "1", stdin=asked).stdout.splitlines()
         assert [json.loads(line)["labels"][0] for line in found] == ["sport", "weather", "animal"]
@@ -147,7 +158,7 @@ class TestContinue:
         after = json.loads((finished / "config.json").read_text(encoding="utf-8"))
         for name in ("network", "n_features", "scaling", "calibration", "texts"):
             assert after[name] == before[name]
-        assert sorted(path.name for path in finished.iterdir()) == sorted(
+        assert sorted(contents(finished)) == sorted(
             [
                 "config.json",
                 "history.json",
@@ -221,9 +232,7 @@ class TestContinue:
         assert circlet("predict", finished, "-", stdin="the fox\n").returncode == 0
         resumed = circlet("train", more, "--model", finished, "--resume")
         assert resumed.returncode == 0, resumed.stderr
-        assert contents(finished)["weights.safetensors"] == contents(whole)["weights.safetensors"]
-        assert contents(finished)["labels.txt"] == contents(whole)["labels.txt"]
-        assert sorted(contents(finished)) == sorted(contents(whole))
+        assert_same(finished, whole)
 
     def test_all_members_are_trained_further(self, circlet, data, more, small, tmp_path, interrupt):
         whole, parted = tmp_path / "whole", tmp_path / "parted"
@@ -238,9 +247,7 @@ class TestContinue:
         with interrupt(11):  # of 8 steps: in the second member
             assert circlet(*options, parted).returncode == 130
         assert circlet("train", more, "--model", parted, "--resume").returncode == 0
-        for name in ("weights.safetensors", "config.json", "labels.txt"):
-            assert contents(parted)[name] == contents(whole)[name]
-        assert sorted(contents(parted)) == sorted(contents(whole))
+        assert_same(parted, whole)
 
     def test_there_must_be_a_model(self, refused, data, tmp_path):
         line = refused("train", data, "--model", tmp_path / "m", "--continue")
@@ -305,6 +312,24 @@ class TestDescription:
         assert "--resume: the run was started without --continue; leave the option out" in line
         line = refused("train", data, "--model", tmp_path, "--resume", "--overwrite")
         assert "leave --overwrite out" in line
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"data": 3},
+            {"seed": "0"},
+            {"given": []},
+            {"given": {"wings": 2}},
+            {"given": {"hidden": 3}},
+            {"read": {"text_column": "text", "more": 1}},
+            {"read": "text"},
+        ],
+    )
+    def test_wrong_values(self, refused, data, tmp_path, wrong):
+        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
+        (tmp_path / "run.json").write_text(json.dumps({**run, **wrong}))
+        line = refused("train", data, "--model", tmp_path, "--resume")
+        assert "run.json: found no readable description of the run" in line
 
     @pytest.mark.parametrize("missing", ["data", "preset", "seed", "given", "read"])
     def test_half_of_a_description(self, refused, data, tmp_path, missing):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import time
 import tracemalloc
 from collections.abc import Callable
@@ -12,72 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.data.layouts import LAYOUTS, X, Y, holds_together
 
-from circlet.data import Dataset, Split, load_dataset, xmc
-from circlet.data.dataset import check_split
+from circlet.data import load_dataset, xmc
 from circlet.data.label_fields import parse_list
-from circlet.data.matrices import write_matrices
 from circlet.data.pydocs import _unsigned
 from circlet.data.recognize import recognize
-from circlet.data.records import Record, write_records
-from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError
 from circlet.features.terms import Characters, Words
 
 # Bytes for read-ahead, the current block and small objects; then a multiple of the unpacked size.
 CONSTANT, MULTIPLE = 4 << 20, 40
-
-X = sp.random(12, 9, density=0.4, format="csr", dtype=np.float32, random_state=0)
-Y = (sp.random(12, 7, density=0.3, format="csr", random_state=1) > 0).astype(np.float32)
-RECORDS = [Record(n, f"text number {n}, with “quotes”", tuple("abc"[: n % 4])) for n in range(1, 13)]
-
-
-def _npz(folder, dense=False):
-    split = Split(X.toarray() if dense else X, Y)
-    write_matrices(folder, Dataset("d", split, split))
-
-
-def _newer(folder):
-    write_sparse_text(folder / "trn_X_Xf.txt", X)
-    write_sparse_text(folder / "trn_X_Y.txt", Y)
-
-
-def _split_files(folder):
-    write_xmc(folder / "s_data.txt", X, Y)
-    (folder / "s_trSplit.txt").write_text("".join(f"{n} {13 - n}\n" for n in range(1, 9)))
-    (folder / "s_tstSplit.txt").write_text("".join(f"{n} {13 - n}\n" for n in range(9, 13)))
-
-
-def _companions(folder):
-    write_matrices(folder, Dataset("d", Split(X, Y)))
-    (folder / "labels.tsv").write_text("".join(f"u:{n}\tname {n}\n" for n in range(7)))
-    (folder / "train_raw_texts.txt.gz").write_bytes(gzip.compress(b"text\n" * 12, mtime=0))
-
-
-# How to write a folder, and which of its files to damage.
-LAYOUTS = {
-    "xmc": (lambda folder: write_xmc(folder / "train.txt", X, Y), "train.txt"),
-    "xmc-gz": (lambda folder: write_xmc(folder / "train.txt.gz", X, Y), "train.txt.gz"),
-    "svmlight": (lambda folder: write_xmc(folder / "train.svm", X, Y, header=False), "train.svm"),
-    "split-data": (_split_files, "s_data.txt"),
-    "split-rows": (_split_files, "s_trSplit.txt"),
-    "newer-X": (_newer, "trn_X_Xf.txt"),
-    "newer-Y": (_newer, "trn_X_Y.txt"),
-    "npz-X": (_npz, "X.trn.npz"),
-    "npz-Y": (_npz, "Y.tst.npz"),
-    "npy": (lambda folder: _npz(folder, dense=True), "X.trn.npy"),
-    "labels": (_companions, "labels.tsv"),
-    "raw-texts": (_companions, "train_raw_texts.txt.gz"),
-    "jsonl": (lambda folder: write_records(folder / "train.jsonl", RECORDS, "jsonl"), "train.jsonl"),
-    "jsonl-gz": (lambda folder: write_records(folder / "train.jsonl.gz", RECORDS, "jsonl"), "train.jsonl.gz"),
-    "csv": (lambda folder: write_records(folder / "train.csv", RECORDS, "csv"), "train.csv"),
-    "tsv": (lambda folder: write_records(folder / "train.tsv", RECORDS, "tsv"), "train.tsv"),
-    "fasttext": (lambda folder: write_records(folder / "train.txt", RECORDS, "fasttext"), "train.txt"),
-    "annif": (lambda folder: write_records(folder / "train.tsv", RECORDS, "annif"), "train.tsv"),
-}
 
 # Zip and gzip have checksums: what can be read at all must be what was written.
 CHECKSUMMED = {"xmc-gz", "npz-X", "npz-Y"}
@@ -125,25 +71,6 @@ def damaged(data, damage):
         return data[:at]
     start, stop = sorted((at, int(how * len(data))))
     return data[:start] + data[stop:] if kind == "cut" else data[:stop] + data[start:]
-
-
-def holds_together(dataset):
-    """Everything a reader promises, checked on the arrays themselves."""
-    for split in (dataset.train, dataset.test):
-        if split is None:
-            continue
-        check_split(split, where="damaged", label_names=dataset.label_names)
-        for M in [split.Y] + ([split.X] if sp.issparse(split.X) else []):
-            assert M.dtype == np.float32
-            assert M.indptr[0] == 0
-            assert M.indptr[-1] == len(M.indices) == len(M.data)
-            assert (np.diff(M.indptr) >= 0).all()
-            assert not len(M.indices) or (M.indices.min() >= 0 and M.indices.max() < M.shape[1])
-        assert (split.Y.data == 1).all()
-        assert split.texts is None or all(
-            isinstance(text, str) and text.encode() is not None for text in split.texts
-        )
-    dataset.statistics()
 
 
 def unpacked_size(path, data):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -316,6 +317,16 @@ def test_a_damaged_cache_is_rebuilt(builds, tmp_path, caplog, name, how):
     assert ("is damaged" in caplog.text) == (how != "remove")
     assert cached_pydocs(folder) == first
     assert len(builds) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes on Windows")
+@pytest.mark.parametrize("name", ["train.jsonl", "pydocs.json"])
+def test_a_pipe_in_the_cache_is_not_waited_for(builds, tmp_path, name):
+    cached_pydocs(tmp_path)
+    (tmp_path / name).unlink()
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(OutputError, match=f"cannot replace .*{name}: found a device, pipe or socket"):
+        cached_pydocs(tmp_path)
 
 
 @pytest.mark.parametrize("state", [b"[]", b"null", b"{}", b"\xff", b'{"format": 1}', b"[" * 100_000])

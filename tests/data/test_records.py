@@ -131,6 +131,8 @@ def test_named_columns_and_separator(tmp_path):
         Columns("a", "a")
     with pytest.raises(ParameterError, match="at least one character between labels"):
         Columns(separator="")
+    with pytest.raises(ParameterError, match="found '3' as the text of columns; wanted text"):
+        Columns(text=3)
 
 
 @pytest.mark.parametrize(

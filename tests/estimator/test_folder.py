@@ -124,16 +124,20 @@ def damaged(change):
         (lambda folder: (folder / "config.json").unlink(), "is not a circlet model"),
         (lambda folder: (folder / "weights.safetensors").write_bytes(b""), "the model is damaged"),
         (damaged(lambda state: [state]), "found no description of a classifier"),
-        (damaged(lambda state: {**state, "format": 2}), "found format 2; circlet .* reads format 1"),
+        (damaged(lambda state: {**state, "format": 3}), "found format 3; circlet .* reads formats 1 and 2"),
         (damaged(lambda state: {**state, "more": 1}), "found the keys .*; wanted"),
         (damaged(lambda state: {**state, "parameters": {"dims": 4}}), r"found the parameters \['dims'\]; wanted"),
         (damaged(lambda state: {**state, "parameters": 4}), "found the parameters 4; wanted"),
         (damaged(lambda state: {**state, "target": "odd"}), "found the target 'odd'; wanted one of indicator"),
-        (damaged(lambda state: {**state, "weights_sha256": ""}), "description of other weights"),
+        (
+            damaged(lambda state: {**state, "parameters": {**state["parameters"], "device": None}}),
+            r"estimator.json: `device` must be auto, .* got None; to use another one, load\(folder, device=...\)",
+        ),
         (damaged(lambda state: {**state, "classes": None}), "found damaged classes"),
         (damaged(lambda state: {**state, "classes": {"dtype": "int64", "values": [1, 2]}}), "found 2 different"),
         (damaged(lambda state: {**state, "classes": {"dtype": "int64", "values": [1] * 6}}), "found 1 different"),
         (damaged(lambda state: {**state, "classes": {"dtype": "M8", "values": []}}), "wanted 6 labels"),
+        (damaged(lambda state: {**state, "classes": {"dtype": "U999999999", "values": []}}), "damaged classes"),
         (damaged(lambda state: {**state, "feature_names": ["a"]}), "found 1 feature names; wanted 6"),
         (damaged(lambda state: {**state, "feature_names": [1]}), "wanted a list of text"),
         (
@@ -146,10 +150,12 @@ def damaged(change):
         ),
     ],
 )
-def test_a_damaged_folder_is_refused(tmp_path, damage, message, documents, learner):
+def test_a_damaged_folder_is_refused(tmp_path, damage, message, documents, learner, change_config):
     texts, labels = documents(20)
     learner(epochs=1).fit(texts, labels).save(tmp_path)
     damage(tmp_path)
+    if (tmp_path / "weights.safetensors").stat().st_size and (tmp_path / "config.json").exists():
+        change_config(tmp_path)  # someone has described the new files too
     with pytest.raises(DataError, match=message):
         CircletClassifier.load(tmp_path)
 
@@ -162,7 +168,7 @@ def test_training_over_a_saved_folder_leaves_nothing_of_it(tmp_path, indicator):
     CircletClassifier(**small).fit(rows, indicator).model_.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "config.json",
-        "history.json",
-        "weights.safetensors",
+        "history-2.json",
+        "weights-2.safetensors",
     ]
     assert CircletClassifier.load(tmp_path).predict_proba(rows).shape == (16, 2)

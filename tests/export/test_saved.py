@@ -1,7 +1,8 @@
 from __future__ import annotations
 
-import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -9,7 +10,6 @@ import torch
 from safetensors.numpy import load_file, save_file
 from torch import nn
 
-from circlet import files
 from circlet.errors import DataError, ParameterError
 from circlet.export import saved as module
 from circlet.export.saved import Series, Table, read
@@ -24,17 +24,17 @@ def folder(make_model, tmp_path) -> Path:
     return tmp_path / "model"
 
 
-def change_config(folder: Path, **changes) -> None:
-    path = folder / "config.json"
-    files.write_json(path, {**json.loads(path.read_text()), **changes})
-
-
-def change_tensors(folder: Path, **changes) -> None:
+@pytest.fixture
+def change_tensors(change_config) -> Callable[..., None]:
     """Write other tensors, None for none, and the digest that fits them."""
-    path = folder / "weights.safetensors"
-    tensors = {name: each for name, each in {**load_file(path), **changes}.items() if each is not None}
-    save_file(tensors, path)
-    change_config(folder, weights_sha256=files.sha256(path))
+
+    def change(folder: Path, **changes: Any) -> None:
+        path = folder / "weights.safetensors"
+        tensors = {name: each for name, each in {**load_file(path), **changes}.items() if each is not None}
+        save_file(tensors, path)
+        change_config(folder)
+
+    return change
 
 
 class TestWhatIsRead:
@@ -107,7 +107,7 @@ class TestTable:
 class TestDamage:
     """The runtime, which reads the folder, finds it; its own tests have every kind."""
 
-    def test_weights_of_too_many_networks(self, make_model, tmp_path):
+    def test_weights_of_too_many_networks(self, make_model, tmp_path, change_tensors):
         make_model(members=2).save(tmp_path / "model")
         change_tensors(tmp_path / "model", **{"members.2.head.output.bias": np.zeros(24, np.float32)})
         with pytest.raises(DataError, match=r"found members.2.head.output.bias of shape \(24,\); wanted None"):

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import os
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,10 +12,14 @@ from typing import Any
 import pytest
 import scipy.sparse as sp
 
+from circlet import files
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
+from circlet.folder.config import read_config
+from circlet.folder.contents import read
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
+from circlet.runtime import RuntimeModel
 
 F, L = 14, 6
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
@@ -47,3 +54,80 @@ def folder(tmp_path: Path, untrained: Callable[..., Model]) -> Path:
     """Where such a model was saved."""
     untrained().save(tmp_path / "model")
     return tmp_path / "model"
+
+
+@pytest.fixture(scope="session")
+def forked() -> Callable[[Callable[[], Any]], int]:
+    """Start a child process that calls a function and ends with 0, or with 1 if that fails; gives its number."""
+
+    def start(function: Callable[[], Any]) -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch, which wait for work
+            child = os.fork()
+        if child:
+            return child
+        status = 1
+        try:
+            function()
+            status = 0
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            os._exit(status)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def waited() -> Callable[[int], int]:
+    """Wait for a child process; gives its exit status."""
+
+    def wait(child: int) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    return wait
+
+
+@pytest.fixture(scope="session")
+def state() -> Callable[[Path], tuple[Any, ...]]:
+    """Everything that a folder holds, to compare."""
+
+    def read_all(folder: Path) -> tuple[Any, ...]:
+        found = read(folder, whole=True, estimator=True)
+        RuntimeModel.restore(folder, found)
+        digest = hashlib.sha256()
+        for name in sorted(found.tensors):
+            digest.update(name.encode() + found.tensors[name].read().tobytes())
+        words = None if found.vectorizer is None else found.vectorizer.feature_names()
+        return digest.hexdigest(), found.label_names, words, found.estimator, found.config["calibration"]
+
+    return read_all
+
+
+@pytest.fixture(scope="session")
+def only_the_model() -> Callable[[Path], bool]:
+    """Whether there is nothing in a folder that its config.json does not list."""
+
+    def check(folder: Path) -> bool:
+        listed = {about["file"] for about in read_config(folder)["files"].values()}
+        return {path.name for path in folder.iterdir()} == {"config.json", *listed}
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def as_before() -> Callable[[Path], None]:
+    """Change a model's folder to what earlier versions wrote, without a list of files."""
+
+    def change(folder: Path) -> None:
+        path = folder / "config.json"
+        config = files.read_json(path)
+        weights = config.pop("files")["weights.safetensors"]["sha256"]
+        del config["generation"], config["sha256"]
+        files.write_json(path, {**config, "format": 2 if "members" in config else 1, "weights_sha256": weights})
+        estimator = folder / "estimator.json"
+        if estimator.exists():
+            state = files.read_json(estimator)
+            files.write_json(estimator, {**state, "format": 1, "weights_sha256": weights})
+
+    return change

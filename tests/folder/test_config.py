@@ -4,8 +4,9 @@ import json
 
 import pytest
 
+from circlet import files
 from circlet.errors import DataError
-from circlet.folder.config import FORMAT, SEVERAL, read_config
+from circlet.folder.config import FORMAT, read_config, sealed
 
 
 def test_of_a_model(folder):
@@ -18,7 +19,7 @@ def test_of_a_model(folder):
 def test_of_several_networks(tmp_path, untrained):
     untrained(members=3).save(tmp_path)
     config = read_config(tmp_path)
-    assert config["format"] == SEVERAL
+    assert config["format"] == FORMAT
     assert len(config["members"]) == 3
 
 
@@ -30,11 +31,14 @@ def test_what_older_folders_do_not_say(folder, change_config):
 @pytest.mark.parametrize(
     ("key", "value", "wanted"),
     [
-        ("n_labels", True, "an integer >= 1"),
+        ("n_labels", True, "an integer from 1 to 100,000,000"),
+        ("n_labels", 10**9, "an integer from 1 to 100,000,000"),
         ("n_features", 0, "an integer >= 1"),
         ("sparse", "yes", "true or false"),
-        ("calibration", [1.0], "two numbers"),
-        ("calibration", [True, 1.0], "two numbers"),
+        ("calibration", [1.0], "two finite numbers, the first above 0"),
+        ("calibration", [True, 1.0], "two finite numbers"),
+        ("calibration", [0, 1.0], "two finite numbers"),
+        ("calibration", [-1.0, 1.0], "two finite numbers"),
         ("store", "int2", "one of float32, bf16, int8, int4, deflated"),
         ("codebook", [], "a codebook's state or null"),
         ("network", None, "settings by name"),
@@ -48,9 +52,35 @@ def test_wrong_values(key, value, wanted, folder, change_config):
         read_config(folder)
 
 
+@pytest.mark.parametrize(
+    "about",
+    [
+        None,
+        "labels.txt",
+        {},
+        {"file": "../labels.txt"},
+        {"file": "labels-2.txt"},
+        {"file": "labels.txt", "bytes": -1},
+    ],
+)
+def test_wrong_places(about, folder):
+    listed = {**read_config(folder)["files"], "labels.txt": about}
+    files.write_json(folder / "config.json", sealed({**files.read_json(folder / "config.json"), "files": listed}))
+    with pytest.raises(DataError, match=r"config\.json: found .* (as the place of|for) labels\.txt; wanted"):
+        read_config(folder)
+
+
+def test_a_changed_value(folder):
+    config = files.read_json(folder / "config.json")
+    config["codebook"]["seed"] += 1  # other codes: all labels would be wrong
+    files.write_json(folder / "config.json", config)
+    with pytest.raises(DataError, match=r"config\.json: found other values than circlet has saved"):
+        read_config(folder)
+
+
 def test_other_formats(folder, change_config):
     change_config(folder, format=9, circlet="8.1")
-    with pytest.raises(DataError, match=r"found format 9, written by circlet 8\.1; this is .* formats 1 and 2"):
+    with pytest.raises(DataError, match=r"found format 9, written by circlet 8\.1; this is .* formats 1 to 3"):
         read_config(folder)
     (folder / "config.json").write_text(json.dumps({"model_type": "bert"}))
     with pytest.raises(DataError, match="not circlet's"):

@@ -7,6 +7,9 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
+from circlet.folder import deflated
+from circlet.folder.compress import compress, write_copy
+from circlet.folder.config import read_config
 from circlet.folder.contents import read, read_weights
 from circlet.folder.precision import STORES
 from circlet.model import Model
@@ -30,6 +33,37 @@ def test_everything_that_was_saved(store, members, tmp_path, untrained):
         assert found.tensors[name].dtype == weight.dtype
 
 
+@pytest.mark.parametrize("members", [1, 2])
+@pytest.mark.parametrize("zipped", [False, True])
+def test_an_older_folder(members, zipped, tmp_path, untrained, as_before, state):
+    """Formats 1 and 2 had no list of files; in a compressed copy some were gzipped."""
+    folder = tmp_path / "model"
+    untrained(members=members, texts=True).save(folder)
+    if zipped:
+        config, tensors = read_config(folder), read(folder).tensors
+        weights = deflated.packed(deflated.rounded({name: each.read() for name, each in tensors.items()}, 0.5))
+        folder = tmp_path / "copy"
+        write_copy(tmp_path / "model", folder, weights, deflated.DEFLATED, config)
+        assert (folder / "labels.txt.gz").exists()
+    expected = state(folder)
+    as_before(folder)
+    assert read_config(folder)["format"] == members
+    assert state(folder) == expected
+    compress(folder, tmp_path / "smaller", "int8")
+    assert read(tmp_path / "smaller").label_names == expected[1]
+    model = Model.load(folder)
+    model.save(folder)
+    assert state(folder)[1:] == expected[1:]
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "config.json",
+        "history-2.json",
+        "labels-2.txt",
+        "vectorizer-2.json",
+        "vectorizer-2.safetensors",
+        "weights-2.safetensors",
+    ]
+
+
 def test_weights_stay_in_the_file(folder):
     weight = read(folder).tensors["encoder.layers.0.weight"].read()
     assert not weight.flags.owndata
@@ -39,19 +73,21 @@ def test_weights_stay_in_the_file(folder):
 def test_damaged_weights(folder):
     content = (folder / "weights.safetensors").read_bytes()
     (folder / "weights.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DataError, match=r"weights\.safetensors: found other weights than config\.json describes"):
-        read_weights(folder, {"weights_sha256": "0" * 64, "store": "float32"})
+    with pytest.raises(DataError, match=r"weights\.safetensors: found other content than config\.json describes"):
+        read_weights(folder, read_config(folder))
 
 
 @pytest.mark.parametrize("names", ["red\n", "red\n" * 7, "a\nb\nc\nd\ne\nf"])
-def test_a_wrong_number_of_labels(names, folder):
+def test_a_wrong_number_of_labels(names, folder, change_config):
     (folder / "labels.txt").write_text(names)
+    change_config(folder)
     with pytest.raises(DataError, match=r"labels\.txt: found \d label names; wanted 6"):
         read(folder)
 
 
-def test_no_history(folder):
+def test_no_history(folder, change_config):
     (folder / "history.json").write_text('[{"epoch": 1}, 2]')
+    change_config(folder)
     with pytest.raises(DataError, match=r"history\.json: found no history; wanted a list with a record per epoch"):
         read(folder)
 

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.estimator import classes_of, read_estimator
+from circlet.folder.estimator import FORMAT, classes_of, read_estimator, without_digest
 
 STATE: dict[str, Any] = {
-    "format": 1, "circlet": "0.2.0", "weights_sha256": "abc", "parameters": {"threshold": 0.5}, "encoder": None,
+    "format": FORMAT, "circlet": "0.2.0", "parameters": {"threshold": 0.5}, "encoder": None,
     "target": "named", "classes": {"dtype": "object", "values": None}, "feature_names": None,
 }  # fmt: skip
 NAMES = ["red", "green"]
@@ -24,7 +24,7 @@ def written(folder: Path, content: Any) -> Path:
 
 def test_a_good_one(tmp_path):
     path = written(tmp_path, STATE)
-    state = read_estimator(path, "abc")
+    state = read_estimator(path, {})
     assert state == STATE
     assert classes_of(path, state, 3, 2, NAMES).tolist() == NAMES
 
@@ -32,22 +32,30 @@ def test_a_good_one(tmp_path):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"format": 2}, "found format 2"),
+        ({"format": 3}, "found format 3"),
+        ({"format": 1}, "found the keys .*; wanted .*'weights_sha256'"),
         ({"more": 1}, "found the keys .*'more'"),
         ({"parameters": [1]}, r"found the parameters \[1\]"),
         ({"target": "tree"}, "found the target 'tree'; wanted one of indicator, named, single"),
         ({"feature_names": [1]}, r"found feature names \[1\]"),
-        ({"weights_sha256": "def"}, r"found the description of other weights than those of config\.json"),
+        ({"target": ["named"]}, "found the target"),
     ],
 )
 def test_damaged(change, message, tmp_path):
     with pytest.raises(DataError, match=rf"estimator\.json: {message}"):
-        read_estimator(written(tmp_path, {**STATE, **change}), "abc")
+        read_estimator(written(tmp_path, {**STATE, **change}), {})
+
+
+def test_the_format_before(tmp_path):
+    path = written(tmp_path, {**STATE, "format": 1, "weights_sha256": "abc"})
+    assert without_digest(read_estimator(path, {"weights_sha256": "abc"})) == STATE
+    with pytest.raises(DataError, match=r"found the description of other weights than those of config\.json"):
+        read_estimator(path, {"weights_sha256": "def"})
 
 
 def test_something_else(tmp_path):
     with pytest.raises(DataError, match="found no description of a classifier"):
-        read_estimator(written(tmp_path, [1]), "abc")
+        read_estimator(written(tmp_path, [1]), {})
 
 
 class TestClasses:
@@ -66,7 +74,8 @@ class TestClasses:
     @pytest.mark.parametrize(
         "classes", [None, {}, {"dtype": "nothing", "values": [1, 2]}, {"dtype": "int64", "values": ["a", "b"]},
                     {"dtype": "int64", "values": [1]}, {"dtype": "int64", "values": [1, 1]},
-                    {"dtype": "int64", "values": [[1], [2]]}, {"dtype": "datetime64[s]", "values": [1, 2]}],
+                    {"dtype": "int64", "values": [[1], [2]]}, {"dtype": "U1000000000", "values": ["a", "b"]},
+                    {"dtype": "datetime64[s]", "values": [1, 2]}],
     )  # fmt: skip
     def test_damaged(self, classes):
         with pytest.raises(DataError, match=r"e: found (damaged|. different) classes"):

@@ -13,13 +13,13 @@ from circlet.folder.tensors import map_tensors, write_tensors
 
 ROW = sp.csr_matrix(np.array([[0, 0.5, 0], [1, 0, 2], [0, 0, 0]], dtype=np.float32))
 LABELS = sp.csr_matrix(np.array([[1, 0], [0, 1], [0, 0]], dtype=np.float32))
-CONFIG: dict[str, Any] = {"n_features": 3, "n_labels": 2, "sparse": True}
+CONFIG: dict[str, Any] = {"n_features": 3, "n_labels": 2, "sparse": True, "files": {SAMPLE: {"file": SAMPLE}}}
 
 
 def test_written_and_read_again(tmp_path):
-    assert read_sample(tmp_path, CONFIG) is None
+    assert read_sample(tmp_path, {**CONFIG, "files": {}}) is None
     for rows, config in ((ROW, CONFIG), (ROW.toarray(), {**CONFIG, "sparse": False})):
-        write_sample(tmp_path, Sample(rows, LABELS))
+        write_sample(tmp_path / SAMPLE, Sample(rows, LABELS))
         found = read_sample(tmp_path, config)
         assert found is not None
         assert sp.issparse(found.rows) == sp.issparse(rows)
@@ -51,7 +51,7 @@ DAMAGES: dict[str, tuple[Any, str]] = {
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damage(damage, tmp_path):
-    write_sample(tmp_path, Sample(ROW, LABELS))
+    write_sample(tmp_path / SAMPLE, Sample(ROW, LABELS))
     tensors = {name: array.copy() for name, array in map_tensors(tmp_path / SAMPLE).items()}
     inflict, words = DAMAGES[damage]
     inflict(tensors)

@@ -243,6 +243,12 @@ class TestMembers:
         model.save(tmp_path)
         assert not list(tmp_path.glob("checkpoint*"))
 
+    def test_labels_with_other_names_are_not_resumed(self, trained, tmp_path):
+        with pytest.raises(InterruptedRunError):
+            trained(folder=tmp_path, reporter=CtrlC(3))
+        with pytest.raises(DataError, match="found a checkpoint of labels with other names"):
+            trained(folder=tmp_path, resume=True, names=False)
+
     @pytest.mark.parametrize("resume", [False, True])
     def test_starting_anew_forgets_all_checkpoints(self, resume, trained, shared, tmp_path):
         with pytest.raises(InterruptedRunError):
@@ -281,6 +287,12 @@ class TestMembers:
         with pytest.raises(InterruptedRunError):
             further(folder=tmp_path / "run", reporter=CtrlC(at))
         assert_same(further(folder=tmp_path / "run", resume=True), further())
+
+
+def test_more_labels_than_a_saved_model_may_have(small_run):
+    Y = sp.csr_matrix((24, 2**31 - 1), dtype=np.float32)
+    with pytest.raises(DataError, match="found 2,147,483,647 labels; wanted at most 100,000,000"):
+        fit(Split(np.ones((24, 2), dtype=np.float32), Y), small_run)
 
 
 @pytest.mark.parametrize("shapes", [((24, 0), (24, 2)), ((24, 3), (24, 0))])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from circlet import CircletClassifier, files
+from circlet import CircletClassifier
 from circlet.errors import DataError, ParameterError
 from circlet.folder.config import read_config
 from circlet.folder.precision import STORES
@@ -121,7 +121,7 @@ class TestDamage:
         inflict, words = DAMAGES[damage]
         inflict(tensors)
         save_file(tensors, path)
-        change_config(tmp_path, weights_sha256=files.sha256(path))
+        change_config(tmp_path)
         self.refused(tmp_path, *words)
 
     @pytest.mark.parametrize("store", STORES)
@@ -146,7 +146,7 @@ class TestDamage:
         content = bytearray(path.read_bytes())
         content[-100] ^= 1
         path.write_bytes(content)
-        self.refused(tmp_path, "other weights than config.json describes")
+        self.refused(tmp_path, "other content than config.json describes")
 
 
 @pytest.fixture(scope="module")

@@ -69,6 +69,8 @@ class TestAsRows:
             ([[1e300, 1]], "found NaN or infinity"),
             (sp.csr_matrix([[np.inf, 1]]), "found NaN or infinity"),
             (sp.csr_matrix([[1j, 1]]), "found rows of type complex128"),
+            (np.array([[1j, 1]]), "found rows of type complex128; wanted real numbers"),
+            ([[10**400, 1]], "found no feature rows"),
         ],
     )
     def test_bad_rows(self, rows, words):

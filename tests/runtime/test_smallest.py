@@ -43,7 +43,7 @@ def test_the_promise_is_kept(saved, sample, synthetic, tmp_path):
     sizes = []
     for loss in (0.2, 5):
         found = smallest_within(saved, sample, loss)
-        write_copy(saved, tmp_path / f"{loss}", found.weights, DEFLATED)
+        write_copy(saved, tmp_path / f"{loss}", found.weights, DEFLATED, found.config)
         lost = 100 * (ndcg(saved, synthetic) - ndcg(tmp_path / f"{loss}", synthetic))
         assert lost == pytest.approx(found.chosen.loss)
         assert lost <= loss
@@ -58,7 +58,7 @@ def test_the_promise_is_kept(saved, sample, synthetic, tmp_path):
 def test_the_best_that_fits(saved, sample, tmp_path):
     watched: list[Tried] = []
     found = best_that_fits(saved, sample, size(saved) // 8, watched.append)
-    write_copy(saved, tmp_path / "copy", found.weights, DEFLATED)
+    write_copy(saved, tmp_path / "copy", found.weights, DEFLATED, found.config)
     assert size(tmp_path / "copy") <= size(saved) // 8
     assert sorted(watched, key=lambda each: each.coarseness) == found.tried
     finer = [each for each in found.tried if each.coarseness < found.chosen.coarseness]
@@ -89,7 +89,7 @@ def test_torch_and_the_runtime_agree_on_a_copy(kind, members, made, some, tmp_pa
     labels = np.eye(model.n_labels, dtype=np.float32)[np.arange(12) % model.n_labels]
     sample = Sample(model.scaling.transform(rows), sp.csr_matrix(labels))
     found = best_that_fits(tmp_path / "model", sample, size(tmp_path / "model"))
-    write_copy(tmp_path / "model", tmp_path / "copy", found.weights, DEFLATED)
+    write_copy(tmp_path / "model", tmp_path / "copy", found.weights, DEFLATED, found.config)
     small = RuntimeModel.load(tmp_path / "copy")
     ids, scores = small.top_k(documents, 3)
     wanted, close = Model.load(tmp_path / "copy").top_k(documents, 3)
@@ -106,7 +106,7 @@ def test_a_damaged_copy(made, tmp_path):
     labels = sp.csr_matrix(np.eye(1, model.n_labels))
     sample = Sample(sp.csr_matrix((1, model.n_features), dtype=np.float32), labels)
     found = best_that_fits(tmp_path / "model", sample, size(tmp_path / "model"))
-    write_copy(tmp_path / "model", tmp_path / "copy", found.weights, DEFLATED)
+    write_copy(tmp_path / "model", tmp_path / "copy", found.weights, DEFLATED, found.config)
     for name in ("labels.txt.gz", "vectorizer.json.gz", "vectorizer.safetensors.gz"):
         path = tmp_path / "copy" / name
         whole = path.read_bytes()

@@ -134,19 +134,21 @@ class TestDamage:
 
     @pytest.mark.parametrize(
         "change",
-        [{"format": 2}, {"target": "tree"}, {"weights_sha256": "0"}, {"classes": None}, {"parameters": 3},
+        [{"format": 1}, {"target": "tree"}, {"weights_sha256": "0"}, {"classes": None}, {"parameters": 3},
          {"parameters": {"threshold": 7}}, {"parameters": {"top_k": 0}}, {"more": 1}],
     )  # fmt: skip
-    def test_of_the_description(self, change, folder):
+    def test_of_the_description(self, change, folder, change_config):
         path = folder / "estimator.json"
         files.write_json(path, {**json.loads(path.read_text()), **change})
+        change_config(folder)
         with pytest.raises(DataError, match=r"estimator\.json: "):
             load(folder)
 
-    def test_parameters_of_a_newer_version_do_not_matter(self, folder):
+    def test_parameters_of_a_newer_version_do_not_matter(self, folder, change_config):
         path = folder / "estimator.json"
         state = json.loads(path.read_text())
         files.write_json(path, {**state, "parameters": {**state["parameters"], "new": 1}})
+        change_config(folder)
         assert load(folder).threshold == 0.5
 
     def test_no_model(self, tmp_path):

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from circlet.errors import DataError
 from circlet.features.entries import Entries
 from circlet.folder.precision import STORES, Stored, packed, stored
 from circlet.runtime import weights as module
@@ -56,6 +57,15 @@ def test_linear(store, n, active, monkeypatch):
     np.testing.assert_allclose(found, X @ weight.read().T + layer.bias, atol=1e-5)
     assert found.dtype == np.float32
     assert found.shape == (n, 50)
+
+
+def test_what_overflows_is_one_error_and_no_warning():
+    huge = np.full((2, 50), 3e38, dtype=np.float32)
+    wide = np.full((50, 2), 3e38, dtype=np.float32)
+    with pytest.raises(DataError, match="found a non-finite number"):
+        Linear(Stored(wide.T.copy()), Stored(BIAS[:2]))(huge)
+    with pytest.raises(DataError, match="found a non-finite number"):
+        FeatureWeights(Stored(wide), Stored(BIAS[:2]))(Entries.of(sp.csr_matrix(huge)))
 
 
 def test_float32_is_not_copied():

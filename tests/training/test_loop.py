@@ -313,13 +313,13 @@ class TestDivergence:
     @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64])
     def test_one_number_of_a_weight_is_enough(self, value, dtype):
         weight = torch.ones(1001, 3, dtype=dtype)
-        assert training._is_finite(weight)
+        assert training.is_finite(weight)
         weight[700, 1] = value
-        assert not training._is_finite(weight)
+        assert not training.is_finite(weight)
 
     def test_weights_whose_sum_is_infinite_have_not_diverged(self):
-        assert training._is_finite(torch.full((100,), 3e38))
-        assert training._is_finite(torch.empty(0, 5))
+        assert training.is_finite(torch.full((100,), 3e38))
+        assert training.is_finite(torch.empty(0, 5))
 
     def test_is_an_error_of_circlets(self):
         assert issubclass(DivergedError, CircletError)

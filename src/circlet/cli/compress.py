@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -84,7 +85,7 @@ def compress(
         columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
         sample = _sample(model, data, {**columns, "split": split})
         found = _found(model, sample, LOSS if loss is None else loss, most)
-        write_copy(model, output, found.weights, DEFLATED)
+        write_copy(model, output, found.weights, DEFLATED, found.config)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)
     )
@@ -114,10 +115,10 @@ def bytes_of(size: str) -> int:
 def _sample(folder: Path, data: str | None, read: dict[str, Any]) -> Sample:
     """The rows to measure on."""
     if data is None:
-        from circlet.folder.config import read_config
+        from circlet.folder.config import reading
         from circlet.folder.sample import read_sample
 
-        kept = read_sample(folder, read_config(folder))
+        kept = reading(folder, partial(read_sample, folder))
         if kept is None:
             raise ParameterError(
                 f"{folder} has no held-out rows to measure on, because it was trained on few documents or by an "

@@ -27,9 +27,15 @@ def info(
         Path | None,
         typer.Option(help="Draw the training history to this PNG file, pipe or device; a link stays a link."),
     ] = None,
+    verify: Annotated[
+        bool, typer.Option("--verify", help="Compare every byte of the model with the digests that were saved.")
+    ] = False,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a model consists of, how large each part is and what it was trained on.
+
+    Commands that use a model check the sizes of its files and the digests of all but large weights.
+    --verify checks those too, and fails if anything has changed.
 
     Example: circlet info my-model --plot history.png
     """
@@ -37,11 +43,16 @@ def info(
         require("matplotlib", extra="plot", purpose="drawing the history")
     if plot is not None and not plot.parent.is_dir():
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
-    from circlet.folder.config import read_config
+    from circlet.folder.contents import explained, read
+    from circlet.folder.layout import CONFIG, HISTORY
+    from circlet.folder.manifest import located
     from circlet.runtime import RuntimeModel
 
-    loaded = RuntimeModel.load(model)
-    sizes = {path.name: path.stat().st_size for path in sorted(model.iterdir()) if path.is_file()}
+    with explained(model):
+        saved = read(model, whole=verify, estimator=verify)
+        loaded = RuntimeModel.restore(model, saved)
+    listed = sorted(located(model, saved.config, name) for name in (CONFIG, *saved.config["files"]))
+    sizes = {path.name: files.check_regular(path) for path in listed}
     described = {
         "model": str(model),
         "members": len(loaded.members),
@@ -52,14 +63,18 @@ def info(
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
         "parameters": loaded.parameter_counts,
-        "store": read_config(model)["store"],
+        "store": saved.config["store"],
+        "digests": bool(saved.config["generation"]),
+        "verified": verify,
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
         "epochs": len(loaded.history),
     }
     if plot is not None:
         if not loaded.history:
-            raise DataError(f"{model / 'history.json'}: found no epochs to draw; wanted at least one")
+            raise DataError(
+                f"{located(model, saved.config, HISTORY)}: found no epochs to draw; wanted at least one"
+            )
         with files.output(plot) as file:
             draw_history(loaded.history).savefig(file, dpi=110, format="png")
         err.print(f"{plot} drawn", highlight=False)
@@ -82,11 +97,18 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
+        ("digests", _digests(described["digests"], described["verified"])),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
+
+
+def _digests(complete: bool, verified: bool) -> str:
+    if complete:
+        return "of all files" + (", verified" if verified else "")
+    return "of the weights only: an older version saved the model" + (", verified" if verified else "")
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:

@@ -16,15 +16,16 @@ from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CONFIG, DECIDED, RUN
+from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
+from circlet.folder.publish import new_generation, remove_run
 from circlet.metrics.evaluation import in_label_space
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, checkpoint
 
-__all__ = ["carry_out", "check_folder", "resumed"]
+__all__ = ["carry_out", "check_folder", "finished", "resumed"]
 
 #: How data is read unless options say otherwise.
 READ: dict[str, Any] = load_dataset.__kwdefaults__ or {}
@@ -72,7 +73,7 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
             "preset": started["preset"],
             "seed": started["seed"],
         }
-        started["data"], started["read"]["text_column"]
+        _check_description(started)
     except (ValueError, KeyError, TypeError) as error:
         raise DataError(
             f"{path}: found no readable description of the run ({error!r}); train again in another folder"
@@ -91,6 +92,20 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
             f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
         )
     return started
+
+
+def _check_description(run: dict[str, Any]) -> None:
+    """Raise `KeyError`, `TypeError` or `ValueError` unless a run is described as `circlet train` describes it."""
+    kinds: dict[str, tuple[type, ...]] = {
+        "data": (str,), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,), "read": (dict,),
+    }  # fmt: skip
+    run["read"]["text_column"]
+    columns = {"text_column", "label_column", "label_separator", "split"}
+    wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
+    wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), "store"})
+    lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
+    if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
+        raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
 
 
 def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
@@ -121,9 +136,9 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
             "wanted some to learn from"
         )
-    new = not folder.exists()
     files.prepare_folder(folder)
-    files.write_json(folder / RUN, run)
+    # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
+    files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
     try:
         if before is None:
             model = _train(dataset, settings, folder, place)
@@ -137,14 +152,22 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         )
         raise typer.Exit(130) from error
     except CircletError:
-        _clean_up(folder, new)
+        _clean_up(folder)
         raise
     if before is None:
         model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     else:
         model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
     model.save(folder, store)
-    (folder / RUN).unlink(missing_ok=True)
+    return _summary(folder, model, store)
+
+
+def finished(folder: Path) -> dict[str, Any]:
+    """The summary of a run that was killed after it had saved its model."""
+    return _summary(folder, Model.load(folder), read_config(folder)["store"])
+
+
+def _summary(folder: Path, model: Model, store: str) -> dict[str, Any]:
     return {
         "model": str(folder),
         "members": len(model.networks),
@@ -154,7 +177,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         "n_labels": model.n_labels,
         "parameters": model.ranker.parameter_counts(),
         "store": store,
-        "bytes": sum(path.stat().st_size for path in folder.iterdir() if path.is_file()),
+        "bytes": sum(path.stat().st_size for path in folder.glob("[!.]*") if path.is_file()),
         "history": model.history,
     }
 
@@ -225,11 +248,7 @@ def _warn(documents: int, labels: int) -> None:
         err.print("found only one label, which every document will get; wanted two or more", style="yellow")
 
 
-def _clean_up(folder: Path, new: bool) -> None:
+def _clean_up(folder: Path) -> None:
     """Remove what a failed run left, unless it has a checkpoint and can be resumed."""
-    if (folder / checkpoint.NAME).exists():
-        return
-    for name in (RUN, DECIDED):
-        (folder / name).unlink(missing_ok=True)
-    if new and not any(folder.iterdir()):
-        folder.rmdir()
+    if not (folder / checkpoint.NAME).exists():
+        remove_run(folder)

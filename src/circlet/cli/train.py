@@ -144,16 +144,22 @@ def train(
     run["decides"] = True
     if further:
         run["continue"] = True
-    from circlet.cli.runs import carry_out, check_folder, resumed
+    from circlet.cli.runs import carry_out, check_folder, finished, resumed
+    from circlet.folder.lock import writing
+    from circlet.folder.publish import settle
 
     run = json.loads(json.dumps(run))  # the same values as --resume reads back
     if resume and overwrite:
         raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
-    if resume:
-        run = resumed(model, run)
-    else:
-        check_folder(model, run, overwrite=overwrite)
-    summary = carry_out(run, model, device)
+    with writing(model, patience=0):
+        if settle(model) and resume:
+            summary = finished(model)
+        else:
+            if resume:
+                run = resumed(model, run)
+            else:
+                check_folder(model, run, overwrite=overwrite)
+            summary = carry_out(run, model, device)
     if as_json:
         print(json.dumps(summary, ensure_ascii=False, indent=1))
     else:

@@ -262,7 +262,7 @@ def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:
                 raise DataError(f"{where}: found an array of shape {dense.shape}; wanted two dimensions")
             _check_finite(dense, where)
             return dense
-        out = _float32(as_csr(X, where))
+        out = _float32(as_csr(X, where), where)
     _check_finite(out, where)
     return _canonical(out, X, where, "feature")
 
@@ -276,10 +276,12 @@ def as_labels(Y: Any, where: str) -> sp.csr_matrix:
     if wrong.size:
         row, column = _cell(out, int(wrong[0]))
         raise DataError(f"{where}: found {out.data[wrong[0]]} at row {row}, label {column}; wanted 0 or 1")
-    return _canonical(_float32(out), Y, where, "label")
+    return _canonical(_float32(out, where), Y, where, "label")
 
 
-def _float32(M: sp.csr_matrix) -> sp.csr_matrix:
+def _float32(M: sp.csr_matrix, where: str) -> sp.csr_matrix:
+    if M.dtype.kind == "c":
+        raise DataError(f"{where}: found values of type {M.dtype}; wanted real numbers")
     # Not M.astype, which first adds up duplicates, even in the caller's matrix.
     return sp.csr_matrix((M.data.astype(np.float32), M.indices, M.indptr), shape=M.shape)
 

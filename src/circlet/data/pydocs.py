@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from circlet.errors import DataError
-from circlet.files import prepare_folder, write_json, write_text
+from circlet.files import prepare_folder, read_bytes, write_json, write_text
 
 logger = logging.getLogger(__name__)
 
@@ -152,20 +152,20 @@ def cached_pydocs(folder: Path) -> PyDocs:
 
 def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
     """The documents in `folder`, or None if they must be rebuilt."""
+    if not all((folder / name).exists() for name in ("pydocs.json", "train.jsonl", "test.jsonl")):
+        return None
     try:
-        state = json.loads((folder / "pydocs.json").read_bytes())
+        state = json.loads(read_bytes(folder / "pydocs.json"))
         if state["format"] != FORMAT or state["versions"] != versions:
             logger.info("pydocs: rebuilding, %s is from other versions", folder)
             return None
         splits = []
         for name in ("train.jsonl", "test.jsonl"):
-            content = (folder / name).read_bytes()
+            content = read_bytes(folder / name)
             if _sha256(content) != state["sha256"][name]:
                 raise DataError(f"{folder / name}: not the content that pydocs.json describes")
             splits.append(tuple(_document(line) for line in content.decode().split("\n")[:-1]))
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, LookupError, TypeError, RecursionError) as error:
+    except (ValueError, LookupError, TypeError, RecursionError) as error:
         # Whatever is wrong with a cache, rebuilding it is the answer.
         logger.warning("pydocs: rebuilding, %s is damaged: %s", folder, error)
         return None

@@ -69,6 +69,9 @@ class Columns:
     id: str | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not isinstance(value, str) and (value is not None or name in ("text", "labels")):
+                raise ParameterError(f"found {shown(str(value))} as the {name} of columns; wanted text")
         if self.separator == "" or self.text == self.labels:
             raise ParameterError(
                 f"text column {self.text!r}, label column {self.labels!r}, separator {self.separator!r}; "

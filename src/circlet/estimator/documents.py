@@ -8,7 +8,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data.sparse import as_csr
-from circlet.errors import DataError
+from circlet.errors import DataError, DTypeError
 
 __all__ = ["as_rows"]
 
@@ -20,8 +20,11 @@ def as_rows(estimator: Any, X: Any, *, first: bool) -> Any:
     try:
         with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
             rows = _validate_data(estimator, X, accept_sparse="csr", dtype=np.float32, reset=first)
-    except ValueError as error:
-        raise DataError(str(error)) from error
+    except (TypeError, ValueError, OverflowError) as error:  # the last: an integer too large for any float
+        # After a whole sentence, scikit-learn recommends other estimators.
+        sentence = str(error).split("\n", 1)[0]
+        kind = DTypeError if isinstance(error, TypeError) else DataError
+        raise kind(sentence if sentence.endswith(".") else str(error)) from error
     if not sp.issparse(rows):
         return rows if rows.flags.writeable else rows.copy()  # torch shares memory only with writable arrays
     rows = sp.csr_matrix(rows)

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import torch
 from torch import nn
 
-from circlet import files
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator.targets import Targets
-from circlet.folder.config import read_config
-from circlet.folder.estimator import FORMAT, classes_of, read_estimator
+from circlet.folder.contents import explained, read
+from circlet.folder.estimator import FORMAT, classes_of
 from circlet.folder.layout import ESTIMATOR as NAME
+from circlet.folder.manifest import located
 from circlet.model import Model
+from circlet.model.folder import write
 from circlet.settings import RunSettings
 from circlet.version import __version__
 
@@ -34,7 +37,6 @@ class Saved(NamedTuple):
 def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
     """Write a fitted classifier."""
     parameters, model, targets, names = classifier
-    model.save(folder, store)
     classes = None
     if targets.kind != "indicator":
         dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
@@ -47,23 +49,25 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
     state = {
         "format": FORMAT,
         "circlet": __version__,
-        "weights_sha256": read_config(folder)["weights_sha256"],
         "parameters": {**plain, "encoder": None},
         "encoder": None if encoder is None else type(encoder).__name__,
         "target": targets.kind,
         "classes": classes,
         "feature_names": None if names is None else names.tolist(),
     }
-    files.write_json(folder / NAME, state)
+    write(folder, replace(model.contents(), estimator=state), store)
 
 
 def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder: nn.Module | None) -> Saved:
     """Read a classifier; `given` parameters override saved ones, and `defaults` replace those not saved."""
-    path = folder / NAME
-    if not path.exists():
-        model = Model.load(folder, resolve_device(given.get("device", "auto")), encoder)
+    with explained(folder):
+        saved = read(folder, whole=True, estimator=True)
+    state, path = saved.estimator, located(folder, saved.config, NAME)
+    if state is None:
+        place = resolve_device(given.get("device", "auto"))
+        with explained(folder):
+            model = Model.restore(folder, saved, place, encoder)
         return Saved({**_parameters_of(model), **given}, model, _targets_of(model), None)
-    state = read_estimator(path, read_config(folder)["weights_sha256"])
     # Older versions had fewer parameters; those added since have their defaults.
     if not set(state["parameters"]) <= set(defaults):
         found = sorted(state["parameters"])
@@ -78,9 +82,20 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
         name: tuple(value) if name in lists and isinstance(value, list) else value
         for name, value in {**defaults, **state["parameters"], **given}.items()
     }
-    model = Model.load(folder, resolve_device(parameters["device"]), encoder)
+    place = _device_of(path, parameters, given)
+    with explained(folder):
+        model = Model.restore(folder, saved, place, encoder)
     classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
     return Saved(parameters, model, Targets(state["target"], classes), state["feature_names"])
+
+
+def _device_of(path: Path, parameters: dict[str, Any], given: dict[str, Any]) -> torch.device:
+    try:
+        return resolve_device(parameters["device"])
+    except ParameterError as error:
+        if "device" in given:
+            raise
+        raise DataError(f"{path}: {error}; to use another one, load(folder, device=...)") from error
 
 
 def _targets_of(model: Model) -> Targets:

@@ -21,6 +21,7 @@ import scipy.sparse as sp
 from circlet.checks import is_integer
 from circlet.data.dataset import as_labels, check_label_names
 from circlet.errors import DataError
+from circlet.folder.config import MOST_LABELS
 
 __all__ = ["Targets"]
 
@@ -156,6 +157,8 @@ def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
     Lists that could be of two kinds are read as the kind that was seen `before`.
     """
     if sp.issparse(y):
+        if y.ndim == 2 and y.shape[1] > MOST_LABELS:
+            raise DataError(f"y: found {y.shape[1]:,} columns; wanted at most {MOST_LABELS:,} labels")
         return "indicator", as_labels(y, "y")
     if (rows := _label_rows(y)) is not None:
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
@@ -167,8 +170,10 @@ def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
     if array.ndim != 2 or array.shape[1] == 1:
         return "single", _classes_of_rows(y)
     try:
+        if array.dtype.kind == "c":
+            raise TypeError("complex numbers")
         numbers = array.astype(np.float32)
-    except (TypeError, ValueError) as error:
+    except (TypeError, ValueError, OverflowError) as error:
         raise DataError(f"y: found a matrix that is not of numbers ({error}); wanted zeros and ones") from error
     return "indicator", as_labels(sp.csr_matrix(numbers), "y")
 

@@ -13,8 +13,7 @@ import numpy.typing as npt
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.config import read_config
-from circlet.folder.contents import read_weights
+from circlet.folder import contents
 from circlet.folder.members import Member as Described
 from circlet.folder.precision import Stored
 from circlet.runtime import RuntimeModel
@@ -131,8 +130,9 @@ def read(folder: Path, *, large_table: bool = False) -> Saved:
     large_table : bool
         Whether a table of codes may be larger than `LARGEST_TABLE`.
     """
-    model = RuntimeModel.load(folder)
-    weights = read_weights(folder, read_config(folder))
+    with contents.explained(folder):
+        found = contents.read(folder, whole=True)
+        model, weights = RuntimeModel.restore(folder, found), found.tensors
     return Saved(
         [_member(*each, weights, large_table) for each in zip(model.members, model.scorers, strict=True)],
         model.scaling,

@@ -101,10 +101,14 @@ class Scaling:
             raise DataError(f"found the scaling {kind!r}; wanted one of {', '.join(SCALINGS)}")
         restored = cls(kind)
         wanted = {"standard": {"mean", "scale"}, "tfidf": {"idf"}}.get(kind, set())
-        if set(arrays) != wanted or any(array.shape != (n_features,) for array in arrays.values()):
+        fits = all(
+            array.dtype == np.float32 and array.shape == (n_features,) and np.isfinite(array).all()
+            for array in arrays.values()
+        )
+        if set(arrays) != wanted or not fits:
             raise DataError(
                 f"found the arrays {sorted(arrays)} for the scaling {kind}; wanted {sorted(wanted)} "
-                f"of {n_features} numbers each"
+                f"of {n_features} numbers each, all finite"
             )
         restored.arrays = dict(arrays)
         return restored

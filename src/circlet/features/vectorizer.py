@@ -42,6 +42,7 @@ from circlet.features.vectorizer_state import (
     read_state,
     write_state,
 )
+from circlet.files import prepare_folder
 
 NGrams = tuple[int, int]
 
@@ -225,19 +226,28 @@ class TextVectorizer:
 
     def save(self, folder: str | Path) -> None:
         """Write `vectorizer.json` and `vectorizer.safetensors` into `folder`."""
+        prepare_folder(Path(folder))
+        self.write(Path(folder) / STATE_FILE, Path(folder) / TENSOR_FILE)
+
+    def write(self, state: Path, numbers: Path) -> None:
+        """Write the two files under other names than `save` does."""
         known = self._known()
         terms = {kind: vocabulary.terms for kind, vocabulary in known.vocabularies.items()}
-        write_state(Path(folder), self.parameters(), terms, known.idf)
+        write_state(state, numbers, self.parameters(), terms, known.idf)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
         """Read what `save` wrote; DataError if it is damaged, of another kind or from a newer circlet."""
-        path = Path(folder) / STATE_FILE
+        return cls.read(Path(folder) / STATE_FILE, Path(folder) / TENSOR_FILE)
+
+    @classmethod
+    def read(cls, path: Path, numbers: Path) -> TextVectorizer:
+        """Read what `write` wrote; both files may be gzipped."""
         state = read_state(path)
         vectorizer = _from_parameters(path, state["parameters"])
         vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
-        idf = read_idf(Path(folder) / TENSOR_FILE, sum(map(len, vocabularies.values())))
-        check_digest(path, state, idf)
+        idf = read_idf(numbers, sum(map(len, vocabularies.values())))
+        check_digest(path, numbers, state, idf)
         vectorizer._fitted = _Known(vocabularies, idf)
         return vectorizer
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from circlet.errors import DataError
 from circlet.features.terms import Vocabulary
-from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, write_tensors, write_text
+from circlet.files import read_bytes, read_json, read_tensors, write_tensors, write_text
 
 KIND = "tfidf"
 FORMAT = 1
@@ -24,16 +24,19 @@ TENSOR_FILE = "vectorizer.safetensors"
 
 
 def write_state(
-    folder: Path, parameters: dict[str, Any], terms: dict[str, list[str]], idf: npt.NDArray[np.float64]
+    path: Path,
+    numbers: Path,
+    parameters: dict[str, Any],
+    terms: dict[str, list[str]],
+    idf: npt.NDArray[np.float64],
 ) -> None:
-    """Write both files."""
-    prepare_folder(folder)
-    write_tensors(folder / TENSOR_FILE, {"idf": idf})
+    """Write both files, which are called `STATE_FILE` and `TENSOR_FILE` unless others have these names."""
+    write_tensors(numbers, {"idf": idf})
     state = {"kind": KIND, "format": FORMAT, "parameters": parameters, "terms": terms}
     # The state comes last and has a digest of the numbers, so an interrupted save is noticed. It is ASCII only,
     # so that no reader, editor or line ending changes a term.
     described = json.dumps(state)
-    write_text(folder / STATE_FILE, described[:-1] + _ending(_digest(described.encode(), idf)))
+    write_text(path, described[:-1] + _ending(_digest(described.encode(), idf)))
 
 
 def read_state(path: Path) -> dict[str, Any]:
@@ -85,7 +88,7 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
     return idf
 
 
-def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]) -> None:
+def check_digest(path: Path, numbers: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]) -> None:
     """Make sure that state and numbers are unchanged, and written by the same save."""
     ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
     if content.endswith(ending):
@@ -93,7 +96,7 @@ def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]
     else:  # somebody has formatted the file anew
         described = json.dumps({name: value for name, value in state.items() if name != "sha256"}).encode()
     if state["sha256"] != _digest(described, idf):
-        raise DataError(f"{path}: damaged, or saved at another time than {TENSOR_FILE}: the sha256 differs")
+        raise DataError(f"{path}: damaged, or saved at another time than {numbers.name}: the sha256 differs")
 
 
 def _digest(described: bytes, idf: npt.NDArray[np.float64]) -> str:

@@ -2,7 +2,7 @@
 
 | file | what it holds |
 |---|---|
-| `config.json` | settings, sizes, calibration, and the digest of the weights; written last |
+| `config.json` | settings, sizes, calibration, and the size and digest of every other file; written last |
 | `weights.safetensors` | weights of all networks, arrays of the scaling; see `precision` and `deflated` |
 | `history.json` | a record per epoch |
 | `labels.txt` | the names of the labels, if they have names |
@@ -10,7 +10,13 @@
 | `sample.safetensors` | some rows that were held out and their labels, for `circlet compress`; see `sample` |
 | `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
+| `.lock` | who is writing here, as long as somebody is; see `lock` |
+
+A model that replaces another has files with other names, such as `labels-2.txt`. Then `config.json` is replaced,
+which names them, and the former files are removed. So a reader finds one model or the other, and never a mixture;
+see `publish`. `manifest` says which digests are checked when.
 
 In a copy that `circlet compress` made as small as possible, `labels.txt` and the vectorizer's files are gzipped.
-If anything is wrong with a file, a `DataError` names it. Nothing is pickled.
+If anything is wrong with a file, a `DataError` names it. Nothing is pickled. Folders of formats 1 and 2, which
+have no list of files, are read as they are.
 """

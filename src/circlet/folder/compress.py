@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 import gzip
-import os
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from circlet import files
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.folder import precision, tensors
-from circlet.folder.config import read_config
+from circlet.folder.config import FORMAT, reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CONFIG, ESTIMATOR, LABELS, RUN, SAMPLE, WEIGHTS, is_checkpoint
+from circlet.folder.estimator import read_estimator, without_digest
+from circlet.folder.layout import CONFIG, ESTIMATOR, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.manifest import checked, located
+from circlet.folder.publish import Publication
 
 __all__ = ["check_output", "compress", "size_without_weights", "write_copy"]
 
 #: The files that are gzipped if weights are deflated.
 ZIPPED = (LABELS, STATE_FILE, TENSOR_FILE)
-#: Bytes by which `config.json` may grow in a copy.
-GROWTH = 100
+#: Bytes by which `config.json` may grow in a copy; more if the model's folder has no list of files.
+GROWTH, UNLISTED_GROWTH = 100, 2000
 
 
 def compress(folder: Path, output: Path, store: str) -> None:
@@ -32,14 +33,17 @@ def compress(folder: Path, output: Path, store: str) -> None:
     It works on files, not on a network, so a model with a custom encoder needs no encoder here.
     """
     precision.check_store(store)
-    config = read_config(folder)
     check_output(output)
-    whole = {name: each.read() for name, each in read_weights(folder, config).items()}
-    try:
-        smaller = precision.packed(whole, store)
-    except DataError as error:
-        raise DataError(f"{folder / WEIGHTS}: {error}") from error
-    write_copy(folder, output, smaller, store)
+
+    def copy(config: dict[str, Any]) -> None:
+        whole = {name: each.read() for name, each in read_weights(folder, config).items()}
+        try:
+            smaller = precision.packed(whole, store)
+        except DataError as error:
+            raise DataError(f"{located(folder, config, WEIGHTS)}: {error}") from error
+        write_copy(folder, output, smaller, store, config)
+
+    reading(folder, copy)
 
 
 def check_output(output: Path) -> None:
@@ -48,22 +52,30 @@ def check_output(output: Path) -> None:
         raise ParameterError(f"{output} exists already: choose another folder, or remove it")
 
 
-def write_copy(folder: Path, output: Path, weights: Mapping[str, precision.Array], store: str) -> None:
-    """Copy a model with other weights, stored as `store` says; `output` appears complete or not at all."""
-    config = read_config(folder)
+def write_copy(
+    folder: Path, output: Path, weights: Mapping[str, precision.Array], store: str, config: dict[str, Any]
+) -> None:
+    """Copy a model with other weights; `output` appears complete or not at all.
+
+    Only files that the configuration lists are copied, and not the sample: training goes on with the model itself.
+
+    Parameters
+    ----------
+    folder, output : Path
+    weights : mapping of str to ndarray
+    store : str
+        How they are stored.
+    config : dict
+        Of the model that the weights were made from. If another one has replaced it, nothing is copied.
+    """
     check_output(output)
     files.prepare_folder(output.parent)
-    scratch = output.with_name(f".{output.name}.{os.getpid()}.part")
+    files.remove_leftovers(output.parent, output.name)
+    scratch = files.temporary_beside(output)
     shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process that had the same id
     try:
         scratch.mkdir()
-        for path in _others(folder):
-            if store == DEFLATED and path.name in ZIPPED:
-                files.write_gzip(scratch / path.name, path.read_bytes())
-            else:
-                shutil.copyfile(path, scratch / path.name)
-        tensors.write_tensors(scratch / WEIGHTS, weights)
-        _describe(folder, scratch, config, store)
+        _write(folder, Publication(scratch, 1), weights, store, config)
         scratch.rename(output)
     except OutputError:
         raise
@@ -73,33 +85,36 @@ def write_copy(folder: Path, output: Path, weights: Mapping[str, precision.Array
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def size_without_weights(folder: Path) -> int:
+def _write(
+    folder: Path, new: Publication, weights: Mapping[str, precision.Array], store: str, config: dict[str, Any]
+) -> None:
+    tensors.write_tensors(new.path(WEIGHTS), weights)
+    for name in _others(config):
+        path = checked(folder, config, name)
+        content = files.read_bytes(path)
+        if path.suffix == files.GZIPPED or (store == DEFLATED and name in ZIPPED):
+            files.write_gzip(new.path(name, zipped=True), content)
+        else:
+            files.write_bytes(new.path(name), content)
+    if ESTIMATOR in config["files"]:
+        state = read_estimator(checked(folder, config, ESTIMATOR), config)
+        files.write_json(new.path(ESTIMATOR), without_digest(state))
+    kept = {name: value for name, value in config.items() if name != "weights_sha256"}
+    new.commit({**kept, "format": FORMAT, "store": store})
+
+
+def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
     """The most bytes that a copy with deflated weights takes besides the weights."""
-    written = sum((folder / name).stat().st_size for name in (CONFIG, ESTIMATOR) if (folder / name).is_file())
+    names = (CONFIG, *(name for name in (ESTIMATOR,) if name in config["files"]))
+    written = sum(located(folder, config, name).stat().st_size for name in names)
     copied = (
-        len(gzip.compress(path.read_bytes())) if path.name in ZIPPED else path.stat().st_size
-        for path in _others(folder)
+        len(gzip.compress(files.read_bytes(path))) if name in ZIPPED else path.stat().st_size
+        for name in _others(config)
+        for path in [located(folder, config, name)]
     )
-    return written + sum(copied) + GROWTH
+    return written + sum(copied) + (GROWTH if config["generation"] else UNLISTED_GROWTH)
 
 
-def _describe(folder: Path, output: Path, config: dict[str, Any], store: str) -> None:
-    """Write the files that have the digest of the new weights."""
-    estimator, digest = folder / ESTIMATOR, files.sha256(output / WEIGHTS)
-    if estimator.is_file():
-        state = files.read_json(estimator)
-        if not isinstance(state, dict) or state.get("weights_sha256") != config["weights_sha256"]:
-            raise DataError(
-                f"{estimator}: found the description of other weights than those of {CONFIG}; "
-                "if `circlet train` has replaced the model, remove this file"
-            )
-        files.write_json(output / estimator.name, {**state, "weights_sha256": digest})
-    files.write_json(output / CONFIG, {**config, "store": store, "weights_sha256": digest})
-
-
-def _others(folder: Path) -> Iterator[Path]:
-    """All files except those that are rewritten, the sample, and those of an interrupted run."""
-    left_out = {WEIGHTS, CONFIG, ESTIMATOR, RUN, SAMPLE}
-    for path in sorted(folder.iterdir()):
-        if path.is_file() and not (path.name in left_out or is_checkpoint(path.name) or path.name.startswith(".")):
-            yield path
+def _others(config: dict[str, Any]) -> list[str]:
+    """The files that are copied as they are, or only gzipped."""
+    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE)]

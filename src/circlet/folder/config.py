@@ -2,22 +2,63 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from circlet import files
-from circlet.checks import is_integer
+from circlet.checks import is_integer, is_real
 from circlet.errors import DataError
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CHECKPOINT, CONFIG, RUN
+from circlet.folder.manifest import check_manifest, found_in
 from circlet.folder.precision import STORES
+from circlet.settings import Decision
 from circlet.version import __version__
 
-__all__ = ["FORMAT", "SEVERAL", "read_config"]
+__all__ = ["FORMAT", "MOST_LABELS", "UNLISTED", "read_config", "reading", "sealed"]
 
-#: Versions of the folder's layout: of a model of one network, and of several. Others are refused.
-FORMAT, SEVERAL = 1, 2
+#: The version of the folder's layout, and those before: of one network and of several, without a list of files.
+FORMAT, UNLISTED = 3, (1, 2)
+#: More labels than anybody has; the size of a folder says nothing about their number if they have no names.
+MOST_LABELS = 100_000_000
+#: What the record of a decision has.
+_DECISION = Decision("", None, "").as_dict().keys()
+#: How often a model is read anew if it is replaced meanwhile.
+ATTEMPTS = 50
+
+T = TypeVar("T")
+
+
+def reading(folder: Path, use: Callable[[dict[str, Any]], T]) -> T:
+    """What `use` makes of a configuration and the files that it lists; all of them belong to one model.
+
+    A file may be missing because another process has replaced the model. Then `use` is called again.
+    """
+    for _ in range(ATTEMPTS):
+        before = _content(folder)
+        try:
+            return use(read_config(folder))
+        except DataError:
+            if _content(folder) == before:
+                raise
+    return use(read_config(folder))
+
+
+def sealed(config: dict[str, Any]) -> dict[str, Any]:
+    """A configuration with the digest of all its values, so that none of them changes unnoticed."""
+    values = {name: value for name, value in config.items() if name != "sha256"}
+    described = json.dumps(values, sort_keys=True, allow_nan=False).encode()
+    return {**values, "sha256": hashlib.sha256(described).hexdigest()}
+
+
+def _content(folder: Path) -> bytes | None:
+    try:
+        return files.read_bytes(folder / CONFIG)
+    except DataError:
+        return None
 
 
 def read_config(folder: Path) -> dict[str, Any]:
@@ -37,16 +78,27 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = files.read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
         raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
-    if config["format"] not in (FORMAT, SEVERAL):
+    if config["format"] not in (*UNLISTED, FORMAT):
         raise DataError(
             f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
-            f"this is circlet {__version__}, which reads formats {FORMAT} and {SEVERAL}"
+            f"this is circlet {__version__}, which reads formats 1 to {FORMAT}"
+        )
+    if config["format"] == FORMAT and config != sealed(config):
+        raise DataError(
+            f"{path}: found other values than circlet has saved (another sha256); the model is damaged: "
+            "copy it or train it again"
         )
     config.setdefault("store", "float32")  # older folders do not say, since there was no choice
-    for name, (holds, wanted) in (_WANTED | _WANTED_OF[config["format"]]).items():
+    networks = "members" if "members" in config else "codebook"
+    for name in (*_ALWAYS, networks, *(_UNLISTED if config["format"] in UNLISTED else _LISTED)):
+        holds, wanted = _WANTED[name]
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
             raise DataError(f"{path}: found {found} as `{name}`; wanted {wanted}")
+    if config["format"] in UNLISTED:
+        config |= {"generation": 0, "files": found_in(folder, config)}
+    else:
+        check_manifest(path, config)
     return config
 
 
@@ -54,12 +106,12 @@ def _count(value: Any) -> bool:
     return type(value) is int and value >= 1
 
 
-def _pair(value: Any) -> bool:
-    return isinstance(value, list) and [type(part) in (int, float) for part in value] == [True, True]
+def _curve(value: Any) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(map(is_real, value)) and value[0] > 0
 
 
 def _members(value: Any) -> bool:
-    checks = {"seed": lambda seed: is_integer(seed, 0), "codebook": _is(dict, None), "calibration": _pair}
+    checks = {"seed": lambda seed: is_integer(seed, 0), "codebook": _is(dict, None), "calibration": _curve}
     return (
         isinstance(value, list)
         and len(value) > 1
@@ -68,18 +120,26 @@ def _members(value: Any) -> bool:
     )
 
 
+def _training(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("decided", []), list):
+        return False
+    counts = (value.get(name, 0) for name in ("documents", "held_out"))
+    decided = all(isinstance(each, dict) and each.keys() == _DECISION for each in value.get("decided", []))
+    return decided and all(is_integer(count, 0) for count in counts)
+
+
 def _is(*kinds: type | None) -> Callable[[Any], bool]:
     return lambda value: (None if value is None else type(value)) in kinds
 
 
-#: What config.json must hold besides its format: a check, and what is wanted in words.
+#: What config.json may hold besides its format: a check, and what is wanted in words.
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "network": (_is(dict), "settings by name"),
     "n_features": (_count, "an integer >= 1"),
-    "n_labels": (_count, "an integer >= 1"),
+    "n_labels": (lambda value: _count(value) and value <= MOST_LABELS, f"an integer from 1 to {MOST_LABELS:,}"),
     "sparse": (_is(bool), "true or false"),
     "scaling": (_is(str), "a name"),
-    "calibration": (_pair, "two numbers"),
+    "calibration": (_curve, "two finite numbers, the first above 0"),
     "named_labels": (_is(bool), "true or false"),
     "texts": (_is(bool), "true or false"),
     "weights_sha256": (_is(str), "a digest"),
@@ -87,10 +147,11 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
         lambda value: isinstance(value, str) and value in (*STORES, DEFLATED),
         f"one of {', '.join((*STORES, DEFLATED))}",
     ),
-    "training": (_is(dict), "settings by name"),
+    "training": (_training, "settings by name"),
+    "codebook": (_is(dict, None), "a codebook's state or null"),
+    "members": (_members, "the seed, codebook and calibration of each of two or more networks"),
+    "generation": (lambda value: _count(value) and value < 10**17, "the number of the model, from 1"),
+    "files": (_is(dict), "a list of files"),
 }
-#: And what else, by format.
-_WANTED_OF: dict[int, dict[str, tuple[Callable[[Any], bool], str]]] = {
-    FORMAT: {"codebook": (_is(dict, None), "a codebook's state or null")},
-    SEVERAL: {"members": (_members, "the seed, codebook and calibration of each of two or more networks")},
-}
+_LISTED, _UNLISTED = ("generation", "files"), ("weights_sha256",)
+_ALWAYS = [name for name in _WANTED if name not in ("codebook", "members", *_LISTED, *_UNLISTED)]

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
-from circlet import files
-from circlet.errors import DataError
-from circlet.features.vectorizer import TextVectorizer, load_vectorizer
+from circlet.errors import CircletError, DataError
+from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import deflated
-from circlet.folder.config import read_config
+from circlet.folder.config import reading
+from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
-from circlet.folder.layout import HISTORY, LABELS, WEIGHTS
+from circlet.folder.labels import read_labels
+from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.manifest import checked
 from circlet.folder.precision import Stored, stored
-from circlet.folder.sample import Sample
+from circlet.folder.sample import Sample, read_sample
 from circlet.folder.tensors import map_tensors
 
-__all__ = ["Contents", "read", "read_weights"]
+__all__ = ["Contents", "explained", "read", "read_weights"]
 
 Tensor = TypeVar("Tensor")
 
@@ -36,7 +41,9 @@ class Contents(Generic[Tensor]):
     label_names : list of str or None
     vectorizer : TextVectorizer or None
     sample : Sample or None
-        For a model that is written; who reads one reads the sample only if it is needed.
+        Who only uses a model does not read it.
+    estimator : dict or None
+        What is in `estimator.json`, if that was asked for.
     """
 
     config: dict[str, Any]
@@ -45,32 +52,54 @@ class Contents(Generic[Tensor]):
     label_names: list[str] | None
     vectorizer: TextVectorizer | None
     sample: Sample | None = None
+    estimator: dict[str, Any] | None = None
 
 
-def read(folder: Path) -> Contents[Stored]:
-    """Read and check a model; its tensors stay in the mapped file."""
-    config = read_config(folder)
+def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
+    """Read and check a model; its tensors stay in the mapped file.
+
+    Parameters
+    ----------
+    folder : Path
+    whole : bool
+        Read the sample too, and check all of the weights, however large: for a model that will be trained further
+        or copied. See `circlet.folder.manifest`.
+    estimator : bool
+        Read what `CircletClassifier` knows about the model, if it saved it.
+    """
+    return reading(folder, partial(_read, folder, whole, estimator))
+
+
+def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) -> Contents[Stored]:
+    path = partial(checked, folder, config)
     return Contents(
         config,
-        read_weights(folder, config),
-        read_history(folder / HISTORY),
-        _read_labels(folder / LABELS, config["n_labels"]) if config["named_labels"] else None,
-        load_vectorizer(folder) if config["texts"] else None,
+        read_weights(folder, config, whole=whole),
+        read_history(path(HISTORY)),
+        read_labels(path(LABELS), config["n_labels"]) if config["named_labels"] else None,
+        TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if config["texts"] else None,
+        read_sample(folder, config) if whole else None,
+        read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
     )
 
 
-def read_weights(folder: Path, config: dict[str, Any]) -> dict[str, Stored]:
-    """The tensors of a model with this configuration."""
-    path = folder / WEIGHTS
-    tensors, store = map_tensors(path, config["weights_sha256"]), config["store"]
+def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) -> dict[str, Stored]:
+    """The tensors of a model with this configuration; `whole` is that of `read`."""
+    path = checked(folder, config, WEIGHTS, whole=whole)
+    tensors, store = map_tensors(path), config["store"]
     return deflated.stored(path, tensors) if store == deflated.DEFLATED else stored(path, tensors, store)
 
 
-def _read_labels(path: Path, n_labels: int) -> list[str]:
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn whatever is wrong with a model's folder into a `DataError` that names the file."""
+    path = folder / CONFIG
     try:
-        names = files.read_bytes(path, "label names").decode().split("\n")[:-1]
-    except ValueError as error:
-        raise DataError(f"{path}: found no readable label names ({error})") from error
-    if len(names) != n_labels:
-        raise DataError(f"{path}: found {len(names)} label names; wanted {n_labels}")
-    return names
+        yield
+    except CircletError as error:
+        known = str(error).startswith(str(folder))
+        raise DataError(str(error) if known else f"{path}: {error}") from error
+    # Unknown settings, or sizes that do not fit into memory.
+    except (TypeError, RuntimeError, MemoryError, OverflowError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: found a damaged configuration ({reason})") from error

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
+from circlet.checks import is_integer, is_real
 from circlet.errors import DataError
 
 __all__ = ["metrics_of", "read_history"]
@@ -16,6 +17,13 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     history = files.read_json(path)
     if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
         raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
+    for number, record in enumerate(history, 1):
+        counts = [record.get("epoch"), record.get("member", 1)]
+        measures = [value for name, value in record.items() if name == "loss" or "@" in name]
+        if not all(is_integer(count, 1) for count in counts) or not all(map(is_real, measures)):
+            raise DataError(
+                f"{path}: found a damaged record, number {number}; wanted an epoch, and finite numbers"
+            )
     return history
 
 

@@ -8,13 +8,17 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from circlet.checks import is_integer
 from circlet.errors import DataError
-from circlet.folder.config import FORMAT
+from circlet.folder.config import MOST_LABELS
 from circlet.folder.precision import Stored
 from circlet.folder.tensors import type_name
 from circlet.settings.network import NetworkSettings
 
-__all__ = ["Member", "check_shapes", "member_prefix", "members_of", "shapes_of"]
+__all__ = ["Member", "check_shapes", "check_weights", "member_prefix", "members_of", "shapes_of"]
+
+#: Slots that a codebook may have.
+LONGEST = 4 * MOST_LABELS
 
 
 @dataclass(frozen=True)
@@ -47,7 +51,7 @@ class Member:
 def members_of(config: dict[str, Any]) -> list[Member]:
     """The networks of a model with this configuration."""
     settings = NetworkSettings(**config["network"])
-    if config["format"] == FORMAT:
+    if "members" not in config:
         members = [Member(settings, config["codebook"], (1.0, 0.0), "")]
     else:
         members = [
@@ -69,14 +73,56 @@ def member_prefix(number: int) -> str:
     return f"members.{number}."
 
 
-def shapes_of(member: Member, config: dict[str, Any]) -> dict[str, tuple[int, ...]]:
-    """The shapes of a network's weights by name, if it has the usual layers."""
+def check_weights(
+    path: Path,
+    members: list[Member],
+    config: dict[str, Any],
+    weights: Mapping[str, Stored],
+    *,
+    own_encoder: bool = False,
+) -> None:
+    """Raise `DataError` if weights are not those of the networks that a configuration describes.
+
+    Called before networks are made, since whatever sizes the configuration claims may not fit into memory.
+
+    Parameters
+    ----------
+    path : Path
+        Of the weights.
+    members : list of Member
+    config : dict
+    weights : mapping of str to Stored
+    own_encoder : bool
+        Whether they have an encoder of another kind, of which nothing is known here.
+    """
+    layers = len(members[0].settings.hidden)
+    if layers > len(weights) and not own_encoder:
+        raise DataError(f"{path}: found {len(weights)} tensors; wanted those of {layers} hidden layers")
+    shapes = [shapes_of(each, config, own_encoder=own_encoder) for each in members]
+    wanted = {name: (shape, "float32") for each in shapes for name, shape in each.items()}
+    known = {name: each for name, each in weights.items() if not (own_encoder and _in_encoder(name))}
+    encoders = [set(filter(_in_encoder, names)) for names in (wanted, known)]
+    if encoders[1] and not encoders[1] & encoders[0]:
+        raise DataError(
+            f"{path.parent}: found a model with an encoder of its own, which only torch can run; load it with "
+            "circlet.model.Model.load(folder, encoder=...) or CircletClassifier.load(folder, encoder=...)"
+        )
+    check_shapes(path, wanted, known)
+
+
+def _in_encoder(name: str) -> bool:
+    return ".encoder." in f".{name}"
+
+
+def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = False) -> dict[str, tuple[int, ...]]:
+    """The shapes of a network's weights by name, of the encoder only if it has the usual layers."""
     settings, n_features, n_labels = member.settings, config["n_features"], config["n_labels"]
-    first = (n_features, settings.hidden[0]) if config["sparse"] else (settings.hidden[0], n_features)
-    shapes: dict[str, tuple[int, ...]] = {"encoder.layers.0.weight": first}
-    shapes["encoder.layers.0.bias"] = (settings.hidden[0],)
-    for i, (before, after) in enumerate(pairwise(settings.hidden)):
-        shapes |= dict(_linear(f"encoder.layers.{3 * (i + 1)}", before, after))
+    shapes: dict[str, tuple[int, ...]] = {}
+    if not own_encoder:
+        first = (n_features, settings.hidden[0]) if config["sparse"] else (settings.hidden[0], n_features)
+        shapes = {"encoder.layers.0.weight": first, "encoder.layers.0.bias": (settings.hidden[0],)}
+        for i, (before, after) in enumerate(pairwise(settings.hidden)):
+            shapes |= dict(_linear(f"encoder.layers.{3 * (i + 1)}", before, after))
     outputs = n_labels if settings.codes is None else settings.dim
     inputs = settings.hidden[-1]
     if settings.head == "chrr-half":
@@ -118,4 +164,11 @@ def _check_codebook(member: Member, n_labels: int) -> None:
     wanted = {"n_labels": n_labels, "dim": settings.dim}
     found = state and {name: state.get(name) for name in wanted}
     if found != (None if settings.codes is None else wanted):
-        raise DataError(f"found the codebook {state}; wanted one that fits {wanted} and head {settings.head}")
+        raise DataError(
+            f"found the codebook {str(state)[:120]}; wanted one that fits {wanted} and head {settings.head}"
+        )
+    numbers = state or {}
+    if not is_integer(numbers.get("seed", 0), 0) or not is_integer(numbers.get("length", 0), 0):
+        raise DataError(f"found the codebook {str(state)[:120]}; wanted a seed and a length that are integers")
+    if numbers.get("length", 0) > LONGEST:
+        raise DataError(f"found a codebook of length {numbers['length']}; wanted at most {LONGEST:,}")

@@ -11,6 +11,7 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError
 from circlet.folder.layout import SAMPLE
+from circlet.folder.manifest import checked
 from circlet.folder.tensors import map_tensors, write_tensors
 
 __all__ = ["Sample", "read_sample", "sample_of", "write_sample"]
@@ -42,7 +43,7 @@ def sample_of(rows: Any, labels: sp.csr_matrix) -> Sample | None:
     return Sample(rows[chosen], labels[chosen]) if len(chosen) else None
 
 
-def write_sample(folder: Path, sample: Sample) -> None:
+def write_sample(path: Path, sample: Sample) -> None:
     """Write the file."""
     labels = sample.labels.tocsr()
     arrays = {f"labels.{name}": array.astype(np.int32) for name, array in _places(labels).items()}
@@ -51,14 +52,14 @@ def write_sample(folder: Path, sample: Sample) -> None:
         values = sample.rows.data
     else:
         values = sample.rows
-    write_tensors(folder / SAMPLE, {**arrays, "rows.values": np.asarray(values, dtype=np.float32)})
+    write_tensors(path, {**arrays, "rows.values": np.asarray(values, dtype=np.float32)})
 
 
 def read_sample(folder: Path, config: dict[str, Any]) -> Sample | None:
     """The sample of a model with this configuration; None if it has none."""
-    path = folder / SAMPLE
-    if not path.exists():
+    if SAMPLE not in config["files"]:
         return None
+    path = checked(folder, config, SAMPLE)
     found = map_tensors(path)
     wanted = {f"{part}.{name}" for part in ("labels", "rows") for name in ("starts", "columns")} | {"rows.values"}
     if not config["sparse"]:

@@ -76,19 +76,11 @@ def _content_of(array: npt.NDArray[Any]) -> _Mapped | None:
     return content if isinstance(content, _Mapped) else None
 
 
-def map_tensors(path: Path, digest: str | None = None) -> dict[str, npt.NDArray[Any]]:
-    """The tensors of a file by name, read-only; a `DataError` names what is wrong with the file.
-
-    Parameters
-    ----------
-    path : Path
-    digest : str, optional
-        The SHA-256 that the file must have.
-    """
+def map_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
+    """The tensors of a file by name, read-only; a `DataError` names what is wrong with the file."""
+    files.check_regular(path, "tensors")
     try:
         with path.open("rb") as stream:
-            # Read and not mapped: pages of a mapping count as this process's memory as soon as they are read.
-            found = None if digest is None else files.sha256_of(stream)
             size = stream.seek(0, 2)
             # An empty file can't be mapped.
             content = _Mapped(stream.fileno(), 0, access=mmap.ACCESS_READ) if size else None
@@ -97,12 +89,6 @@ def map_tensors(path: Path, digest: str | None = None) -> dict[str, npt.NDArray[
                 weakref.finalize(content, os.close, content.descriptor)
     except OSError as error:
         raise _unreadable(path, error.strerror or str(error)) from error
-    # Checked first, since any other complaint about a damaged file would only puzzle.
-    if found != digest:
-        raise DataError(
-            f"{path}: found other weights than config.json describes; the model is damaged: "
-            "copy it or train it again"
-        )
     if content is None:
         raise _unreadable(path, "the file is empty")
     header, start = _header(path, content)
@@ -153,7 +139,7 @@ def _header(path: Path, content: mmap.mmap) -> tuple[dict[str, Any], int]:
     if len(content) < 8 or length > len(content) - 8:
         raise _unreadable(path, f"a header of {length} bytes in a file of {len(content)}")
     try:
-        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_distinct)
+        header = json.loads(content[8 : 8 + length].decode(), object_pairs_hook=_distinct, parse_int=_place)
     except (ValueError, RecursionError) as error:
         raise _unreadable(path, f"the header is damaged: {error}") from error
     if not isinstance(header, dict):
@@ -167,6 +153,13 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(found) < len(pairs):
         raise ValueError("a name occurs twice")
     return found
+
+
+def _place(digits: str) -> int:
+    """A number of bytes or of rows, which fits into 64 bits."""
+    if len(digits) > 20:
+        raise ValueError(f"a number of {len(digits)} digits")
+    return int(digits)
 
 
 def _described(path: Path, name: str, about: Any) -> tuple[np.dtype[Any], tuple[int, ...], tuple[int, int]]:

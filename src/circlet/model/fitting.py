@@ -17,9 +17,10 @@ from torch import nn
 from circlet.data.dataset import Split, check_entries, check_label_names
 from circlet.data.mapped import column_counts, is_mapped
 from circlet.data.sparse import as_csr
-from circlet.errors import ParameterError
+from circlet.errors import DataError, ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
+from circlet.folder.config import MOST_LABELS
 from circlet.folder.sample import sample_of
 from circlet.metrics import evaluate
 from circlet.model.calibration import as_if_new, calibrate
@@ -74,6 +75,8 @@ def fit(
     """
     _check(split, validation)
     n_labels = int(split.Y.shape[1])
+    if n_labels > MOST_LABELS:  # before they are counted: a file may claim any number
+        raise DataError(f"found {n_labels:,} labels; wanted at most {MOST_LABELS:,}, which a saved model may have")
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
     reporter = reporter or Reporter()
@@ -176,6 +179,7 @@ def _train(
         before = sum(record.get("member", 1) == member + 1 for record in model.history)
         number = member if several else None
         shared = {**options, "reporter": reporter, "folder": folder, "resume": resume, "member": number}
+        shared["label_names"] = model.label_names
         joining, found, stage = None, None, number
         if held_out is not None and validation is not None and rehearse:
             stage = 2 * member + 1

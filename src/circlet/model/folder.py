@@ -11,22 +11,24 @@ import torch
 from torch import Tensor
 
 from circlet import files
-from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.folder import precision
-from circlet.folder.config import FORMAT, SEVERAL
+from circlet.folder.config import FORMAT
 from circlet.folder.contents import Contents
-from circlet.folder.layout import CONFIG, DECIDED, ESTIMATOR, HISTORY, LABELS, SAMPLE, WEIGHTS
+from circlet.folder.labels import labels_text
+from circlet.folder.layout import ESTIMATOR, HISTORY, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
 from circlet.folder.precision import Stored
+from circlet.folder.publish import publishing
 from circlet.folder.sample import write_sample
 from circlet.folder.tensors import BFLOAT16, write_tensors
-from circlet.training import checkpoint
 from circlet.version import __version__
 
 __all__ = ["as_arrays", "as_tensors", "write"]
 
 
 def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
-    """Write a model, in place of any that is there.
+    """Write a model, in place of any that is there; whoever reads the folder finds one of them, complete.
+
+    The files of an interrupted run are removed.
 
     Parameters
     ----------
@@ -37,33 +39,22 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         One of `precision.STORES`.
     """
     packed = precision.packed(model.tensors, store)
-    files.prepare_folder(folder)
-    write_tensors(folder / WEIGHTS, packed)
-    files.write_json(folder / HISTORY, model.history)
+    labels = None
     if model.label_names is not None:
-        files.write_text(folder / LABELS, "".join(f"{name}\n" for name in model.label_names))
-    if model.vectorizer is not None:
-        model.vectorizer.save(folder)
-    if model.sample is not None:
-        write_sample(folder, model.sample)
-    own = {
-        "named_labels": model.label_names is not None,
-        "texts": model.vectorizer is not None,
-        "weights_sha256": files.sha256(folder / WEIGHTS),
-        "store": store,
-    }
-    layout = SEVERAL if "members" in model.config else FORMAT
-    files.write_json(folder / CONFIG, {"format": layout, "circlet": __version__, **model.config, **own})
-    checkpoint.remove(folder)
-    (folder / DECIDED).unlink(missing_ok=True)
-    # Files that an earlier model here had and this one does not.
-    stale = [ESTIMATOR]
-    stale += [LABELS] if model.label_names is None else []
-    stale += [STATE_FILE, TENSOR_FILE] if model.vectorizer is None else []
-    stale += [SAMPLE] if model.sample is None else []
-    stale += [name + files.GZIPPED for name in (LABELS, STATE_FILE, TENSOR_FILE)]
-    for name in stale:
-        (folder / name).unlink(missing_ok=True)
+        labels = labels_text(model.label_names, model.config["n_labels"])
+    with publishing(folder) as new:
+        write_tensors(new.path(WEIGHTS), packed)
+        files.write_json(new.path(HISTORY), model.history)
+        if labels is not None:
+            files.write_text(new.path(LABELS), labels)
+        if model.vectorizer is not None:
+            model.vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
+        if model.sample is not None:
+            write_sample(new.path(SAMPLE), model.sample)
+        if model.estimator is not None:
+            files.write_json(new.path(ESTIMATOR), model.estimator)
+        has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
+        new.commit({"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store})
 
 
 def as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:

@@ -14,20 +14,22 @@ import torch
 from torch import nn
 
 from circlet.data.mapped import column_counts
-from circlet.errors import CircletError, DataError
+from circlet.errors import DataError
 from circlet.features.scaling import Scaling
-from circlet.folder.contents import Contents, read
-from circlet.folder.layout import CONFIG, WEIGHTS
-from circlet.folder.members import check_shapes, members_of
+from circlet.folder.contents import Contents, explained, read
+from circlet.folder.layout import WEIGHTS
+from circlet.folder.manifest import located
+from circlet.folder.members import Member, check_shapes, check_weights, members_of
 from circlet.folder.parts import other_tensors, parts_of
 from circlet.folder.precision import Stored
-from circlet.folder.sample import Sample, read_sample
+from circlet.folder.sample import Sample
 from circlet.metrics.rarity import check_favor_rare, log_weights
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, inference
 from circlet.network.gain import Gain
 from circlet.runtime.base import BaseModel
+from circlet.training.loop import is_finite
 
 __all__ = ["Model"]
 
@@ -159,6 +161,10 @@ class Model(BaseModel):
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.folder.precision.STORES` says."""
+        write(Path(folder), self.contents(), store)
+
+    def contents(self) -> Contents[npt.NDArray[Any]]:
+        """What its folder will hold."""
         tensors = as_arrays(self.ranker.weights()) | other_tensors(self.scaling, self.label_counts)
         config = {
             "network": self.network.settings.as_dict(),
@@ -170,8 +176,7 @@ class Model(BaseModel):
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        contents = Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
-        write(Path(folder), contents, store)
+        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
 
     def _codes(self) -> dict[str, Any]:
         """What the configuration says about codes, and what else differs between several networks."""
@@ -195,33 +200,33 @@ class Model(BaseModel):
         A model that was trained with a custom encoder needs one of the same shape to load the weights into.
         """
         folder = Path(folder)
-        config = folder / CONFIG
-        try:
-            return cls._restore(folder, read(folder), device or torch.device("cpu"), encoder)
-        except CircletError as error:
-            known = str(error).startswith(str(folder))
-            raise DataError(str(error) if known else f"{config}: {error}") from error
-        except (TypeError, RuntimeError) as error:  # unknown settings, or sizes that do not fit into memory
-            reason = str(error).splitlines()[0]
-            raise DataError(f"{config}: found a damaged configuration ({reason})") from error
+        with explained(folder):
+            return cls.restore(folder, read(folder, whole=True), device, encoder)
 
     @classmethod
-    def _restore(
-        cls, folder: Path, saved: Contents[Stored], device: torch.device, encoder: nn.Module | None
+    def restore(
+        cls,
+        folder: Path,
+        saved: Contents[Stored],
+        device: torch.device | None = None,
+        encoder: nn.Module | None = None,
     ) -> Model:
-        config, path = saved.config, folder / WEIGHTS
-        _check_features(path, saved.tensors, config["n_features"])
-        parts = parts_of(path, saved.tensors, config)
-        network = _blank(config, encoder)
+        """The model that was read from a folder; `load` explains errors better."""
+        config, path = saved.config, located(folder, saved.config, WEIGHTS)
+        members, parts = members_of(config), parts_of(path, saved.tensors, config)
+        check_weights(path, members, config, parts.weights, own_encoder=encoder is not None)
+        network = _blank(members, config, encoder)
         wanted = {
             name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in network.weights().items()
         }
         check_shapes(path, wanted, parts.weights)
-        network.load_weights(as_tensors(parts.weights))
+        tensors = as_tensors(parts.weights)
+        _check_finite(path, tensors)
+        network.load_weights(tensors)
         slope, intercept = config["calibration"]
         model = cls(
-            network.to(device),
+            network.to(device or torch.device("cpu")),
             parts.scaling,
             n_features=config["n_features"],
             sparse=config["sparse"],
@@ -232,13 +237,12 @@ class Model(BaseModel):
             training=config["training"],
             label_counts=parts.label_counts,
         )
-        model.sample = read_sample(folder, config)
+        model.sample = saved.sample
         return model
 
 
-def _blank(config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensemble:
+def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensemble:
     """The network, or the networks, that a configuration describes, without their weights."""
-    members = members_of(config)
     networks = [
         Network(
             member.settings,
@@ -256,8 +260,7 @@ def _blank(config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensem
     return Ensemble(networks, [member.calibration for member in members])
 
 
-def _check_features(path: Path, tensors: dict[str, Stored], n_features: int) -> None:
-    """Raise `DataError` for a wrong number of features, before a network is made that may not fit into memory."""
-    for name, first in tensors.items():
-        if name.endswith("encoder.layers.0.weight") and n_features not in first.shape:
-            raise DataError(f"{path}: found a first layer of shape {first.shape}; wanted {n_features} features")
+def _check_finite(path: Path, tensors: dict[str, torch.Tensor]) -> None:
+    for name, tensor in tensors.items():
+        if tensor.is_floating_point() and not is_finite(tensor):
+            raise DataError(f"{path}: found a non-finite number in {name}; the model is damaged: train it again")

@@ -52,11 +52,13 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and [str(name) for name in columns] != names:
         raise DataError("found a data frame with other columns than those that the model was trained on")
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise DataError(f"found rows of type {X.dtype}; wanted real numbers")
     if not sp.issparse(X):
         try:
             with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
                 X = np.asarray(X, dtype=np.float32)
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, OverflowError) as error:  # the last: an integer too large for any float
             raise DataError(
                 f"found no feature rows ({error}); wanted numbers of shape (n, {n_features})"
             ) from error

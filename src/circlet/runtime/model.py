@@ -12,12 +12,13 @@ import numpy.typing as npt
 
 from circlet.checks import check_ranking
 from circlet.data.mapped import is_mapped, release
-from circlet.errors import CircletError, DataError
+from circlet.errors import DataError
 from circlet.features.entries import Entries
-from circlet.folder.contents import Contents, read
-from circlet.folder.layout import CONFIG, WEIGHTS
-from circlet.folder.members import Member, check_shapes, members_of, shapes_of
-from circlet.folder.parts import Parts, parts_of
+from circlet.folder.contents import Contents, explained, read
+from circlet.folder.layout import WEIGHTS
+from circlet.folder.manifest import located
+from circlet.folder.members import Member, check_weights, members_of
+from circlet.folder.parts import parts_of
 from circlet.folder.precision import Stored
 from circlet.runtime import gain as gains
 from circlet.runtime.base import BaseModel
@@ -27,7 +28,7 @@ from circlet.runtime.network import Network
 from circlet.runtime.parallel import in_parallel, steps
 from circlet.runtime.ranking import MEMORY, Found, budget_of, together
 from circlet.runtime.scorers import MeanScorer, RanksLabels, Scorer
-from circlet.runtime.weights import Floats
+from circlet.runtime.weights import LARGEST, Floats
 from circlet.threads import worker_count
 
 __all__ = ["RuntimeModel"]
@@ -74,20 +75,15 @@ class RuntimeModel(BaseModel):
     def load(cls, folder: Path | str) -> RuntimeModel:
         """Read a model from a folder; if anything is wrong with it, a `DataError` says what."""
         folder = Path(folder)
-        try:
+        with explained(folder):
             return cls.restore(folder, read(folder))
-        except CircletError as error:
-            known = str(error).startswith(str(folder))
-            raise DataError(str(error) if known else f"{folder / CONFIG}: {error}") from error
-        except (TypeError, MemoryError) as error:  # unknown settings, or sizes that do not fit into memory
-            raise DataError(f"{folder / CONFIG}: found a damaged configuration ({error})") from error
 
     @classmethod
     def restore(cls, folder: Path, saved: Contents[Stored]) -> RuntimeModel:
         """The model that was read from a folder; `load` explains errors better."""
-        config, path = saved.config, folder / WEIGHTS
+        config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
-        _check_weights(folder, members, parts, config)
+        check_weights(path, members, config, parts.weights)
         networks = [Network(member, parts.weights, sparse=config["sparse"]) for member in members]
         scorers = [_scorer(member, parts.weights, config["n_labels"]) for member in members]
         slope, intercept = config["calibration"]
@@ -232,26 +228,21 @@ class RuntimeModel(BaseModel):
 def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer:
     learned, scale, bias, codebook = member.settings.learned, 1.0, None, None
     if learned.scale:
-        scale = math.exp(float(weights[f"{member.prefix}loss.log_scale"].read()))
+        scale = _scale(weights[f"{member.prefix}loss.log_scale"])
     if learned.bias:
         bias = weights[f"{member.prefix}loss.bias"].read()[:n_labels].copy()
+        if not np.abs(bias).max(initial=0) < LARGEST:
+            raise DataError(f"found a number in {member.prefix}loss.bias that is not below {LARGEST:g}")
     if member.settings.codebook_name is not None:
         codebook = CODEBOOKS[member.settings.codebook_name](**member.codebook or {})
     return Scorer(codebook, n_labels, scale, bias)
 
 
-def _check_weights(folder: Path, members: list[Member], parts: Parts, config: dict[str, Any]) -> None:
-    """Raise `DataError` if the weights are not those of the networks that the configuration describes."""
-    wanted = {name: (shape, "float32") for each in members for name, shape in shapes_of(each, config).items()}
-    encoders = [
-        {name for name in names if ".encoder." in f".{name}"} for names in (wanted.keys(), parts.weights.keys())
-    ]
-    if encoders[1] and not encoders[1] & encoders[0]:
-        raise DataError(
-            f"{folder}: found a model with an encoder of its own, which only torch can run; load it with "
-            "circlet.model.Model.load(folder, encoder=...) or CircletClassifier.load(folder, encoder=...)"
-        )
-    check_shapes(folder / WEIGHTS, wanted, parts.weights)
+def _scale(logarithm: Stored) -> float:
+    found = float(logarithm.read())
+    if not abs(found) < math.log(LARGEST):
+        raise DataError(f"found {found} in loss.log_scale; wanted a scale between {1 / LARGEST:g} and {LARGEST:g}")
+    return math.exp(found)
 
 
 def _parameter_counts(members: list[Member], weights: dict[str, Stored]) -> dict[str, int]:

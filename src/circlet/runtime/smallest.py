@@ -26,6 +26,7 @@ from circlet.folder import deflated
 from circlet.folder.compress import size_without_weights
 from circlet.folder.contents import Contents, read
 from circlet.folder.layout import WEIGHTS
+from circlet.folder.manifest import located
 from circlet.folder.precision import Array, Stored
 from circlet.folder.sample import Sample
 from circlet.metrics import evaluate
@@ -76,12 +77,15 @@ class Found:
         All that were tried, from fine to coarse.
     metric : float
         Of the model itself on the sample.
+    config : dict
+        Of the model.
     """
 
     weights: dict[str, Array]
     chosen: Tried
     tried: list[Tried]
     metric: float
+    config: dict[str, Any]
 
 
 def smallest_within(
@@ -142,11 +146,11 @@ class _Search:
 
     def __init__(self, folder: Path, sample: Sample, watch: Callable[[Tried], None]) -> None:
         self.folder, self.sample, self.watch = folder, sample, watch
-        saved = read(folder)
+        saved = read(folder, whole=True)
         self.saved: Contents[Stored] = saved
         self.metric = measured(RuntimeModel.restore(folder, saved), sample)
         self.whole = {name: each.read() for name, each in saved.tensors.items()}
-        self.rest = size_without_weights(folder)
+        self.rest = size_without_weights(folder, saved.config)
         self.tried: dict[int, Tried] = {}
         #: The weights of the copy that was tried last, and of the one before, one of which will be chosen.
         self.weights: dict[int, dict[str, Array]] = {}
@@ -170,7 +174,7 @@ class _Search:
             try:
                 rounded = deflated.rounded(self.whole, LADDER[step])
             except DataError as error:
-                raise DataError(f"{self.folder / WEIGHTS}: {error}") from error
+                raise DataError(f"{located(self.folder, self.saved.config, WEIGHTS)}: {error}") from error
             metric = measured(RuntimeModel.restore(self.folder, replace(self.saved, tensors=rounded)), self.sample)
             weights = deflated.packed(rounded)
             size = self.rest + _file_size(weights)
@@ -184,7 +188,7 @@ class _Search:
         return [self.tried[step] for step in sorted(self.tried)]
 
     def result(self, chosen: int) -> Found:
-        return Found(self.weights[chosen], self.tried[chosen], self.found(), self.metric)
+        return Found(self.weights[chosen], self.tried[chosen], self.found(), self.metric, self.saved.config)
 
 
 def measured(model: RuntimeModel, sample: Sample) -> float:

@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from circlet import files
 from circlet.errors import CircletError, DataError
-from circlet.folder.estimator import classes_of, read_estimator
-from circlet.folder.layout import CONFIG, ESTIMATOR
+from circlet.folder.contents import explained, read
+from circlet.folder.estimator import classes_of
+from circlet.folder.layout import ESTIMATOR
+from circlet.folder.manifest import located
 from circlet.runtime.documents import as_rows
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.tagging import Tagging
@@ -85,11 +86,13 @@ def load(folder: Path | str) -> Tagger:
         If the folder is damaged, is not a model's, or has a model that only torch can run.
     """
     folder = Path(folder)
-    model, path = RuntimeModel.load(folder), folder / ESTIMATOR
-    if not path.exists():
+    with explained(folder):
+        saved = read(folder, estimator=True)
+        model, state = RuntimeModel.restore(folder, saved), saved.estimator
+    if state is None:
         names = model.label_names
         return Tagger(model, np.arange(model.n_labels) if names is None else np.array(names, dtype=object))
-    state = read_estimator(path, files.read_json(folder / CONFIG)["weights_sha256"])
+    path = located(folder, saved.config, ESTIMATOR)
     tagger = Tagger(
         model,
         classes_of(path, state, model.n_features, model.n_labels, model.label_names),

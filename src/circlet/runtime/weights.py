@@ -12,25 +12,43 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from circlet.errors import DataError
 from circlet.features.entries import Entries
 from circlet.folder.precision import Stored
 from circlet.folder.tensors import release
 from circlet.runtime.parallel import steps
 from circlet.runtime.row_cache import RowCache
 
-__all__ = ["FeatureWeights", "Floats", "Linear"]
+__all__ = ["LARGEST", "FeatureWeights", "Floats", "Linear"]
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
 Integers: TypeAlias = "npt.NDArray[np.integer]"
 
 #: Numbers of a matrix that are converted at a time for one row: 4 MB, which stay in the cache.
 BLOCK = 1 << 20
+#: Norms of outputs, scales and biases are below this, so that no score of any label overflows.
+LARGEST = 1e15
 #: Numbers that are converted at a time for many rows, 64 MB: the more rows, the more of them share their features.
 CONVERTED = 1 << 24
 #: Outputs whose weights are transposed at a time.
 TRANSPOSED = 64
 #: With at most this share of inputs that are not zero, adding up their weights is faster than a whole product.
 FEW = 0.5
+
+
+def checked(out: Floats) -> Floats:
+    """A layer's outputs `(n, outputs)`, if they are finite and no row is too large; otherwise a `DataError`.
+
+    Whatever comes next could turn infinity into a plausible number. To find a damaged weight where it matters
+    takes far less time than to look at all weights before.
+    """
+    squares = np.vdot(out, out) if len(out) == 1 else np.einsum("ij,ij->i", out, out).max(initial=0)
+    if not squares < LARGEST**2:  # which is not less if it is NaN
+        raise DataError(
+            "found a non-finite or huge number in the output of a layer: the document has numbers too large for "
+            "this model, or the model is damaged (circlet info MODEL --verify says whether it is)"
+        )
+    return out
 
 
 class Linear:
@@ -57,10 +75,11 @@ class Linear:
             active = (rows[0] != 0).nonzero()[0]  # a mask first, which takes a third of the time
             if len(active) <= FEW * rows.shape[1]:
                 entries = Entries(np.array([0, len(active)]), active, rows[0, active])
-                return entries.times(self.weight, self.bias)
-        out: Floats = rows @ self.weight
-        out += self.bias
-        return out
+                return checked(entries.times(self.weight, self.bias))
+        with np.errstate(over="ignore", invalid="ignore"):  # what is not finite is refused
+            out: Floats = rows @ self.weight
+            out += self.bias
+        return checked(out)
 
 
 class FeatureWeights:
@@ -82,6 +101,9 @@ class FeatureWeights:
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""
+        return checked(self._product(rows))
+
+    def _product(self, rows: Entries) -> Floats:
         if self.weight.rounded:
             return self._of_one(rows) if rows.n == 1 else self._of_many(rows)
         cache = self._cache

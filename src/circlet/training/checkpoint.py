@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import shutil
 import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -16,10 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from circlet.checks import is_integer, is_real
 from circlet.data.mapped import MappedRows, blocks, release
 from circlet.errors import DataError
 from circlet.features.scaling import ScaledRows
-from circlet.files import read_tensors, write_tensors
+from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.folder.layout import CHECKPOINT as NAME
 from circlet.folder.layout import checkpoint_of as name_of
 from circlet.folder.layout import is_checkpoint
@@ -28,6 +28,10 @@ from circlet.settings import TrainingSettings
 from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
+
+#: What a checkpoint says about itself, and what those of version 0.1.0 do not say.
+_KEYS = {"fingerprint", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
+_ADDED = {"labels", "digest"}
 
 
 @dataclass
@@ -44,7 +48,14 @@ class Progress:
     best_value: float = -math.inf
 
 
-def save(path: Path, progress: Progress, network: Network, optimizer: Optimizer | None, identity: str) -> None:
+def save(
+    path: Path,
+    progress: Progress,
+    network: Network,
+    optimizer: Optimizer | None,
+    identity: str,
+    label_names: list[str] | None = None,
+) -> None:
     """Write the state of a run; `identity` is its `fingerprint`, and a finished run needs no optimizer."""
     tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in network.weights().items()}
     tensors |= {f"best.{key}": value for key, value in progress.best.items()}
@@ -61,26 +72,33 @@ def save(path: Path, progress: Progress, network: Network, optimizer: Optimizer 
         "total_loss": progress.total_loss,
         "history": progress.history,
         "best_value": progress.best_value if progress.best else None,
+        "labels": _digest(label_names),
     }
-    write_tensors(path, contiguous, {"run": json.dumps(about)})
+    write_tensors(path, contiguous, {"run": json.dumps({**about, "digest": _digest(about)})})
 
 
-def restore(path: Path, network: Network, optimizer: Optimizer, identity: str) -> Progress | None:
+def restore(
+    path: Path, network: Network, optimizer: Optimizer, identity: str, label_names: list[str] | None = None
+) -> Progress | None:
     """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint."""
     if not path.exists():
         return None
     try:
         tensors, metadata = read_tensors(path, "torch")
-        about = json.loads(metadata.get("run", "null"))
-        if not isinstance(about, dict) or about.get("checksum") != _checksum(tensors):
-            raise ValueError("its contents are not what was written")
-    except ValueError as error:  # a DataError is one
+        about = _described(metadata)
+        if about["checksum"] != _checksum(tensors):
+            raise ValueError("its tensors are not what was written")
+    except (ValueError, RecursionError) as error:  # a DataError is a ValueError
         reason = str(error).removeprefix(f"{path}: ")
         raise DataError(f"{path}: found no intact checkpoint ({reason}); remove it to start again") from error
     if about["fingerprint"] != identity:
         raise DataError(
             f"{path}: found a checkpoint of another run; wanted one of the same data and settings. "
             "Train without resuming, or with the settings that it was started with"
+        )
+    if about.get("labels") not in (None, _digest(label_names)):
+        raise DataError(
+            f"{path}: found a checkpoint of labels with other names; wanted those that the run was started with"
         )
     progress = Progress(about["epoch"], about["step"], about["total_loss"], about["history"])
     network.load_weights(_part(tensors, "network."))
@@ -97,15 +115,10 @@ def restore(path: Path, network: Network, optimizer: Optimizer, identity: str) -
 
 
 def remove(folder: Path) -> None:
-    """Remove the checkpoints after the model is saved, and partial ones that killed runs left behind."""
+    """Remove all checkpoints."""
     for path in folder.glob("checkpoint*.safetensors"):
         if is_checkpoint(path.name):
             path.unlink(missing_ok=True)
-    for leftover in folder.glob(".*.safetensors.*.part"):
-        if leftover.is_dir():
-            shutil.rmtree(leftover)
-        else:
-            leftover.unlink(missing_ok=True)
 
 
 def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable[Any], *, validated: bool) -> str:
@@ -136,6 +149,27 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
 def _as_known_to_0_1_0(settings: TrainingSettings) -> str:
     """How settings are printed, without those that came later and have the value that was the only one before."""
     return repr(settings).replace(", first_layer='same'", "").replace(", join=False", "")
+
+
+def _described(metadata: dict[str, str]) -> dict[str, Any]:
+    """What a checkpoint says about itself; `ValueError` if that is not what was written."""
+    about: Any = parse_json(metadata.get("run", "null"))
+    found = set(about) if isinstance(about, dict) else set()
+    digest = about.pop("digest", None) if found == _KEYS | _ADDED else None
+    # Version 0.1.0 wrote neither a digest nor what it would be compared with.
+    if found not in (_KEYS, _KEYS | _ADDED) or (found != _KEYS and digest != _digest(about)):
+        raise ValueError("its description is not what was written")
+    counts, best = (about["epoch"], about["step"]), about["best_value"]
+    measures = (about["total_loss"], 0.0 if best is None else best)
+    if not all(is_integer(each, 0) for each in counts) or not all(map(is_real, measures)):
+        raise ValueError("its description is damaged")
+    if not isinstance(about["history"], list):
+        raise ValueError("its history is damaged")
+    return dict(about)
+
+
+def _digest(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:

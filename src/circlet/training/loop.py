@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -26,7 +26,7 @@ from torch import Tensor
 
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError
-from circlet.files import prepare_folder
+from circlet.folder.lock import writing
 from circlet.memory import within_memory
 from circlet.metrics import evaluate
 from circlet.network import Network
@@ -39,7 +39,7 @@ from circlet.training.optimizers import make_optimizer
 from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
 
-__all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "train"]
+__all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
 
 
 #: The name of what `Joining.calibrate` returned, in the record of the last epoch before rows join.
@@ -84,6 +84,7 @@ def train(
     fresh: bool = True,
     member: int | None = None,
     stage: int | None = None,
+    label_names: list[str] | None = None,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -113,6 +114,8 @@ def train(
     stage : int, optional
         The number of this call among several of a run, from 0. Its checkpoint has its own name, and stays beside
         those of the others when the network is trained: resuming then has nothing to do.
+    label_names : list of str, optional
+        A checkpoint of labels with other names is refused.
 
     Returns
     -------
@@ -122,8 +125,10 @@ def train(
     """
     place = device or torch.device("cpu")
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
-    with within_memory(f"training {size} documents"):
-        run = _Run(network, X, Y, settings, validation, joining, place, reporter, folder, member, stage)
+    with within_memory(f"training {size} documents"), nullcontext() if folder is None else writing(folder):
+        run = _Run(
+            network, X, Y, settings, validation, joining, place, reporter, folder, member, stage, label_names
+        )
         if fresh:
             network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
@@ -145,10 +150,11 @@ class _Run:
         folder: Path | None,
         member: int | None = None,
         stage: int | None = None,
+        label_names: list[str] | None = None,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
-        self.joining, self.member, self.stage = joining, member, stage
+        self.joining, self.member, self.stage, self.label_names = joining, member, stage, label_names
         held_out = None if joining is None else joining.rows
         self.batches = Batches(X, Y, settings, network.settings.seed, held_out)
         self.optimizer = make_optimizer(network, settings, device)
@@ -160,11 +166,9 @@ class _Run:
         self.progress = checkpoint.Progress()
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
-        if self.folder is not None:
-            prepare_folder(self.folder)
-            if resume:
-                found = checkpoint.restore(self._checkpoint, self.network, self.optimizer, self._identity)
-                self.progress = found or self.progress
+        if self.folder is not None and resume:
+            state = (self.network, self.optimizer, self._identity, self.label_names)
+            self.progress = checkpoint.restore(self._checkpoint, *state) or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         if self.member is not None:
             self.reporter.member(self.member)
@@ -177,7 +181,7 @@ class _Run:
         if self.stage is not None and self.progress.epoch > first and self.folder is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
-            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
+            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity, self.label_names)
         return self.progress.history
 
     @property
@@ -206,7 +210,7 @@ class _Run:
             if interrupted.is_set() and progress.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
-        if not all(map(_is_finite, self.network.parameters())):
+        if not all(map(is_finite, self.network.parameters())):
             raise self._diverged("weights became non-finite in the last step")
         if not self._joins:
             self._record(n_steps, first, rates[-1], seconds)
@@ -282,7 +286,8 @@ class _Run:
 
     def _save(self) -> None:
         if self.folder is not None:
-            checkpoint.save(self._checkpoint, self.progress, self.network, self.optimizer, self._identity)
+            state = (self.network, self.optimizer, self._identity, self.label_names)
+            checkpoint.save(self._checkpoint, self.progress, *state)
 
     @property
     def _checkpoint(self) -> Path:
@@ -297,7 +302,7 @@ class _Run:
         return checkpoint.fingerprint(self.network, self.settings, rows, validated=self.validation is not None)
 
 
-def _is_finite(weight: Tensor) -> bool:
+def is_finite(weight: Tensor) -> bool:
     """Whether a weight is finite, without the full-size temporaries of isfinite."""
     if not weight.numel():
         return True

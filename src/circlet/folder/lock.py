@@ -1,0 +1,151 @@
+"""One writer at a time: who writes into a model's folder holds a lock, which vanishes with its process.
+
+Readers need none, since `config.json` is replaced as a whole and names the files that belong to it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from pathlib import Path
+
+from circlet import files
+from circlet.errors import OutputError
+from circlet.folder.layout import LOCK
+
+__all__ = ["writing"]
+
+log = logging.getLogger(__name__)
+
+#: Seconds that a save waits for another one.
+PATIENCE = 5.0
+#: Seconds between two attempts.
+_PAUSE = 0.02
+#: The folders that each thread writes into: training holds the lock, and saves the model in the end.
+_held = threading.local()
+
+if sys.platform == "win32":
+    import msvcrt
+
+    #: Where the locked byte is: behind all that is ever written, since nobody else can read it.
+    _PLACE = 1 << 20
+
+    def _acquire(file: int) -> None:
+        os.lseek(file, _PLACE, os.SEEK_SET)
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, 0, os.SEEK_SET)
+else:
+    import fcntl
+
+    def _acquire(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@contextmanager
+def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+    """Be the only process and thread that writes into a folder, which is created if needed.
+
+    What killed processes left unfinished in it is removed first, and a new folder in the end if it is empty.
+
+    Parameters
+    ----------
+    folder : Path
+    patience : float
+        Seconds to wait for another writer; then an `OutputError` says who it is.
+    """
+    held: set[Path] = _held.__dict__.setdefault("folders", set())
+    place = folder.resolve()
+    if place in held:
+        yield
+        return
+    new = [path for path in (place, *place.parents) if not path.exists()]
+    try:
+        files.prepare_folder(folder)
+        with _locked(folder, patience):
+            files.remove_leftovers(folder)
+            held.add(place)
+            try:
+                yield
+            finally:
+                held.remove(place)
+    finally:
+        with suppress(OSError):  # the first that is not empty stays, and so do its parents
+            for path in new:
+                path.rmdir()
+
+
+@contextmanager
+def _locked(folder: Path, patience: float) -> Iterator[None]:
+    path, deadline = folder / LOCK, time.monotonic() + patience
+    while (file := _attempt(path)) is None:
+        if time.monotonic() >= deadline:
+            raise OutputError(
+                f"cannot write {folder}: {_holder(path)} is writing into it; wait for it to end, or choose "
+                "another folder"
+            )
+        time.sleep(_PAUSE)
+    try:
+        yield
+    finally:
+        # While it is still locked, where that is possible: nobody else then locks a file that is gone.
+        with suppress(OSError):
+            path.unlink()
+        os.close(file)
+        if os.name == "nt":
+            with suppress(OSError):
+                path.unlink()
+
+
+def _attempt(path: Path) -> int | None:
+    """The locked file, or None if somebody else has it."""
+    if path.exists() and not path.is_file():
+        raise OutputError(f"cannot write {path}: found a folder, pipe or device; remove it to write here")
+    try:
+        # Never through a link: what it points to would be overwritten.
+        file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
+    except FileNotFoundError:  # somebody has given up a new folder, and removed it
+        files.prepare_folder(path.parent)
+        return None
+    except OSError as error:
+        if os.name == "nt" and isinstance(error, PermissionError):
+            return None  # it is being removed
+        raise OutputError(f"cannot write {path}: {error.strerror}; wanted to lock the folder") from error
+    if not _is_locked(file, path):
+        os.close(file)
+        return None
+    since = datetime.now().astimezone().isoformat(" ", "seconds")
+    with suppress(OSError):  # on a full disk nobody knows who it is, and whatever is written next says why
+        os.ftruncate(file, 0)
+        os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
+    return file
+
+
+def _is_locked(file: int, path: Path) -> bool:
+    """Lock an open file, if nobody else has; it counts only if it is still the one with this name."""
+    try:
+        _acquire(file)
+    except (BlockingIOError, PermissionError):
+        return False
+    except OSError as error:
+        log.warning("%s: the folder can't be locked here (%s); keep others from writing", path, error.strerror)
+    try:
+        return os.path.samestat(os.fstat(file), path.stat())
+    except FileNotFoundError:
+        return False
+
+
+def _holder(path: Path) -> str:
+    """Who holds the lock, in words."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+        return f"process {found['pid']} on {found['host']}, since {found['since']},"
+    except (OSError, ValueError, KeyError, TypeError):
+        return "another process"

@@ -1,0 +1,117 @@
+"""Data files in every format, and what readers promise about them."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+from tests.data.layouts import LAYOUTS, RECORDS, X, Y, holds_together
+from tests.fuzz.subjects import FolderSubject
+from tests.fuzz.trees import Tree, read_tree
+
+from circlet.data import Dataset, Split, load_dataset, pydocs
+from circlet.data.matrices import write_matrices
+from circlet.data.pydocs import PyDoc, PyDocs, cached_pydocs
+from circlet.data.records import Columns, iter_records, write_records
+from circlet.data.stream import iter_stream
+from circlet.data.xmc import write_xmc
+
+
+def _mapped(folder: Path) -> None:
+    write_matrices(folder, Dataset("d", Split(X, Y), Split(X, Y)), mapped=True)
+
+
+def _zipped_npz(folder: Path) -> None:
+    write_matrices(folder, Dataset("d", Split(X, Y)))
+    (folder / "labels.txt.gz").write_bytes(
+        gzip.compress("".join(f"name {n}\n" for n in range(7)).encode(), mtime=0)
+    )
+
+
+#: How to write folders besides those that other tests damage.
+MORE: dict[str, Callable[[Path], Any]] = {
+    "mapped": _mapped,
+    "npz-names-gz": _zipped_npz,
+    "svmlight-gz": lambda folder: write_xmc(folder / "train.svm.gz", X, Y, header=False),
+    "csv-gz": lambda folder: write_records(folder / "train.csv.gz", RECORDS, "csv"),
+    "fasttext-gz": lambda folder: write_records(folder / "train.txt.gz", RECORDS, "fasttext"),
+    "annif-gz": lambda folder: write_records(folder / "train.tsv.gz", RECORDS, "annif"),
+}
+#: The formats whose documents are read one at a time too.
+STREAMED = {"jsonl": "jsonl", "csv": "csv", "tsv": "tsv", "fasttext": "fasttext", "annif": "annif"}
+
+
+def subjects(folder: Path) -> list[FolderSubject]:
+    """All of them; the folder is for writing them once."""
+    writers = {name: write for name, (write, _) in LAYOUTS.items()} | MORE
+    trees: dict[str, Tree] = {}
+    for name, write in writers.items():
+        (folder / name).mkdir(parents=True)
+        write(folder / name)
+        trees[name] = read_tree(folder / name)
+    found = [
+        FolderSubject(
+            f"data, {name}", tree, [each for each in trees.values() if each is not tree], _loaded, exact=False
+        )
+        for name, tree in trees.items()
+    ]
+    for name, kind in STREAMED.items():
+        file = next(iter(trees[name]))
+        for how, answer in (("records", _records), ("stream", _stream)):
+            ask = partial(answer, file=file, kind=kind)
+            found.append(FolderSubject(f"data, {name}, {how}", trees[name], [], ask, exact=False, weight=0.5))
+    return [*found, _cache(folder / "pydocs")]
+
+
+def _loaded(folder: Path) -> Any:
+    dataset = load_dataset(folder)
+    holds_together(dataset)
+    digest = hashlib.sha256(repr((dataset.format, dataset.label_names)).encode(errors="surrogatepass"))
+    for split in filter(None, (dataset.train, dataset.test)):
+        digest.update(repr(split.texts).encode(errors="surrogatepass"))
+        for matrix in (split.X, split.Y):
+            parts = (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,)
+            for part in parts:
+                digest.update(b"" if part is None else part.tobytes())
+    return digest.hexdigest()
+
+
+def _records(folder: Path, file: str, kind: str) -> Any:
+    return _sound(iter_records(folder / file, kind, Columns(), need_labels=False))
+
+
+def _stream(folder: Path, file: str, kind: str) -> Any:
+    # Standard input may be anything, so only a file can stand in for it.
+    path = folder / file
+    if not path.is_file():
+        return None
+    with path.open("rb") as stream:
+        return _sound(iter_stream(stream, Columns()))
+
+
+def _sound(records: Any) -> Any:
+    found = [(record.id, record.text, record.labels) for record in records]
+    for _, text, labels in found:
+        assert text.encode() is not None
+        assert all(isinstance(label, str) for label in labels)
+    return found
+
+
+def _cache(folder: Path) -> FolderSubject:
+    """What was built once from Python's documentation; a damaged one is built again."""
+    small = PyDocs(
+        train=tuple(PyDoc(f"a.{n}", f"text {n}", ("function", "a")) for n in range(5)),
+        test=(PyDoc("b", "größer", ("class",)),),
+    )
+
+    def cached(folder: Path) -> Any:
+        with mock.patch.object(pydocs, "build_pydocs", return_value=small):
+            return cached_pydocs(folder)
+
+    cached(folder)
+    return FolderSubject("cache of pydocs", read_tree(folder), [], cached)

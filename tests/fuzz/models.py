@@ -1,0 +1,308 @@
+"""Folders of small models of every kind, and of interrupted runs."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import shutil
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import scipy.sparse as sp
+from tests.fuzz.subjects import FolderSubject
+from tests.fuzz.trees import Tree, read_tree
+
+import circlet
+from circlet.cli import app, runs
+from circlet.cli.progress import TrainingBar
+from circlet.data.dataset import Dataset, Split
+from circlet.data.matrices import write_matrices
+from circlet.data.records import Record, write_records
+from circlet.folder import manifest
+from circlet.folder.compress import compress, write_copy
+from circlet.folder.config import read_config, sealed
+from circlet.folder.deflated import DEFLATED
+from circlet.folder.layout import CONFIG
+from circlet.folder.sample import read_sample
+from circlet.model import Model, fit
+from circlet.runtime.smallest import smallest_within
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+
+N, F, L = 40, 14, 6
+NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
+SETTINGS = RunSettings(
+    NetworkSettings(dim=16, hidden=(12,)), TrainingSettings(epochs=1, batch_size=16, lr=0.02), validation=0
+)
+#: Options of a command that trains quickly.
+QUICK = ["--dim", "16", "--hidden", "12", "--epochs", "3", "--batch-size", "16", "--validation", "0.2"]
+
+
+def documents(kind: str, seed: int) -> Any:
+    """Documents of a kind: sparse, dense or texts."""
+    random = np.random.default_rng(seed)
+    if kind == "texts":
+        words = np.array(["one", "two", "größer", "日本", "five", "six", "seven"])
+        return [" ".join(random.choice(words, random.integers(1, 6))) for _ in range(N)]
+    rows = random.random((N, F), dtype=np.float32) * (random.random((N, F)) < 0.5)
+    return sp.csr_matrix(rows) if kind == "sparse" else rows
+
+
+def targets(seed: int) -> sp.csr_matrix:
+    """Labels of as many documents."""
+    return sp.csr_matrix((np.random.default_rng(seed).random((N, L)) < 0.3).astype(np.float32))
+
+
+def subjects(folder: Path) -> list[FolderSubject]:
+    """All of them; the folder keeps the models, and what runs need."""
+    trees = {
+        (kind, seed): _saved(make(seed), folder / f"{kind} {seed}".replace(" ", "-"))
+        for seed in (0, 1)
+        for kind, make in _MAKERS.items()
+    }
+    kinds = {name: "texts" if "text" in name else "dense" if "dense" in name else "sparse" for name in _MAKERS}
+    found = []
+    for kind in _MAKERS:
+        tree, others = trees[kind, 0], [trees[kind, 1], *(trees[other, 0] for other in _MAKERS if other != kind)]
+        questions: dict[str, tuple[Callable[[Path], Any], float]] = {
+            "used": (partial(_used, rows=documents(kinds[kind], 2)), 2.0)
+        }
+        if kind.startswith("estimator"):
+            questions["by torch"] = (partial(_used_by_torch, rows=documents(kinds[kind], 2)), 0.5)
+        if kind in ("text", "dense, two members"):
+            questions["trained further"] = (partial(_trained_further, data=_data(folder, kinds[kind])), 0.2)
+        if kind in ("matrix", "text, int8"):
+            questions["compressed"] = (partial(_compressed, rows=documents(kinds[kind], 2)), 0.5)
+            questions["info"] = (_described, 0.5)
+        if kind == "matrix":
+            questions["searched"] = (_searched, 0.3)
+            questions["exported"] = (_exported, 0.3)
+        for question, (answer, weight) in questions.items():
+            found.append(
+                FolderSubject(f"{kind} model, {question}", tree, others, answer, reseal=reseal, weight=weight)
+            )
+    with _small_is_large():
+        large = [_saved(_MAKERS["matrix"](seed), folder / f"large-{seed}") for seed in (0, 1)]
+    found.append(FolderSubject("large model, verified", large[0], large[1:], _verified))
+    return [*found, *_older(), *_runs(folder)]
+
+
+def reseal(tree: Tree) -> bool:
+    """Write the sizes and digests that the files have now; whether that was possible."""
+    content = tree.get(CONFIG)
+    if not isinstance(content, bytes):
+        return False
+    try:
+        config = json.loads(content)
+        for about in config["files"].values():
+            found = tree.get(about["file"])
+            if isinstance(found, bytes):
+                about |= {"bytes": len(found), "sha256": hashlib.sha256(found).hexdigest()}
+        tree[CONFIG] = json.dumps(sealed(config)).encode()
+    except (ValueError, TypeError, LookupError, AttributeError, RecursionError):
+        return False  # too damaged to have a digest
+    return True
+
+
+# How models are made
+
+
+def _fitted(kind: str, seed: int, *, names: bool = False, **changes: Any) -> Model:
+    rows, validation = documents(kind, seed), documents(kind, seed + 10)
+    splits = [
+        Split(None, targets(seed), part) if kind == "texts" else Split(part, targets(seed))
+        for part in (rows, validation)
+    ]
+    settings = replace(
+        SETTINGS, network=replace(SETTINGS.network, seed=seed, **changes.pop("network", {})), **changes
+    )
+    return fit(splits[0], settings, validation=splits[1], label_names=NAMES if names else None)
+
+
+def _estimator(kind: str, seed: int, single: bool) -> Any:
+    labels: Any = [[NAMES[i] for i in row] for row in np.split(targets(seed).indices, targets(seed).indptr[1:-1])]
+    if single:
+        labels = np.random.default_rng(seed).integers(3, 3 + L, N)
+    learner = circlet.CircletClassifier(
+        dim=16, hidden=(12,), epochs=1, batch_size=16, random_state=seed, validation=0, char_ngrams=None
+    )
+    return learner.fit(documents(kind, seed), labels)
+
+
+_MAKERS: dict[str, Callable[[int], Any]] = {
+    "matrix": lambda seed: _fitted("sparse", seed),
+    "text": lambda seed: _fitted("texts", seed, names=True),
+    "dense, two members": lambda seed: _fitted("dense", seed, members=2, scaling="standard"),
+    "spectral": lambda seed: _fitted("sparse", seed, network={"codebook": "spectral"}, scaling="tfidf"),
+    "hrr": lambda seed: _fitted("sparse", seed, network={"head": "hrr", "loss": "cosine"}),
+    "fc": lambda seed: _fitted("sparse", seed, network={"head": "fc"}),
+    "text, int8": lambda seed: (_fitted("texts", seed, names=True), "int8"),
+    "matrix, int4": lambda seed: (_fitted("sparse", seed), "int4"),
+    "matrix, bf16": lambda seed: (_fitted("sparse", seed, names=True), "bf16"),
+    "text, deflated": lambda seed: (_fitted("texts", seed, names=True), DEFLATED),
+    "estimator of text": lambda seed: _estimator("texts", seed, single=False),
+    "estimator of dense, one class": lambda seed: _estimator("dense", seed, single=True),
+}
+
+
+def _saved(model: Any, folder: Path) -> Tree:
+    model, store = model if isinstance(model, tuple) else (model, "float32")
+    if store != DEFLATED:
+        model.save(folder, store)
+        return read_tree(folder)
+    whole = folder.with_name(folder.name + "-whole")
+    model.save(whole)
+    config = read_config(whole)
+    found = smallest_within(whole, read_sample(whole, config), 5.0)
+    write_copy(whole, folder, found.weights, DEFLATED, config)
+    return read_tree(folder)
+
+
+# What is asked
+
+
+def sound(labels: Any, scores: Any) -> None:
+    """Assert what holds for the suggestions of any model."""
+    assert labels.shape == scores.shape, f"{labels.shape} labels, {scores.shape} scores"
+    assert np.isfinite(scores).all(), "scores are not finite"
+    assert ((scores >= 0) & (scores <= 1)).all(), "scores are no probabilities"
+
+
+def _answers(tagger: Any, rows: Any) -> Any:
+    labels, scores = tagger.suggest(rows, k=3)
+    sound(labels, scores)
+    chances, predicted = tagger.predict_proba(rows), tagger.predict(rows)
+    sound(chances, chances)
+    return (
+        labels.tolist(),
+        scores.tolist(),
+        chances.tolist(),
+        (predicted.toarray() if sp.issparse(predicted) else predicted).tolist(),
+    )
+
+
+def _used(folder: Path, rows: Any) -> Any:
+    return _answers(circlet.load(folder), rows)
+
+
+def _small_is_large() -> Any:
+    return mock.patch.multiple(manifest, LARGE=1000, SPOTS=3, SPOT=8)
+
+
+def _verified(folder: Path) -> Any:
+    """What a model answers if its weights count as large, so that only `--verify` looks at all of them."""
+    with _small_is_large():
+        described = json.loads(command("info", str(folder), "--verify", "--json"))
+        return described["network"], _used(folder, documents("sparse", 2))
+
+
+def _used_by_torch(folder: Path, rows: Any) -> Any:
+    return _answers(circlet.CircletClassifier.load(folder), rows)
+
+
+def _compressed(folder: Path, rows: Any) -> Any:
+    output = folder.with_name("compressed")
+    shutil.rmtree(output, ignore_errors=True)
+    compress(folder, output, "bf16")
+    return _used(output, rows)
+
+
+def _data(folder: Path, kind: str) -> Path:
+    """A file or folder of documents like those that models were trained on."""
+    if kind == "dense":
+        write_matrices(folder / "rows", Dataset("rows", Split(documents(kind, 3), targets(3))))
+        return folder / "rows"
+    labels = np.split(targets(3).indices, targets(3).indptr[1:-1])
+    records = [
+        Record(n, text, tuple(NAMES[label] for label in own))
+        for n, (text, own) in enumerate(zip(documents(kind, 3), labels, strict=True))
+    ]
+    write_records(folder / "data.jsonl", records, "jsonl")
+    return folder / "data.jsonl"
+
+
+def _trained_further(folder: Path, data: Path) -> Any:
+    command("train", str(data), "--model", str(folder), "--continue", "--epochs", "1", "--device", "cpu")
+    return _used(folder, documents("dense" if data.is_dir() else "texts", 2))
+
+
+def _described(folder: Path) -> Any:
+    described = json.loads(command("info", str(folder), "--json"))
+    return {name: value for name, value in described.items() if name not in ("bytes", "model")}
+
+
+def _searched(folder: Path) -> Any:
+    config = read_config(folder)
+    found = smallest_within(folder, read_sample(folder, config), 5.0)
+    return found.chosen.coarseness, found.metric
+
+
+def _exported(folder: Path) -> Any:
+    output = folder.with_name("exported.onnx")
+    command("export", str(folder), str(output), "--overwrite")
+    return output.read_bytes()
+
+
+def command(*words: str) -> str:
+    """What a command prints; its errors are raised."""
+    out = io.StringIO()
+    with redirect_stdout(out), redirect_stderr(io.StringIO()):
+        app(list(words), standalone_mode=False)
+    return out.getvalue()
+
+
+# Models of an older version, which had no digests of most files
+
+
+def _older() -> list[FolderSubject]:
+    saved = Path(__file__).parents[1] / "model" / "saved_by_0_1_0"
+    texts = [json.loads(line)["text"] for line in (saved / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
+    documents = {"text": texts[:20], "matrix": sp.load_npz(saved / "rows" / "X.trn.npz")[:20]}
+    trees = {name: read_tree(saved / name) for name in documents}
+    return [
+        FolderSubject(
+            f"{name} model of 0.1.0, used",
+            tree,
+            list(trees.values()),
+            partial(_used, rows=documents[name]),
+            exact=False,
+        )
+        for name, tree in trees.items()
+    ]
+
+
+# Interrupted runs
+
+
+def _runs(folder: Path) -> list[FolderSubject]:
+    data = _data(folder, "texts")
+    found = []
+    for name, options in (("run", []), ("run of two members", ["--members", "2"])):
+        trees = [_interrupted(data, folder / f"{name}-{seed}", seed, options) for seed in (0, 1)]
+        answer = partial(_resumed, data=data)
+        found.append(FolderSubject(f"interrupted {name}, resumed", trees[0], trees[1:], answer))
+    return found
+
+
+def _interrupted(data: Path, folder: Path, seed: int, options: list[str]) -> Tree:
+    """The folder of a run that Ctrl-C ended in the second epoch of its last network."""
+
+    class CtrlC(TrainingBar):
+        def record(self, record: dict[str, Any]) -> None:
+            if record["epoch"] == 2 and record.get("member", 2) == 2:
+                raise KeyboardInterrupt
+
+    with mock.patch.object(runs, "TrainingBar", CtrlC):
+        command("train", str(data), "--model", str(folder), "--seed", str(seed), *QUICK, *options)
+    return read_tree(folder)
+
+
+def _resumed(folder: Path, data: Path) -> Any:
+    command("train", str(data), "--model", str(folder), "--resume", "--device", "cpu")
+    return _used(folder, documents("texts", 2))

@@ -1,0 +1,129 @@
+"""Some hundred damaged inputs, and that the driver notices everything that can go wrong with one."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import warnings
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+from tests.fuzz import cases
+from tests.fuzz.cases import run_case
+from tests.fuzz.claims import change_json, change_npy, change_npz, change_safetensors
+from tests.fuzz.damage import mutate
+from tests.fuzz.subjects import FolderSubject
+from tests.fuzz.trees import Special, read_tree, write_tree
+from tests.fuzz.workers import outcomes
+
+from circlet.errors import DataError
+
+ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="cases fork, and read /proc")
+
+
+def test_damage_is_answered_or_refused(tmp_path):
+    """In a process of its own: one that has threads, as this may have, should not be forked."""
+    command = [sys.executable, "-m", "tests.fuzz", "--cases", "300", "--out", str(tmp_path)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    summary = json.loads((tmp_path / "fuzz.json").read_text(encoding="utf-8"))
+    assert summary["cases"] == 300
+    assert summary["failures"] == []
+    assert summary["outcomes"]["refused"] > 100
+
+
+class TwoLinesError(DataError):
+    def __str__(self):
+        return "found a\nwanted b"
+
+
+def answer(how, folder):
+    began = time.process_time()
+    if how == "wrong":
+        return "something else"
+    if how == "error":
+        raise KeyError("a")
+    if how == "refused":
+        raise DataError("found a; wanted b")
+    if how == "message":
+        raise TwoLinesError
+    if how == "warning":
+        warnings.warn("careful", stacklevel=1)
+    if how == "large":
+        assert len(b"x" * 520_000_000) > 0
+    if how == "slow":
+        while time.process_time() < 0.6 + began:
+            pass
+    if how == "crash":
+        os.kill(os.getpid(), signal.SIGKILL)
+    if how == "hang":
+        time.sleep(60)
+    return "the answer"
+
+
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+def test_every_failure_is_noticed(tmp_path, monkeypatch):
+    monkeypatch.setattr(cases, "SECONDS", 0.5)
+    hows = ["same", "wrong", "error", "refused", "message", "warning", "large", "slow", "crash", "hang"]
+    subjects = [FolderSubject(how, {"file": b"content"}, [], partial(answer, how)) for how in hows]
+    expected = dict.fromkeys(hows, "the answer")
+
+    def run(number, folder, tell):
+        return run_case(number, 0, [subjects[number]], expected, folder, tell)
+
+    found = sorted(outcomes(run, range(len(hows)), tmp_path, jobs=10, patience=3), key=lambda each: each.case)
+    assert [each.outcome for each in found] == hows
+    assert [each.subject for each in found] == hows  # known even if the process has crashed
+    assert found[hows.index("large")].memory > 500e6
+
+
+def test_what_need_not_be_exact_may_be_another(tmp_path):
+    subject = FolderSubject("a", {"file": b"content"}, [], partial(answer, "wrong"), exact=False)
+    assert run_case(0, 0, [subject], {"a": "the answer"}, tmp_path, lambda about: None).outcome == "other"
+
+
+def test_a_case_follows_from_its_number():
+    tree, other = {"a.json": b'{"n": [1, 2]}', "b.txt": b"1 2 3\n" * 9}, {"b.txt": b"else"}
+
+    def damaged(number):
+        copy, random = dict(tree), Random(number)
+        return [mutate(copy, [other], random) for _ in range(3)], copy
+
+    cases = [damaged(number) for number in range(60)]
+    assert cases == [damaged(number) for number in range(60)]
+    assert all(copy != tree for _, copy in cases[:5])
+    assert len({done[0][0] for done, _ in cases}) > 8
+
+
+def test_claims_leave_the_rest_as_it_was(tmp_path):
+    import numpy as np
+    import safetensors.numpy
+    import scipy.sparse as sp
+
+    tensors = safetensors.numpy.save({"a": np.arange(4, dtype=np.float32)})
+    np.save(tmp_path / "a.npy", np.arange(4.0))
+    sp.save_npz(tmp_path / "a.npz", sp.eye(3, format="csr"))
+    for change, content in (
+        (change_json, b'{"a": 1, "b": [true, null]}'),
+        (change_safetensors, tensors),
+        (change_npy, (tmp_path / "a.npy").read_bytes()),
+        (change_npz, (tmp_path / "a.npz").read_bytes()),
+    ):
+        changed = {change(content, Random(number)) for number in range(10)}
+        assert len(changed) > 4
+        if change is change_npy:
+            assert all(each.startswith(b"\x93NUMPY") for each in changed)
+
+
+def test_trees_come_back_from_the_disk(tmp_path):
+    tree = {"a": b"1", "inner/b": b"2"}
+    write_tree({**tree, "pipe": Special.FIFO, "zero": Special.ZERO, "loop": Special.LOOP}, tmp_path / "t")
+    assert read_tree(tmp_path / "t") == tree
+    assert (tmp_path / "t" / "pipe").is_fifo()

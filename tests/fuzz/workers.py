@@ -1,0 +1,106 @@
+"""Processes that carry out cases, and are replaced when they crash or hang."""
+
+from __future__ import annotations
+
+import multiprocessing
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, replace
+from multiprocessing.connection import Connection, wait
+from pathlib import Path
+from typing import Any
+
+from tests.fuzz.cases import MEMORY, Outcome, limit_memory
+
+#: Seconds after which a case hangs; a process that is kept busy by others may need some.
+PATIENCE = 15.0
+
+#: Carries out the case of a number in a folder, and first tells what the case is.
+Run = Callable[[int, Path, Callable[[Outcome], object]], Outcome]
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: Connection
+    at: Outcome
+    since: float
+
+
+def outcomes(
+    run: Run, numbers: Iterable[int], folder: Path, jobs: int, patience: float = PATIENCE
+) -> Iterator[Outcome]:
+    """Carry out cases in forked processes, each with a folder of its own, as they finish.
+
+    A process that ends by itself while it is at a case has crashed, and one that takes longer than `patience`
+    seconds hangs and is killed; another takes its place.
+    """
+    left, started = iter(numbers), 0
+    workers: list[_Worker] = []
+    while True:
+        while len(workers) < jobs and (number := next(left, None)) is not None:
+            worker = _started(run, folder / f"worker-{started}", number)
+            started += 1
+            workers.append(worker)
+        if not workers:
+            return
+        wait([worker.pipe for worker in workers], timeout=0.5)
+        for worker in list(workers):
+            outcome = _outcome(worker, patience)
+            if outcome is None:
+                continue
+            yield outcome
+            if outcome.outcome in ("crash", "hang") or (number := next(left, None)) is None:
+                _end(worker)
+                workers.remove(worker)
+            else:
+                _give(worker, number)
+
+
+def _started(run: Run, folder: Path, number: int) -> _Worker:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(run, folder, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    worker = _Worker(process, ours, _unknown(number), 0.0)
+    _give(worker, number)
+    return worker
+
+
+def _work(run: Run, folder: Path, pipe: Connection) -> None:
+    # Twice what a case may take, so that most that is too large is measured, and the machine is still safe.
+    limit_memory(2 * MEMORY)
+    folder.mkdir(parents=True)
+    while (number := pipe.recv()) is not None:
+        pipe.send(run(number, folder, pipe.send))
+
+
+def _give(worker: _Worker, number: int) -> None:
+    worker.at, worker.since = _unknown(number), time.monotonic()
+    worker.pipe.send(number)
+
+
+def _outcome(worker: _Worker, patience: float) -> Outcome | None:
+    """What became of the case that a worker is at; None if it still is."""
+    taken = time.monotonic() - worker.since
+    try:
+        while worker.pipe.poll():
+            worker.at = worker.pipe.recv()
+            if worker.at.outcome != "started":
+                return worker.at
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
+        code = worker.process.exitcode
+        return replace(worker.at, outcome="crash", seconds=taken, message=f"the process ended with status {code}")
+    return replace(worker.at, outcome="hang", seconds=taken, message="killed") if taken > patience else None
+
+
+def _unknown(number: int) -> Outcome:
+    return Outcome(number, "?", "?", "", "started")
+
+
+def _end(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.join()
+    worker.pipe.close()

@@ -1,0 +1,48 @@
+"""SECURITY.md states the limits that the code has, and the numbers of the committed run."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+from tests.fuzz.cases import MEMORY, SECONDS
+from tests.fuzz.summary import CASES, table
+
+from circlet import errors, files, unpacking
+from circlet.data.lines import MAX_LINE
+from circlet.folder import config, manifest
+
+ROOT = Path(__file__).parents[1]
+PAGE, RESULT = ROOT / "SECURITY.md", ROOT / "benchmarks" / "results" / "fuzz.json"
+pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="not a source checkout")
+
+
+@pytest.fixture
+def page():
+    return re.sub(r"\s+", " ", PAGE.read_text(encoding="utf-8"))
+
+
+def test_limits(page, monkeypatch):
+    monkeypatch.delenv(unpacking.VARIABLE, raising=False)
+    assert unpacking.most_unpacked(1, free=0) == 100
+    for words in (
+        f"besides {unpacking.FREE >> 20} MiB ({unpacking.FREE_LINES >> 20} MiB where lines are read)",
+        f"`{unpacking.VARIABLE}`",
+        f"a line of a data file | {MAX_LINE >> 20} MiB",
+        f"{files.DEEPEST} levels, integers of {files.LONGEST} digits",
+        f"labels of a model | {config.MOST_LABELS:,}",
+        f"at most {errors.LONGEST} characters",
+        f"Files over {manifest.LARGE >> 20} MiB are compared at {manifest.SPOTS} places",
+        f"in {CASES:,} ways",
+        f"within {SECONDS:.0f} seconds and {MEMORY // 10**6} MB",
+    ):
+        assert words in page, words
+
+
+def test_the_committed_run_has_no_failures_and_is_the_page_s():
+    summary = json.loads(RESULT.read_text(encoding="utf-8"))
+    assert summary["cases"] == CASES
+    assert summary["failures"] == []
+    assert table(summary).markdown().strip() in PAGE.read_text(encoding="utf-8")
