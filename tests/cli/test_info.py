@@ -60,8 +60,8 @@ def test_how_weights_are_stored(circlet, store, model, tmp_path):
 
 def test_a_listed_file_that_is_missing(circlet, refused, model, tmp_path):
     copied = shutil.copytree(model, tmp_path / "m")
-    (copied / "sample.safetensors").unlink()
-    assert "sample.safetensors: found no readable file (No such file or directory)" in refused("info", copied)
+    (copied / "history.json").unlink()
+    assert "history.json: found no readable history.json (No such file or directory)" in refused("info", copied)
 
 
 class TestVerify:
