@@ -46,7 +46,7 @@ slow: $(VENV)/.dev  ## the slow tests, and every property on many random example
 
 # `make fuzz CASES=1000` is shorter. A case that fails can be run alone: python -m tests.fuzz --case NUMBER
 fuzz: $(VENV)/.dev  ## damage everything that is read, in 20,000 ways (some minutes)
-	@$(BIN)/python -m tests.fuzz --cases $(or $(CASES),20000) --out benchmarks/results
+	@$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES),--out benchmarks/results)
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .

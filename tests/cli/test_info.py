@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from circlet import CircletClassifier
 from circlet.cli.info import draw_history
 from circlet.folder import manifest
 from circlet.model import Model
@@ -58,10 +59,10 @@ def test_how_weights_are_stored(circlet, store, model, tmp_path):
     assert f"{weights:,}" in shown
 
 
-def test_a_listed_file_that_is_missing(circlet, refused, model, tmp_path):
-    copied = shutil.copytree(model, tmp_path / "m")
-    (copied / "history.json").unlink()
-    assert "history.json: found no readable history.json (No such file or directory)" in refused("info", copied)
+def test_a_listed_file_that_is_missing(refused, model, tmp_path):
+    CircletClassifier.load(model).save(tmp_path / "m")
+    (tmp_path / "m" / "estimator.json").unlink()
+    assert "estimator.json: found no readable file (No such file or directory)" in refused("info", tmp_path / "m")
 
 
 class TestVerify:
