@@ -27,8 +27,8 @@ from circlet.training import CALIBRATION, Reporter, train
 
 __all__ = ["lost_by_rounding", "rehearse"]
 
-#: Quarters of an octave between the coarsenesses that are tried: the finest, the first, and the coarsest.
-FINEST, FIRST, COARSEST = -8, 6, 12
+#: The coarsenesses that are tried, in half octaves: the finest, the first, and the coarsest.
+FINEST, FIRST, COARSEST = -4, 3, 6
 #: Points: once so few are lost, nothing finer is tried, and once so many are, nothing coarser.
 FEW, MANY = 0.1, 1.0
 
@@ -96,8 +96,8 @@ def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list
     sizes = int(rows.shape[1]), network.n_labels
     copied = Network(network.settings, *sizes, sparse=sparse, codebook=codes, blank=True).to(network.device)
 
-    def lost(quarter: int) -> float:
-        copied.load_weights(as_tensors(rounded(weights, steps, 2 ** (quarter / 4))))
+    def lost(half: int) -> float:
+        copied.load_weights(as_tensors(rounded(weights, steps, 2 ** (half / 2))))
         return 100 * (whole - _measured(copied, rows, Y, METRIC)[METRIC])
 
     found = {FIRST: lost(FIRST)}
@@ -105,7 +105,7 @@ def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list
         found[last + 1] = lost(last + 1)
     while found[last := min(found)] > FEW and last > FINEST:
         found[last - 1] = lost(last - 1)
-    return [[2 ** (quarter / 4), found[quarter]] for quarter in sorted(found)]
+    return [[2 ** (half / 2), found[half]] for half in sorted(found)]
 
 
 def _measured(network: Network, rows: Any, Y: sp.csr_matrix, metric: str) -> dict[str, float]:
