@@ -18,6 +18,9 @@ import time
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
 from peers_cells import NAMES, THEIRS, Cells, collect, is_measured
 
 from circlet import files
@@ -140,13 +143,10 @@ def table_of(dataset: str, cells: dict[str, dict[str, Any]], peers: Cells) -> Ta
     return Table(dataset, ("", "MB", *METRICS, "points lost", "expected"), rows, note)
 
 
-def draw(datasets: dict[str, dict[str, dict[str, Any]]], peers: dict[str, Cells]) -> Any:
+def draw(datasets: dict[str, dict[str, dict[str, Any]]], peers: dict[str, Cells]) -> Figure:
     """nDCG@5 against bytes, a panel for each dataset."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
-
     figure = Figure(figsize=(12.6, 7.6), layout="constrained")
-    panels = figure.subplots(2, 3).ravel()
+    panels, names = figure.subplots(2, 3).ravel(), []
     for axis, (name, cells) in zip(panels, datasets.items(), strict=False):
         ours = sorted((cell["bytes"] / 1e6, 100 * cell[SHOWN], step) for step, cell in cells.items())
         axis.plot(
@@ -158,15 +158,7 @@ def draw(datasets: dict[str, dict[str, dict[str, Any]]], peers: dict[str, Cells]
             for peer, cell in peers.get(name, {}).items()
             if peer in THEIRS and is_measured(peers[name], peer)
         ]
-        for size, value, text in known:
-            axis.annotate(text, (size, value), (0, 6), textcoords="offset points", ha="center", fontsize=8,
-                          color=OUR_COLOR)  # fmt: skip
-        # Names of neighbors are to the left and to the right of their points in turn.
-        for number, (size, value, text) in enumerate(sorted(theirs)):
-            axis.plot(size, value, "o", ms=4, color=THEIR_COLOR)
-            shift, side = ((5, -3), "left") if number % 2 else ((-5, -3), "right")
-            axis.annotate(text, (size, value), shift, textcoords="offset points", ha=side, fontsize=8,
-                          color=THEIR_COLOR)  # fmt: skip
+        axis.plot(*zip(*((size, value) for size, value, _ in theirs), strict=True), "o", ms=4, color=THEIR_COLOR)
         axis.set(xscale="log", xlabel="size of the model, MB", ylabel=f"{SHOWN}, %")
         axis.margins(0.18, 0.12)
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
@@ -174,9 +166,34 @@ def draw(datasets: dict[str, dict[str, dict[str, Any]]], peers: dict[str, Cells]
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_title(name, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
+        names.append(
+            (axis, [(*point, OUR_COLOR) for point in known] + [(*point, THEIR_COLOR) for point in theirs])
+        )
     for axis in panels[len(datasets) :]:
         axis.set_axis_off()
+    figure.draw_without_rendering()  # only now is known where points are
+    for axis, points in names:
+        annotate(axis, points)
     return figure
+
+
+def annotate(axis: Any, points: list[tuple[float, float, str, str]]) -> None:
+    """Write each point's name beside it, on the first side where it covers neither a point nor another name."""
+    sides = (((0, 6), "center"), ((0, -12), "center"), ((6, -3), "left"), ((-6, -3), "right"))
+    taken = [
+        Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in axis.transData.transform([point[:2] for point in points])
+    ]
+    for size, value, text, color in points:
+        for shift, align in sides:
+            name = axis.annotate(text, (size, value), shift, textcoords="offset points", ha=align, fontsize=8,
+                                 color=color)  # fmt: skip
+            box = name.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+            name.remove()
+        else:
+            axis.add_artist(name)
+        taken.append(box)
 
 
 if __name__ == "__main__":
