@@ -3,7 +3,7 @@
 | file | what it holds |
 |---|---|
 | `config.json` | settings, sizes, calibration, and the digest of the weights; written last |
-| `weights.safetensors` | weights of all networks, arrays of the scaling; see `precision`, `rounding` and `deflated` |
+| `weights.safetensors` | weights of all networks, arrays of the scaling; see `precision` and `deflated` |
 | `history.json` | a record per epoch; the last may say what rounding cost a rehearsal, see `rehearsed` |
 | `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
