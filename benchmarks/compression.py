@@ -1,101 +1,121 @@
 """How accurate a model is in fewer and fewer bytes, beside the sizes of other libraries' models.
 
-    python benchmarks/compression.py eurlex-4k=eurlex-model=eurlex-4k delicious=delicious-model=delicious
+    python benchmarks/compression.py eurlex-4k=eurlex-model=eurlex-4k pydocs=pydocs-model=pydocs
 
 Each argument is a dataset's name in `results/peers`, the folder of a model that `circlet train` wrote, and the
-data that it was trained on. The model is copied in each way of storing weights, and once as `circlet compress`
-chooses, which measures only on the rows that training held out and kept with the model. The copies are then
-evaluated on the test rows, which no choice has seen.
+data that it was trained on. The model is copied in each way of storing weights, and as `circlet compress` chooses
+for several losses and for a size. For that it uses only what training kept with the model: held-out rows or, of
+a model of few documents, what its rehearsal lost. The copies are then evaluated on the test rows, which no choice
+has seen.
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 import tempfile
 import time
 from pathlib import Path
 from typing import Any
 
+from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator, NullFormatter
+from matplotlib.transforms import Bbox
 from peers_cells import NAMES, THEIRS, Cells, collect, is_measured
 
 from circlet import files
 from circlet.data import load_dataset
+from circlet.errors import ParameterError
 from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import SAMPLE
 from circlet.folder.precision import STORES
-from circlet.folder.sample import read_sample
+from circlet.folder.rehearsed import Curve
 from circlet.metrics.evaluation import evaluate_model
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.runtime import RuntimeModel
-from circlet.runtime.smallest import smallest_within
+from circlet.runtime.smallest import best_that_fits, kept, smallest_within
 
 RESULTS = Path(__file__).parent / "results"
-#: Points of nDCG@5 that `circlet compress` may lose on held-out rows.
-LOSS = 0.2
-FOUND = f"loss {LOSS}"
+#: Points of nDCG@5 that `circlet compress` may lose on held-out rows, and a number of bytes that it may take.
+LOSSES, SIZE = (0.1, 0.2, 0.5, 1.0), 5_000_000
+FITTING = f"{SIZE // 10**6} MB"
+#: What is measured on test rows, and which of it the picture shows.
+METRICS = ("P@1", "P@5", "nDCG@5")
+SHOWN = "nDCG@5"
+#: Steps that are named in the picture; the others would overlap.
+NAMED = ("float32", "int8", "int4", "loss 0.2", "loss 1")
+OUR_COLOR, THEIR_COLOR = "#1f5fbf", "#777777"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("models", nargs="+", metavar="NAME=MODEL=DATA")
+    parser.add_argument("models", nargs="*", metavar="NAME=MODEL=DATA", help="none to make the page again")
     parser.add_argument("--out", type=Path, default=RESULTS)
     options = parser.parse_args()
-    datasets = {}
+    datasets, seeds = {}, {}
     for words in options.models:
         name, model, data = words.split("=")
+        seeds[name] = read_config(Path(model))["network"]["seed"]
         datasets[name] = measured(Path(model), data)
         for step, cell in datasets[name].items():
             print(name, step, cell, flush=True)
-    result = {"benchmark": "compression", "provenance": provenance(), "loss": LOSS, "datasets": datasets}
     files.prepare_folder(options.out)
-    files.write_json(options.out / "compression.json", result)
-    peers = collect(RESULTS / "peers")
+    path = options.out / "compression.json"
+    if datasets:
+        about = {"benchmark": "compression", "provenance": provenance(), "seeds": seeds}
+        files.write_json(path, {**about, "datasets": datasets})
+    datasets, peers = files.read_json(path)["datasets"], collect(RESULTS / "peers")
     page = "\n".join(table_of(name, cells, peers.get(name, {})).markdown() for name, cells in datasets.items())
-    title = "# Small models\n\n![P@1 against bytes](compression.png)\n\n"
-    files.write_text(options.out / "compression.md", title + page)
+    files.write_text(
+        options.out / "compression.md", f"# Small models\n\n![nDCG@5 against bytes](compression.png)\n\n{page}"
+    )
     with files.replacing(options.out / "compression.png") as temporary:
         draw(datasets, peers).savefig(temporary, dpi=110, format="png")
-    print(page)
 
 
 def measured(folder: Path, data: str) -> dict[str, dict[str, Any]]:
     """Size and accuracy of a model in each way of storing its weights."""
-    dataset = load_dataset(data)
-    sample = read_sample(folder, read_config(folder))
-    if sample is None or dataset.test is None:
-        raise SystemExit(f"{folder}, {data}: wanted a model with {SAMPLE}, and data with test rows")
+    dataset, known = load_dataset(data), kept(folder)
+    if known is None or dataset.test is None:
+        raise SystemExit(f"{folder}, {data}: wanted a model that knows what it loses, and data with test rows")
     out: dict[str, dict[str, Any]] = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for step in (*STORES, FOUND):
-            copy, about = Path(scratch) / step, {}
+        steps: list[str | float] = [*STORES, FITTING, *LOSSES]
+        for step in steps:
+            copy, about = Path(scratch) / str(step), {}
             started = time.perf_counter()
-            if step == FOUND:
-                found = smallest_within(folder, sample, LOSS)
+            if step in STORES:
+                compress(folder, copy, str(step))
+            else:
+                try:
+                    if isinstance(step, float):
+                        found = smallest_within(folder, known, step)
+                    else:
+                        found = best_that_fits(folder, known, SIZE)
+                except ParameterError as error:  # the model is much larger, or every step loses more
+                    print(f"{folder}, {step}: {error}")
+                    continue
                 write_copy(folder, copy, found.weights, DEFLATED, found.config)
                 about = {
-                    "held_out_rows": int(sample.labels.shape[0]),
+                    "by": "rehearsal" if isinstance(known, Curve) else f"{known.labels.shape[0]} rows",
                     "held_out_loss": found.chosen.loss,
                     "coarseness": found.chosen.coarseness,
-                    "tried": len(found.tried),
                 }
-            else:
-                compress(folder, copy, step)
             took = time.perf_counter() - started
             started = time.perf_counter()
             model = RuntimeModel.load(copy)
             load_s = time.perf_counter() - started
             values = evaluate_model(model, dataset, (1, 5)).values
-            out[step] = {
+            out[step if isinstance(step, str) else f"loss {step:g}"] = {
                 "bytes": sum(path.stat().st_size for path in copy.iterdir()),
-                "P@1": values["P@1"],
-                "nDCG@5": values["nDCG@5"],
+                **{name: values[name] for name in METRICS},
                 "compress_s": took,
                 "load_s": load_s,
                 **about,
             }
+            shutil.rmtree(copy)
     return out
 
 
@@ -105,55 +125,75 @@ def table_of(dataset: str, cells: dict[str, dict[str, Any]], peers: Cells) -> Ta
         (
             step,
             f"{cell['bytes'] / 1e6:.2f}",
-            f"{100 * cell['P@1']:.2f}",
-            f"{100 * cell['nDCG@5']:.2f}",
+            *(f"{100 * cell[name]:.2f}" for name in METRICS),
             f"{100 * (whole['nDCG@5'] - cell['nDCG@5']):+.2f}",
-            f"{cell['load_s']:.2f}",
+            f"{cell['held_out_loss']:+.2f}" if "held_out_loss" in cell else "",
         )
         for step, cell in cells.items()
     ]
     for peer in THEIRS:
         if is_measured(peers, peer):
-            size, first = peers[peer]["measured"]["model_bytes"], peers[peer]["metrics"]["P@1"]
-            rows.append((NAMES[peer][0], f"{size / 1e6:.2f}", f"{100 * first:.2f}", "", "", ""))
-    found = cells[FOUND]
-    note = (
-        f"Accuracies are of test rows. The last of circlet's was chosen on {found['held_out_rows']:,} rows that "
-        f"training held out, where it loses {found['held_out_loss']:.2f} points."
+            size, metrics = peers[peer]["measured"]["model_bytes"], peers[peer]["metrics"]
+            shown = (f"{100 * metrics[name]:.2f}" if name in metrics else "" for name in METRICS)
+            rows.append((NAMES[peer][0], f"{size / 1e6:.2f}", *shown, "", ""))
+    by = next(cell["by"] for cell in cells.values() if "by" in cell)
+    note = "Accuracies, and points lost, are of test rows. What was expected to be lost was known from " + (
+        "a rehearsal without some of the rows." if by == "rehearsal" else f"{by} that training held out."
     )
-    return Table(dataset, ("", "MB", "P@1", "nDCG@5", "points lost", "load, s"), rows, note)
+    return Table(dataset, ("", "MB", *METRICS, "points lost", "expected"), rows, note)
 
 
-def draw(datasets: dict[str, dict[str, dict[str, Any]]], peers: dict[str, Cells]) -> Any:
-    """P@1 against bytes, a panel for each dataset."""
-    from matplotlib.figure import Figure
-    from matplotlib.ticker import LogLocator, NullFormatter
-
-    figure = Figure(figsize=(4.6 * len(datasets), 3.6), layout="constrained")
-    for axis, (name, cells) in zip(
-        figure.subplots(1, len(datasets), squeeze=False)[0], datasets.items(), strict=True
-    ):
-        points = [(step, cell["bytes"], cell["P@1"], "#1f5fbf") for step, cell in cells.items()]
-        theirs = peers.get(name, {})
-        points += [
-            (NAMES[peer][1], theirs[peer]["measured"]["model_bytes"], theirs[peer]["metrics"]["P@1"], "#777777")
-            for peer in THEIRS
-            if is_measured(theirs, peer)
+def draw(datasets: dict[str, dict[str, dict[str, Any]]], peers: dict[str, Cells]) -> Figure:
+    """nDCG@5 against bytes, a panel for each dataset."""
+    figure = Figure(figsize=(12.6, 7.6), layout="constrained")
+    panels, names = figure.subplots(2, 3).ravel(), []
+    for axis, (name, cells) in zip(panels, datasets.items(), strict=False):
+        ours = sorted((cell["bytes"] / 1e6, 100 * cell[SHOWN], step) for step, cell in cells.items())
+        axis.plot(
+            *zip(*((size, value) for size, value, _ in ours), strict=True), "o-", ms=4, lw=1, color=OUR_COLOR
+        )
+        known = [(size, value, step) for size, value, step in ours if step in NAMED]
+        theirs = [
+            (cell["measured"]["model_bytes"] / 1e6, 100 * cell["metrics"][SHOWN], NAMES[peer][1])
+            for peer, cell in peers.get(name, {}).items()
+            if peer in THEIRS and is_measured(peers[name], peer)
         ]
-        # By size, so that names of neighbors are above and below their points in turn.
-        for number, (text, size, first, color) in enumerate(sorted(points, key=lambda point: point[1])):
-            axis.plot(size / 1e6, 100 * first, "o", ms=5, color=color)
-            above = 6 if number % 2 else -11
-            axis.annotate(text, (size / 1e6, 100 * first), (0, above), textcoords="offset points",
-                          ha="center", fontsize=8, color=color)  # fmt: skip
-        axis.set(xscale="log", xlabel="size of the model, MB", ylabel="P@1, %")
-        axis.margins(0.15)
+        axis.plot(*zip(*((size, value) for size, value, _ in theirs), strict=True), "o", ms=4, color=THEIR_COLOR)
+        axis.set(xscale="log", xlabel="size of the model, MB", ylabel=f"{SHOWN}, %")
+        axis.margins(0.18, 0.12)
         axis.xaxis.set_major_locator(LogLocator(subs=(1, 3)))
         axis.xaxis.set_major_formatter("{x:g}")
         axis.xaxis.set_minor_formatter(NullFormatter())
         axis.set_title(name, fontsize=10)
         axis.spines[["top", "right"]].set_visible(False)
+        names.append(
+            (axis, [(*point, OUR_COLOR) for point in known] + [(*point, THEIR_COLOR) for point in theirs])
+        )
+    for axis in panels[len(datasets) :]:
+        axis.set_axis_off()
+    figure.draw_without_rendering()  # only now is known where points are
+    for axis, points in names:
+        annotate(axis, points)
     return figure
+
+
+def annotate(axis: Any, points: list[tuple[float, float, str, str]]) -> None:
+    """Write each point's name beside it, on the first side where it covers neither a point nor another name."""
+    sides = (((0, 6), "center"), ((0, -12), "center"), ((6, -3), "left"), ((-6, -3), "right"))
+    taken = [
+        Bbox.from_bounds(x - 3, y - 3, 6, 6) for x, y in axis.transData.transform([point[:2] for point in points])
+    ]
+    for size, value, text, color in points:
+        for shift, align in sides:
+            name = axis.annotate(text, (size, value), shift, textcoords="offset points", ha=align, fontsize=8,
+                                 color=color)  # fmt: skip
+            box = name.get_window_extent()
+            if not any(box.overlaps(other) for other in taken):
+                break
+            name.remove()
+        else:
+            axis.add_artist(name)
+        taken.append(box)
 
 
 if __name__ == "__main__":

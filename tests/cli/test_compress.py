@@ -58,9 +58,21 @@ def test_a_size(circlet, refused, kept):
     assert not Path("other").exists()
 
 
-def test_without_rows_to_measure_on(refused, copied):
-    """A model of few documents has learned from all of them."""
+def test_a_model_of_few_documents(circlet, copied):
+    """It has learned from all of them, and knows what its rehearsal lost."""
     assert not (copied / "sample.safetensors").exists()
+    finished = circlet("compress", copied, "--loss", "0.5")
+    assert finished.returncode == 0
+    assert "points of nDCG@5 on held-out rows by this" in finished.stderr
+    found = json.loads(circlet("compress", copied, "--size", "30KB", "--output", "other", "--json").stdout)
+    assert found["bytes"] == size(Path("other")) <= 30_000
+    assert found["nDCG@5"] is None
+    assert found["chosen"]["loss"] >= 0
+
+
+def test_without_rows_to_measure_on(circlet, refused, copied, data):
+    """The rehearsal says nothing about a model that was trained further."""
+    assert circlet("train", data, "--model", copied, "--continue", "--epochs", "1").returncode == 0
     assert "has no held-out rows to measure on, because" in refused("compress", copied)
 
 

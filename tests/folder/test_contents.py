@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder import deflated
+from circlet.folder import deflated, rounding
 from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config
 from circlet.folder.contents import read, read_weights
@@ -41,7 +41,8 @@ def test_an_older_folder(members, zipped, tmp_path, untrained, as_before, state)
     untrained(members=members, texts=True).save(folder)
     if zipped:
         config, tensors = read_config(folder), read(folder).tensors
-        weights = deflated.packed(deflated.rounded({name: each.read() for name, each in tensors.items()}, 0.5))
+        whole = {name: each.read() for name, each in tensors.items()}
+        weights = deflated.packed(rounding.rounded(whole, rounding.steps_of(whole, "a file"), 0.5))
         folder = tmp_path / "copy"
         write_copy(tmp_path / "model", folder, weights, deflated.DEFLATED, config)
         assert (folder / "labels.txt.gz").exists()

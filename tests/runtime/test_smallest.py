@@ -9,6 +9,7 @@ import scipy.sparse as sp
 from circlet.errors import DataError, ParameterError
 from circlet.folder.compress import write_copy
 from circlet.folder.deflated import DEFLATED
+from circlet.folder.rehearsed import Curve
 from circlet.folder.sample import Sample
 from circlet.metrics import evaluate
 from circlet.model import Model
@@ -64,6 +65,19 @@ def test_the_best_that_fits(saved, sample, tmp_path):
     finer = [each for each in found.tried if each.coarseness < found.chosen.coarseness]
     assert finer
     assert all(each.bytes > size(saved) // 8 for each in finer)
+
+
+def test_by_what_a_rehearsal_lost(saved, tmp_path):
+    curve = Curve(0.05, 4.0)
+    found = smallest_within(saved, curve, 0.2)
+    assert found.metric is None
+    assert found.tried == [found.chosen]
+    assert (found.chosen.coarseness, found.chosen.loss) == pytest.approx((2, 0.2))
+    write_copy(saved, tmp_path / "copy", found.weights, DEFLATED, found.config)
+    assert 0 <= found.chosen.bytes - size(tmp_path / "copy") < 1500
+    assert smallest_within(saved, curve, 9).chosen.coarseness == 4  # nothing is known about coarser ones
+    fitting = best_that_fits(saved, curve, found.chosen.bytes)
+    assert (fitting.chosen.coarseness, fitting.chosen.loss) == pytest.approx((2, 0.2))
 
 
 def test_twice_the_same(saved, sample):

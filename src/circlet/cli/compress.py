@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +15,7 @@ from circlet.cli.console import err
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
+    from circlet.folder.rehearsed import Curve
     from circlet.folder.sample import Sample
     from circlet.runtime.smallest import Found, Tried
 
@@ -58,7 +58,8 @@ def compress(
     """Copy a model with weights in as few bytes as possible; the model itself stays as it is.
 
     The copy is the smallest one that loses at most --loss points, or the best one that fits --size.
-    Some rows that training held out are kept with a model, to measure on.
+    Some rows that training held out are kept with a model, to measure on. A model of few documents has learned
+    from all of them; it was rehearsed without some, and what the rehearsal lost on these counts.
 
     Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
 
@@ -72,6 +73,7 @@ def compress(
     from circlet.folder.compress import check_output, write_copy
     from circlet.folder.compress import compress as copy
     from circlet.folder.deflated import DEFLATED
+    from circlet.folder.rehearsed import METRIC
 
     if output is None:
         named = model.resolve() if model.name in ("", "..") else model  # "." has no name
@@ -83,8 +85,8 @@ def compress(
         check_output(output)
         most = None if size is None else bytes_of(size)
         columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
-        sample = _sample(model, data, {**columns, "split": split})
-        found = _found(model, sample, LOSS if loss is None else loss, most)
+        known = _known(model, data, {**columns, "split": split})
+        found = _found(model, known, LOSS if loss is None else loss, most)
         write_copy(model, output, found.weights, DEFLATED, found.config)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)
@@ -93,14 +95,16 @@ def compress(
         summary: dict[str, Any] = {"model": str(model), "output": str(output), "store": store or DEFLATED}
         summary |= {"bytes": after, "bytes_before": before}
         if found is not None:
-            summary |= {"nDCG@5": found.metric, "chosen": asdict(found.chosen)}
+            summary |= {METRIC: found.metric, "chosen": asdict(found.chosen)}
             summary["tried"] = [asdict(each) for each in found.tried]
         print(json.dumps(summary, ensure_ascii=False, indent=1))
         return
     text = f"{output}: {after / 1e6:.2f} MB of {before / 1e6:.2f} MB, {100 * after / before:.0f} %"
-    if found is not None:
-        now, was = 100 * found.chosen.metric, 100 * found.metric
-        text += f"; nDCG@5 {now:.2f} on held-out rows, {was:.2f} before"
+    if found is not None and found.metric is not None:
+        was = 100 * found.metric
+        text += f"; {METRIC} {was - found.chosen.loss:.2f} on held-out rows, {was:.2f} before"
+    elif found is not None:
+        text += f"; its rehearsal lost {found.chosen.loss:.2f} points of {METRIC} on held-out rows by this"
     err.print(text, highlight=False, soft_wrap=True)
 
 
@@ -112,27 +116,26 @@ def bytes_of(size: str) -> int:
     return int(float(match[1]) * UNITS[match[2].upper()])
 
 
-def _sample(folder: Path, data: str | None, read: dict[str, Any]) -> Sample:
-    """The rows to measure on."""
-    if data is None:
-        from circlet.folder.config import reading
-        from circlet.folder.sample import read_sample
+def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
+    """The rows to measure on, or what the rehearsal lost."""
+    from circlet.runtime.smallest import kept, sample_from
 
-        kept = reading(folder, partial(read_sample, folder))
-        if kept is None:
+    if data is None:
+        known = kept(folder)
+        if known is None:
             raise ParameterError(
-                f"{folder} has no held-out rows to measure on, because it was trained on few documents or by an "
-                "older version: name other documents with --data, or say how to store the weights (--store int8)"
+                f"{folder} has no held-out rows to measure on, because none were held out, or it was trained "
+                "further or by an older version: name other documents with --data, or say how to store the "
+                "weights (--store int8)"
             )
-        return kept
+        return known
     from circlet.data import load_dataset
     from circlet.runtime import RuntimeModel
-    from circlet.runtime.smallest import sample_from
 
     return sample_from(RuntimeModel.load(folder), load_dataset(data, **read))
 
 
-def _found(folder: Path, sample: Sample, loss: float, size: int | None) -> Found:
+def _found(folder: Path, known: Sample | Curve, loss: float, size: int | None) -> Found:
     """Search with a line that shows what was tried last, on a terminal."""
     from circlet.runtime.smallest import best_that_fits, smallest_within
 
@@ -142,5 +145,5 @@ def _found(folder: Path, sample: Sample, loss: float, size: int | None) -> Found
             status.update(f"tried {tried.bytes / 1e6:.2f} MB: {tried.loss:+.2f} points lost")
 
         if size is None:
-            return smallest_within(folder, sample, loss, watch)
-        return best_that_fits(folder, sample, size, watch)
+            return smallest_within(folder, known, loss, watch)
+        return best_that_fits(folder, known, size, watch)

@@ -254,7 +254,7 @@ class Codebook(ABC):
         if table is None or self._in_half_table != self.n_labels or table.device != device:
             rows = math.ceil(self.n_labels / 8) * 8
             table = torch.zeros(rows, self.width, dtype=torch.bfloat16, device=device)
-            for ids in torch.arange(self.n_labels, device=device).split(self._labels_per_block):
+            for ids in torch.split(torch.arange(self.n_labels, device=device), self._labels_per_block):
                 table[ids] = self._scored(self._generate(ids)).bfloat16()
             self._half_table, self._in_half_table = table, self.n_labels
         return table

@@ -4,7 +4,7 @@
 |---|---|
 | `config.json` | settings, sizes, calibration, and the size and digest of every other file; written last |
 | `weights.safetensors` | weights of all networks, arrays of the scaling; see `precision` and `deflated` |
-| `history.json` | a record per epoch |
+| `history.json` | a record per epoch; the last may say what rounding cost a rehearsal, see `rehearsed` |
 | `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
 | `sample.safetensors` | some rows that were held out and their labels, for `circlet compress`; see `sample` |

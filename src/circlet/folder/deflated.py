@@ -1,17 +1,23 @@
-"""Weights on disk in as few bytes as possible: small integers, split into bit planes and deflated.
+"""Weights on disk in as few bytes as possible: small integers, most of which are 0, deflated.
 
-All numbers of a matrix are multiples of one step. With a step of about the matrix's root mean square, most are 0
-and nearly all others ±1, so they take 1 to 2 bits each. Deflate needs at least a bit for each symbol, so it gets
-bytes of eight flags: which numbers are not 0, and which of these are larger than 1. Then come the sizes of the
-larger ones, and the signs, which can't be deflated.
+A matrix of integers, which come from `circlet.folder.rounding`, is one tensor of bytes. Deflate needs at least a
+bit for each symbol, so the matrix is taken apart:
 
-A matrix is one tensor of bytes: its numbers of rows and columns; deflated scales, one for each row, which differ
-from the step only where a row has numbers above 127 steps; the planes. It is read as an int8 matrix.
+1. sizes: rows, columns, rows that are different, whether these are dense, the bytes of part 4;
+2. which of the different rows each row is;
+3. the scale of each different row;
+4. where numbers of the different rows are not 0: if they are sparse, how many zeros are before each such number,
+   and if they are dense, a flag for each number, eight in a byte;
+5. which of them are larger than 1, as flags;
+6. the sizes of the larger ones;
+7. the signs, which can't be deflated.
+
+It is read as an int8 matrix. In copies of earlier versions, whose tensors have another prefix, each row has its scale
+and each number a flag.
 """
 
 from __future__ import annotations
 
-import math
 import struct
 import zlib
 from collections.abc import Mapping
@@ -21,42 +27,26 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
-from circlet.folder.precision import Array, Floats, Stored, check_finite, check_scales, exact, is_matrix
+from circlet.folder.precision import Array, Floats, Stored, check_scales, is_matrix
+from circlet.folder.rounding import alike
 from circlet.folder.tensors import type_name
 
-__all__ = ["DEFLATED", "packed", "rounded", "stored"]
+__all__ = ["DEFLATED", "packed", "stored"]
 
-#: The name of this way to store weights, and the prefix of the tensors' names.
+#: The name of this way to store weights, and the prefix of the tensors' names, now and before.
 DEFLATED = "deflated"
-PREFIX = f"{DEFLATED}."
-_SIZES = struct.Struct("<II")
-#: Numbers that are rounded at a time: 16 MB in float32.
-_BLOCK = 1 << 22
-
-
-def rounded(tensors: Mapping[str, Array], coarseness: float) -> dict[str, Stored]:
-    """Round float32 matrices to integers −127…127; a matrix that is not finite raises `DataError`.
-
-    Parameters
-    ----------
-    tensors : mapping of str to ndarray
-    coarseness : float
-        The step of the largest matrix, in parts of the root mean square of its numbers. A matrix with a share s of
-        that many numbers has √s of it: a bit less for every number then saves s times as much, and the squared
-        error is s times as large.
-    """
-    matrices = {name: tensor for name, tensor in tensors.items() if is_matrix(tensor, np.float32)}
-    largest = max((matrix.size for matrix in matrices.values()), default=1)
-    out = {name: Stored(tensor) for name, tensor in tensors.items() if name not in matrices}
-    for name, matrix in matrices.items():
-        check_finite(name, matrix, matrix, DEFLATED)
-        spread = float(np.linalg.norm(matrix.astype(np.float64))) / math.sqrt(max(1, matrix.size))
-        out[name] = _rounded(matrix, coarseness * spread * math.sqrt(matrix.size / largest))
-    return out
+PREFIX, FORMER = "packed.", "deflated."
+_SIZES, _FORMER_SIZES = struct.Struct("<III?Q"), struct.Struct("<II")
+#: The share of numbers that are not 0 from which on flags take fewer bytes than numbers of zeros.
+_DENSE = 0.4
+#: Numbers that are never too many, as those of a few equal rows.
+_SOME = 1 << 20
+#: A byte that stands for as many zeros, with more to come.
+_MORE = 255
 
 
 def packed(tensors: Mapping[str, Stored]) -> dict[str, Array]:
-    """Tensors as they are written to a file, from what `rounded` returned."""
+    """Tensors as they are written to a file, from what `circlet.folder.rounding.rounded` returned."""
     out: dict[str, Array] = {}
     for name, each in tensors.items():
         if each.scales is None:
@@ -70,7 +60,7 @@ def stored(path: Path, tensors: Mapping[str, Array]) -> dict[str, Stored]:
     """The tensors of the file `path`; one that is damaged raises `DataError`."""
     out: dict[str, Stored] = {}
     for name, tensor in tensors.items():
-        weight = name.removeprefix(PREFIX)
+        weight = name.removeprefix(PREFIX).removeprefix(FORMER)
         if weight == name:
             if is_matrix(tensor, np.float32):
                 raise DataError(f"{path}: found {name} in float32; wanted it deflated, as config.json says")
@@ -83,7 +73,7 @@ def stored(path: Path, tensors: Mapping[str, Array]) -> dict[str, Stored]:
         if weight in tensors:
             raise DataError(f"{path}: found both {weight} and {name}; wanted one of them")
         try:
-            numbers, scales = _decoded(tensor.tobytes())
+            numbers, scales = (_decoded if name.startswith(PREFIX) else _decoded_former)(tensor.tobytes())
         except (ValueError, zlib.error) as error:
             raise DataError(f"{path}: found damaged bytes in {name} ({error})") from error
         check_scales(path, weight, numbers, scales, np.int8)
@@ -91,28 +81,21 @@ def stored(path: Path, tensors: Mapping[str, Array]) -> dict[str, Stored]:
     return out
 
 
-def _rounded(matrix: Floats, step: float) -> Stored:
-    largest = np.abs(matrix).max(axis=1, initial=0)
-    scales = exact(np.maximum(largest / np.float32(127), np.float32(step)))
-    numbers = np.empty(matrix.shape, dtype=np.int8)
-    rows = max(1, _BLOCK // max(1, matrix.shape[1]))
-    for start in range(0, len(matrix), rows):
-        part = slice(start, start + rows)
-        numbers[part] = np.rint(matrix[part] / scales[part, None])
-    return Stored(numbers, scales, rounded=True)
-
-
 def _encoded(numbers: npt.NDArray[np.int8], scales: Floats) -> bytes:
-    flat = numbers.reshape(-1)
+    first, which = alike(np.hstack((numbers.view(np.uint8), scales.astype("<f4")[:, None].view(np.uint8))))
+    flat = numbers[first].reshape(-1)
     present = flat != 0
     values = flat[present]
     sizes = np.abs(values).view(np.uint8)
     large = sizes > 1
+    dense = len(values) >= _DENSE * len(flat)
+    places = np.packbits(present) if dense else _zeros_before(np.flatnonzero(present))
     return b"".join(
         (
-            _SIZES.pack(*numbers.shape),
-            _deflated(scales.astype("<f4"), zlib.Z_DEFAULT_STRATEGY),
-            _deflated(np.packbits(present)),
+            _SIZES.pack(*numbers.shape, len(first), dense, len(places)),
+            _deflated(_turns(which), zlib.Z_DEFAULT_STRATEGY),
+            _deflated(scales[first].astype("<f4"), zlib.Z_DEFAULT_STRATEGY),
+            _deflated(places),
             _deflated(np.packbits(large)),
             _deflated(sizes[large]),
             np.packbits(values < 0).tobytes(),
@@ -123,15 +106,46 @@ def _encoded(numbers: npt.NDArray[np.int8], scales: Floats) -> bytes:
 def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     if len(content) < _SIZES.size:
         raise ValueError(f"{len(content)} bytes")
-    rows, columns = _SIZES.unpack_from(content)
+    rows, columns, different, dense, n_places = _SIZES.unpack_from(content)
+    if different > rows or n_places > different * columns:
+        raise ValueError(f"{n_places} bytes for {different} of {rows} rows and {columns} columns")
+    # A byte stands for at most 254 zeros, and takes at least one bit.
+    _check_claim(content, rows, columns, 2048)
+    found, rest = _inflated(content[_SIZES.size :], 4 * rows)
+    which = _rows_at(np.frombuffer(found, "<u4"), different)
+    found, rest = _inflated(rest, 4 * different)
+    scales: Floats = np.frombuffer(found, "<f4")
+    found, rest = _inflated(rest, n_places)
+    places = _places(np.frombuffer(found, np.uint8), different * columns, dense)
+    numbers = np.zeros(different * columns, dtype=np.int8)
+    numbers[places] = _values(rest, len(places))
+    return numbers.reshape(different, columns)[which], scales[which]
+
+
+def _decoded_former(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
+    """What earlier versions wrote: sizes, scales, a flag for each number, and the values."""
+    if len(content) < _FORMER_SIZES.size:
+        raise ValueError(f"{len(content)} bytes")
+    rows, columns = _FORMER_SIZES.unpack_from(content)
     # A bit for each of the bytes that have the flags of eight numbers is the least that Huffman's codes can do.
-    if rows * columns > 64 * len(content):
-        raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
-    scales, rest = _inflated(content[_SIZES.size :], 4 * rows)
+    _check_claim(content, rows, columns, 64)
+    scales, rest = _inflated(content[_FORMER_SIZES.size :], 4 * rows)
     flags, rest = _inflated(rest, -(-rows * columns // 8))
-    present = np.unpackbits(np.frombuffer(flags, np.uint8), count=rows * columns)
-    count = int(np.count_nonzero(present))
-    flags, rest = _inflated(rest, -(-count // 8))
+    numbers = np.unpackbits(np.frombuffer(flags, np.uint8), count=rows * columns).view(np.int8)
+    present = numbers.view(np.bool_)
+    numbers[present] = _values(rest, int(np.count_nonzero(present)))
+    return numbers.reshape(rows, columns), np.frombuffer(scales, "<f4")
+
+
+def _check_claim(content: bytes, rows: int, columns: int, most: int) -> None:
+    """Raise `ValueError` before anything is allocated for more numbers than bytes can stand for."""
+    if rows * columns > most * len(content) + _SOME:
+        raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
+
+
+def _values(content: bytes, count: int) -> npt.NDArray[np.int8]:
+    """The numbers that are not 0: which are larger than 1, the sizes of these, and all signs."""
+    flags, rest = _inflated(content, -(-count // 8))
     large = np.unpackbits(np.frombuffer(flags, np.uint8), count=count).view(np.bool_)
     found, signs = _inflated(rest, int(np.count_nonzero(large)))
     if len(signs) != -(-count // 8):
@@ -141,9 +155,45 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     values = np.minimum(sizes, 127).view(np.int8)
     negative = np.unpackbits(np.frombuffer(signs, np.uint8), count=count).view(np.bool_)
     np.negative(values, out=values, where=negative)
-    numbers = present.view(np.int8)  # 0 and 1: the zeros are in their places already
-    numbers[present.view(np.bool_)] = values
-    return numbers.reshape(rows, columns), np.frombuffer(scales, "<f4")
+    return values
+
+
+def _turns(which: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
+    """0 for each row that is new, else how many new ones ago there was an equal one, from 1."""
+    known = np.maximum.accumulate(np.append(-1, which))[:-1]  # the last one before each row
+    return np.where(which > known, 0, known - which + 1).astype("<u4")
+
+
+def _rows_at(turns: npt.NDArray[np.uint32], different: int) -> npt.NDArray[np.int64]:
+    """What `_turns` was made from; `ValueError` if it is not from so many different rows."""
+    known = np.cumsum(turns == 0)
+    which = known - np.maximum(turns, 1).astype(np.int64)
+    if len(turns) and (int(known[-1]) != different or int(which.min()) < 0):
+        raise ValueError(f"{known[-1]} rows that are different; wanted {different}")
+    return which
+
+
+def _zeros_before(places: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
+    """How many zeros are before each number that is not 0, in bytes; more than 254 take several."""
+    zeros = np.diff(places, prepend=-1) - 1
+    ends = np.cumsum(zeros // _MORE + 1)
+    out = np.full(int(ends[-1]) if len(ends) else 0, _MORE, dtype=np.uint8)
+    out[ends - 1] = zeros % _MORE
+    return out
+
+
+def _places(found: npt.NDArray[np.uint8], size: int, dense: bool) -> npt.NDArray[np.intp]:
+    """Where numbers are not 0; `ValueError` if that is not among `size` numbers."""
+    if dense:
+        if len(found) != -(-size // 8):
+            raise ValueError(f"{len(found)} bytes of flags for {size} numbers")
+        return np.flatnonzero(np.unpackbits(found, count=size))
+    last = found != _MORE
+    # A byte moves past its zeros and, if it is the last of them, to the number behind the next place.
+    places: npt.NDArray[np.intp] = np.cumsum(found.astype(np.int64) + last)[last] - 1
+    if len(found) and (not last[-1] or places[-1] >= size):
+        raise ValueError(f"numbers behind the last of {size}")
+    return places
 
 
 def _deflated(array: Array, strategy: int = zlib.Z_HUFFMAN_ONLY) -> bytes:

@@ -22,14 +22,13 @@ from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import MOST_LABELS
 from circlet.folder.sample import sample_of
-from circlet.metrics import evaluate
+from circlet.model import rehearsal
 from circlet.model.calibration import as_if_new, calibrate
 from circlet.model.deciding import Decider
 from circlet.model.model import Model
+from circlet.model.sharing import share_weights
 from circlet.network import Network
-from circlet.network.encoders import Encoder
 from circlet.network.ensemble import as_one
-from circlet.network.inference import top_k
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.training import CALIBRATION, Joining, Reporter, checkpoint, train
 
@@ -57,7 +56,7 @@ def fit(
 
     Settings that are left open are decided first. The rows that the settings hold out serve for validation and
     calibration; then they join the others, if the settings say so. Of few documents, a model is trained without
-    them first, only to calibrate the one that learns from all.
+    them first; see `circlet.model.rehearsal`.
 
     Parameters
     ----------
@@ -119,7 +118,8 @@ def fit(
     )
     rehearse = held_out is not None and settings.rehearses(split.n)
     if evaluated is not None and not rehearse:
-        # A rehearsed model has learned from all rows as from any: they would say nothing about others.
+        # A rehearsed model has learned from all rows as from any: they would say nothing about others. What its
+        # rehearsal lost is in its history instead.
         model.sample = sample_of(*evaluated)
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
@@ -131,6 +131,7 @@ def fit(
         validation=evaluated,
         held_out=held_out,
         rehearse=rehearse,
+        share=settings.rehearses(split.n),
         device=device,
         reporter=reporter,
         folder=folder,
@@ -159,12 +160,14 @@ def _train(
     validation: tuple[Any, sp.csr_matrix] | None = None,
     held_out: npt.NDArray[np.int64] | None = None,
     rehearse: bool = False,
+    share: bool = False,
     **options: Any,
 ) -> None:
     """Train the networks of a model one after the other, and add their records to its history.
 
     Rows that are held out join in the end, and each network is calibrated just before. Or, if it is rehearsed, it
-    learns from all rows from the start, and has the calibration of one that did not.
+    learns from all rows from the start, and has the calibration of one that did not. With `share`, features that
+    can't be told apart share their weights in the end.
 
     Each network has its own checkpoint in the folder until the model is saved, those of rehearsals included, so
     that an interrupted run goes on with the network that it was at. `options` are further arguments of
@@ -183,11 +186,14 @@ def _train(
         joining, found, stage = None, None, number
         if held_out is not None and validation is not None and rehearse:
             stage = 2 * member + 1
-            found = _rehearsed(model, network, rows, Y, held_out, validation, settings, stage=stage - 1, **shared)
+            first = {**shared, "stage": stage - 1, "sparse": model.sparse}
+            found = rehearsal.rehearse(network, rows, Y, held_out, validation, settings, **first)
         elif held_out is not None and validation is not None:
             joining = Joining(held_out, partial(calibrate, network, *validation))
         known = None if rehearse else validation
         records = train(network, rows, Y, settings, validation=known, joining=joining, stage=stage, **shared)
+        if share:
+            share_weights(network, rows)
         if found is not None:
             records[-1] |= found
         model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
@@ -195,32 +201,6 @@ def _train(
             if CALIBRATION in record:
                 slope, intercept = record[CALIBRATION]
                 model.set_curve(member, (slope, intercept))
-
-
-def _rehearsed(
-    model: Model,
-    network: Network,
-    rows: Any,
-    Y: sp.csr_matrix,
-    held_out: npt.NDArray[np.int64],
-    validation: tuple[Any, sp.csr_matrix],
-    settings: TrainingSettings,
-    *,
-    reporter: Reporter,
-    **options: Any,
-) -> dict[str, Any]:
-    """Metric and calibration of a network that is trained without the held-out rows, as a record has them."""
-    sizes, encoder = (model.n_features, network.n_labels), network.encoder
-    custom = None if isinstance(encoder, Encoder) else copy.deepcopy(encoder)
-    trained = Network(network.settings, *sizes, sparse=model.sparse, encoder=custom)
-    learned = np.delete(np.arange(Y.shape[0]), held_out)
-    reporter.rehearsal(len(learned))
-    train(trained, rows[learned], Y[learned], settings, reporter=reporter, **options)
-    name, _, depth = settings.metric.partition("@")
-    ids, _ = top_k(trained, validation[0], int(depth))
-    metrics = evaluate(validation[1], ids, k=int(depth), metrics=(name,))
-    reporter.rehearsed(metrics)
-    return {**metrics, CALIBRATION: list(calibrate(trained, *validation))}
 
 
 def further_settings(model: Model, **changes: Any) -> TrainingSettings:

@@ -1,7 +1,9 @@
 """The smallest copy of a model that is still as good, or the best one that fits into so many bytes.
 
-Weights are rounded to multiples of a step and deflated (`circlet.folder.deflated`). Coarser steps give smaller
-models and worse rankings; how much worse is measured on rows that were held out.
+Weights are rounded to multiples of a step (`circlet.folder.rounding`) and deflated (`circlet.folder.deflated`).
+Coarser steps give smaller models and worse rankings; how much worse is measured on rows that were held out. A
+model that has learned from all rows was rehearsed without some of them, and how much worse the rehearsal became is
+written in its history (`circlet.folder.rehearsed`).
 
 A copy that is luckier than a finer one is not chosen: the search goes on to coarser steps only as long as each of
 them is good enough.
@@ -11,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,24 +25,25 @@ from circlet.data import Dataset
 from circlet.data.mapped import is_mapped
 from circlet.errors import DataError, ParameterError
 from circlet.features.entries import Entries
-from circlet.folder import deflated
+from circlet.folder import deflated, rounding
 from circlet.folder.compress import size_without_weights
+from circlet.folder.config import reading
 from circlet.folder.contents import Contents, read
-from circlet.folder.layout import WEIGHTS
-from circlet.folder.manifest import located
+from circlet.folder.history import read_history
+from circlet.folder.layout import HISTORY, WEIGHTS
+from circlet.folder.manifest import checked, located
 from circlet.folder.precision import Array, Stored
-from circlet.folder.sample import Sample
+from circlet.folder.rehearsed import METRIC, Curve, curve_of
+from circlet.folder.sample import Sample, read_sample
 from circlet.metrics import evaluate
 from circlet.metrics.evaluation import in_label_space
 from circlet.runtime.model import RuntimeModel
 
-__all__ = ["METRIC", "Found", "Tried", "best_that_fits", "sample_from", "smallest_within"]
+__all__ = ["Found", "Tried", "best_that_fits", "kept", "sample_from", "smallest_within"]
 
-#: What is compared.
-METRIC = "nDCG@5"
 #: Coarsenesses from fine to coarse, each a quarter of an octave from the next, and where a search starts.
-LADDER = [2 ** (step / 4) for step in range(-16, 9)]
-START = LADDER.index(1.0)
+LADDER = [2 ** (step / 4) for step in range(-16, 13)]
+START = LADDER.index(2.0)
 
 
 @dataclass(frozen=True)
@@ -49,18 +53,15 @@ class Tried:
     Parameters
     ----------
     coarseness : float
-        See `circlet.folder.deflated.rounded`.
+        See `circlet.folder.rounding.rounded`.
     bytes : int
         The size of the whole folder; some bytes too much, maybe.
-    metric : float
-        Of the copy on the sample.
     loss : float
-        How many points of the metric the copy loses; a point is a hundredth.
+        How many points of the metric the copy loses, or its rehearsal did; a point is a hundredth.
     """
 
     coarseness: float
     bytes: int
-    metric: float
     loss: float
 
 
@@ -75,8 +76,8 @@ class Found:
     chosen : Tried
     tried : list of Tried
         All that were tried, from fine to coarse.
-    metric : float
-        Of the model itself on the sample.
+    metric : float or None
+        Of the model itself on the sample; None without one.
     config : dict
         Of the model.
     """
@@ -84,46 +85,59 @@ class Found:
     weights: dict[str, Array]
     chosen: Tried
     tried: list[Tried]
-    metric: float
+    metric: float | None
     config: dict[str, Any]
 
 
 def smallest_within(
-    folder: Path, sample: Sample, loss: float, watch: Callable[[Tried], None] = lambda tried: None
+    folder: Path, known: Sample | Curve, loss: float, watch: Callable[[Tried], None] = lambda tried: None
 ) -> Found:
-    """The smallest copy of a model that loses at most so many points on a sample.
+    """The smallest copy of a model that loses at most so many points.
 
     Parameters
     ----------
     folder : Path
-    sample : Sample
+    known : Sample or Curve
+        Rows to measure on, or what rounding cost the rehearsal.
     loss : float
     watch : callable
         Called with each copy that was tried.
     """
     if not loss >= 0:
         raise ParameterError(f"`loss` must be a number of points >= 0, got {loss!r}")
-    search = _Search(folder, sample, watch)
+    search = _Search(folder, known, watch)
+    if isinstance(known, Curve):
+        return search.result(max(LADDER[0], known.coarsest(loss)))
     chosen = search.coarsest(lambda tried: tried.loss <= loss)
     if chosen is None:
-        least = search.found()[0]
+        least = search.found()[0].loss
         raise ParameterError(
             f"found no copy of {folder} that loses at most {loss:g} points of {METRIC}; the finest loses "
-            f"{least.loss:.2f}: allow more with --loss, or choose --store int8 or bf16"
+            f"{least:.2f}: allow more with --loss, or choose --store int8 or bf16"
         )
     return search.result(chosen)
 
 
 def best_that_fits(
-    folder: Path, sample: Sample, size: int, watch: Callable[[Tried], None] = lambda tried: None
+    folder: Path, known: Sample | Curve, size: int, watch: Callable[[Tried], None] = lambda tried: None
 ) -> Found:
     """The copy of a model with the finest steps whose folder has at most so many bytes; see `smallest_within`."""
-    search = _Search(folder, sample, watch)
+    search = _Search(folder, known, watch)
     chosen = search.finest(lambda tried: tried.bytes <= size)
     if chosen is None:
         least = search.found()[-1]
         raise ParameterError(f"found no copy of {folder} in {size:,} bytes; the smallest takes {least.bytes:,}")
     return search.result(chosen)
+
+
+def kept(folder: Path) -> Sample | Curve | None:
+    """What a model knows about losses by itself; None for nothing."""
+    return reading(folder, partial(_kept, folder))
+
+
+def _kept(folder: Path, config: dict[str, Any]) -> Sample | Curve | None:
+    history = checked(folder, config, HISTORY)
+    return read_sample(folder, config) or curve_of(history, read_history(history))
 
 
 def sample_from(model: RuntimeModel, dataset: Dataset) -> Sample:
@@ -144,51 +158,58 @@ def sample_from(model: RuntimeModel, dataset: Dataset) -> Sample:
 class _Search:
     """Tries copies of a model, each once."""
 
-    def __init__(self, folder: Path, sample: Sample, watch: Callable[[Tried], None]) -> None:
-        self.folder, self.sample, self.watch = folder, sample, watch
+    def __init__(self, folder: Path, known: Sample | Curve, watch: Callable[[Tried], None]) -> None:
+        self.folder, self.known, self.watch = folder, known, watch
         saved = read(folder, whole=True)
         self.saved: Contents[Stored] = saved
-        self.metric = measured(RuntimeModel.restore(folder, saved), sample)
+        self.metric = None if isinstance(known, Curve) else measured(RuntimeModel.restore(folder, saved), known)
         self.whole = {name: each.read() for name, each in saved.tensors.items()}
+        try:
+            self.steps = rounding.steps_of(self.whole, deflated.DEFLATED)
+        except DataError as error:
+            raise DataError(f"{located(folder, saved.config, WEIGHTS)}: {error}") from error
         self.rest = size_without_weights(folder, saved.config)
-        self.tried: dict[int, Tried] = {}
+        self.tried: dict[float, Tried] = {}
         #: The weights of the copy that was tried last, and of the one before, one of which will be chosen.
-        self.weights: dict[int, dict[str, Array]] = {}
+        self.weights: dict[float, dict[str, Array]] = {}
 
-    def coarsest(self, holds: Callable[[Tried], bool]) -> int | None:
+    def coarsest(self, holds: Callable[[Tried], bool]) -> float | None:
         """The last step of the ladder before one for which a condition does not hold; from START either way."""
-        if holds(self[START]):
-            return next(
-                (step - 1 for step in range(START + 1, len(LADDER)) if not holds(self[step])), len(LADDER) - 1
-            )
-        return next((step for step in range(START - 1, -1, -1) if holds(self[step])), None)
+        if holds(self[LADDER[START]]):
+            above = zip(LADDER[START:], LADDER[START + 1 :], strict=False)
+            return next((before for before, each in above if not holds(self[each])), LADDER[-1])
+        return next((each for each in LADDER[:START][::-1] if holds(self[each])), None)
 
-    def finest(self, holds: Callable[[Tried], bool]) -> int | None:
+    def finest(self, holds: Callable[[Tried], bool]) -> float | None:
         """The same in the other direction."""
-        if holds(self[START]):
-            return next((step + 1 for step in range(START - 1, -1, -1) if not holds(self[step])), 0)
-        return next((step for step in range(START + 1, len(LADDER)) if holds(self[step])), None)
+        if holds(self[LADDER[START]]):
+            below = zip(LADDER[START:0:-1], LADDER[:START][::-1], strict=True)
+            return next((before for before, each in below if not holds(self[each])), LADDER[0])
+        return next((each for each in LADDER[START + 1 :] if holds(self[each])), None)
 
-    def __getitem__(self, step: int) -> Tried:
-        if step not in self.tried:
-            try:
-                rounded = deflated.rounded(self.whole, LADDER[step])
-            except DataError as error:
-                raise DataError(f"{located(self.folder, self.saved.config, WEIGHTS)}: {error}") from error
-            metric = measured(RuntimeModel.restore(self.folder, replace(self.saved, tensors=rounded)), self.sample)
+    def __getitem__(self, coarseness: float) -> Tried:
+        if coarseness not in self.tried:
+            rounded = rounding.rounded(self.whole, self.steps, coarseness)
+            loss = self._loss(coarseness, rounded)
             weights = deflated.packed(rounded)
-            size = self.rest + _file_size(weights)
-            self.tried[step] = Tried(LADDER[step], size, metric, 100 * (self.metric - metric))
-            self.weights = {**dict(list(self.weights.items())[-1:]), step: weights}
-            self.watch(self.tried[step])
-        return self.tried[step]
+            self.tried[coarseness] = Tried(coarseness, self.rest + _file_size(weights), loss)
+            self.weights = {**dict(list(self.weights.items())[-1:]), coarseness: weights}
+            self.watch(self.tried[coarseness])
+        return self.tried[coarseness]
+
+    def _loss(self, coarseness: float, rounded: dict[str, Stored]) -> float:
+        if isinstance(self.known, Curve):
+            return self.known.at(coarseness)
+        copy = RuntimeModel.restore(self.folder, replace(self.saved, tensors=rounded))
+        return 100 * ((self.metric or 0.0) - measured(copy, self.known))
 
     def found(self) -> list[Tried]:
         """What was tried, from fine to coarse."""
-        return [self.tried[step] for step in sorted(self.tried)]
+        return [self.tried[coarseness] for coarseness in sorted(self.tried)]
 
-    def result(self, chosen: int) -> Found:
-        return Found(self.weights[chosen], self.tried[chosen], self.found(), self.metric, self.saved.config)
+    def result(self, chosen: float) -> Found:
+        tried = self[chosen]
+        return Found(self.weights[chosen], tried, self.found(), self.metric, self.saved.config)
 
 
 def measured(model: RuntimeModel, sample: Sample) -> float:

@@ -1,0 +1,73 @@
+"""What rounding cost a rehearsal: how a model that has learned from all its rows knows what a smaller copy loses.
+
+Such a model has no rows to measure on. But before it, a network of the same sizes was trained without some rows,
+and rounding its weights cost it some points of `METRIC` on these. The history has that in the last record of each
+network, as `lost`: pairs of a coarseness (see `circlet.folder.rounding.rounded`) and points, from fine to coarse.
+
+With a few hundred rows, each of these numbers is off by a tenth of a point or so. Rounding errors grow with the
+step, and what is lost grows with their squares, so one curve through all of them is known much better.
+"""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from circlet.checks import is_real
+from circlet.errors import DataError
+
+__all__ = ["LOST", "METRIC", "Curve", "curve_of"]
+
+#: What is compared.
+METRIC = "nDCG@5"
+#: The name of the entry.
+LOST = "lost"
+
+
+class Curve(NamedTuple):
+    """Points that are lost by coarseness: a multiple of its square.
+
+    Parameters
+    ----------
+    factor : float
+        At least 0.
+    most : float
+        The largest coarseness that was tried.
+    """
+
+    factor: float
+    most: float
+
+    def at(self, coarseness: float) -> float:
+        """Points that this coarseness loses."""
+        return self.factor * coarseness**2
+
+    def coarsest(self, loss: float) -> float:
+        """The largest coarseness that loses at most so many points, among those that something is known about."""
+        return self.most if loss >= self.at(self.most) else math.sqrt(loss / self.factor)
+
+
+def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
+    """The curve of a model with this history, which was read from `path`; None if it was not rehearsed.
+
+    Nor does a model have one that was trained further: that changes its weights, and the rehearsal did not see it.
+    Of several networks, the one that loses most counts: together they hardly lose more.
+    """
+    last = {record.get("member", 1): record for record in history}.values()
+    if not last or any(LOST not in record for record in last):
+        return None
+    curves = [_curve(path, record[LOST]) for record in last]
+    return Curve(max(curve.factor for curve in curves), min(curve.most for curve in curves))
+
+
+def _curve(path: Path, pairs: Any) -> Curve:
+    """The curve with the least squared distance from these pairs."""
+    valid = isinstance(pairs, list) and pairs and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+    if not valid or not all(is_real(x) and 0 < x < 1e6 and is_real(y) for x, y in pairs):
+        raise DataError(f"{path}: found damaged `{LOST}`; wanted pairs of coarseness and points")
+    coarseness, lost = np.array(pairs, dtype=np.float64).T
+    factor = float((lost * coarseness**2).sum() / (coarseness**4).sum())
+    return Curve(max(0.0, factor), float(coarseness.max()))
