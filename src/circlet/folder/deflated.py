@@ -12,8 +12,8 @@ bit for each symbol, so the matrix is taken apart:
 6. the sizes of the larger ones;
 7. the signs, which can't be deflated.
 
-It is read as an int8 matrix. In copies of earlier versions, whose tensors have another prefix, each row has its scale
-and each number a flag.
+It is read as an int8 matrix. In copies of earlier versions, whose tensors have another prefix, each row has its
+scale and each number a flag.
 """
 
 from __future__ import annotations
