@@ -29,7 +29,7 @@ from circlet.folder import manifest
 from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config, sealed
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CONFIG
+from circlet.folder.layout import CHECKPOINT, CONFIG
 from circlet.folder.sample import read_sample
 from circlet.model import Model, fit
 from circlet.runtime.smallest import smallest_within
@@ -213,7 +213,7 @@ def _compressed(folder: Path, rows: Any) -> Any:
     return _used(output, rows)
 
 
-def _data(folder: Path, kind: str) -> Path:
+def _data(folder: Path, kind: str, name: str = "data") -> Path:
     """A file or folder of documents like those that models were trained on."""
     if kind == "dense":
         write_matrices(folder / "rows", Dataset("rows", Split(documents(kind, 3), targets(3))))
@@ -223,8 +223,9 @@ def _data(folder: Path, kind: str) -> Path:
         Record(n, text, tuple(NAMES[label] for label in own))
         for n, (text, own) in enumerate(zip(documents(kind, 3), labels, strict=True))
     ]
-    write_records(folder / "data.jsonl", records, "jsonl")
-    return folder / "data.jsonl"
+    path = folder / f"{name}.jsonl"
+    write_records(path, records, "jsonl")
+    return path
 
 
 def _trained_further(folder: Path, data: Path) -> Any:
@@ -281,16 +282,18 @@ def _older() -> list[FolderSubject]:
 
 
 def _runs(folder: Path) -> list[FolderSubject]:
-    data = _data(folder, "texts")
+    data = [_data(folder, "texts", name) for name in ("data", "others")]
     found = []
     for name, options in (("run", []), ("run of two members", ["--members", "2"])):
-        trees = [_interrupted(data, folder / f"{name}-{seed}", seed, options) for seed in (0, 1)]
-        answer = partial(_resumed, data=data)
-        found.append(FolderSubject(f"interrupted {name}, resumed", trees[0], trees[1:], answer))
+        # Another run on the same data would be just another run, if all its files came together.
+        trees = [_interrupted(each, folder / f"{name} on {each.stem}", options) for each in data]
+        answer = partial(_resumed, data=data[0])
+        subject = FolderSubject(f"interrupted {name}, resumed", trees[0], trees[1:], answer, witness=CHECKPOINT)
+        found.append(subject)
     return found
 
 
-def _interrupted(data: Path, folder: Path, seed: int, options: list[str]) -> Tree:
+def _interrupted(data: Path, folder: Path, options: list[str]) -> Tree:
     """The folder of a run that Ctrl-C ended in the second epoch of its last network."""
 
     class CtrlC(TrainingBar):
@@ -299,7 +302,7 @@ def _interrupted(data: Path, folder: Path, seed: int, options: list[str]) -> Tre
                 raise KeyboardInterrupt
 
     with mock.patch.object(runs, "TrainingBar", CtrlC):
-        command("train", str(data), "--model", str(folder), "--seed", str(seed), *QUICK, *options)
+        command("train", str(data), "--model", str(folder), *QUICK, *options)
     return read_tree(folder)
 
 

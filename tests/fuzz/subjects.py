@@ -65,6 +65,8 @@ class FolderSubject:
     exact : bool
     reseal : callable, optional
         Makes the digests in a damaged tree right again, if it can, so that what lies behind them is tested too.
+    witness : str, optional
+        A file without which nothing tells what the answer should be.
     weight : float
         How often it is chosen.
     """
@@ -75,6 +77,7 @@ class FolderSubject:
     answer: Callable[[Path], Any]
     exact: bool = True
     reseal: Callable[[Tree], bool] | None = None
+    witness: str | None = None
     weight: float = 1.0
 
     def intact(self, folder: Path) -> Trial:
@@ -87,6 +90,8 @@ class FolderSubject:
         tree = dict(self.tree)
         done = [mutate(tree, self.others, random) for _ in range(random.choice([1, 1, 1, 1, 2, 3]))]
         kind, exact = done[0][0] if len(done) == 1 else "several", self.exact
+        if self.witness is not None and self.witness not in tree:
+            exact = False
         if self.reseal is not None and random.random() < 0.4 and self.reseal(tree):
             exact = False
             kind += ", resealed"
