@@ -125,7 +125,8 @@ class TestMappedRows:
         X = Scaling("none").transform(MappedRows(mapped.train.X, self.ROWS))
         assert DeviceRows.fits(X, rows, 16)
         found, labels = DeviceRows(X, rows, torch.device("cpu")).batch(chosen)
-        np.testing.assert_array_equal(found.numpy(), DATA.train.X[[299, 7]].toarray())
+        expected = torch.from_numpy(DATA.train.X[[299, 7]].toarray()).bfloat16()
+        assert torch.equal(found, expected)
         assert labels.ids[labels.weights > 0].tolist() == DATA.train.Y[[299, 7]].indices.tolist()
 
 
@@ -149,7 +150,8 @@ class TestScaledRows:
         features = Scaling("sqrt").fit(DATA.train.X)
         rows, chosen = features.transform(mapped.train.X), torch.tensor([5, 250])
         found, _ = DeviceRows(rows, mapped.train.Y, torch.device("cpu")).batch(chosen)
-        np.testing.assert_array_equal(found.numpy(), features.transform(DATA.train.X)[[5, 250]].toarray())
+        expected = torch.from_numpy(features.transform(DATA.train.X)[[5, 250]].toarray()).bfloat16()
+        assert torch.equal(found, expected)
 
 
 class TestTraining:
