@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,9 @@ def cut(threshold: Any, calibration: tuple[float, float]) -> float:
     if not is_real(threshold) or not 0 <= threshold <= 1:
         raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
     slope, intercept = calibration
-    return float((logit(float(threshold)) - intercept) / slope)
+    least = (float(logit(float(threshold))) - intercept) / slope
+    # No score is beyond single precision, and NumPy warns when it compares one with a finite number that is.
+    return math.copysign(math.inf, least) if abs(least) > np.finfo(np.float32).max else least
 
 
 def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.float32]:
