@@ -22,7 +22,7 @@ def cut(threshold: Any, calibration: tuple[float, float]) -> float:
     slope, intercept = calibration
     least = (float(logit(float(threshold))) - intercept) / slope
     # No score is beyond single precision, and NumPy warns when it compares one with a finite number that is.
-    return math.copysign(math.inf, least) if abs(least) > np.finfo(np.float32).max else least
+    return math.copysign(math.inf, least) if abs(least) > float(np.finfo(np.float32).max) else least
 
 
 def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.float32]:
