@@ -70,6 +70,23 @@ def test_wrong_places(about, folder):
         read_config(folder)
 
 
+@pytest.mark.parametrize(
+    ("change", "wanted"),
+    [
+        (lambda listed: {**listed, "notes.txt": {}}, "wanted no notes.txt"),
+        (
+            lambda listed: {name: listed[name] for name in listed if name != "labels.txt"},
+            "wanted labels.txt among",
+        ),
+    ],
+)
+def test_other_files(change, wanted, folder):
+    config = files.read_json(folder / "config.json")
+    files.write_json(folder / "config.json", sealed({**config, "files": change(config["files"])}))
+    with pytest.raises(DataError, match=f"config.json: found a list of . files; {wanted}"):
+        read_config(folder)
+
+
 def test_a_changed_value(folder):
     config = files.read_json(folder / "config.json")
     config["codebook"]["seed"] += 1  # other codes: all labels would be wrong

@@ -51,6 +51,21 @@ def test_a_failure_leaves_the_former_model(folder, untrained, monkeypatch, state
     assert state(folder) == content
 
 
+def test_ctrl_c_right_after_the_commit(folder, untrained, monkeypatch):
+    real = files.write_json
+
+    def interrupted(path: Path, content: Any) -> None:
+        real(path, content)
+        if path.name == "config.json":
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(files, "write_json", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        untrained(seed=3).save(folder)
+    assert Model.load(folder).network.settings.seed == 3
+    assert names(folder) == ["config.json", "history-2.json", "labels-2.txt", "weights-2.safetensors"]
+
+
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
 def test_a_disk_that_fails_at_any_time(error, tmp_path, untrained, monkeypatch, state):
     untrained(texts=True).save(tmp_path)

@@ -40,8 +40,10 @@ def check_manifest(path: Path, config: dict[str, Any]) -> None:
     needed = {WEIGHTS, HISTORY}
     needed |= {LABELS} if config["named_labels"] else set()
     needed |= {STATE_FILE, TENSOR_FILE} if config["texts"] else set()
-    if missing := sorted(needed - set(listed)) or sorted(set(listed) - set(FILES)):
-        raise DataError(f"{path}: found the files {sorted(listed)}; wanted {missing[0]} among them, or not")
+    if not needed <= set(listed) <= set(FILES):
+        missing, unknown = sorted(needed - set(listed)), sorted(set(listed) - set(FILES))
+        wanted = f"{missing[0]} among them" if missing else f"no {unknown[0][:80]}"
+        raise DataError(f"{path}: found a list of {len(listed)} files; wanted {wanted}")
     for name, about in listed.items():
         names = [name_in(generation, name, zipped=zipped) for zipped in (False, True)]
         if not isinstance(about, dict) or about.get("file") not in names:

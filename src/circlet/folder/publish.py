@@ -36,7 +36,6 @@ class Publication:
 
     def __init__(self, folder: Path, generation: int) -> None:
         self.folder, self.generation = folder, generation
-        self.committed = False
         self._paths: dict[str, Path] = {}
 
     def path(self, name: str, *, zipped: bool = False) -> Path:
@@ -49,12 +48,16 @@ class Publication:
         listed = {name: described(path) for name, path in self._paths.items()}
         whole = {**config, "generation": self.generation, "files": listed}
         files.write_json(self.folder / CONFIG, sealed(whole))
-        self.committed = True
 
-    def discard(self) -> None:
-        """Remove the files that were written."""
-        for path in self._paths.values():
-            _remove(path)
+    def clean_up(self) -> None:
+        """Remove the files of the former model if this one is committed; otherwise those of this one."""
+        # The folder itself knows. Ctrl-C may come after `config.json` was replaced, and before anybody took note.
+        if _generation(self.folder) == self.generation:
+            _remove_others(self.folder, set(self._paths.values()))
+            remove_run(self.folder)
+        else:
+            for path in self._paths.values():
+                _remove(path)
 
 
 @contextmanager
@@ -68,11 +71,7 @@ def publishing(folder: Path) -> Iterator[Publication]:
         try:
             yield new
         finally:
-            if new.committed:
-                _remove_others(folder, set(new._paths.values()))
-                remove_run(folder)
-            else:
-                new.discard()
+            new.clean_up()
 
 
 def new_generation(folder: Path) -> int:
