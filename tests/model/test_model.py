@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
 from circlet.errors import DataError, ParameterError, ShapeError
 from circlet.features.scaling import Scaling
@@ -76,6 +77,15 @@ class TestTopK:
         kept, values = shared("texts").top_k(documents("texts")[:1], 3, threshold=float(scores[0, 1]))
         assert kept[0].tolist() == [*ids[0, :2], -1]
         assert values[0, 2] == -np.inf
+
+    def test_weights_that_are_not_finite_give_no_labels(self, trained, documents):
+        model = trained("sparse")
+        with torch.no_grad():
+            next(model.network.parameters()).fill_(float("nan"))
+        with pytest.raises(DataError, match="found a non-finite number in the output of a layer"):
+            model.top_k(documents("sparse"), 3)
+        with pytest.raises(DataError, match="found a non-finite number in the output of a layer"):
+            list(model.score_blocks(documents("sparse")))
 
     def test_no_known_word(self, shared):
         ids, scores = shared("texts").top_k(["zebra", ""], L)

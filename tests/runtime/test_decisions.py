@@ -18,6 +18,7 @@ class TestCut:
     def test_the_ends(self):
         assert cut(0, (2.0, 1.0)) == -math.inf
         assert cut(1, (2.0, 1.0)) == math.inf
+        assert cut(0.5, (1e-300, 1.0)) == -math.inf  # below any score in single precision
 
     @pytest.mark.parametrize("threshold", [-0.1, 1.1, None, "half", True, math.nan])
     def test_bad_thresholds(self, threshold):

@@ -588,3 +588,9 @@ class TestKilled:
             self.kill(tmp_path, where, at)
         run(tmp_path)
         self.assert_same(tmp_path, whole)
+
+
+def test_what_can_not_be_removed_is_named(tmp_path):
+    (tmp_path / "checkpoint-2.safetensors").mkdir()
+    with pytest.raises(OutputError, match=r"cannot remove .*checkpoint-2\.safetensors: "):
+        checkpoint.remove(tmp_path)

@@ -29,6 +29,7 @@ from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, inference
 from circlet.network.gain import Gain
 from circlet.runtime.base import BaseModel
+from circlet.runtime.weights import checked
 from circlet.training.loop import is_finite
 
 __all__ = ["Model"]
@@ -138,9 +139,11 @@ class Model(BaseModel):
             propensity w. With 0 the most probable come first; with 1 those with the highest expected PSP.
         """
         gain, rows = self.gain(favor_rare), self.rows(documents)
-        return inference.top_k(
+        ids, scores = inference.top_k(
             self.ranker, rows, k, memory=memory, allowed=allowed, threshold=threshold, gain=gain
         )
+        checked(scores[ids >= 0])
+        return ids, scores
 
     def gain(self, favor_rare: float) -> Gain | None:
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
@@ -157,7 +160,7 @@ class Model(BaseModel):
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
         """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
-        return inference.score_blocks(self.ranker, self.rows(documents))
+        return map(checked, inference.score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.folder.precision.STORES` says."""

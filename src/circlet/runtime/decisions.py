@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -20,7 +21,9 @@ def cut(threshold: Any, calibration: tuple[float, float]) -> float:
     slope, intercept = calibration
     with np.errstate(divide="ignore"):  # at 0 and 1, where it is infinite
         log_odds = np.log(threshold) - np.log1p(-float(threshold))
-    return float((log_odds - intercept) / slope)
+    least = float((log_odds - intercept) / slope)
+    # No score is beyond single precision, and NumPy warns when it compares one with a finite number that is.
+    return math.copysign(math.inf, least) if abs(least) > float(np.finfo(np.float32).max) else least
 
 
 def shares(scores: npt.NDArray[np.float32], slope: float) -> npt.NDArray[np.float32]:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from circlet.checks import is_integer, is_real
 from circlet.data.mapped import MappedRows, blocks, release
-from circlet.errors import DataError
+from circlet.errors import DataError, OutputError
 from circlet.features.scaling import ScaledRows
 from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.folder.layout import CHECKPOINT as NAME
@@ -118,7 +118,10 @@ def remove(folder: Path) -> None:
     """Remove all checkpoints."""
     for path in folder.glob("checkpoint*.safetensors"):
         if is_checkpoint(path.name):
-            path.unlink(missing_ok=True)
+            try:
+                path.unlink(missing_ok=True)
+            except OSError as error:
+                raise OutputError(f"cannot remove {path}: {error.strerror}") from error
 
 
 def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable[Any], *, validated: bool) -> str:
