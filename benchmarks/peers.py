@@ -82,9 +82,9 @@ PEERS = {
     "fasttext": Peer("fasttext", packages=("fasttext-wheel", "numpy<2", "scipy")),
     "circlet-fast": Peer("circlet", "fast"),
     "circlet": Peer("circlet", "default"),
-    # After circlet, whose model it compresses. That of pydocs has kept no rows to measure a loss on.
-    "circlet-small": Peer("circlet", "small", only=("delicious", "eurlex-4k", "wordnet", *SLOW)),
-    "circlet-accurate": Peer("circlet", "accurate", only=(*LARGE, *SMALL)),
+    # After circlet, whose model it compresses.
+    "circlet-small": Peer("circlet", "small", only=(*LARGE, *SLOW)),
+    "circlet-accurate": Peer("circlet", "accurate", only=LARGE),
     "circlet-members3": Peer("circlet", "members3", only=("eurlex-4k",)),
 }
 

@@ -37,12 +37,13 @@ FEW = 0.5
 
 
 def checked(out: Floats) -> Floats:
-    """A layer's outputs `(n, outputs)`, if they are finite and no row is too large; otherwise a `DataError`.
+    """A layer's outputs `(n, outputs)`, or scores, if they are finite and no row is too large; else a `DataError`.
 
     Whatever comes next could turn infinity into a plausible number. To find a damaged weight where it matters
     takes far less time than to look at all weights before.
     """
-    squares = np.vdot(out, out) if len(out) == 1 else np.einsum("ij,ij->i", out, out).max(initial=0)
+    rows = out[:, None] if out.ndim == 1 else out
+    squares = np.vdot(out, out) if len(out) == 1 else np.einsum("ij,ij->i", rows, rows).max(initial=0)
     if not squares < LARGEST**2:  # which is not less if it is NaN
         raise DataError(
             "found a non-finite or huge number in the output of a layer: the document has numbers too large for "
