@@ -11,6 +11,7 @@ import signal
 import socket
 import sys
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from functools import cache
@@ -280,3 +281,91 @@ def synthetic() -> Dataset:
 def on_synthetic() -> Callable[..., Model]:
     """Give a model of the synthetic rows that tests only read."""
     return _on_synthetic
+
+
+#: What Python reports before it changes anything on a disk.
+CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "fcntl.flock"}
+CRASHED = 77
+
+
+def crash_at(operation: int, folder: Path) -> None:
+    """End this process without further ado at the n-th operation that changes anything in a folder."""
+    left = [operation]
+
+    def watch(event: str, arguments: tuple[Any, ...]) -> None:
+        opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
+        if not opened and event not in CHANGES:
+            return
+        if event != "fcntl.flock" and not str(arguments[0]).startswith(str(folder)):
+            return
+        left[0] -= 1
+        if left[0] == 0:
+            os._exit(CRASHED)
+
+    sys.addaudithook(watch)
+
+
+@pytest.fixture(scope="session")
+def forked() -> Callable[[Callable[[], Any]], int]:
+    """Start a child process that calls a function and ends with 0, or with 1 if that fails; gives its number."""
+
+    def start(function: Callable[[], Any]) -> int:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch, which wait for work
+            child = os.fork()
+        if child:
+            return child
+        status = 1
+        try:
+            function()
+            status = 0
+        except SystemExit as end:
+            status = int(end.code or 0)
+        finally:
+            os._exit(status)
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def waited() -> Callable[[int], int]:
+    """Wait for a child process; gives its exit status."""
+
+    def wait(child: int) -> int:
+        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+    return wait
+
+
+@pytest.fixture
+def crashes(forked, waited) -> Callable[..., Iterator[int]]:
+    """End a function in a child process at each of its operations in turn; `prepare` is called before each."""
+
+    def run(folder: Path, prepare: Callable[[], Any], function: Callable[[], Any], every: int) -> Iterator[int]:
+        for operation in range(1, 1000, every):
+            prepare()
+
+            def child(operation: int = operation) -> None:
+                crash_at(operation, folder)
+                function()
+
+            status = waited(forked(child))
+            assert status in (0, CRASHED), status
+            yield operation
+            if status == 0:
+                assert operation > 10
+                return
+        raise AssertionError("it does not end")
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def emptied() -> Callable[[Path], None]:
+    """Remove whatever is in a folder."""
+
+    def empty(folder: Path) -> None:
+        for path in sorted(folder.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+
+    return empty

