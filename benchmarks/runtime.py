@@ -262,6 +262,8 @@ def draw(result: dict[str, Any]) -> Any:
             left.annotate(f"{SIDES[side]}, {key}", (CLIENTS[-1], values[-1]), xytext=(7, 0), color=color,
                           textcoords="offset points", va="center", fontsize=8)  # fmt: skip
     left.set(xlabel="clients at once", ylabel="time for a document, ms", yscale="log")
+    left.set_yticks((0.2, 0.5, 1, 2, 5), labels=("0.2", "0.5", "1", "2", "5"))
+    left.minorticks_off()
     left.set(xticks=CLIENTS, xlim=(0.8, 6.5))
     steps = list(result["median"]["runtime"]["memory_mb"])
     for offset, (side, color) in enumerate(colors.items()):
