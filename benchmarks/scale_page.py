@@ -358,7 +358,7 @@ def capacity_section() -> str:
     for dim, group in cells.items():
         for book, name in BOOKS.items():
             values = [
-                statistics.mean(cell["retrieved"][book][ids][k] for cell in group if cell)
+                statistics.fmean(cell["retrieved"][book][ids][k] for cell in group if cell)
                 for ids in ("random ids", "consecutive ids")
                 for k in ("10", "25", "50")
             ]

@@ -46,7 +46,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON."
 
 
 #: Commands with the same options: simulations, and studies on real data.
-SIMULATIONS = ("capacity", "stability")
+SIMULATIONS = ("capacity", "stability", "theory")
 STUDIES = ("table", "dimension", "ablation", "codebooks")
 SIMULATION_DETAILS = "A full run takes a minute or two on two cores."
 STUDY_DETAILS = (

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 EXPERIMENTS = {
     "capacity": "How many labels one vector holds: the paper's heat maps of retrieval accuracy.",
     "stability": "Mean and variance of the similarities to the stored labels, compared with theory.",
+    "theory": "Bounds on similarities, and formulas for retrieval and capacity, checked by simulation.",
     "table": "The paper's main table: FC, HRR, CHRR and our recipes, with published numbers.",
     "dimension": "The paper's figure of P@k and PSP@k over the codes' dimension, for HRR and CHRR.",
     "ablation": "How a network should output angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",

@@ -1,8 +1,8 @@
 """The formulas of docs/theory.md: bounds on similarities, distributions of scores, retrieval and capacity.
 
-Throughout, d is the dimension, k the number of stored labels, L the number of labels and M the length of a spectral
-codebook; M is None for independent angles. "Angles" are superpositions of which only the angles are kept, as in the
-paper; "amplitudes" are the sums themselves.
+Throughout, d is the dimension, k the number of stored labels, L the number of labels and M the length of a
+spectral codebook; M is None for independent angles. "Angles" are superpositions of which only the angles are kept,
+as in the paper; "sums" are kept with their amplitudes.
 """
 
 from __future__ import annotations
@@ -19,18 +19,21 @@ from circlet.experiments.stability import chrr_theory
 #: The largest k for which the integrals over Bessel functions are evaluated; beyond it, their limit is used.
 EXACT_K = 60
 #: Points of the grid on which the distributions of two order statistics are compared.
-GRID = 2001
+GRID = 1001
+#: Nodes of the Gauss–Hermite rule for what stored scores have in common.
+NODES = 9
 
 Floats = npt.NDArray[np.float64]
 
 
 class Scores(NamedTuple):
-    """Means and variances of the scores of stored and of absent labels."""
+    """Means and variances of the scores of stored and of absent labels, and how two stored ones are correlated."""
 
     stored_mean: float
     stored_variance: float
     absent_mean: float
     absent_variance: float
+    correlation: float
 
 
 def tail(epsilon: float, dim: int) -> float:
@@ -88,15 +91,17 @@ def signal(k: int) -> tuple[float, float]:
 
 
 def efficiency(k: int) -> float:
-    """κ = (E|S|)² / E|S|² = k a²: the part of the dimensions that is worth keeping only angles; π/4 for large k."""
+    """κ = (E|S|)² / E|S|² = k a²: angles are worth this part of the dimensions of a sum; π/4 for large k."""
     return k * signal(k)[0] ** 2
 
 
 def angle_scores(k: int, dim: int, length: int | None = None) -> Scores:
     """Scores when only the angles of the sum of k codes are kept."""
     mean, variance = signal(k)
+    # The scores of a set add up to the mean of |S|, whose variance 1 − κ (times k/d) is known.
+    correlation = 0.0 if k == 1 else (1 - efficiency(k) - variance) / ((k - 1) * variance)
     if length is None:
-        return Scores(mean, variance / dim, 0.0, 1 / (2 * dim))
+        return Scores(mean, variance / dim, 0.0, 1 / (2 * dim), correlation)
     # Distinct slots: E|S|² is k (M − k)/(M − 1) instead of k.
     mean *= math.sqrt((length - k) / (length - 1))
     # Of the N frequencies d are drawn without replacement; even all N leave the noise of the lost amplitudes.
@@ -106,58 +111,94 @@ def angle_scores(k: int, dim: int, length: int | None = None) -> Scores:
     # Over all M slots the scores have the mean 0 and the mean square 1/2d, exactly (Parseval).
     absent = -k * mean / (length - k)
     square = (length / (2 * dim) - k * (mean**2 + stored)) / (length - k)
-    return Scores(mean, stored, absent, square - absent**2)
+    return Scores(mean, stored, absent, square - absent**2, correlation)
 
 
 def sum_scores(k: int, dim: int, length: int | None = None) -> Scores:
     """Scores when the sum of k codes is kept as it is, with amplitudes; exact for random sets."""
+    # Two stored scores share one of their k − 1 terms, the similarity of the two labels.
+    correlation = 0.0 if k == 1 else 1 / (k - 1)
     if length is None:
-        return Scores(1.0, (k - 1) / (2 * dim), 0.0, k / (2 * dim))
+        return Scores(1.0, (k - 1) / (2 * dim), 0.0, k / (2 * dim), correlation)
     others = length - 1
     variance = (length - 2 * dim) / others / (2 * dim) - others**-2
     # Differences of slots are drawn without replacement from the M − 1 others.
     stored = (k - 1) * variance * (1 - (k - 2) / (others - 1)) if k > 1 else 0.0
-    return Scores(1 - (k - 1) / others, stored, -k / others, k * variance * (1 - (k - 1) / (others - 1)))
+    absent = k * variance * (1 - (k - 1) / (others - 1))
+    return Scores(1 - (k - 1) / others, stored, -k / others, absent, correlation)
 
 
-def _grid(scores: Scores, k: int, n_labels: int) -> tuple[Floats, Floats]:
+def _independent(scores: Scores) -> list[tuple[float, Scores]]:
+    """Weights and scores without correlation whose weighted sum stands for the correlated ones.
+
+    A positive correlation is a common shift of all stored scores. A negative one takes away such a shift; there
+    the first two terms of its Taylor series are used.
+    """
+    shared = scores.correlation * scores.stored_variance
+    own = scores._replace(stored_variance=max(scores.stored_variance - shared, 1e-3 * scores.stored_variance))
+
+    def shifted(by: float) -> Scores:
+        return own._replace(stored_mean=own.stored_mean + by)
+
+    if shared > 0:
+        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        return [
+            (float(weight), shifted(math.sqrt(shared) * float(node)))
+            for node, weight in zip(nodes, weights / weights.sum(), strict=True)
+        ]
+    step = math.sqrt(-shared)
+    return [(2.0, own), (-0.5, shifted(step)), (-0.5, shifted(-step))]
+
+
+def _grid(scores: Scores) -> tuple[Floats, Floats]:
     """P(a stored score ≤ t) and P(an absent score > t) on a grid of t, for normal scores."""
     from scipy.special import ndtr  # slow to import
 
-    sds = [math.sqrt(max(variance, 1e-18)) for variance in (scores.stored_variance, scores.absent_variance)]
-    low = min(scores.stored_mean - 9 * sds[0], scores.absent_mean - 9 * sds[1])
-    high = max(scores.stored_mean + 9 * sds[0], scores.absent_mean + 9 * sds[1])
-    # Fine enough for the narrower of the two.
-    points = min(max(GRID, int(40 * (high - low) / min(sds))), 200_001)
-    t = np.linspace(low, high, points)
+    sds = [math.sqrt(max(variance, 1e-12)) for variance in (scores.stored_variance, scores.absent_variance)]
+    # Only where the stored scores lie does anything have to be integrated.
+    t = scores.stored_mean + sds[0] * np.linspace(-9, 9, GRID)
     return ndtr((t - scores.stored_mean) / sds[0]), ndtr(-(t - scores.absent_mean) / sds[1])
 
 
 def retrieved(scores: Scores, k: int, n_labels: int) -> float:
-    """The expected share of the k stored labels among the k best of L, for independent normal scores.
+    """The expected share of the k stored labels among the k best of L, for normal scores.
 
     At least m labels are missed if and only if the m-th best absent label is ahead of the m-th worst stored one.
     """
+    return 1 - sum(weight * _missed(part, k, n_labels) for weight, part in _independent(scores)) / k
+
+
+def _missed(scores: Scores, k: int, n_labels: int) -> float:
+    """The expected number of stored labels that are not among the k best, for independent normal scores."""
     from scipy.special import betainc
 
-    stored, absent = _grid(scores, k, n_labels)
+    stored, absent = _grid(scores)
     missed = 0.0
     for m in range(1, min(k, n_labels - k) + 1):
         worst = betainc(m, k - m + 1, stored)
         ahead = betainc(m, n_labels - k - m + 1, absent)
-        term = float((np.diff(worst) * (ahead[1:] + ahead[:-1]) / 2).sum())
+        term = _expectation(worst, ahead)
         missed += term
         if term < 1e-9:
             break
-    return 1 - missed / k
+    return missed
 
 
 def failure(scores: Scores, k: int, n_labels: int) -> float:
-    """P(the k best of L are not the k stored labels), for independent normal scores."""
-    stored, absent = _grid(scores, k, n_labels)
+    """P(the k best of L are not the k stored labels), for normal scores."""
+    return sum(weight * _fails(part, k, n_labels) for weight, part in _independent(scores))
+
+
+def _fails(scores: Scores, k: int, n_labels: int) -> float:
+    stored, absent = _grid(scores)
     worst = -np.expm1(k * np.log1p(-np.minimum(stored, 1 - 1e-16)))
     ahead = -np.expm1((n_labels - k) * np.log1p(-np.minimum(absent, 1 - 1e-16)))
-    return float((np.diff(worst) * (ahead[1:] + ahead[:-1]) / 2).sum())
+    return _expectation(worst, ahead)
+
+
+def _expectation(distribution: Floats, values: Floats) -> float:
+    """The mean of values on a grid, whose points have this distribution function."""
+    return float((np.diff(distribution) * (values[1:] + values[:-1]) / 2).sum())
 
 
 def capacity(dim: int, n_labels: int, delta: float, length: int | None = None, *, angles: bool = True) -> int:

@@ -1,7 +1,7 @@
 """What the experiment `theory` measures: similarities of codes, scores of stored sets, and sets with a pattern.
 
-Every measure is taken for many codebooks with different seeds. Codebooks are independent of one another and the sets
-of one codebook are not, so standard errors are those of the codebooks' means.
+Every measure is taken for many codebooks with different seeds. Codebooks are independent of one another and
+the sets of one codebook are not, so standard errors are those of the codebooks' means.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.codebooks.fourier import evaluate
 from circlet.experiments.codebook_cells import InOrder
+from circlet.experiments.theory_formulas import Scores, angle_scores, sum_scores
 
 Floats = npt.NDArray[np.float64]
 #: Label sets stored with each codebook.
 SETS = 20
 #: Similarities are counted above these multiples of 1/√d; the bound there is e^{−x²}.
 THRESHOLDS = (0.5, 1.0, 1.5, 2.0, 2.5, 3.0)
-MOMENTS = ("stored_mean", "stored_variance", "absent_mean", "absent_variance")
+#: What is measured of the scores of a set: moments in the order of `Scores`, then what ranking by them gives.
+MEASURED = (*Scores._fields[:4], "retrieved", "failed")
+#: How the superposition is kept, and the scores that the formulas expect.
+WAYS = {"angles": angle_scores, "sums": sum_scores}
 
 
 def seed_of(*parts: int) -> int:
@@ -94,31 +98,23 @@ def measure_sets(
         for k in stored:
             sums = book.superpose(order[:, :k].flatten(), torch.arange(0, SETS * k, k))
             for way, memory in (("angles", circular.pack(circular.unpack(sums))), ("sums", sums)):
-                found.setdefault((way, k), []).append(_of_scores(book.scores(memory), order[:, :k]))
-    names = (*MOMENTS, "retrieved", "failed")
-    return {
-        "dim": dim,
-        "M": length,
-        "ways": {
-            way: {
-                str(k): dict(zip(names, map(summary, np.array(found[way, k]).T), strict=True)) for k in stored
-            }
-            for way in ("angles", "sums")
-        },
-    }
+                expected = WAYS[way](k, dim, length)
+                found.setdefault((way, k), []).append(_of_scores(book.scores(memory), order[:, :k], expected))
+    ways: dict[str, Any] = {way: {} for way in WAYS}
+    for (way, k), values in found.items():
+        ways[way][str(k)] = dict(zip(MEASURED, map(summary, np.array(values).T), strict=True))
+    return {"dim": dim, "M": length, "ways": ways}
 
 
-def _of_scores(scores: Tensor, sets: Tensor) -> list[float]:
-    """Moments of stored and absent scores, the share retrieved, and the share of sets with a label missing."""
-    scores = scores.double()
-    k = sets.shape[1]
-    is_stored = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, sets, torch.ones_like(sets, dtype=torch.bool))
+def _of_scores(scores: Tensor, sets: Tensor, expected: Scores) -> list[float]:
+    """The numbers named by `MEASURED`, for the sets of one codebook."""
+    scores, k = scores.double(), sets.shape[1]
+    is_stored = torch.zeros_like(scores, dtype=torch.bool).scatter_(1, sets, True)
+    moments = []
+    for part, mean in ((scores[is_stored], expected.stored_mean), (scores[~is_stored], expected.absent_mean)):
+        # Deviations from the expected mean: their square is unbiased, however few sets a codebook has.
+        moments += [float(part.mean()), float((part - mean).square().mean())]
     hits = is_stored.gather(1, scores.topk(k).indices).sum(1)
-    moments = [
-        float(value)
-        for part in (scores[is_stored], scores[~is_stored])
-        for value in (part.mean(), part.square().mean())
-    ]
     return [*moments, float(hits.sum()) / sets.numel(), float((hits < k).double().mean())]
 
 
@@ -138,7 +134,9 @@ def patterns(n_labels: int, k: int, generator: torch.Generator) -> dict[str, Ten
     for _ in range(SETS):
         places = torch.randperm(bits, generator=generator)
         value = torch.arange(k)
-        moving = sum(((value >> i) & 1) << int(place) for i, place in enumerate(places[free:]))
+        moving = torch.zeros_like(value)
+        for i, place in enumerate(places[free:]):
+            moving |= ((value >> i) & 1) << int(place)
         fixed = sum(int(torch.randint(2, (), generator=generator)) << int(place) for place in places[:free])
         cubes.append(moving + fixed)
     return {
@@ -158,7 +156,9 @@ def measure_patterns(n_labels: int, dim: int, k: int, repetitions: int, seed: in
     for number in range(repetitions):
         own = seed_of(seed, n_labels, number)
         generator = torch.Generator().manual_seed(own)
-        book, ordered = (kind(n_labels, dim, own, length=n_labels, cache=True) for kind in (SpectralCodebook, InOrder))
+        book, ordered = (
+            kind(n_labels, dim, own, length=n_labels, cache=True) for kind in (SpectralCodebook, InOrder)
+        )
         sets = patterns(n_labels, k, generator)
         for name, ids in sets.items():
             found.setdefault(name, []).append(_percent(book, ids))
@@ -180,7 +180,8 @@ def measure_patterns(n_labels: int, dim: int, k: int, repetitions: int, seed: in
 
 def _percent(book: Codebook, sets: Tensor) -> float:
     sums = book.superpose(sets.flatten(), torch.arange(0, sets.numel(), sets.shape[1]))
-    return 100 * _of_scores(book.scores(circular.pack(circular.unpack(sums))), sets)[4]
+    top = book.scores(circular.pack(circular.unpack(sums))).topk(sets.shape[1]).indices
+    return 100 * float((top[:, :, None] == sets[:, None, :]).any(-1).double().mean())
 
 
 def summary(values: Floats) -> list[float]:
