@@ -6,8 +6,8 @@ experiment checks every constant of it by simulation, with circlet's codebooks.
 What the paper leaves open, and what we chose: the paper has no such theory. The setting is that of its retrieval
 experiment, N = 1,000 vectors of which k are stored. Every measure is repeated with 100 codebooks of different
 seeds and 20 sets for each. Standard errors are those of the codebooks' means. A formula that is exact is judged by
-the largest absolute z-score of all comparisons; the limit is the one that the largest of as many independent
-normal numbers exceeds with a probability of 1 %. A formula that is an approximation is judged by its
+the largest absolute z-score of all comparisons; the limit is the one that the largest of as many numbers of
+Student's t exceeds with a probability of at most 1 %. A formula that is an approximation is judged by its
 largest error.
 """
 

@@ -90,20 +90,20 @@ def claims(result: Result) -> list[Claim]:
     ]
 
 
-def _limit(count: int) -> float:
-    """The absolute value that the largest of so many normal numbers exceeds with probability `LEVEL`."""
-    from scipy.special import ndtri
+def _limit(count: int, codebooks: int) -> float:
+    """The absolute value that the largest of so many numbers of Student's t exceeds with probability ≤ `LEVEL`."""
+    from scipy.special import stdtrit
 
-    return float(ndtri(1 - LEVEL / (2 * count)))
+    return float(stdtrit(codebooks - 1, 1 - LEVEL / (2 * count)))
 
 
-def _judged(text: str, scores: Sequence[float], more: str = "") -> Claim:
+def _judged(result: Result, text: str, scores: Sequence[float]) -> Claim:
     """A claim that holds if no z-score is beyond what chance explains."""
-    largest, limit = max(map(abs, scores)), _limit(len(scores))
+    largest, limit = max(map(abs, scores)), _limit(len(scores), result["settings"]["repetitions"])
     return Claim(
         text,
         "yes" if largest <= limit else "no",
-        f"largest absolute z-score {largest:.2f} over {len(scores)} comparisons (limit {limit:.2f})" + more,
+        f"largest absolute z-score {largest:.2f} over {len(scores)} comparisons (limit {limit:.2f})",
     )
 
 
@@ -161,9 +161,8 @@ def _half(result: Result) -> Claim:
         mean = -1 / n if n % 2 else 0.0
         square = (1 - mean**2) / dim * (n - dim) / (n - 1) + mean**2
         scores.append(_z(cell["half_square"], square))
-    return _judged(
-        "Slots that are M/2 apart have twice the mean square of others, (1 − (d − 1)/(N − 1))/d", scores
-    )
+    text = "Slots that are M/2 apart have the mean square (1 − (d − 1)/(N − 1))/d, about twice the usual one"
+    return _judged(result, text, scores)
 
 
 def _comparisons(result: Result, kinds: Iterable[bool], ways: Sequence[str]) -> Iterator[tuple[Cell, str, int]]:
@@ -180,7 +179,7 @@ def _exact(result: Result, text: str, field: str, spectral: int | None = None, w
     for cell, way, k in _comparisons(result, kinds, ways or tuple(WAYS)):
         expected = getattr(WAYS[way](k, cell["dim"], cell["M"]), field)
         scores.append(_z(cell["ways"][way][str(k)][field], expected))
-    return _judged(text, scores)
+    return _judged(result, text, scores)
 
 
 def _stored_spectral(result: Result) -> Claim:
@@ -195,7 +194,7 @@ def _stored_spectral(result: Result) -> Claim:
         "Scores of stored labels have about the derived standard deviation, for angles of spectral codes",
         "yes" if max(many) < 0.1 else "partly",
         f"an approximation: off by at most {max(many):.1%} over {len(many)} comparisons with k ≥ 10; worst of all "
-        f"{errors[worst]:+.0%}, at d = {worst[0]}, M = {worst[1]:,}, k = {worst[2]}, where it is on the safe side",
+        f"{errors[worst]:+.0%}, at d = {worst[0]}, M = {worst[1]:,}, k = {worst[2]}",
     )
 
 
@@ -255,7 +254,9 @@ def _patterns(result: Result) -> list[Claim]:
     controls = [kind["ahead"][0] for name, kind in kinds if "slots" in name]
     scores = [_z(kind["ahead"], 0.0) for name, kind in kinds if name != "random" and "slots" not in name]
     return [
-        _judged("With permuted slots, sets with a pattern in their ids are retrieved like random ones", scores),
+        _judged(
+            result, "With permuted slots, sets with a pattern in their ids are retrieved like random ones", scores
+        ),
         Claim(
             "Sets that are runs of slots collapse: without a permutation, or chosen by someone who knows the seed",
             "yes" if max(controls) < -10 else "no",

@@ -204,10 +204,19 @@ def _expectation(distribution: Floats, values: Floats) -> float:
 def capacity(dim: int, n_labels: int, delta: float, length: int | None = None, *, angles: bool = True) -> int:
     """The largest k whose probability of failure is at most δ, by the normal approximation."""
     scores = angle_scores if angles else sum_scores
-    k = 1
-    while k + 1 < n_labels and failure(scores(k + 1, dim, length), k + 1, n_labels) <= delta:
-        k += 1
-    return k
+
+    def fails(k: int) -> bool:
+        return failure(scores(k, dim, length), k, n_labels) > delta
+
+    # The more is stored, the more often it fails: double k until it does, then halve the interval.
+    held, k = 0, 1
+    while k < n_labels and not fails(k):
+        held, k = k, 2 * k
+    lost = min(k, n_labels)
+    while lost - held > 1:
+        middle = (held + lost) // 2
+        held, lost = (held, middle) if fails(middle) else (middle, lost)
+    return held
 
 
 def guaranteed(dim: int, n_labels: int, delta: float) -> int:
