@@ -74,6 +74,19 @@ def test_runs_of_slots_collapse_as_the_page_says():
     np.testing.assert_allclose(np.abs(total), kernel, atol=1e-9)
 
 
+def test_theory_quotes_the_committed_run():
+    """Numbers of the prose are on the result's page, and so are the rows of its tables that have no deviation."""
+    page = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
+    result = (ROOT / "experiments/results/theory.md").read_text(encoding="utf-8")
+    quoted = "0.31 0.207 0.251 0.093 0.118 0.142 2.36 2.43 2.09 2.72 5.9 62 0.14 0.76 0.37 1.68 0.49 2.35 1.15 4.11 0.35"
+    for number in quoted.split():
+        assert number in page, number
+        assert number in result, number
+    rows = [line for line in page.splitlines() if line.startswith(("| 1,000 |", "| 1,000,000 |"))]
+    assert len(rows) == 8
+    assert all(row in result for row in rows)
+
+
 MADE = {
     "command": "python benchmarks/growth.py",
     "versions": {"torch": "2"},

@@ -77,7 +77,14 @@ def test_quick_start_runs_in_a_shell(script):
 
 @pytest.mark.parametrize(
     "page",
-    ["README.md", "CONTRIBUTING.md", "experiments/README.md", "benchmarks/README.md", "docs/reproduction.md"],
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "experiments/README.md",
+        "benchmarks/README.md",
+        "docs/reproduction.md",
+        "docs/theory.md",
+    ],
 )
 def test_links_lead_somewhere(page):
     path = ROOT / page
@@ -122,7 +129,7 @@ def test_accuracies_are_the_committed_ones():
     assert set(shown) <= known
 
 
-@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md"])
+@pytest.mark.parametrize("page", ["README.md", "docs/reproduction.md", "docs/theory.md"])
 def test_rows_of_results_are_those_of_their_pages(page):
     """A row with a deviation is an exact copy from a result's page."""
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "experiments/results").glob("*.md"))
