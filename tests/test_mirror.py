@@ -23,7 +23,7 @@ WITHOUT_TWIN = {
     "experiments/table_panels.py": "drawings; experiments/test_table.py makes them",
     "experiments/theory_claims.py": "verdicts; experiments/test_theory.py reads them",
     "experiments/theory_measures.py": "measures; experiments/test_theory.py takes them",
-    "experiments/theory_panels.py": "drawings; test_results.py and cli/test_reproduce.py make them",
+    "experiments/theory_panels.py": "drawings; experiments/test_theory.py makes them",
 }
 #: Tests of more than one module.
 ACROSS_MODULES = {

@@ -51,6 +51,12 @@ def test_tables_show_formulas_beside_measurements(result):
     assert all(table.markdown() for table in theory.tables(result))
 
 
+def test_draws_a_panel_for_every_measure(result, tmp_path):
+    figure = theory.draw(result)
+    assert len([axis for axis in figure.axes if axis.has_data()]) == 4  # one dimension of three
+    figure.savefig(tmp_path / "theory.png")
+
+
 def test_repeats_for_a_seed(result):
     again = theory.run(
         Settings(**{**vars(SMALL), "spectral": ((64, 1000),), "stored": (2,), "pattern_labels": ()})

@@ -28,8 +28,8 @@ def draw(result: Result) -> Figure:
     dims = [dim for dim in (128, 256, 512) if dim in result["settings"]["dims"]]
     for axis, dim in zip((axes[0, 2], axes[1, 0], axes[1, 1]), dims, strict=False):
         _retrieval(axis, result, dim)
-    if len(dims) < 3:
-        axes[1, 1].set_axis_off()
+    for axis in (axes[0, 2], axes[1, 0], axes[1, 1])[len(dims) :]:
+        axis.set_axis_off()
     _patterns(axes[1, 2], result)
     for axis in axes.flat:
         axis.grid(alpha=0.25)
