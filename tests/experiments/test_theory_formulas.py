@@ -111,6 +111,22 @@ class TestScores:
         factor = 1 - 2 * dim * formulas.efficiency(k) / length
         assert 2 * dim * s.absent_variance == pytest.approx(factor, abs=0.01)
 
+    def test_distortion_of_spectral_codes_falls_on_other_slots(self):
+        """Two stored slots: 3 s₁ − 2 s₂ has the mean score 2/5π, and 2 s₁ − s₂ has −2/3π."""
+        random, length, dim, trials = np.random.default_rng(4), 4000, 200, 400
+        found = []
+        for _ in range(trials):
+            frequencies = 1 + random.permutation(length // 2 - 1)[:dim]
+            one, two = random.choice(length, size=2, replace=False)
+
+            def code(slot, frequencies=frequencies):
+                return np.exp(2j * np.pi * (slot * frequencies % length) / length)
+
+            angles = np.exp(1j * np.angle(code(one) + code(two)))
+            found.append([(angles.conj() * code(s)).real.mean() for s in (one, 3 * one - 2 * two, 2 * one - two)])
+        expected = [2 / np.pi, 2 / (5 * np.pi), -2 / (3 * np.pi)]
+        assert np.mean(found, axis=0) == pytest.approx(expected, abs=0.01)
+
     def test_long_codebooks_are_like_independent_codes(self):
         for scores in (angle_scores, sum_scores):
             assert scores(10, 100, 10**9) == pytest.approx(scores(10, 100), rel=1e-5, abs=1e-7)
