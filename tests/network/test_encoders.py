@@ -196,8 +196,27 @@ def test_linear_layers_keep_the_scale_of_what_passes_a_relu():
     layer = linear(400, 300, generator=seeded())
     assert float(layer.weight.detach().std()) == pytest.approx((2 / 400) ** 0.5, rel=0.02)
     assert not layer.bias.detach().any()
-    assert linear(4, 3, generator=seeded(), bias=False).bias is None
     hidden = torch.relu(torch.randn(500, 400, generator=seeded(1)))
     assert float(torch.relu(layer(hidden)).detach().pow(2).mean()) == pytest.approx(
         float(hidden.pow(2).mean()), rel=0.1
     )
+
+
+def test_layers_can_start_as_torchs_own_do():
+    layer = linear(400, 300, generator=seeded(), initial="torch")
+    sparse = SparseLinear(400, 300, generator=seeded(), initial="torch")
+    for weight in (layer.weight, layer.bias, sparse.weight, sparse.bias):
+        assert float(weight.detach().abs().max()) <= 0.05
+        assert float(weight.detach().std()) == pytest.approx(0.05 / 3**0.5, rel=0.1)
+    assert sparse.weight.shape == (400, 300)
+
+
+def test_a_leaky_encoder_keeps_a_hundredth_of_negative_numbers():
+    rows = torch.randn(5, 4, generator=seeded())
+    plain, leaky = (
+        Encoder(4, (3,), sparse=False, dropout=0.0, generator=seeded(), noise=torch.Generator(), leak=leak)
+        for leak in (0.0, 0.01)
+    )
+    before = plain.layers[0](rows)
+    torch.testing.assert_close(leaky(rows), torch.where(before > 0, before, 0.01 * before))
+    torch.testing.assert_close(plain(rows), before.clamp(min=0))

@@ -16,6 +16,7 @@ from circlet.network.batch import LabelSets
 from circlet.network.losses import LOSSES
 from circlet.network.scorer import Scorer
 from circlet.settings import network as network_settings
+from circlet.settings.network import COSINES
 
 N, DIM = 9, 6
 BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
@@ -70,7 +71,7 @@ def make(name: str, book: str | None) -> tuple[Judge, Codebook | None]:
     return judge, codes
 
 
-SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name == "cosine" and book is None)]
+SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name in COSINES and book is None)]
 every = pytest.mark.parametrize(("name", "book"), SENSIBLE)
 ragged = st.lists(st.sets(st.integers(0, N - 1), max_size=4).map(sorted), min_size=1, max_size=5)
 
@@ -116,7 +117,7 @@ class TestEveryLoss:
         value = loss(output, label_sets([[], [], []]))
         value.backward()
         assert torch.isfinite(output.grad).all()
-        if name == "bce":  # every label is false, which is something to learn
+        if name in ("bce", "mean-bce"):  # every label is false, which is something to learn
             assert value > 0
         else:
             assert value.item() == 0
@@ -240,3 +241,22 @@ def test_cosine_needs_codes():
 
 def test_settings_name_the_losses():
     assert set(LOSSES) == set(network_settings.LOSSES)
+
+
+@pytest.mark.parametrize("book", ["independent", "spectral", "holographic"])
+def test_absolute_cosine_ignores_the_sign_of_each_similarity(book):
+    loss, codes = make("absolute-cosine", book)
+    output = output_for(codes, len(SETS)).detach()
+    similarities = codes.scores(output)
+    wanted = sum(1 - similarities[row, label].abs() for row, labels in enumerate(SETS) for label in labels)
+    torch.testing.assert_close(loss(output, label_sets(SETS)), wanted / len(SETS))
+    torch.testing.assert_close(loss(-output, label_sets(SETS)), wanted / len(SETS))
+
+
+@pytest.mark.parametrize("book", ["independent", None])
+def test_mean_bce_is_bce_divided_by_the_number_of_labels(book):
+    summed, codes = make("bce", book)
+    averaged, _ = make("mean-bce", book)
+    output = output_for(codes, len(SETS)).detach()
+    n = codes.n_labels if codes is not None else output.shape[1]
+    torch.testing.assert_close(averaged(output, label_sets(SETS)) * n, summed(output, label_sets(SETS)))

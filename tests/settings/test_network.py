@@ -19,7 +19,7 @@ class TestSettings:
         [
             ("head", "CHRR", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc"),
             ("head", ["chrr"], "one of chrr"),
-            ("loss", "mse", "one of cosine, bce, softmax"),
+            ("loss", "mse", "one of cosine, absolute-cosine, bce, mean-bce, softmax"),
             ("codebook", "random", "auto or one of spectral, independent, four-phase, two-phase, holographic"),
             ("slots", 0, "None or an integer >= 1"),
             ("codebook", None, "auto or one of spectral"),

@@ -46,6 +46,6 @@ def test_presets_are_not_changed():
 
 def test_an_unknown_name():
     with pytest.raises(
-        ParameterError, match="`preset` must be one of fast, default, accurate, paper, got 'Paper'"
+        ParameterError, match="`preset` must be one of fast, default, accurate, paper, authors, got 'Paper'"
     ):
         resolve("Paper", {})

@@ -85,7 +85,7 @@ class TestFromPreset:
         assert RunSettings.from_preset("paper", {}).undecided == frozenset()
 
     def test_an_unknown_preset(self):
-        message = "`preset` must be one of fast, default, accurate, paper, got 'slow'"
+        message = "`preset` must be one of fast, default, accurate, paper, authors, got 'slow'"
         with pytest.raises(ParameterError, match=message):
             RunSettings.from_preset("slow", {})
 
@@ -227,7 +227,7 @@ class TestDefaults:
         }
 
     def test_what_can_be_decided_is_open(self):
-        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {*DECIDABLE, "codebook"}
+        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {*DECIDABLE, "codebook", "precision"}
 
     def test_held_out_rows_join(self):
         assert RunSettings.from_preset("default", {}).joins

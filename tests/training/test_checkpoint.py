@@ -24,6 +24,7 @@ from circlet.network import Network, NetworkSettings
 from circlet.settings.training import OPTIMIZERS
 from circlet.training import InterruptedRunError, Reporter, StepsTaken, TrainingSettings, checkpoint, train
 from circlet.training import loop as training
+from circlet.training import validation
 from circlet.training.batches import Batches
 
 try:
@@ -165,7 +166,7 @@ class TestInterruption:
     def test_the_best_weights_and_patience_are_remembered(self, tmp_path, monkeypatch):
         def scripted(values):
             script = iter(values)
-            monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
+            monkeypatch.setattr(validation, "evaluate", lambda *_, **__: {"P@1": next(script)})
 
         chosen = settings(epochs=9, patience=2, schedule="constant")
         whole, resumed = make(), make()

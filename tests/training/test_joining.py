@@ -31,6 +31,7 @@ from circlet.training import (
     train,
 )
 from circlet.training import loop as training
+from circlet.training import validation
 from circlet.training.batches import Batches
 from circlet.training.optimizers import set_rate
 
@@ -193,7 +194,7 @@ class TestHistory:
 class TestWeights:
     def test_those_of_the_last_epoch_are_kept_even_if_another_was_better(self, monkeypatch):
         script = iter([0.9, 0.2, 0.1])
-        monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
+        monkeypatch.setattr(validation, "evaluate", lambda *_, **__: {"P@1": next(script)})
         network, kept, calibrated = make(), [], []
 
         def weights() -> dict[str, torch.Tensor]:

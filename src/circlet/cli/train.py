@@ -42,7 +42,15 @@ def train(
         int | None,
         setting("slots", "Labels that a spectral codebook has room for; none leaves room for 5% more."),
     ] = None,
-    loss: Annotated[str | None, setting("loss", "Loss: bce, cosine (the paper's) or softmax.")] = None,
+    loss: Annotated[
+        str | None, setting("loss", "Loss: bce, mean-bce, cosine (the paper's), absolute-cosine or softmax.")
+    ] = None,
+    activation: Annotated[
+        str | None, setting("activation", "What follows each hidden layer: relu or leaky-relu.")
+    ] = None,
+    initial: Annotated[
+        str | None, setting("initial", "Initial weights: he, or torch for those of its layers.")
+    ] = None,
     dropout: Annotated[float | None, setting("dropout", "Share of hidden units dropped in training.")] = None,
     input_dropout: Annotated[
         float | None, setting("input_dropout", "Share of features dropped in training.")
@@ -57,6 +65,9 @@ def train(
     schedule: Annotated[
         str | None, setting("schedule", "Learning rate schedule: one-cycle, constant or step.")
     ] = None,
+    precision: Annotated[
+        str | None, setting("precision", "auto (bfloat16 where it is faster) or float32.")
+    ] = None,
     weight_decay: Annotated[float | None, setting("weight_decay", "Weight decay.")] = None,
     scaling: Annotated[
         str | None, setting("scaling", "How feature rows are scaled: auto, l2, sqrt, tfidf, standard or none.")
@@ -69,7 +80,7 @@ def train(
         int | None, setting("members", "Networks to train, one after the other, and use as one by averaging.")
     ] = None,
     metric: Annotated[
-        str | None, setting("metric", "Metric on held-out rows that chooses the best epoch.")
+        str | None, setting("metric", "Metric on held-out rows that chooses the best epoch, or loss.")
     ] = None,
     patience: Annotated[
         int | None, setting("patience", "Stop after this many epochs without a better metric.")
@@ -130,7 +141,7 @@ def train(
     require("sklearn", extra="train", purpose="training")  # to learn words
     given = {
         "head": head, "dim": dim, "hidden": _integers("hidden", hidden), "codebook": codebook, "slots": slots,
-        "loss": loss,
+        "loss": loss, "activation": activation, "initial": initial, "precision": precision,
         "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
         "optimizer": optimizer, "first_layer": first_layer,
         "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,

@@ -92,9 +92,9 @@ class Codebook(ABC):
         """The codes that predictions are compared with; they may differ from the codes that are superposed."""
         return codes
 
-    def codes(self, ids: Tensor) -> Tensor:
-        """Codes of these labels, `(m, width)`."""
-        ids = self._checked(ids)
+    def codes(self, ids: Tensor, *, check: bool = True) -> Tensor:
+        """Codes of these labels, `(m, width)`; for `check`, see `superpose`."""
+        ids = self._checked(ids) if check else ids
         return self._cached(ids.device)[ids] if self.cache else self._generated(ids)
 
     def blocks(self, device: torch.device | None = None) -> Iterator[Tensor]:

@@ -51,8 +51,11 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Where labels get their codes from; "auto" is spectral, or holographic for `hrr`.
     slots : int or None
         Number of labels that a spectral codebook has room for; None leaves 5% room for new labels.
-    loss : {"bce", "cosine", "softmax"}
+    loss : {"bce", "mean-bce", "cosine", "absolute-cosine", "softmax"}
         See `circlet.network.losses`; "cosine" is the paper's.
+    activation : {"relu", "leaky-relu"}
+    initial : {"he", "torch"}
+        Initial weights: He's, for ReLU, or those that torch's layers start with.
     dropout : float or "auto"
         Share of hidden units dropped in training.
     input_dropout : float
@@ -65,6 +68,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         The peak learning rate.
     schedule : {"one-cycle", "constant", "step"}
     weight_decay : float
+    precision : {"auto", "float32"}
+        Whether layers compute in bfloat16 where the device multiplies it faster.
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
         How feature rows are scaled. Texts are always weighted by tf-idf.
     word_ngrams : (int, int) or None
@@ -80,7 +85,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     members : int
         Number of networks that are trained one after the other and used as one: their probabilities are averaged.
     metric : str
-        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
+        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ..., or "loss" for the least loss.
     patience : int or None
         Stop after this many epochs without a better metric.
     join : bool
@@ -140,6 +145,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         codebook: str = DEFAULTS["codebook"],
         slots: int | None = DEFAULTS["slots"],
         loss: str = DEFAULTS["loss"],
+        activation: str = DEFAULTS["activation"],
+        initial: str = DEFAULTS["initial"],
         dropout: float | Auto = DEFAULTS["dropout"],
         epochs: int | Auto = DEFAULTS["epochs"],
         batch_size: int | Auto = DEFAULTS["batch_size"],
@@ -148,6 +155,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         lr: float = DEFAULTS["lr"],
         schedule: str = DEFAULTS["schedule"],
         weight_decay: float = DEFAULTS["weight_decay"],
+        precision: str = DEFAULTS["precision"],
         input_dropout: float = DEFAULTS["input_dropout"],
         scaling: str = DEFAULTS["scaling"],
         word_ngrams: tuple[int, int] | None = DEFAULTS["word_ngrams"],
@@ -171,6 +179,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.loss, self.dropout, self.epochs, self.batch_size = loss, dropout, epochs, batch_size
         self.optimizer, self.lr, self.schedule, self.weight_decay = optimizer, lr, schedule, weight_decay
         self.first_layer, self.join = first_layer, join
+        self.activation, self.initial, self.precision = activation, initial, precision
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold

@@ -34,10 +34,14 @@ EXPERIMENTS = {
     "capacity": "How many labels one vector holds: the paper's heat maps of retrieval accuracy.",
     "stability": "Mean and variance of the similarities to the stored labels, compared with theory.",
     "theory": "Bounds on similarities, and formulas for retrieval and capacity, checked by simulation.",
+    "authors": "The protocol of the authors' scripts, row by row beside the published table.",
     "table": "The paper's main table: FC, HRR, CHRR and our recipes, with published numbers.",
+    "convergence": "CHRR against HRR when both have been trained to the end, as a function of steps.",
     "dimension": "The paper's figure of P@k and PSP@k over the codes' dimension, for HRR and CHRR.",
     "ablation": "How a network should output angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",
     "codebooks": "Which codes labels should have: spectral, independent, four-phase or two-phase.",
+    "outputs": "How labels should share few outputs: codes of small dimension, hashing, learned vectors.",
+    "manylabels": "HRR and CHRR at large k, on synthetic sets in the shapes of the paper's largest.",
     "features": "Bags of words, dense pre-trained features, and both together.",
 }
 

@@ -27,12 +27,16 @@ from circlet.data.matrices import feature_file
 from circlet.data.xmc import read_split_rows
 from circlet.errors import DataError
 from circlet.experiments.cells import Result, Workplace
+from circlet.experiments.paired import pack_hits, right
 from circlet.features.dense import with_features
 from circlet.features.embed import RECORD
 from circlet.files import sha256
-from circlet.settings import AUTO, EFFORTS, RunSettings
+from circlet.settings import AUTO, EFFORTS, PRESETS, RunSettings
 
 if TYPE_CHECKING:
+    import torch
+
+    from circlet.model import Model
     from circlet.training import Reporter
 
 DEPTHS = (1, 3, 5, 10, 20)
@@ -136,7 +140,8 @@ class TrainingCell:
             parts += [f"h{settings['hidden'][0]}"]
         for key, value in self.given.items():
             if key not in _NAMED_OTHERWISE and value is not None:
-                parts.append(value if isinstance(value, str) else f"{key.replace('_', '-')}{value}")
+                word = isinstance(value, str) and value != AUTO
+                parts.append(value if word else f"{key.replace('_', '-')}{value}")
         parts += [self.features] if self.features != "bow" else []
         parts += [f"split{self.split}"] if self.split is not None else []
         quick = "quick-" if self.rows is not None else ""
@@ -206,24 +211,30 @@ class TrainingCell:
         digests = {part: sha256(path) for part in ("trn", "tst") if (path := feature_file(folder, part))}
         return {"dense_features": {"model": model, "sha256": digests}}
 
+    def fit(self, split: Split, settings: RunSettings, device: torch.device, reporter: Reporter | None) -> Model:
+        """Train the model."""
+        from circlet.model import fit
+
+        return fit(split, settings, device=device, reporter=reporter)
+
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
         from circlet.devices import resolve_device
         from circlet.metrics.evaluation import evaluate_model
-        from circlet.model import fit
 
         settings, dataset = run_settings(self.protocol, self.given, self.seed), self.load(workplace)
         device, test = resolve_device(workplace.device), dataset.test
         assert test is not None
         started = time.perf_counter()
-        model = fit(dataset.train, settings, device=device, reporter=reporter)
+        model = self.fit(dataset.train, settings, device, reporter)
         trained = time.perf_counter()
-        values = evaluate_model(model, dataset, DEPTHS).values
+        found = evaluate_model(model, dataset, DEPTHS)
         return {
             "metrics": {
                 metric: round(100 * value, 3)
-                for metric, value in values.items()
+                for metric, value in found.values.items()
                 if metric.partition("@")[0] in ("P", "PSP")
             },
+            "hits": pack_hits(right(found.truth, found.ranked)),
             "parameters": model.ranker.parameter_counts(),
             "shapes": {
                 "features": model.n_features,
@@ -237,7 +248,25 @@ class TrainingCell:
             "device": device.type,
             "training_seconds": round(trained - started, 2),
             "last_epoch": model.history[-1],
+            **_history(model.history, settings.training.metric),
         }
+
+
+def _history(records: Sequence[Result], metric: str) -> Result:
+    """The losses of all epochs, what validation measured after each, and the epoch that was best by that."""
+    from circlet.training.validation import watched, worth
+
+    name = watched(metric)
+    history = {key: [_short(r[key]) for r in records] for key in ("loss", name) if key in records[-1]}
+    if name not in history:
+        return {"history": history}
+    values = [worth(metric, value) for value in history[name]]
+    best = max(range(len(values)), key=lambda epoch: (values[epoch], epoch))
+    return {"history": history, "best_epoch": best + 1}
+
+
+def _short(value: float) -> float:
+    return float(f"{value:.5g}")
 
 
 def run_settings(protocol: str, given: Mapping[str, Any], seed: int = 0) -> RunSettings:
@@ -250,7 +279,8 @@ def run_settings(protocol: str, given: Mapping[str, Any], seed: int = 0) -> RunS
 def full_settings(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """The settings that are recorded; "auto" is decided when the data are known."""
     settings = run_settings(protocol, given).flat()
-    return {name: settings[name] for name in settings if name in RECORDED or given.get(name) is not None}
+    fixed = {} if protocol in EFFORTS else PRESETS.get(protocol, {})
+    return {n: settings[n] for n in settings if n in RECORDED or n in fixed or given.get(n) is not None}
 
 
 def _split_files(folder: Path, dataset: str) -> tuple[Path, Path]:
@@ -290,7 +320,7 @@ class Recipe:
     given: Mapping[str, Any] = field(default_factory=dict)
     features: str = "bow"
 
-    def cells(self, dataset: str, settings: Settings) -> list[TrainingCell]:
+    def cells(self, dataset: str, settings: Settings, split: int | None = None) -> list[TrainingCell]:
         """A cell for each seed."""
         given = {**({} if self.protocol in EFFORTS else LESS.get(dataset, {})), **self.given}
         full = full_settings(self.protocol, given)
@@ -300,7 +330,7 @@ class Recipe:
             widths = full["hidden"] if full["hidden"] != AUTO else RunSettings().network.hidden
             given["hidden"] = tuple(max(1, width // settings.shrink) for width in widths)
         return [
-            TrainingCell(dataset, self.protocol, given, seed, settings.rows, features=self.features)
+            TrainingCell(dataset, self.protocol, given, seed, settings.rows, split, self.features)
             for seed in range(settings.seeds)
         ]
 

@@ -59,10 +59,14 @@ def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
 def outputs(graph: Graph, rows: Rows, member: Member) -> str:
     """The output of a network's head for scaled rows, `(batch, width)`."""
     first, *others = member.encoder
-    hidden = graph.add("Relu", _first_layer(graph, rows, first))
+    hidden = _activated(graph, _first_layer(graph, rows, first), member.settings.leak)
     for layer in others:
-        hidden = graph.add("Relu", _linear(graph, hidden, layer))
+        hidden = _activated(graph, _linear(graph, hidden, layer), member.settings.leak)
     return HEADS[member.settings.head](graph, hidden, member.head)
+
+
+def _activated(graph: Graph, x: str, leak: float) -> str:
+    return graph.add("LeakyRelu", x, alpha=leak) if leak else graph.add("Relu", x)
 
 
 def _first_layer(graph: Graph, rows: Rows, layer: Layer) -> str:

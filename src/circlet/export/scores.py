@@ -26,11 +26,16 @@ def scores(graph: Graph, output: str, member: Member) -> str:
     """The scores that one network gives all labels, `(batch, n_labels)`, from its head's output."""
     if member.codes is None:
         return output
-    if isinstance(member.codes, Table):
+    found = _with_sign(graph, output, member, member.codes)
+    return graph.add("Abs", found) if member.settings.absolute else found
+
+
+def _with_sign(graph: Graph, output: str, member: Member, codes: Series | Table) -> str:
+    if isinstance(codes, Table):
         bias = () if member.bias is None else (member.bias,)
-        factor = member.codes.scale * member.scale
-        return graph.add("Gemm", output, member.codes.codes, *bias, transB=1, alpha=factor)
-    similarities = _of_series(graph, output, member.codes, member.scale)
+        factor = codes.scale * member.scale
+        return graph.add("Gemm", output, codes.codes, *bias, transB=1, alpha=factor)
+    similarities = _of_series(graph, output, codes, member.scale)
     return similarities if member.bias is None else graph.add("Add", similarities, member.bias)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import numpy as np
@@ -50,11 +50,16 @@ class Evaluation:
     documents : int
     unknown_labels : int
         Labels of these documents that the model does not know and therefore can't suggest.
+    truth : csr_matrix of shape (documents, n_labels)
+    ranked : ndarray of shape (documents, deepest k)
+        Labels, best first; −1 for none.
     """
 
     values: dict[str, float]
     documents: int
     unknown_labels: int
+    truth: sp.csr_matrix = field(repr=False, compare=False)
+    ranked: npt.NDArray[np.int64] = field(repr=False, compare=False)
 
 
 def evaluate_model(
@@ -88,7 +93,7 @@ def evaluate_model(
     ids = np.pad(ids, ((0, 0), (0, deepest - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
-    return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown)
+    return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown, truth, ids)
 
 
 def _propensities(model: Ranker, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:

@@ -15,15 +15,14 @@ import scipy.sparse as sp
 
 from circlet.folder.rehearsed import LOST, METRIC
 from circlet.folder.rounding import rounded, steps_of
-from circlet.metrics import evaluate
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors
 from circlet.model.sharing import share_weights
 from circlet.network import Network
 from circlet.network.encoders import Encoder
-from circlet.network.inference import top_k
 from circlet.settings import TrainingSettings
 from circlet.training import CALIBRATION, Reporter, train
+from circlet.training.validation import measured
 
 __all__ = ["lost_by_rounding", "rehearse"]
 
@@ -72,7 +71,7 @@ def rehearse(
     reporter.rehearsal(len(learned))
     train(trained, rows[learned], Y[learned], settings, reporter=reporter, **options)
     share_weights(trained, rows[learned])
-    metrics = _measured(trained, *validation, settings.metric)
+    metrics = measured(trained, *validation, settings.metric)
     reporter.rehearsed(metrics)
     found = {**metrics, CALIBRATION: list(calibrate(trained, *validation))}
     # What a custom encoder does with its weights is unknown, and the runtime can't run one.
@@ -84,7 +83,7 @@ def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list
 
     From fine to coarse: what lies between a loss of `FEW` points and one of `MANY`.
     """
-    whole = _measured(network, rows, Y, METRIC)[METRIC]
+    whole = measured(network, rows, Y, METRIC)[METRIC]
     weights = as_arrays(network.weights())
     steps, sparse = steps_of(weights, "a smaller copy"), bool(sp.issparse(rows))
     if sparse:
@@ -98,7 +97,7 @@ def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list
 
     def lost(half: int) -> float:
         copied.load_weights(as_tensors(rounded(weights, steps, 2 ** (half / 2))))
-        return 100 * (whole - _measured(copied, rows, Y, METRIC)[METRIC])
+        return 100 * (whole - measured(copied, rows, Y, METRIC)[METRIC])
 
     found = {FIRST: lost(FIRST)}
     while found[last := max(found)] < MANY and last < COARSEST:
@@ -106,9 +105,3 @@ def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list
     while found[last := min(found)] > FEW and last > FINEST:
         found[last - 1] = lost(last - 1)
     return [[2 ** (half / 2), found[half]] for half in sorted(found)]
-
-
-def _measured(network: Network, rows: Any, Y: sp.csr_matrix, metric: str) -> dict[str, float]:
-    name, _, depth = metric.partition("@")
-    ids, _ = top_k(network, rows, int(depth))
-    return evaluate(Y, ids, k=int(depth), metrics=(name,))

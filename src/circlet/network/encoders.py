@@ -101,8 +101,13 @@ class _SparseProduct(torch.autograd.Function):
 class SparseLinear(nn.Module):
     """A linear layer over `SparseRows` or dense rows; its weight has a row per feature."""
 
-    def __init__(self, n_features: int, width: int, *, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, n_features: int, width: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
         super().__init__()
+        if initial == "torch":
+            self.weight, self.bias = _as_in_torch((n_features, width), width, n_features, generator)
+            return
         # Small, since Adam moves a weight by about the learning rate per step, and few steps touch a rare feature.
         self.weight = nn.Parameter(normal((n_features, width), 0.01, generator))
         self.bias = nn.Parameter(torch.zeros(width))
@@ -171,7 +176,7 @@ class Dropout(nn.Module):
 
 
 class Encoder(nn.Module):
-    """From documents to the last hidden layer: linear layers, each with ReLU and dropout.
+    """From documents to the last hidden layer: linear layers, each with (leaky) ReLU and dropout.
 
     Parameters
     ----------
@@ -186,6 +191,10 @@ class Encoder(nn.Module):
         For the initial weights; None if they will be loaded.
     noise : torch.Generator
         For dropout, on the device of training.
+    leak : float
+        What negative numbers are multiplied by after each layer; 0 for ReLU.
+    initial : str
+        See `circlet.settings.NetworkSettings`.
     """
 
     def __init__(
@@ -197,16 +206,19 @@ class Encoder(nn.Module):
         dropout: float,
         generator: torch.Generator | None,
         noise: torch.Generator,
+        leak: float = 0.0,
+        initial: str = "he",
     ) -> None:
         super().__init__()
         first: nn.Module
         if sparse:
-            first = SparseLinear(n_features, hidden[0], generator=generator)
+            first = SparseLinear(n_features, hidden[0], generator=generator, initial=initial)
         else:
-            first = linear(n_features, hidden[0], generator=generator)
-        layers: list[nn.Module] = [first, nn.ReLU(), Dropout(dropout, noise)]
+            first = linear(n_features, hidden[0], generator=generator, initial=initial)
+        layers: list[nn.Module] = [first, _activation(leak), Dropout(dropout, noise)]
         for before, after in pairwise(hidden):
-            layers += [linear(before, after, generator=generator), nn.ReLU(), Dropout(dropout, noise)]
+            layer = linear(before, after, generator=generator, initial=initial)
+            layers += [layer, _activation(leak), Dropout(dropout, noise)]
         self.layers, self.hidden = nn.Sequential(*layers), hidden
 
     def forward(self, batch: Any) -> Tensor | Hidden:
@@ -221,14 +233,31 @@ class Encoder(nn.Module):
         return x
 
 
-def linear(before: int, after: int, *, generator: torch.Generator | None, bias: bool = True) -> Linear:
-    """A linear layer with He's initial weights, for ReLU, drawn from `generator`."""
+def linear(before: int, after: int, *, generator: torch.Generator | None, initial: str = "he") -> Linear:
+    """A linear layer whose initial weights are drawn from `generator`, by default He's, for ReLU."""
     with torch.device("meta"):
-        layer = Linear(before, after, bias=bias)
+        layer = Linear(before, after)
+    if initial == "torch":
+        layer.weight, layer.bias = _as_in_torch((after, before), after, before, generator)
+        return layer
     layer.weight = nn.Parameter(normal((after, before), (2 / before) ** 0.5, generator))
-    if bias:
-        layer.bias = nn.Parameter(torch.zeros(after))
+    layer.bias = nn.Parameter(torch.zeros(after))
     return layer
+
+
+def _as_in_torch(
+    shape: tuple[int, int], outputs: int, inputs: int, generator: torch.Generator | None
+) -> tuple[nn.Parameter, nn.Parameter]:
+    """Weight and bias as `torch.nn.Linear` draws them: uniform, up to 1 / √inputs in size."""
+    drawn = (torch.empty(shape), torch.empty(outputs))
+    if generator is not None:
+        for tensor in drawn:
+            tensor.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
+    return nn.Parameter(drawn[0]), nn.Parameter(drawn[1])
+
+
+def _activation(leak: float) -> nn.Module:
+    return nn.LeakyReLU(leak) if leak else nn.ReLU()
 
 
 def normal(shape: tuple[int, ...], deviation: float, generator: torch.Generator | None) -> Tensor:

@@ -44,13 +44,17 @@ class Head(nn.Module, ABC):
         Dimension d of the labels' codes; for `fc`, the number of labels.
     generator : torch.Generator or None
         For the initial weights.
+    initial : str
+        See `circlet.settings.NetworkSettings`.
     """
 
     outputs_per_dim = 1
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
         super().__init__()
-        self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator)
+        self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator, initial=initial)
 
     @abstractmethod
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
@@ -79,13 +83,15 @@ class AmplitudeHead(Head):
 class HalfCircularHead(Head):
     """`chrr-half`: the first half of the hidden units gives the cosines, the second the sines."""
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None) -> None:
+    def __init__(
+        self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
         if inputs % 2:
             raise ParameterError(
                 f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd; make it even"
             )
-        super().__init__(inputs // 2, dim, generator=generator)
-        self.second = linear(inputs // 2, dim, generator=generator)
+        super().__init__(inputs // 2, dim, generator=generator, initial=initial)
+        self.second = linear(inputs // 2, dim, generator=generator, initial=initial)
 
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
         first, second = self._full(hidden).chunk(2, dim=-1)

@@ -8,17 +8,18 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 import torch
 from torch import Tensor
 
 from circlet.checks import check_ranking
 from circlet.codebooks.decoding import MEMORY
 from circlet.network import gain as gains
-from circlet.network.batch import as_batch
+from circlet.network.batch import as_batch, label_sets
 from circlet.network.ensemble import Ensemble
 from circlet.network.network import Network
 
-__all__ = ["score_blocks", "top_k"]
+__all__ = ["mean_loss", "score_blocks", "top_k"]
 
 #: Documents at a time.
 BATCH = 1024
@@ -59,6 +60,16 @@ def top_k(
         return np.zeros(empty, dtype=np.int64), np.zeros(empty, dtype=np.float32)
     ids, scores = zip(*found, strict=True)
     return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
+
+
+def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
+    """The mean loss of rows with these labels."""
+    total = 0.0
+    for start, output in zip(range(0, X.shape[0], BATCH), _outputs(network, X, BATCH), strict=True):
+        labels = label_sets(Y[start : start + BATCH]).to(network.device)
+        with torch.no_grad():
+            total += float(network.loss(output, labels)) * len(labels)
+    return total / max(X.shape[0], 1)
 
 
 def score_blocks(network: Network | Ensemble, X: Any) -> Iterator[npt.NDArray[np.float32]]:

@@ -18,6 +18,7 @@ from circlet.network.heads import HEADS
 from circlet.network.losses import LOSSES
 from circlet.network.scorer import Scorer, log_odds
 from circlet.settings import NetworkSettings
+from circlet.settings.network import COSINES
 
 __all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
 
@@ -35,7 +36,7 @@ def make_codebook(
     if settings.slots is not None:
         given["length"] = settings.slots
     book = CODEBOOKS[settings.codebook_name](**state or given)
-    if settings.loss != "cosine" and book.needs_table:
+    if settings.loss not in COSINES and book.needs_table:
         book.cache = n_labels * book.width <= TABLE_LIMIT
     return book
 
@@ -86,13 +87,19 @@ class Network(nn.Module):
                     dropout=settings.dropout,
                     generator=initial,
                     noise=self.noise,
+                    leak=settings.leak,
+                    initial=settings.initial,
                 )
             self.encoder = encoder
             book = make_codebook(settings, n_labels, codebook)
             dim = n_labels if book is None else settings.dim
-            self.head = HEADS[settings.head](settings.hidden[-1], dim, generator=initial)
+            self.head = HEADS[settings.head](
+                settings.hidden[-1], dim, generator=initial, initial=settings.initial
+            )
             loss = LOSSES[settings.loss]
-            self.scorer = Scorer(book, n_labels, scaled=loss.scaled, biased=loss.biased)
+            self.scorer = Scorer(
+                book, n_labels, scaled=loss.scaled, biased=loss.biased, absolute=settings.absolute
+            )
 
     def forward(self, batch: Any) -> Tensor:
         """The head's output for a batch of documents."""

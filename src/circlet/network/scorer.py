@@ -28,11 +28,15 @@ class Scorer(nn.Module):
     scaled, biased : bool
         Whether there is a learned scale, and a learned bias per label. Without a codebook there is neither: the
         head has its own.
+    absolute : bool
+        Whether similarities lose their sign.
     """
 
-    def __init__(self, codebook: Codebook | None, n_labels: int, *, scaled: bool, biased: bool) -> None:
+    def __init__(
+        self, codebook: Codebook | None, n_labels: int, *, scaled: bool, biased: bool, absolute: bool = False
+    ) -> None:
         super().__init__()
-        self.codebook, self.n_labels = codebook, n_labels
+        self.codebook, self.n_labels, self.absolute = codebook, n_labels, absolute
         self.log_scale: nn.Parameter | None = None
         self.bias: nn.Parameter | None = None
         if codebook is not None and scaled:
@@ -47,6 +51,8 @@ class Scorer(nn.Module):
         if self.codebook is None:
             return output
         scores = self.codebook.scores(output)
+        if self.absolute:
+            return scores.abs()
         if self.log_scale is None:
             return scores
         if self.bias is None:
@@ -84,9 +90,12 @@ class Scorer(nn.Module):
         bias = None if self.bias is None else self.bias[: self.n_labels].float()
         if offsets is not None:
             bias = offsets if bias is None else bias + offsets
-        return self.codebook.top_k(
-            output.float() * scale, k, bias=bias, memory=memory, allowed=allowed, threshold=threshold
-        )
+        options = {"bias": bias, "memory": memory, "allowed": allowed, "threshold": threshold}
+        found = self.codebook.top_k(output.float() * scale, k, **options)
+        if not self.absolute:
+            return found
+        # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
+        return _larger(found, self.codebook.top_k(output.float() * -scale, k, **options))
 
     def start_from(self, counts: Tensor, n: int) -> None:
         """Initialize biases from label frequencies: `counts` has how many of n documents have each label."""
@@ -107,6 +116,19 @@ class Scorer(nn.Module):
             )
         self.codebook.grow(n_labels)
         self.n_labels = n_labels
+
+
+def _larger(first: tuple[Tensor, Tensor], second: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+    """The best labels of two rankings, `(batch, k)` each; a label of both has the higher of its scores."""
+    ids, scores = (torch.cat(both, dim=1) for both in zip(first, second, strict=True))
+    scores, order = scores.sort(dim=1, descending=True, stable=True)
+    ids, by_id = ids.gather(1, order).sort(dim=1, stable=True)
+    scores = scores.gather(1, by_id)
+    again = torch.zeros_like(ids, dtype=torch.bool)
+    again[:, 1:] = ids[:, 1:] == ids[:, :-1]
+    scores = scores.masked_fill(again, -torch.inf)
+    places, best = decoding.best_columns(scores, first[0].shape[1])
+    return ids.gather(1, places).masked_fill(best == -torch.inf, -1), best
 
 
 def log_odds(counts: Tensor, n: int) -> Tensor:

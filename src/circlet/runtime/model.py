@@ -235,7 +235,7 @@ def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer
             raise DataError(f"found a number in {member.prefix}loss.bias that is not below {LARGEST:g}")
     if member.settings.codebook_name is not None:
         codebook = CODEBOOKS[member.settings.codebook_name](**member.codebook or {})
-    return Scorer(codebook, n_labels, scale, bias)
+    return Scorer(codebook, n_labels, scale, bias, absolute=member.settings.absolute)
 
 
 def _scale(logarithm: Stored) -> float:

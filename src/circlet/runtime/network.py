@@ -35,15 +35,19 @@ class Network:
         self.first: FeatureWeights | Linear = layer(FeatureWeights if sparse else Linear, "encoder.layers.0")
         others = range(1, len(member.settings.hidden))
         self.others: list[Linear] = [layer(Linear, f"encoder.layers.{3 * i}") for i in others]
-        self.head = HEADS[member.settings.head]
+        self.head, self.leak = HEADS[member.settings.head], np.float32(member.settings.leak)
         parts = ("output", "second") if member.settings.head == "chrr-half" else ("output",)
         self.head_layers: dict[str, Linear] = {part: layer(Linear, f"head.{part}") for part in parts}
 
     def __call__(self, rows: Entries | Floats) -> Floats:
         """The head's output for scaled rows, `(n, width)`."""
         hidden: Floats = self.first(rows)  # type: ignore[arg-type]
-        np.maximum(hidden, 0, out=hidden)
+        self._activate(hidden)
         for layer in self.others:
             hidden = layer(hidden)
-            np.maximum(hidden, 0, out=hidden)
+            self._activate(hidden)
         return self.head(hidden, self.head_layers)
+
+    def _activate(self, hidden: Floats) -> None:
+        """(Leaky) ReLU, in place."""
+        np.maximum(hidden, hidden * self.leak if self.leak else 0, out=hidden)

@@ -54,10 +54,20 @@ class Scorer:
     n_labels : int
     scale : float
     bias : ndarray of shape (n_labels,) or None
+    absolute : bool
+        Whether similarities lose their sign.
     """
 
-    def __init__(self, codebook: Codebook | None, n_labels: int, scale: float, bias: Floats | None) -> None:
-        self.codebook, self.n_labels = codebook, n_labels
+    def __init__(
+        self,
+        codebook: Codebook | None,
+        n_labels: int,
+        scale: float,
+        bias: Floats | None,
+        *,
+        absolute: bool = False,
+    ) -> None:
+        self.codebook, self.n_labels, self.absolute = codebook, n_labels, absolute
         self.scale, self.bias = np.float32(scale), bias
         #: Biases in the form that the codebook takes, without offsets and with the last ones.
         self._plain: tuple[Floats | None] | None = None
@@ -68,6 +78,8 @@ class Scorer:
         if self.codebook is None:
             return output
         scores = self.codebook.scores(output * self.scale)
+        if self.absolute:
+            return np.abs(scores)
         if self.bias is not None:
             scores += self.bias
         return scores
@@ -92,6 +104,10 @@ class Scorer:
         else:
             prepared = self._offsets(self.codebook, offsets)
             found = self.codebook.best(output * self.scale, k, prepared, allowed, budget)
+            if self.absolute:
+                # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
+                negated = self.codebook.best(output * -self.scale, k, prepared, allowed, budget)
+                found = [_larger(together(found), together(negated))]
         return without(together(found), threshold)
 
     def _offsets(self, codebook: Codebook, offsets: Floats | None) -> Floats | None:
@@ -153,6 +169,16 @@ class MeanScorer:
 
         found = _of_rows(logits, joined, self._row_bytes, offsets, allowed, k, budget_of(memory))
         return without(together(found), threshold)
+
+
+def _larger(first: Found, second: Found) -> Found:
+    """The best labels of two rankings, `(n, k)` each; a label of both has the higher of its scores."""
+    ids, scores = (np.concatenate(both, axis=1) for both in zip(first, second, strict=True))
+    order = np.lexsort((-scores, ids), axis=1)
+    ids, scores = (np.take_along_axis(each, order, axis=1) for each in (ids, scores))
+    scores[:, 1:][ids[:, 1:] == ids[:, :-1]] = -np.inf
+    places, best = best_columns(scores, first[0].shape[1])
+    return np.where(best == -np.inf, -1, np.take_along_axis(ids, places, axis=1)), best
 
 
 def mean_log_odds(logits: Iterable[Floats]) -> Floats:

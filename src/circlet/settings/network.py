@@ -11,7 +11,7 @@ from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 from circlet.settings.checked import check
 
-__all__ = ["CODEBOOKS", "HEADS", "LOSSES", "Learned", "NetworkSettings"]
+__all__ = ["ACTIVATIONS", "CODEBOOKS", "COSINES", "HEADS", "INITIAL", "LEAK", "LOSSES", "Learned", "NetworkSettings"]
 
 #: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
 HEADS: dict[str, str | None] = {
@@ -45,9 +45,18 @@ class Learned(NamedTuple):
 #: The losses of `circlet.network.losses`, and what is learned with them if labels have codes.
 LOSSES: dict[str, Learned] = {
     "cosine": Learned(scale=False, bias=False),
+    "absolute-cosine": Learned(scale=False, bias=False),
     "bce": Learned(scale=True, bias=True),
+    "mean-bce": Learned(scale=True, bias=True),
     "softmax": Learned(scale=True, bias=False),
 }
+#: The losses that compare codes and look only at a document's own labels.
+COSINES = ("cosine", "absolute-cosine")
+ACTIVATIONS = ("relu", "leaky-relu")
+#: What `leaky-relu` multiplies negative numbers by, as torch does.
+LEAK = 0.01
+#: Where the initial weights of layers come from: He's rule for ReLU, or what torch's layers start with.
+INITIAL = ("he", "torch")
 
 
 @dataclass(frozen=True)
@@ -68,7 +77,11 @@ class NetworkSettings:
         Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves 5% room for
         new labels.
     loss : str
-        One of `LOSSES`.
+        One of `LOSSES`. With absolute-cosine, labels are ranked by the absolute value of their similarity.
+    activation : str
+        What follows each hidden layer, one of `ACTIVATIONS`.
+    initial : str
+        One of `INITIAL`.
     dropout : float
         Share of hidden units dropped in training.
     seed : int
@@ -81,6 +94,8 @@ class NetworkSettings:
     codebook: str = "auto"
     slots: int | None = None
     loss: str = "bce"
+    activation: str = "relu"
+    initial: str = "he"
     dropout: float = 0.7
     seed: int = 0
 
@@ -90,6 +105,8 @@ class NetworkSettings:
             self,
             head=(_among(self.head, HEADS), f"one of {', '.join(HEADS)}"),
             loss=(_among(self.loss, LOSSES), f"one of {', '.join(LOSSES)}"),
+            activation=(_among(self.activation, ACTIVATIONS), f"one of {', '.join(ACTIVATIONS)}"),
+            initial=(_among(self.initial, INITIAL), f"one of {', '.join(INITIAL)}"),
             codebook=(_among(self.codebook, ("auto", *CODEBOOKS)), f"auto or one of {', '.join(CODEBOOKS)}"),
             slots=(self.slots is None or is_integer(self.slots, 1), "None or an integer >= 1"),
             dim=(is_integer(self.dim, 1), "an integer >= 1"),
@@ -108,8 +125,10 @@ class NetworkSettings:
         self._check_combination()
 
     def _check_combination(self) -> None:
-        if self.codes is None and self.loss == "cosine":
-            raise ParameterError("loss cosine compares codes, and head fc has none: choose bce or softmax for fc")
+        if self.codes is None and self.loss in COSINES:
+            raise ParameterError(
+                f"loss {self.loss} compares codes, and head fc has none: choose bce, mean-bce or softmax for fc"
+            )
         fitting = ["auto", *(name for name, codes in CODEBOOKS.items() if codes == self.codes)]
         if self.codebook not in fitting:
             raise ParameterError(
@@ -125,6 +144,16 @@ class NetworkSettings:
     def learned(self) -> Learned:
         """What is learned besides the weights of the layers; `fc` has all of it in its last layer."""
         return LOSSES[self.loss] if self.codes is not None else Learned(scale=False, bias=False)
+
+    @property
+    def absolute(self) -> bool:
+        """Whether labels are ranked by the absolute value of their similarity."""
+        return self.loss == "absolute-cosine"
+
+    @property
+    def leak(self) -> float:
+        """What the activation multiplies negative numbers by."""
+        return LEAK if self.activation == "leaky-relu" else 0.0
 
     @property
     def codes(self) -> str | None:

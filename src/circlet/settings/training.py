@@ -11,13 +11,17 @@ import numpy as np
 from circlet.checks import is_integer, is_real
 from circlet.settings.checked import check
 
-__all__ = ["FIRST_LAYERS", "OPTIMIZERS", "SCHEDULES", "TrainingSettings"]
+__all__ = ["FIRST_LAYERS", "LEAST_LOSS", "OPTIMIZERS", "PRECISIONS", "SCHEDULES", "TrainingSettings"]
 
 #: The optimizers of `circlet.training.optimizers`.
 OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
 #: How the first layer is trained: by SGD, or by the optimizer of the other layers.
 FIRST_LAYERS = ("sgd", "same")
 SCHEDULES = ("one-cycle", "constant", "step")
+#: What layers compute with in training: bfloat16 where the device multiplies it faster, or always float32.
+PRECISIONS = ("auto", "float32")
+#: The metric that is the loss itself, of which the least is the best.
+LEAST_LOSS = "loss"
 #: The rate at which held-out rows join, as a share of the peak rate. Higher ones unlearn more than they teach.
 JOINING_RATE = 0.1
 _METRIC = re.compile(r"(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
@@ -45,8 +49,10 @@ class TrainingSettings:
     weight_decay : float
     input_dropout : float
         Share of a document's features dropped in training.
+    precision : str
+        auto: layers compute in bfloat16 where the device multiplies it faster; float32: never.
     metric : str
-        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ...
+        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ..., or loss for the least loss.
     join : bool
         Whether held-out rows join in the end: a short further epoch, at a low rate, has these rows and as many
         others, so that the model has learned from every row. The weights of the last epoch are then kept, whatever
@@ -64,6 +70,7 @@ class TrainingSettings:
     schedule: str = "one-cycle"
     weight_decay: float = 0.0
     input_dropout: float = 0.0
+    precision: str = "auto"
     metric: str = "nDCG@5"
     patience: int | None = None
     join: bool = False
@@ -80,9 +87,11 @@ class TrainingSettings:
             schedule=(self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
             weight_decay=(is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "at least 0"),
             input_dropout=(is_real(dropout) and 0 <= dropout < 1, "at least 0 and below 1"),
+            precision=(self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
             metric=(
-                isinstance(self.metric, str) and _METRIC.fullmatch(self.metric) is not None,
-                "like P@1 or nDCG@5",
+                isinstance(self.metric, str)
+                and (self.metric == LEAST_LOSS or _METRIC.fullmatch(self.metric) is not None),
+                "loss, or like P@1 or nDCG@5",
             ),
             patience=(self.patience is None or is_integer(self.patience, 1), "None or an integer >= 1"),
             join=(isinstance(self.join, (bool, np.bool_)), "true or false"),

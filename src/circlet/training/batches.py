@@ -48,6 +48,8 @@ class Batches:
         self.joining, self.held_out = settings.epochs, held_out
         self.learned = None if held_out is None else np.delete(np.arange(X.shape[0]), held_out)
         self.size, self.dropout = settings.batch_size, settings.input_dropout
+        #: Whether layers may compute in bfloat16.
+        self.half = settings.precision == "auto"
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
         # One batch decides for the whole run, so that a resumed run decides the same.
@@ -109,12 +111,12 @@ class DeviceRows:
     """All rows and labels on a GPU, and batches of them made there without involving the host.
 
     All batches with the same number of rows have the same shapes, so a step can be recorded once and replayed.
-    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns, and bfloat16, since that
-    is what it multiplies. Label sets are padded with labels of weight 0.
+    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns, and bfloat16 if that is
+    what it multiplies. Label sets are padded with labels of weight 0.
     """
 
-    def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device) -> None:
-        self.n_features = int(X.shape[1])
+    def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device, *, half: bool = True) -> None:
+        self.n_features, self.dtype = int(X.shape[1]), torch.bfloat16 if half else torch.float32
         if isinstance(X, ScaledRows):
             X = X[:]
         if isinstance(Y, MappedRows):
@@ -144,11 +146,11 @@ class DeviceRows:
             assert self.dense is not None
             return self.dense[rows], labels
         if kernels.run_on(rows.device):
-            zeros = torch.zeros(len(rows), self.n_features, dtype=torch.bfloat16, device=rows.device)
+            zeros = torch.zeros(len(rows), self.n_features, dtype=self.dtype, device=rows.device)
             return self.sparse.write(rows, zeros), labels
         columns, present, values = self.sparse.gather(rows)
         # Padding repeats a row's last entry, which writes the same value again. A row without entries gets 0.
-        values = (values * present[:, :1]).bfloat16()
+        values = (values * present[:, :1]).to(self.dtype)
         return values.new_zeros(len(rows), self.n_features).scatter_(1, columns, values), labels
 
 

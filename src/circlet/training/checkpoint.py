@@ -24,7 +24,7 @@ from circlet.folder.layout import CHECKPOINT as NAME
 from circlet.folder.layout import checkpoint_of as name_of
 from circlet.folder.layout import is_checkpoint
 from circlet.network import Network
-from circlet.settings import TrainingSettings
+from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
@@ -128,7 +128,7 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
     """A digest of everything that determines the weights; `matrices` are the rows and labels, validation last."""
     digest = hashlib.sha256()
     shapes = [(name, tuple(tensor.shape)) for name, tensor in network.weights().items()]
-    run = f"[{network.settings!r}, {_as_known_to_0_1_0(settings)}, {shapes!r}, {validated!r}]"
+    run = f"[{_as_known_to_0_1_0(network.settings)}, {_as_known_to_0_1_0(settings)}, {shapes!r}, {validated!r}]"
     digest.update(run.encode())
     for rows in matrices:
         matrix = rows
@@ -149,9 +149,12 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
     return digest.hexdigest()
 
 
-def _as_known_to_0_1_0(settings: TrainingSettings) -> str:
+def _as_known_to_0_1_0(settings: NetworkSettings | TrainingSettings) -> str:
     """How settings are printed, without those that came later and have the value that was the only one before."""
-    return repr(settings).replace(", first_layer='same'", "").replace(", join=False", "")
+    printed = repr(settings)
+    for added in ("first_layer='same'", "join=False", "precision='auto'", "activation='relu'", "initial='he'"):
+        printed = printed.replace(f", {added}", "")
+    return printed
 
 
 def _described(metadata: dict[str, str]) -> dict[str, Any]:

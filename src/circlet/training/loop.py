@@ -28,9 +28,7 @@ from circlet.data.mapped import column_counts
 from circlet.errors import CircletError
 from circlet.folder.lock import writing
 from circlet.memory import within_memory
-from circlet.metrics import evaluate
 from circlet.network import Network
-from circlet.network.inference import top_k
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
 from circlet.training import checkpoint
@@ -38,6 +36,7 @@ from circlet.training.batches import Batches
 from circlet.training.optimizers import make_optimizer
 from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
+from circlet.training.validation import measured, watched, worth
 
 __all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
 
@@ -232,7 +231,7 @@ class _Run:
             "documents_per_second": round(documents / max(seconds, 1e-9)),
         }
         if self.validation is not None:
-            record[self.settings.metric] = self._validate(*self.validation)
+            record |= self._validate(*self.validation)
         if self.joining is not None and progress.epoch + 1 == self.settings.epochs:
             record[CALIBRATION] = list(self.joining.calibrate())
         progress.history.append(record)
@@ -255,21 +254,21 @@ class _Run:
             "or scale the features (scaling l2)"
         )
 
-    def _validate(self, X: Any, Y: sp.csr_matrix) -> float:
-        name, _, depth = self.settings.metric.partition("@")
-        ids, _ = top_k(self.network, X, int(depth))
-        value = evaluate(Y, ids, k=int(depth), metrics=(name,))[self.settings.metric]
+    def _validate(self, X: Any, Y: sp.csr_matrix) -> dict[str, float]:
+        found, metric = measured(self.network, X, Y, self.settings.metric), self.settings.metric
+        value = worth(metric, found[watched(metric)])
         # Among equal epochs the last one wins, because it has learned most.
         if self.joining is None and value >= self.progress.best_value:
             self.progress.best_value = value
             self.progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
-        return value
+        return found
 
     def _out_of_patience(self) -> bool:
         history = self.progress.history
         if self.settings.patience is None or self.validation is None or not history:
             return False
-        values = [record[self.settings.metric] for record in history]
+        metric = self.settings.metric
+        values = [worth(metric, record[watched(metric)]) for record in history]
         return len(values) - 1 - int(np.argmax(values)) >= self.settings.patience
 
     def _stop(self) -> None:

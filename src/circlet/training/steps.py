@@ -19,6 +19,7 @@ from circlet.devices import multiplies_bfloat16
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.network import TABLE_LIMIT, Network
+from circlet.settings.network import COSINES
 from circlet.training.batches import Batches, DeviceRows
 from circlet.training.optimizers import Optimizer, set_rate
 from circlet.training.reporter import StepsTaken
@@ -41,7 +42,8 @@ class PlainSteps:
         """Take the steps of an epoch from `first` on, with a learning rate for each."""
         for rate, (rows, labels) in zip(rates[first:], self.batches.epoch(epoch, first), strict=True):
             set_rate(self.optimizer, rate)
-            loss = learn(self.network, self.optimizer, rows.to(self.device), labels.to(self.device))
+            batch = rows.to(self.device), labels.to(self.device)
+            loss = learn(self.network, self.optimizer, *batch, half=self.batches.half)
             yield StepsTaken(1, float(loss), len(labels))
 
 
@@ -50,7 +52,7 @@ class RecordedSteps:
 
     def __init__(self, network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
-        self.data = DeviceRows(batches.X, batches.Y, device)
+        self.data = DeviceRows(batches.X, batches.Y, device, half=batches.half)
         self.dropout = Dropout(batches.dropout, network.noise)
         # A recorded step reads and writes these, so they must keep their memory addresses.
         n_steps = math.ceil(int(batches.X.shape[0]) / batches.size)
@@ -102,7 +104,7 @@ class RecordedSteps:
     def _learn(self, rows: Tensor) -> None:
         set_rate(self.optimizer, self.rates[self.step].squeeze(0))
         X, labels = self.data.batch(rows)
-        loss = learn(self.network, self.optimizer, self.dropout(X), labels)
+        loss = learn(self.network, self.optimizer, self.dropout(X), labels, half=self.batches.half)
         self.losses.index_copy_(0, self.step, loss[None])
         self.step += 1
 
@@ -125,17 +127,23 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
         and isinstance(network.encoder, Encoder)
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
         # Without a table, each batch generates a different number of codes.
-        and (network.settings.loss != "cosine" or (book is not None and book.n_labels * book.width <= TABLE_LIMIT))
+        and (
+            network.settings.loss not in COSINES
+            or (book is not None and book.n_labels * book.width <= TABLE_LIMIT)
+        )
     )
 
 
-def learn(network: Network, optimizer: Optimizer, rows: Any, labels: LabelSets) -> Tensor:
-    """One step: the loss of a batch, its gradient, and a step of the optimizer."""
+def learn(network: Network, optimizer: Optimizer, rows: Any, labels: LabelSets, *, half: bool = True) -> Tensor:
+    """One step: the loss of a batch, its gradient, and a step of the optimizer.
+
+    With `half`, layers compute in bfloat16 if that is faster on the device.
+    """
     optimizer.zero_grad(set_to_none=True)
     kind = labels.ids.device.type
     # No cache of cast weights: a step uses each weight once, and a recorded step must not keep any between steps.
-    half = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
-    with half if multiplies_bfloat16(kind) else nullcontext():
+    faster = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
+    with faster if half and multiplies_bfloat16(kind) else nullcontext():
         output = network(rows)
     loss: Tensor = network.loss(output.float(), labels)
     loss.backward()  # type: ignore[no-untyped-call]
