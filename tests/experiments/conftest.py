@@ -7,12 +7,26 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from circlet import experiments
+from circlet.experiments.paired import pack_hits
 from circlet.experiments.training_cells import DEPTHS, Settings, TrainingCell
 
 METRICS = [f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS]
+
+
+def _hits(precision: Callable[[int], float], n: int = 400) -> npt.NDArray[np.bool_]:
+    """Outcomes of n documents with these P@k in percent: at every rank, the first documents are right."""
+    hits = np.zeros((n, max(DEPTHS)), dtype=np.bool_)
+    shown, before = 0.0, 0
+    for k in DEPTHS:
+        share = (k * precision(k) - shown) / (100 * (k - before))
+        hits[: round(n * min(max(share, 0), 1)), before:k] = True
+        shown, before = k * precision(k), k
+    return hits
 
 
 def _made_up(study: Any, score: Callable[[TrainingCell, str], float], *, only: Any = None) -> dict[str, Any]:
@@ -23,6 +37,10 @@ def _made_up(study: Any, score: Callable[[TrainingCell, str], float], *, only: A
             "cell": cell.name,
             "about": cell.about(),
             "metrics": {metric: score(cell, metric) + 0.1 * cell.seed for metric in METRICS},
+            "hits": pack_hits(_hits(lambda k, cell=cell: score(cell, f"P@{k}"))),
+            "history": {"loss": [2.0, 1.0], "nDCG@5": [0.1, score(cell, "P@5") / 100]},
+            "best_epoch": 2,
+            "shapes": {"train": 1000},
             "parameters": {"encoder": 10**6, "head": 2 * 10**5, "loss": 0, "total": 1_200_000},
             "seconds": 1.0,
             "provenance": {

@@ -55,7 +55,7 @@ def as_the_paper_says(cell: TrainingCell, metric: str) -> float:
     settings = cell.settings()
     if settings["head"] != "chrr":
         return 20.0
-    return 30 + 0.1 * int(metric.partition("@")[2])
+    return 30 + 2 * int(metric.partition("@")[2])
 
 
 class TestClaims:
@@ -63,16 +63,15 @@ class TestClaims:
         assert list(verdicts(manylabels, made_up(manylabels, as_the_paper_says)).values()) == ["yes"] * 3
 
     def test_fail_where_the_numbers_do_not_hold(self, made_up, verdicts):
-        result = made_up(manylabels, lambda cell, metric: -as_the_paper_says(cell, metric))
+        result = made_up(manylabels, lambda cell, metric: 100 - as_the_paper_says(cell, metric))
         assert list(verdicts(manylabels, result).values()) == ["no"] * 3
 
-    def test_one_seed_that_disagrees_is_no_lead(self, made_up, verdicts):
+    def test_a_gap_that_documents_do_not_tell_from_none_is_no_lead(self, made_up, verdicts):
         def score(cell, metric):
-            tall = cell.seed == 1 and cell.settings()["head"] == "hrr"
-            return 90.0 if tall else as_the_paper_says(cell, metric)
+            return 20.25 if cell.settings()["head"] == "chrr" else 20.0
 
-        result = made_up(manylabels, score, only=("wiki10-31k",))
-        assert verdicts(manylabels, result)["CHRR is better than HRR of the same dimension"] == "no"
+        found = verdicts(manylabels, made_up(manylabels, score, only=("wiki10-31k",)))
+        assert found["CHRR is better than HRR of the same dimension"] == "no"
 
 
 def test_page_and_picture(made_up, rendered):

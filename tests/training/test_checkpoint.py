@@ -22,9 +22,15 @@ from torch import nn
 from circlet.errors import DataError, OutputError
 from circlet.network import Network, NetworkSettings
 from circlet.settings.training import OPTIMIZERS
-from circlet.training import InterruptedRunError, Reporter, StepsTaken, TrainingSettings, checkpoint, train
-from circlet.training import loop as training
-from circlet.training import validation
+from circlet.training import (
+    InterruptedRunError,
+    Reporter,
+    StepsTaken,
+    TrainingSettings,
+    checkpoint,
+    train,
+    validation,
+)
 from circlet.training.batches import Batches
 
 try:

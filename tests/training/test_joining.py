@@ -29,9 +29,8 @@ from circlet.training import (
     TrainingSettings,
     steps,
     train,
+    validation,
 )
-from circlet.training import loop as training
-from circlet.training import validation
 from circlet.training.batches import Batches
 from circlet.training.optimizers import set_rate
 

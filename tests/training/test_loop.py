@@ -18,9 +18,16 @@ from circlet.network.inference import top_k
 from circlet.network.losses import LOSSES
 from circlet.settings.network import COSINES
 from circlet.settings.training import OPTIMIZERS, SCHEDULES
-from circlet.training import DivergedError, InterruptedRunError, Reporter, StepsTaken, TrainingSettings, train
+from circlet.training import (
+    DivergedError,
+    InterruptedRunError,
+    Reporter,
+    StepsTaken,
+    TrainingSettings,
+    train,
+    validation,
+)
 from circlet.training import loop as training
-from circlet.training import validation
 
 CPU = torch.device("cpu")
 N_LABELS = 12

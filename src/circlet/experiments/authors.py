@@ -2,8 +2,9 @@
 
 The preset `authors` is what the scripts that the paper names do by default: Adam at 0.001, times 0.7 after every
 epoch, batches of 64, 25 epochs, leaky ReLU, features as they are, a tenth of the training rows held out, and the
-epoch with the least loss on these kept. Their loss is 1 − |cos|, and labels are ranked by |cos|. The preset `paper`
-takes the paper's text by its word: learning rate 1 (which suits Adadelta), 100 epochs, and no absolute value.
+epoch with the least loss on these kept. Their loss is 1 − |cos|, and labels are ranked by |cos|. The preset
+`paper` takes the paper's text by its word: learning rate 1 (which suits Adadelta), 100 epochs, and no absolute
+value.
 
 What the paper leaves open, and what we chose:
 - Delicious's split. The scripts read the first of the Repository's random splits, so it is the main one here.
@@ -12,8 +13,8 @@ What the paper leaves open, and what we chose:
   everywhere, as the scripts do. The preset `paper` differs in all of these: He's weights, a sum, biases that start
   from frequencies, and bfloat16 on a GPU. A table below has what each of them changes.
 - Repetitions, which the paper does not mention: five seeds.
-- FC's width. The paper gives FC h = 2048 and CHRR h = 768, so most of the parameters that CHRR saves are the width.
-  FC is measured with h = 768 too, and with the width at which it has as many parameters as CHRR.
+- FC's width. The paper gives FC h = 2048 and CHRR h = 768, so most of the parameters that CHRR saves are the
+  width. FC is measured with h = 768 too, and with the width at which it has as many parameters as CHRR.
 """
 
 from __future__ import annotations
@@ -242,8 +243,8 @@ def claims(result: Result) -> list[Claim]:
             Claim(
                 "CHRR is at least as good as HRR on the paper's own datasets",
                 verdict(len(every) - behind, len(every)),
-                f"by the bootstrap over test documents ahead in {ahead} of {len(every)} comparisons of P@k, behind "
-                f"in {behind}; "
+                f"by the bootstrap over test documents ahead in {ahead} of {len(every)} comparisons of P@k, "
+                f"behind in {behind}; "
                 + "; ".join(f"{_place(d)}, {way}: P@1 {g[1]}, P@20 {g[20]}" for (d, way), g in gaps.items()),
             )
         )

@@ -200,7 +200,8 @@ def _judge_fewer(measured: Measured) -> list[Claim]:
     gaps = {name: these for name, these in _compared(measured, "independent") if len(these) > 1}
     if not gaps:
         return []
-    grows = [statistics.fmean(these[min(these)]) > statistics.fmean(these[max(these)]) for these in gaps.values()]
+    means = [[statistics.fmean(these[dim]) for dim in (min(these), max(these))] for these in gaps.values()]
+    grows = [fewest > max(most, 0) for fewest, most in means]
     return [
         Claim(
             "The fewer outputs, the further spectral codes are ahead of independent ones",

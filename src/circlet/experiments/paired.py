@@ -1,12 +1,12 @@
 """Paired comparisons of two models, document by document, instead of counts of metrics that go together.
 
 A cell keeps which of the first 20 labels of each test document were right, one bit each. The difference of two
-models in P@k is then a mean over documents, and a bootstrap over documents says how sure it is: documents are drawn
-with replacement, and the difference is computed again. Both models see the same documents, so what makes a document
-hard for both cancels.
+models in P@k is then a mean over documents, and a bootstrap over documents says how sure it is: documents are
+drawn with replacement, and the difference is computed again. Both models see the same documents, so what makes a
+document hard for both cancels.
 
-Runs with several seeds are averaged document by document first. The interval covers the choice of test documents; it
-does not cover seeds, whose deviation the tables show.
+Runs with several seeds are averaged document by document first. The interval covers the choice of test documents;
+it does not cover seeds, whose deviation the tables show.
 """
 
 from __future__ import annotations
@@ -76,9 +76,7 @@ def compare(
     ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], depths: Sequence[int], seed: int = 0
 ) -> dict[int, Difference]:
     """By how much the runs of one model are ahead of those of another in P@k; empty without outcomes of both."""
-    first, second = (
-        [unpack_hits(cell["hits"]) for cell in cells if "hits" in cell] for cells in (ours, theirs)
-    )
+    first, second = ([unpack_hits(cell["hits"]) for cell in cells if "hits" in cell] for cells in (ours, theirs))
     if not first or not second or len({len(hits) for hits in (*first, *second)}) != 1:
         return {}
     gains = np.stack([_precisions(first, k) - _precisions(second, k) for k in depths])
@@ -86,9 +84,7 @@ def compare(
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(sampled, [tail, 100 - tail], axis=1)
     means = gains.mean(axis=1)
-    return {
-        k: Difference(float(means[i]), float(low[i]), float(high[i])) for i, k in enumerate(depths)
-    }
+    return {k: Difference(float(means[i]), float(low[i]), float(high[i])) for i, k in enumerate(depths)}
 
 
 def _precisions(runs: Sequence[Hits], k: int) -> npt.NDArray[np.float64]:

@@ -253,11 +253,11 @@ class TrainingCell:
 
 
 def _history(records: Sequence[Result], metric: str) -> Result:
-    """The losses of all epochs, what validation measured after each, and the epoch that was best by that."""
+    """The losses of all epochs and, if validation followed each, what it measured and the epoch that was best."""
     from circlet.training.validation import watched, worth
 
     name = watched(metric)
-    history = {key: [_short(r[key]) for r in records] for key in ("loss", name) if key in records[-1]}
+    history = {key: [_short(r[key]) for r in records] for key in ("loss", name) if all(key in r for r in records)}
     if name not in history:
         return {"history": history}
     values = [worth(metric, value) for value in history[name]]
