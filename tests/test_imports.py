@@ -27,6 +27,7 @@ LAYERS = (
     "training",
     "model",
     "estimator",
+    "tuning",
     "experiments",
     "cli",
 )

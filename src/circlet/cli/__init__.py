@@ -11,7 +11,7 @@ from typing import Annotated, TextIO, cast
 
 import typer
 
-from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
+from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train, tune
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
@@ -37,6 +37,7 @@ for command in (
     compress.compress,
     export.export,
     embed.embed,
+    tune.tune,
 ):
     app.command()(command)
 app.add_typer(datasets.app)

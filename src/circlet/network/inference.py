@@ -64,12 +64,12 @@ def top_k(
 
 def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
     """The mean loss of rows with these labels."""
-    total = 0.0
-    for start, output in zip(range(0, X.shape[0], BATCH), _outputs(network, X, BATCH), strict=True):
+    total, n = 0.0, int(X.shape[0])
+    for start, output in zip(range(0, n, BATCH), _outputs(network, X, BATCH), strict=True):
         labels = label_sets(Y[start : start + BATCH]).to(network.device)
         with torch.no_grad():
             total += float(network.loss(output, labels)) * len(labels)
-    return total / max(X.shape[0], 1)
+    return total / max(n, 1)
 
 
 def score_blocks(network: Network | Ensemble, X: Any) -> Iterator[npt.NDArray[np.float32]]:

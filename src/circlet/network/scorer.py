@@ -7,6 +7,7 @@ cross-entropy, a learned bias per label turn them into logits.
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -90,7 +91,7 @@ class Scorer(nn.Module):
         bias = None if self.bias is None else self.bias[: self.n_labels].float()
         if offsets is not None:
             bias = offsets if bias is None else bias + offsets
-        options = {"bias": bias, "memory": memory, "allowed": allowed, "threshold": threshold}
+        options: dict[str, Any] = {"bias": bias, "memory": memory, "allowed": allowed, "threshold": threshold}
         found = self.codebook.top_k(output.float() * scale, k, **options)
         if not self.absolute:
             return found

@@ -1,0 +1,92 @@
+"""What a search may change: one setting at a time, starting with what matters most.
+
+The order is that of the gains in the trials that chose the presets (`experiments/results/choices`): how long and
+how strongly regularized training is, how the first layer is trained and rows are scaled, then sizes and rates.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+__all__ = ["SETTINGS", "alternatives", "as_options"]
+
+Values = Mapping[str, Any]
+
+
+def _epochs(now: Values) -> Iterator[Any]:
+    yield 2 * now["epochs"]
+    yield max(1, round(now["epochs"] / 2))
+
+
+def _dropout(now: Values) -> Iterator[Any]:
+    for step in (0.2, -0.2):
+        yield round(min(0.9, max(0.0, now["dropout"] + step)), 2)
+
+
+def _first_layer(now: Values) -> Iterator[Any]:
+    if now["sparse"]:
+        yield "same" if now["first_layer"] == "sgd" else "sgd"
+
+
+def _scaling(now: Values) -> Iterator[Any]:
+    if not now["texts"]:  # texts are weighted by tf-idf
+        yield from (each for each in (("sqrt", "l2") if now["sparse"] else ("standard", "l2")))
+
+
+def _char_ngrams(now: Values) -> Iterator[Any]:
+    if now["texts"]:
+        yield (3, 5) if now["char_ngrams"] is None else None
+
+
+def _hidden(now: Values) -> Iterator[Any]:
+    for factor in (2, 0.5):
+        yield tuple(max(16, round(width * factor)) for width in now["hidden"])
+
+
+def _dim(now: Values) -> Iterator[Any]:
+    yield 2 * now["dim"]
+
+
+def _batch_size(now: Values) -> Iterator[Any]:
+    for factor in (0.5, 2):
+        yield max(8, round(now["batch_size"] * factor))
+
+
+def _lr(now: Values) -> Iterator[Any]:
+    for factor in (2, 0.5):
+        yield float(f"{now['lr'] * factor:.3g}")
+
+
+#: The settings that a search changes, and what else each could be, given the present values.
+SETTINGS: dict[str, Callable[[Values], Iterator[Any]]] = {
+    "epochs": _epochs,
+    "dropout": _dropout,
+    "first_layer": _first_layer,
+    "scaling": _scaling,
+    "char_ngrams": _char_ngrams,
+    "hidden": _hidden,
+    "dim": _dim,
+    "batch_size": _batch_size,
+    "lr": _lr,
+}
+
+
+def alternatives(now: Values) -> list[tuple[str, Any]]:
+    """Single changes of the present values, `(setting, value)`: first the most promising one of each setting."""
+    found = {
+        name: [value for value in make(now) if value != now[name]]
+        for name, make in SETTINGS.items()
+        if name in now
+    }
+    deepest = max(map(len, found.values()), default=0)
+    return [(name, values[i]) for i in range(deepest) for name, values in found.items() if i < len(values)]
+
+
+def as_options(given: Values) -> list[str]:
+    """Settings as options of `circlet train`."""
+    words = []
+    for name, value in given.items():
+        shown = "none" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words += [f"--{name.replace('_', '-')}", shown]
+    return words

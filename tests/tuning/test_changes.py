@@ -1,0 +1,53 @@
+"""What a search may change, by hand."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circlet.settings import DEFAULTS
+from circlet.tuning.changes import SETTINGS, alternatives, as_options
+
+ROWS = {
+    "epochs": 7, "dropout": 0.3, "first_layer": "sgd", "scaling": "sqrt", "char_ngrams": None, "hidden": (2048,),
+    "dim": 800, "batch_size": 128, "lr": 1e-3, "texts": False, "sparse": True,
+}  # fmt: skip
+
+
+def test_every_setting_is_one_of_a_run():
+    assert set(SETTINGS) <= set(DEFAULTS)
+
+
+def test_rows():
+    found = alternatives(ROWS)
+    assert found[:4] == [("epochs", 14), ("dropout", 0.5), ("first_layer", "same"), ("scaling", "l2")]
+    assert ("char_ngrams", (3, 5)) not in found  # not texts
+    assert ("hidden", (4096,)) in found
+    assert found.index(("epochs", 14)) < found.index(("epochs", 4))
+
+
+def test_texts_and_dense_rows():
+    texts = alternatives({**ROWS, "texts": True})
+    assert ("char_ngrams", (3, 5)) in texts
+    assert not any(name == "scaling" for name, _ in texts)
+    dense = alternatives({**ROWS, "sparse": False, "scaling": "standard"})
+    assert ("scaling", "l2") in dense
+    assert not any(name == "first_layer" for name, _ in dense)
+
+
+@given(st.integers(1, 100), st.sampled_from([0.0, 0.1, 0.5, 0.9]), st.integers(8, 512))
+def test_alternatives_differ_and_are_valid(epochs, dropout, batch_size):
+    now = {**ROWS, "epochs": epochs, "dropout": dropout, "batch_size": batch_size}
+    for name, value in alternatives(now):
+        assert value != now[name]
+        if name == "dropout":
+            assert 0 <= value < 1
+        if name in ("epochs", "batch_size"):
+            assert value >= 1
+
+
+def test_options():
+    given = {"epochs": 14, "hidden": (64, 32), "char_ngrams": None, "first_layer": "same"}
+    assert as_options(given) == [
+        "--epochs", "14", "--hidden", "64,32", "--char-ngrams", "none", "--first-layer", "same"
+    ]  # fmt: skip
