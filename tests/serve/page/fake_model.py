@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections import Counter
+from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,10 +18,18 @@ LABELS: dict[str, tuple[int, float, dict[str, float]]] = {
     "kind: function": (3911, 0.4, {"solve": 1.1, "split": 1.3, "open": 0.6, "return": 0.9, "loop": -0.8}),
     "kind: method": (2764, 0.1, {"run": 0.9, "connection": 0.7, "send": 0.6, "event": 0.4, "solve": -0.9}),
     "kind: class": (1043, -1.2, {"connection": 0.5, "archive": 0.9, "problem": -0.4}),
-    "package: scipy": (1240, -2.0, {"sparse": 2.6, "eigenvalue": 2.9, "solve": 0.8, "symmetric": 1.1, "event": -1.0}),
+    "package: scipy": (
+        1240,
+        -2.0,
+        {"sparse": 2.6, "eigenvalue": 2.9, "solve": 0.8, "symmetric": 1.1, "event": -1.0},
+    ),
     "package: sklearn": (880, -2.2, {"training": 2.4, "test": 1.0, "cross": 1.6, "validation": 1.7, "data": 0.7}),
     "package: numpy": (1011, -2.1, {"matrix": 1.8, "symmetric": 0.7, "random": 1.5, "samples": 0.9}),
-    "module: asyncio": (203, -4.0, {"event": 2.7, "loop": 2.2, "coroutines": 3.4, "mail": -1.4, "concurrently": 1.6}),
+    "module: asyncio": (
+        203,
+        -4.0,
+        {"event": 2.7, "loop": 2.2, "coroutines": 3.4, "mail": -1.4, "concurrently": 1.6},
+    ),
     "module: asyncio.events": (61, -4.6, {"event": 2.9, "loop": 1.6, "server": -0.6}),
     "module: smtplib": (24, -4.2, {"mail": 4.1, "send": 1.1, "server": 1.2, "loop": -0.9}),
     "module: email": (96, -3.6, {"mail": 2.5, "message": 2.4, "zip": -0.7}),
@@ -38,13 +46,22 @@ LABELS: dict[str, tuple[int, float, dict[str, float]]] = {
 WORD = re.compile(r"\w+")
 TAUGHT = 3.0  # what a lesson adds to each word of its text
 NEW_BASE = -4.0  # of a label that was unknown
-TRAINING = {"data": "pydocs", "format": "JSONL text, train and test files", "documents": 7982, "preset": "balanced"}
+TRAINING = {
+    "data": "pydocs",
+    "format": "JSONL text, train and test files",
+    "documents": 7982,
+    "preset": "balanced",
+}
 DECIDED = [
     {"setting": "validation", "value": 300, "why": "enough to decide and to calibrate"},
     {"setting": "scaling", "value": "none", "why": "tf-idf has weighted the words"},
     {"setting": "char_ngrams", "value": None, "why": "words are enough"},
     {"setting": "dim", "value": 800, "why": "as the preset says"},
-    {"setting": "hidden", "value": [512], "why": "enough for few texts, whose many features would make more of it large"},
+    {
+        "setting": "hidden",
+        "value": [512],
+        "why": "enough for few texts, whose many features would make more of it large",
+    },
     {"setting": "first_layer", "value": "sgd", "why": "usually better for sparse features"},
     {"setting": "epochs", "value": 12, "why": "few documents need more epochs"},
     {"setting": "batch_size", "value": 128, "why": "few documents make few steps, unless these are small"},
@@ -90,13 +107,17 @@ class FakeModel:
     def version(self) -> str:
         return str(self.newest)
 
-    def weights(self) -> dict[str, tuple[int | None, float, Counter[str]]]:
-        known: dict[str, tuple[int | None, float, Counter[str]]] = {
-            label: (documents, base, Counter(words)) for label, (documents, base, words) in LABELS.items()
+    def weights(self) -> dict[str, tuple[int | None, float, defaultdict[str, float]]]:
+        known: dict[str, tuple[int | None, float, defaultdict[str, float]]] = {
+            label: (documents, base, defaultdict(float, words))
+            for label, (documents, base, words) in LABELS.items()
         }
         for entry in self.versions[-1]:
-            for label, value in [*((each, TAUGHT) for each in entry.accept), *((each, -TAUGHT) for each in entry.reject)]:
-                _, _, words = known.setdefault(label, (None, NEW_BASE, Counter()))
+            for label, value in [
+                *((each, TAUGHT) for each in entry.accept),
+                *((each, -TAUGHT) for each in entry.reject),
+            ]:
+                _, _, words = known.setdefault(label, (None, NEW_BASE, defaultdict(float)))
                 for word in set(WORD.findall(entry.text.lower())):
                     words[word] += value
         return known
@@ -105,7 +126,7 @@ class FakeModel:
         _, base, words = self.weights()[label]
         found: dict[str, list[list[int]]] = {}
         for match in WORD.finditer(text):
-            if words[match[0].lower()]:
+            if words.get(match[0].lower()):
                 found.setdefault(match[0].lower(), []).append(list(match.span()))
         contributions = [
             {"term": word, "kind": "word", "value": words[word] * len(spans), "spans": spans}
@@ -132,7 +153,11 @@ class FakeModel:
         return [each for _, each in found if each["probability"] >= threshold][:k]
 
     def similar(self, text: str, k: int) -> list[dict[str, Any]]:
-        names = ["asyncio.events.AbstractEventLoop.run_forever", "smtplib.SMTP.send_message", "zipfile.ZipFile.write"]
+        names = [
+            "asyncio.events.AbstractEventLoop.run_forever",
+            "smtplib.SMTP.send_message",
+            "zipfile.ZipFile.write",
+        ]
         names += ["scipy.sparse.linalg.eigsh", "sklearn.model_selection.train_test_split"]
         words = {word[:4] for word in WORD.findall(text.lower())}
         scored = [(len({part[:4] for part in re.split(r"[._]", name.lower())} & words), name) for name in names]

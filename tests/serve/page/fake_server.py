@@ -25,14 +25,16 @@ POLICY = (
 )
 
 
-class Refused(Exception):
+class RefusedError(Exception):
+    """An answer that is an error, with the service's `detail` and headers."""
+
     def __init__(self, status: int, detail: str, **headers: str) -> None:
         super().__init__(detail)
         self.status, self.detail, self.headers = status, detail, headers
 
 
 class FakeServer:
-    """Starts and stops on one port. `answering` may raise `Refused` or wait before a path is answered."""
+    """Starts and stops on one port. `answering` may raise `RefusedError` or wait before a path is answered."""
 
     def __init__(self, *models: FakeModel, token: str | None = None, port: int = 0) -> None:
         self.models = {model.id: model for model in models or (FakeModel("pydocs"),)}
@@ -66,10 +68,12 @@ class FakeServer:
                 return 200, {"models": [model.summary() for model in self.models.values()]}
             match = re.fullmatch(r"/v1/models/([^/]+)(?:/(\w+))?(?:/([^/]+))?", path)
             if not match or unquote(match[1]) not in self.models:
-                raise Refused(404, f"found no {path} here")
-            return self._of_model(self.models[unquote(match[1])], f"{method} {match[2] or ''}", match[3], query, body)
+                raise RefusedError(404, f"found no {path} here")
+            return self._of_model(
+                self.models[unquote(match[1])], f"{method} {match[2] or ''}", match[3], query, body
+            )
 
-    def _of_model(
+    def _of_model(  # noqa: PLR0911 - a table of what the service does
         self, model: FakeModel, action: str, rest: str | None, query: dict[str, str], body: dict[str, Any]
     ) -> tuple[int, Any]:
         head = {"model": model.id, "version": model.version}
@@ -87,8 +91,11 @@ class FakeServer:
             case "POST explain":
                 unknown = [label for label in body["labels"] if label not in model.weights()]
                 if unknown:
-                    raise Refused(404, f"found no label {unknown[0]} in {model.id}")
-                return 200, {**head, "explanations": [model.explain(body["text"], each) for each in body["labels"]]}
+                    raise RefusedError(404, f"found no label {unknown[0]} in {model.id}")
+                return 200, {
+                    **head,
+                    "explanations": [model.explain(body["text"], each) for each in body["labels"]],
+                }
             case "POST similar" if model.has_index:
                 return 200, {"documents": model.similar(body["text"], body.get("k", 5))}
             case "POST feedback":
@@ -105,7 +112,7 @@ class FakeServer:
             case "POST rollback" if len(model.versions) > 1:
                 model.roll_back()
                 return 200, {"version": model.version}
-        raise Refused(409, f"{model.id} cannot do that: {action}")
+        raise RefusedError(409, f"{model.id} cannot do that: {action}")
 
 
 def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
@@ -120,10 +127,10 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
             headers: dict[str, str] = {}
             try:
                 if server.token and self.headers.get("Authorization") != f"Bearer {server.token}":
-                    raise Refused(401, "found no valid token; wanted Authorization: Bearer")
+                    raise RefusedError(401, "found no valid token; wanted Authorization: Bearer")
                 query = {name: values[0] for name, values in parse_qs(parts.query).items()}
                 status, answer = server.answer(self.command, parts.path, query, body)
-            except Refused as error:
+            except RefusedError as error:
                 status, answer = error.status, {"detail": error.detail}
                 headers = {name.replace("_", "-"): value for name, value in error.headers.items()}
             self.reply(status, "application/json", json.dumps(answer).encode(), headers)
@@ -157,6 +164,6 @@ def _handler(server: FakeServer) -> type[BaseHTTPRequestHandler]:
 if __name__ == "__main__":
     served = FakeServer(FakeModel("pydocs"), FakeModel("eurlex", has_index=False, can_learn=False), port=8000)
     served.start()
-    print(served.url)  # noqa: T201
+    print(served.url)
     while True:
         time.sleep(60)

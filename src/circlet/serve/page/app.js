@@ -1,6 +1,6 @@
 // The page as a whole: picks the model, connects the parts, and keeps the header true.
 
-import { Api, ApiError } from "./api.js";
+import { Api, ApiError, OfflineError } from "./api.js";
 import { showCard } from "./card.js";
 import { Combobox } from "./combobox.js";
 import { asCurl, copyText } from "./copying.js";
@@ -16,6 +16,7 @@ import { Teacher } from "./teacher.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const VIEWS = ["text", "file", "model"];
+const LOAD_AGAIN = 5; // seconds
 
 class Page {
   constructor() {
@@ -49,35 +50,47 @@ class Page {
       choose: (label) => this.#add(label),
     });
     this.#listen();
-  }
-
-  async start() {
     this.#view();
     this.connection.start(this.api);
+  }
+
+  /** Show a model: the one of the address, or else the first. Until that works, it is tried again. */
+  async load() {
     try {
       const { models } = await this.api.models();
       this.models = models;
-      this.#offerModels();
+      byId("model").replaceChildren(
+        ...models.map(({ id, labels }) => element("option", { value: id }, `${id} (${plural(labels, "label")})`)),
+      );
+      byId("model-switch").hidden = models.length < 2;
       const wanted = new URLSearchParams(location.search).get("model");
       await this.#open(models.some(({ id }) => id === wanted) ? wanted : models[0].id);
       this.#status("up", "Connected");
     } catch (error) {
-      if (error instanceof ApiError) this.#status("failed", error.message);
-      else await this.connection.whenUp().then(() => this.model ?? this.start());
+      if (error instanceof ApiError) {
+        this.#status("failed", error.message);
+        setTimeout(() => this.load(), 1000 * (error.retryAfter ?? LOAD_AGAIN));
+      } else if (error instanceof OfflineError) {
+        await this.connection.whenUp();
+        await this.load();
+      } else {
+        throw error;
+      }
     }
   }
 
   async #open(id) {
     this.model = await this.api.model(id);
     this.version = this.model.version;
+    byId("model").value = id;
     byId("model-name").textContent = this.models.length > 1 ? "" : id;
     byId("vocabulary").textContent = `of ${plural(this.model.labels, "label")}`;
+    byId("own-threshold").replaceChildren(element("option", { value: this.model.threshold }));
     const takesTexts = this.model.takes === "texts";
     byId("rows-only").hidden = takesTexts;
     byId("workbench").hidden = !takesTexts;
     byId("tab-file").disabled = !takesTexts;
     showCard(this.model);
-    byId("own-threshold").replaceChildren(element("option", { value: this.model.threshold }));
     await Promise.all([this.teacher.load(), this.vocabulary.load()]);
     if (takesTexts) {
       this.#showExamples(await examplesFor(this.model, this.api));
@@ -85,19 +98,12 @@ class Page {
     }
   }
 
-  #offerModels() {
-    const choice = byId("model");
-    choice.replaceChildren(
-      ...this.models.map(({ id, labels }) => element("option", { value: id }, `${id} (${plural(labels, "label")})`)),
-    );
-    byId("model-switch").hidden = this.models.length < 2;
-    choice.addEventListener("change", async () => {
-      const address = new URL(location.href);
-      address.searchParams.set("model", choice.value);
-      history.replaceState(null, "", address);
-      await this.#open(choice.value);
-      announce(`Model ${choice.value}, ${plural(this.model.labels, "label")}.`);
-    });
+  async #switch(id) {
+    const address = new URL(location.href);
+    address.searchParams.set("model", id);
+    history.replaceState(null, "", address);
+    await this.load();
+    announce(`Model ${id}, ${plural(this.model.labels, "label")}.`);
   }
 
   #showExamples(texts) {
@@ -167,6 +173,7 @@ class Page {
   }
 
   #listen() {
+    byId("model").addEventListener("change", () => this.#switch(byId("model").value));
     byId("retry").addEventListener("click", () => this.connection.check());
     byId("clear").addEventListener("click", () => this.editor.replace(""));
     byId("copy-json").addEventListener("click", () => this.#copy("copy-json", JSON.stringify(this.suggestions.answer, null, 2)));
@@ -226,4 +233,4 @@ class Page {
 }
 
 const page = new Page();
-page.start();
+page.load();
