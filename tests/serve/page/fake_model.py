@@ -44,7 +44,7 @@ LABELS: dict[str, tuple[int, float, dict[str, float]]] = {
     "takes: host": (41, -3.5, {"server": 2.1, "connection": 1.7}),
 }
 WORD = re.compile(r"\w+")
-TAUGHT = 3.0  # what a lesson adds to each word of its text
+TAUGHT = 3.0  # what a lesson adds to each long word of its text
 NEW_BASE = -4.0  # of a label that was unknown
 TRAINING = {
     "data": "pydocs",
@@ -118,7 +118,7 @@ class FakeModel:
                 *((each, -TAUGHT) for each in entry.reject),
             ]:
                 _, _, words = known.setdefault(label, (None, NEW_BASE, defaultdict(float)))
-                for word in set(WORD.findall(entry.text.lower())):
+                for word in {word for word in WORD.findall(entry.text.lower()) if len(word) > 4}:
                     words[word] += value
         return known
 

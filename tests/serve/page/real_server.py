@@ -52,5 +52,9 @@ class RealServer:
         raise TimeoutError("circlet serve does not answer")
 
     def stop(self) -> None:
-        self.process.kill()
-        self.process.wait()
+        self.process.terminate()  # so that it can end what learns in the background
+        try:
+            self.process.wait(15)
+        except subprocess.TimeoutExpired:
+            self.process.kill()
+            self.process.wait()

@@ -30,7 +30,15 @@ PICTURES = {
 }
 
 
-def take(browser: Any, url: str, text: str, label: str | None, out: Path) -> None:
+def teach(page: Any, row: str) -> None:
+    """Accept a label, and wait until the model has learned it."""
+    accept = page.locator(f"{row} >> .verdict.accept[aria-pressed=false]")
+    if accept.count():
+        accept.click()
+        page.wait_for_selector("#learning.done", timeout=120_000)
+
+
+def take(browser: Any, url: str, text: str, label: str, out: Path, teaching: bool) -> None:
     for name, (width, height, scheme, view) in PICTURES.items():
         context = browser.new_context(
             viewport={"width": width, "height": height},
@@ -42,7 +50,12 @@ def take(browser: Any, url: str, text: str, label: str | None, out: Path) -> Non
         page.goto(url)
         page.wait_for_selector(".connection.up")
         page.fill("#text", text)
-        row = f'.row[data-label="{label}"]' if label else ".row >> nth=1"
+        page.wait_for_selector(".row")
+        row = f'.row[data-label="{label}"]'
+        if not page.locator(row).count():
+            row = ".row >> nth=0"
+        if teaching:
+            teach(page, row)
         page.locator(f"{row} >> .name").click()  # stays lit, wherever the pointer goes
         page.wait_for_selector("mark")
         page.mouse.move(0, 0)
@@ -61,7 +74,10 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--url", help="a running `circlet serve`; the fake service if not given")
     parser.add_argument("--text", default=TEXT)
-    parser.add_argument("--label", help="whose words light up; the second one if not given")
+    parser.add_argument("--label", default="module: asyncio", help="whose words light up, if it is suggested")
+    parser.add_argument(
+        "--teach", action="store_true", help="accept that label too, so that the service learns it"
+    )
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images")
     chosen = parser.parse_args()
     path = chromium()
@@ -79,7 +95,9 @@ def main() -> int:
         browser = playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox"], env={**os.environ, "HOME": home}
         )
-        take(browser, chosen.url or server.url, chosen.text, chosen.label, chosen.out)
+        take(
+            browser, chosen.url or server.url, chosen.text, chosen.label, chosen.out, chosen.teach or bool(server)
+        )
         browser.close()
     if server:
         server.stop()

@@ -3,19 +3,31 @@
 from __future__ import annotations
 
 import pytest
+from tests.serve.page.fake_server import FakeServer
 from tests.serve.page.looking import Page
 
 pytestmark = pytest.mark.slow
 
 
+@pytest.fixture(scope="module")
+def blank(browser):
+    """One page for all: pure functions leave no traces."""
+    server = FakeServer()
+    server.start()
+    page: Page = browser.new_page()
+    page.goto(server.url)
+    yield page
+    page.close()
+    server.stop()
+
+
 @pytest.fixture
-def call(fake, open_page):
+def call(blank):
     """Call an exported function of a module of the page."""
-    page: Page = open_page(fake.url)
 
     def called(module: str, expression: str, *arguments):
         source = f"async values => {{ const m = await import('/page/{module}.js'); return {expression}; }}"
-        return page.evaluate(source, arguments)
+        return blank.evaluate(source, arguments)
 
     return called
 

@@ -34,7 +34,7 @@ def test_a_verdict(page, server, verdict, key):
     assert not entry["undone"]
     assert "module: asyncio" in page.inner_text("#taught")
     page.wait_for_selector(LEARNED)
-    assert "1 lesson learned" in page.inner_text("#learning")
+    assert "after 1 lesson" in page.inner_text("#learning")
 
 
 def test_belongs_to_its_text(page):
@@ -122,6 +122,29 @@ def test_completion_can_be_closed_and_clicked(page):
     page.fill("#new-label", "smtp")
     page.click("#label-options [role=option] >> nth=0")
     page.wait_for_selector("#taught :text('module: smtplib')")
+
+
+def test_a_label_is_text_whatever_it_looks_like(page):
+    odd = '<img src=x onerror=alert(1)> & "quotes"'
+    type_text(page, LOOP)
+    page.fill("#new-label", odd)
+    page.press("#new-label", "Enter")
+    page.wait_for_selector("#taught li")
+    assert odd in page.inner_text("#taught")
+    page.wait_for_selector(LEARNED)
+    page.wait_for_function(
+        "odd => [...document.querySelectorAll('.name')].some(b => b.textContent === odd)", arg=odd
+    )
+    assert page.locator("img[src=x]").count() == 0
+
+
+def test_the_focus_stays_when_the_labels_change(page):
+    type_text(page, LOOP)
+    row(page, "module: asyncio").locator(".verdict.accept").focus()
+    page.keyboard.press("Enter")
+    page.wait_for_selector(LEARNED)
+    page.wait_for_selector("#suggestions-panel[aria-busy=false]")
+    assert page.evaluate("document.activeElement.ariaLabel") == "Right: module: asyncio"
 
 
 def test_says_why_learning_failed(fake, open_page):

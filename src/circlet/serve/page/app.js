@@ -38,7 +38,10 @@ class Page {
     this.suggestions = new Suggestions(this, {
       onPreview: (label) => this.#explain(label),
       onVersion: (version) => this.#answeredBy(version),
-      onShown: (text) => this.similar.refresh(text),
+      onShown: (text) => {
+        byId("copy-json").disabled = text === null;
+        this.similar.refresh(text);
+      },
     });
     this.similar = new Similar(this);
     this.files = new Files(this);
@@ -88,8 +91,9 @@ class Page {
     byId("own-threshold").replaceChildren(element("option", { value: this.model.threshold }));
     const takesTexts = this.model.takes === "texts";
     byId("rows-only").hidden = takesTexts;
-    byId("workbench").hidden = !takesTexts;
+    byId("workbench").hidden = byId("below").hidden = !takesTexts;
     byId("tab-file").disabled = !takesTexts;
+    this.#view();
     showCard(this.model);
     await Promise.all([this.teacher.load(), this.vocabulary.load()]);
     if (takesTexts) {
@@ -116,24 +120,24 @@ class Page {
 
   #typed() {
     const empty = !this.editor.text.trim();
-    for (const id of ["copy-json", "copy-curl", "clear", "new-label", "add-label"]) byId(id).disabled = empty;
+    for (const id of ["copy-curl", "clear", "new-label", "add-label"]) byId(id).disabled = empty;
     this.suggestions.refresh();
     this.suggestions.judge();
   }
 
   async #explain(label) {
-    this.explaining?.abort();
+    const question = (this.explaining = { label }); // the newest one
     if (label === null) {
       this.editor.clear();
       return;
     }
-    const { signal } = (this.explaining = new AbortController());
     const text = this.editor.text;
+    const wanted = () => question === this.explaining && text === this.editor.text;
     try {
-      const found = await this.explanations.get(this.model.id, this.version, text, label, signal);
-      if (!signal.aborted && text === this.editor.text) this.editor.show(found);
+      const found = await this.explanations.get(this.model.id, this.version, text, label);
+      if (wanted()) this.editor.show(found);
     } catch (error) {
-      if (!signal.aborted) this.editor.complain(error.message);
+      if (wanted()) this.editor.complain(error.message);
     }
   }
 
@@ -215,7 +219,8 @@ class Page {
   }
 
   #view() {
-    const shown = VIEWS.includes(location.hash.slice(1)) ? location.hash.slice(1) : "text";
+    const wanted = location.hash.slice(1);
+    const shown = VIEWS.includes(wanted) && !byId(`tab-${wanted}`).disabled ? wanted : "text";
     for (const name of VIEWS) {
       byId(`view-${name}`).hidden = name !== shown;
       byId(`tab-${name}`).setAttribute("aria-selected", name === shown);

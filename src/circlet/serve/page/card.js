@@ -8,8 +8,10 @@ export function showCard(card) {
   byId("card-title").textContent = card.id;
   byId("card-facts").replaceChildren(...facts(card).flatMap(([name, value]) => fact(name, value)));
   showCurve(card);
-  const largest = Math.max(...card.parts.map((part) => part.bytes), 1);
-  byId("card-parts").replaceChildren(...card.parts.map((part) => barItem(part.name, part.bytes / largest, bytes(part.bytes))));
+  const parts = [...card.parts].sort((a, b) => b.bytes - a.bytes);
+  byId("card-parts").replaceChildren(
+    ...parts.map((part) => barItem(part.name, part.bytes / (parts[0].bytes || 1), bytes(part.bytes))),
+  );
   byId("card-decided").replaceChildren(...card.decided.map(decisionRow));
   byId("card-decided-section").hidden = card.decided.length === 0;
 }

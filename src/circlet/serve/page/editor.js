@@ -40,7 +40,7 @@ export class Editor {
     const most = Math.max(...spans.map(([, , value]) => Math.abs(value)), 0);
     this.backdrop.replaceChildren(
       ...pieces(this.text, spans).map(({ text, value }) =>
-        value ? element("mark", { className: `${side(value)} level-${level(value, most)}` }, text) : text,
+        level(value, most) ? element("mark", { className: `${side(value)} level-${level(value, most)}` }, text) : text,
       ),
       "\n", // as in the textarea, a last line break starts a line
     );
@@ -90,24 +90,29 @@ export class Editor {
 }
 
 const side = (value) => (value > 0 ? "for" : "against");
-const level = (value, most) => Math.max(1, Math.ceil((LEVELS * Math.abs(value)) / most));
+const level = (value, most) => (most ? Math.round((LEVELS * Math.abs(value)) / most) : 0); // 0: too weak to show
 const signed = (value) => `${value > 0 ? "+" : "\u2212"}${Math.abs(value).toFixed(2)}`;
 
 /** Explanations, asked for once per model, version, text and label. */
 export class Explanations {
   constructor(api) {
     this.api = api;
-    this.known = new Map();
+    this.asked = new Map(); // promises, so that a question on its way is not asked again
   }
 
-  async get(model, version, text, label, signal) {
+  get(model, version, text, label) {
     const key = JSON.stringify([model, version, text, label]);
-    if (!this.known.has(key)) {
-      const body = { text, labels: [label] };
-      const answer = await this.api.model(model, "/explain", { method: "POST", body, signal });
-      if (this.known.size >= 200) this.known.delete(this.known.keys().next().value); // the oldest
-      this.known.set(key, answer.explanations[0]);
+    if (!this.asked.has(key)) {
+      if (this.asked.size >= 200) this.asked.delete(this.asked.keys().next().value); // the oldest
+      const answered = this.#ask(model, text, label);
+      this.asked.set(key, answered);
+      answered.catch(() => this.asked.delete(key)); // next time, try again
     }
-    return this.known.get(key);
+    return this.asked.get(key);
+  }
+
+  async #ask(model, text, label) {
+    const body = { text, labels: [label] };
+    return (await this.api.model(model, "/explain", { method: "POST", body })).explanations[0];
   }
 }

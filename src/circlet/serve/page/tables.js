@@ -60,7 +60,7 @@ export function readTable(name, content) {
   const ending = name.toLowerCase().split(".").pop();
   let table;
   if (ending === "csv" || ending === "tsv") table = fromCsv(text, ending === "csv" ? "," : "\t");
-  else if (["jsonl", "ndjson", "json"].includes(ending)) table = fromJsonl(text);
+  else if (ending === "jsonl" || ending === "ndjson") table = fromJsonl(text);
   else if (ending === "txt") table = fromLines(text);
   else throw new TableError(`found a file called ${name}; wanted one that ends in .csv, .tsv, .jsonl or .txt`);
   if (!table.rows.length) throw new TableError(`found no documents in ${name}; wanted at least one`);

@@ -83,10 +83,7 @@ export class Teacher {
     this.line.textContent = text;
     this.line.className = `learning-state ${kind}`;
     this.rollBack.disabled = !state.can_roll_back || state.state === "learning";
-    if (before && before.version !== state.version) {
-      announce(text);
-      this.onVersion(state.version);
-    }
+    if (before && before.version !== state.version) this.onVersion(state.version);
     clearTimeout(this.timer);
     const busy = state.state === "learning" || state.waiting > 0;
     if (busy) this.timer = setTimeout(() => this.refresh(), state.state === "failed" ? LATER : SOON);
@@ -147,7 +144,7 @@ export class Teacher {
 }
 
 function describe({ state, version, taught, waiting, message }, before) {
-  const lessons = `${plural(taught, "lesson")} learned`;
+  const lessons = taught ? `after ${plural(taught, "lesson")}` : "nothing taught yet";
   if (state === "failed") return { kind: "failed", text: `Could not learn. ${message ?? ""}` };
   if (state === "learning" || waiting > 0) return { kind: "busy", text: "Learning…" };
   if (before && before.version !== version && taught >= (before.taught ?? 0))
