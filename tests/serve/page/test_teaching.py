@@ -55,6 +55,14 @@ def test_pressed_again_is_undone(page, server):
     assert [entry["undone"] for entry in entries(server)] in ([True], [])
 
 
+def test_two_quick_presses_are_one_and_its_undo(page, server):
+    type_text(page, LOOP)
+    press = row(page, "module: asyncio").locator(".verdict.accept")
+    press.evaluate("button => { button.click(); button.click(); }")
+    page.wait_for_function("() => document.getElementById('announcer').textContent === 'Undone: module: asyncio.'")
+    assert [entry for entry in entries(server) if not entry["undone"]] == []
+
+
 def test_the_other_one_replaces_it(page, server):
     type_text(page, LOOP)
     press(page, "module: asyncio", "accept")
@@ -65,6 +73,7 @@ def test_the_other_one_replaces_it(page, server):
 def test_a_new_label_is_learned_and_suggested_for_another_text(page):
     type_text(page, LOOP)
     assert NEW not in labels(page)
+    vocabulary = page.inner_text("#vocabulary")
     page.fill("#new-label", NEW)
     page.wait_for_selector("#label-options :text('new label')")
     page.press("#new-label", "Enter")
@@ -72,6 +81,9 @@ def test_a_new_label_is_learned_and_suggested_for_another_text(page):
     page.wait_for_selector(LEARNED)
     row(page, NEW).wait_for()
     row(page, NEW).locator(".accept[aria-pressed=true]").wait_for()
+    page.wait_for_function(
+        "before => document.getElementById('vocabulary').textContent !== before", arg=vocabulary
+    )
     type_text(page, "coroutines in an event loop")
     row(page, NEW).wait_for()
 

@@ -83,23 +83,27 @@ class Page {
   }
 
   async #open(id) {
-    this.model = await this.api.model(id);
+    this.#describe(await this.api.model(id));
     this.version = this.model.version;
     byId("model").value = id;
     byId("model-name").textContent = this.models.length > 1 ? "" : id;
-    byId("vocabulary").textContent = `of ${plural(this.model.labels, "label")}`;
-    byId("own-threshold").replaceChildren(element("option", { value: this.model.threshold }));
     const takesTexts = this.model.takes === "texts";
     byId("rows-only").hidden = takesTexts;
     byId("workbench").hidden = byId("below").hidden = !takesTexts;
     byId("tab-file").disabled = !takesTexts;
     this.#view();
-    showCard(this.model);
     await Promise.all([this.teacher.load(), this.vocabulary.load()]);
     if (takesTexts) {
       this.#showExamples(await examplesFor(this.model, this.api));
       this.suggestions.refresh({ now: true });
     }
+  }
+
+  #describe(card) {
+    this.model = card;
+    byId("vocabulary").textContent = `of ${plural(card.labels, "label")}`;
+    byId("own-threshold").replaceChildren(element("option", { value: card.threshold }));
+    showCard(card);
   }
 
   async #switch(id) {
@@ -155,9 +159,12 @@ class Page {
   }
 
   /** Learning has finished, or was rolled back: ask again. */
-  #answersFrom(version) {
+  async #answersFrom(version) {
     this.version = version;
     this.suggestions.refresh({ now: true });
+    const known = this.model;
+    const card = await this.api.model(known.id).catch(() => known); // the old card, until the next version
+    if (this.model === known) this.#describe(card);
   }
 
   #connected(up) {
@@ -182,7 +189,7 @@ class Page {
     byId("clear").addEventListener("click", () => this.editor.replace(""));
     byId("copy-json").addEventListener("click", () => this.#copy("copy-json", JSON.stringify(this.suggestions.answer, null, 2)));
     byId("copy-curl").addEventListener("click", () => {
-      this.#copy("copy-curl", asCurl(this.model.id, this.suggestions.question(), this.api.hasToken));
+      this.#copy("copy-curl", asCurl(this.model.id, { text: this.editor.text, ...this.suggestions.options() }, this.api.hasToken));
     });
     byId("add").addEventListener("submit", (event) => event.preventDefault());
     byId("add-label").addEventListener("click", () => this.combobox.submit());

@@ -70,15 +70,14 @@ export class Files {
     this.results = [];
     this.controller = new AbortController();
     const { signal } = this.controller;
-    const settings = this.page.suggestions.question(undefined);
-    delete settings.text;
+    const options = this.page.suggestions.options();
     const model = this.page.model.id;
     this.#progress(0, documents.length);
     this.#stage("file-running");
     byId("file-cancel").focus();
     try {
       for (const batch of batches(documents)) {
-        this.results.push(...(await this.#tag(model, batch, settings, signal)));
+        this.results.push(...(await this.#tag(model, batch, options, signal)));
         this.#progress(this.results.length, documents.length);
       }
       this.#finish(`Done: ${plural(documents.length, "document")} tagged.`);
@@ -90,12 +89,12 @@ export class Files {
   }
 
   /** The results of one batch. It waits for a busy or missing service, and halves what is too large. */
-  async #tag(model, batch, settings, signal) {
+  async #tag(model, batch, options, signal) {
     for (;;) {
       signal.throwIfAborted();
       try {
         const texts = batch.map(({ text }) => text);
-        const { results } = await this.page.api.suggest(model, { texts, ...settings }, signal);
+        const { results } = await this.page.api.suggest(model, { texts, ...options }, signal);
         return batch.map(({ id }, index) => result(id, results[index].labels));
       } catch (error) {
         if (signal.aborted) throw error;
@@ -104,8 +103,8 @@ export class Files {
           await orAborted(pause(error.retryAfter ?? BUSY), signal);
         else if (error instanceof ApiError && error.status === 413 && batch.length > 1) {
           const middle = Math.ceil(batch.length / 2);
-          const first = await this.#tag(model, batch.slice(0, middle), settings, signal);
-          return [...first, ...(await this.#tag(model, batch.slice(middle), settings, signal))];
+          const first = await this.#tag(model, batch.slice(0, middle), options, signal);
+          return [...first, ...(await this.#tag(model, batch.slice(middle), options, signal))];
         } else if (error instanceof ApiError && batch.length === 1)
           throw new ApiError(error.status, `Document ${batch[0].id}: ${error.message}`);
         else throw error;

@@ -42,10 +42,10 @@ export class Suggestions {
     this.timer = setTimeout(() => this.#ask(), now ? 0 : DEBOUNCE);
   }
 
-  /** The body of the request, as it is sent and as it is copied. */
-  question(text = this.page.editor.text) {
+  /** How labels are chosen, as the service wants to hear it. */
+  options() {
     const { k, threshold, favorRare } = this.page.settings;
-    return { text, k, threshold, favor_rare: favorRare };
+    return { k, threshold, favor_rare: favorRare };
   }
 
   /** Show again which labels have been accepted or rejected. */
@@ -66,7 +66,7 @@ export class Suggestions {
     this.controller = new AbortController();
     this.panel.setAttribute("aria-busy", "true");
     try {
-      const answer = await api.suggest(model.id, this.question(text), this.controller.signal);
+      const answer = await api.suggest(model.id, { text, ...this.options() }, this.controller.signal);
       if (ticket !== this.ticket) return;
       this.onVersion(answer.version);
       this.#show(answer, text);

@@ -14,9 +14,10 @@ export class Teacher {
     this.onVersion = onVersion; // (version): the model that answers is another one
     this.entries = [];
     this.state = null;
+    this.turn = Promise.resolve();
     this.line = byId("learning");
     this.rollBack = byId("roll-back");
-    this.rollBack.addEventListener("click", () => this.#attempt(() => this.#rollBack()));
+    this.rollBack.addEventListener("click", () => this.#inTurn(() => this.#rollBack()));
   }
 
   /** Another model is shown, or the service is back. */
@@ -37,7 +38,7 @@ export class Teacher {
 
   /** Accept or reject a label, or take that back if it was said before. */
   toggle(text, label, kind) {
-    return this.#attempt(async () => {
+    return this.#inTurn(async () => {
       const said = this.#find(text, label);
       if (said) await this.#send(`/feedback/${encodeURIComponent(said.entry.id)}`, { method: "DELETE" });
       if (said?.kind !== kind) {
@@ -118,7 +119,7 @@ export class Teacher {
           type: "button",
           className: "quiet",
           "aria-label": `Undo ${labels}`,
-          onclick: () => this.#attempt(() => this.#undo(entry, labels)),
+          onclick: () => this.#inTurn(() => this.#undo(entry, labels)),
         },
         "Undo",
       ),
@@ -129,7 +130,13 @@ export class Teacher {
     await this.#send(`/feedback/${encodeURIComponent(entry.id)}`, { method: "DELETE" });
     announce(`Undone: ${labels}.`);
     await this.#list();
-    byId("taught").querySelector("button")?.focus();
+    (byId("taught").querySelector("button") ?? this.page.editor.area).focus();
+  }
+
+  /** Do something after what was started before: two quick presses must not both see the state before the first. */
+  #inTurn(action) {
+    this.turn = this.turn.then(() => this.#attempt(action));
+    return this.turn;
   }
 
   /** Do something that may fail, and say why it did. */
