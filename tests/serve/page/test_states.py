@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 from tests.serve.page.chromium import AXE
 from tests.serve.page.conftest import LOOP, MAIL
@@ -89,6 +91,17 @@ def test_a_service_that_is_busy_at_first(fake, open_page):
     page = open_page(fake.url)
     assert refusals == []
     page.wait_for_selector("#example-list button")
+
+
+def test_typing_before_the_model_is_there(fake, open_page):
+    go_on = threading.Event()
+    fake.answering = lambda path, body: go_on.wait(30) if path == "/v1/models" else None
+    page = open_page(fake.url, ready=False)
+    page.fill("#text", LOOP)
+    page.wait_for_timeout(300)
+    assert not page.is_visible("#suggestions-message")
+    go_on.set()
+    page.wait_for_selector(".row")
 
 
 def test_a_token(open_page):

@@ -35,6 +35,7 @@ export class Suggestions {
     this.controller.abort();
     clearTimeout(this.timer);
     clearTimeout(this.settled);
+    if (!this.page.model) return; // it is on its way, and then this is called again
     if (!this.page.editor.text.trim()) {
       this.#show(null);
       return;
