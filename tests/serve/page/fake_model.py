@@ -99,20 +99,22 @@ class FakeModel:
     can_learn: bool = True
     polls_to_learn: int = 2  # how often somebody asks "still learning?" before it is done
     entries: list[Entry] = field(default_factory=list)
-    versions: list[list[Entry]] = field(default_factory=lambda: [[]])  # the lessons that each version knows
-    newest: int = 1
+    #: The number of each version, and the lessons that it knows; the last one is served.
+    versions: list[tuple[int, list[Entry]]] = field(default_factory=lambda: [(0, [])])
+    last: int = 0
     left: int = 0
 
     @property
     def version(self) -> str:
-        return str(self.newest)
+        """What answers call it: the model as it was trained has a digest, and taught versions have numbers."""
+        return str(self.versions[-1][0]) if self.last else "5f0c3a9be1d2"
 
     def weights(self) -> dict[str, tuple[int | None, float, defaultdict[str, float]]]:
         known: dict[str, tuple[int | None, float, defaultdict[str, float]]] = {
             label: (documents, base, defaultdict(float, words))
             for label, (documents, base, words) in LABELS.items()
         }
-        for entry in self.versions[-1]:
+        for entry in self.versions[-1][1]:
             for label, value in [
                 *((each, TAUGHT) for each in entry.accept),
                 *((each, -TAUGHT) for each in entry.reject),
@@ -195,18 +197,17 @@ class FakeModel:
 
     def roll_back(self) -> None:
         self.versions.pop()
-        self.newest += 1
 
     def learning(self, poll: bool = False) -> dict[str, Any]:
         if poll and self.left:
             self.left -= 1
             if not self.left:
-                self.newest += 1
-                self.versions.append([entry for entry in self.entries if not entry.undone])
+                self.last += 1
+                self.versions.append((self.last, [entry for entry in self.entries if not entry.undone]))
         return {
             "state": "learning" if self.left else "idle",
-            "version": self.version,
-            "taught": len(self.versions[-1]),
+            "version": str(self.versions[-1][0]),
+            "taught": len(self.versions[-1][1]),
             "waiting": 0,
             "can_roll_back": len(self.versions) > 1,
             "message": None,

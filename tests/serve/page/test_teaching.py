@@ -97,6 +97,7 @@ def test_undo_in_the_list(page):
     page.click("#taught button")
     row(page, NEW).wait_for(state="detached")
     page.wait_for_selector("#taught-empty")
+    page.wait_for_selector(f"{LEARNED}:has-text('as it was trained')")
 
 
 def test_roll_back(page):
@@ -107,6 +108,8 @@ def test_roll_back(page):
     row(page, NEW).wait_for()
     page.click("#roll-back:enabled")
     row(page, NEW).wait_for(state="detached")
+    page.wait_for_selector("#learning.idle:has-text('as it was trained')")
+    assert page.is_disabled("#roll-back")
 
 
 def test_completes_labels_of_the_vocabulary(page, server):

@@ -3,7 +3,6 @@
 import { announce, byId, element, plural } from "./dom.js";
 
 const SOON = 600;
-const LATER = 5_000;
 const REMEMBERED = 50;
 const LISTED = 5;
 
@@ -86,8 +85,7 @@ export class Teacher {
     this.rollBack.disabled = !state.can_roll_back || state.state === "learning";
     if (before && before.version !== state.version) this.onVersion(state.version);
     clearTimeout(this.timer);
-    const busy = state.state === "learning" || state.waiting > 0;
-    if (busy) this.timer = setTimeout(() => this.refresh(), state.state === "failed" ? LATER : SOON);
+    if (isBusy(state)) this.timer = setTimeout(() => this.refresh(), SOON);
   }
 
   async #list() {
@@ -150,11 +148,13 @@ export class Teacher {
   }
 }
 
-function describe({ state, version, taught, waiting, message }, before) {
-  const lessons = taught ? `after ${plural(taught, "lesson")}` : "nothing taught yet";
-  if (state === "failed") return { kind: "failed", text: `Could not learn. ${message ?? ""}` };
-  if (state === "learning" || waiting > 0) return { kind: "busy", text: "Learning…" };
-  if (before && before.version !== version && taught >= (before.taught ?? 0))
-    return { kind: "done", text: `Learned. Version ${version}, ${lessons}.` };
-  return { kind: "idle", text: `Version ${version}, ${lessons}.` };
+const isBusy = ({ state, waiting }) => state === "learning" || (state !== "failed" && waiting > 0);
+
+function describe(now, before) {
+  const note = now.message ? ` ${now.message}` : "";
+  if (now.state === "failed") return { kind: "failed", text: `Could not learn.${note}` };
+  if (isBusy(now)) return { kind: "busy", text: "Learning…" };
+  const version = `Version ${now.version}, ${now.taught ? `after ${plural(now.taught, "lesson")}` : "as it was trained"}.`;
+  if (before && isBusy(before)) return { kind: "done", text: `Learned. ${version}${note}` };
+  return { kind: "idle", text: `${version}${note}` };
 }
