@@ -8,10 +8,10 @@ PIP := $(BIN)/pip$(or $(FOUND),-none)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow fuzz lint format bench bench-peers reproduce clean
+.PHONY: help demo test slow browser-test screenshots fuzz lint format bench bench-peers reproduce clean
 
 help:  ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 12
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
 
 # Missing if .venv is incomplete or belongs to another version: then it is made again from scratch.
 $(PIP):
@@ -35,6 +35,11 @@ $(VENV)/.bench: $(VENV)/.dev
 	@$(INSTALL) '.[bench]'
 	@touch $@
 
+$(VENV)/.browser: $(VENV)/.dev
+	@echo "adding what drives a browser"
+	@$(INSTALL) '.[browser]'
+	@touch $@
+
 demo: $(VENV)/.run  ## see it work
 	@$(BIN)/circlet demo
 
@@ -43,6 +48,16 @@ test: $(VENV)/.dev  ## the fast tests
 
 slow: $(VENV)/.dev  ## the slow tests, and every property on many random examples
 	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random
+
+# Against a fake service; `make browser-test SERVER=real` trains a model and runs `circlet serve`. Without Chromium it
+# says so and does nothing more.
+browser-test: $(VENV)/.browser  ## the page of the service, in Chromium (a few minutes)
+	@if $(BIN)/python -m tests.serve.page.chromium; then \
+		CIRCLET_TEST_SERVER=$(or $(SERVER),fake) $(BIN)/python -m pytest -m 'slow or not slow' tests/serve/page; fi
+
+# `make screenshots URL=http://127.0.0.1:8000/` takes them of a running `circlet serve`.
+screenshots: $(VENV)/.browser  ## pictures of the page, into docs/images
+	@$(BIN)/python -m tests.serve.page.screenshots $(if $(URL),--url $(URL))
 
 # `make fuzz CASES=1000` is shorter. A case that fails can be run alone: python -m tests.fuzz --case NUMBER
 fuzz: $(VENV)/.dev  ## damage everything that is read, in 20,000 ways (some minutes)
@@ -72,5 +87,5 @@ reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/re
 		$(BIN)/circlet reproduce $$name --out experiments/results || exit; done
 
 clean:  ## remove the virtual environment and every cache
-	@rm -rf $(VENV) .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	@rm -rf $(VENV) .browser .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,65 @@
+"""The page's files: a strict policy can hold, nothing comes from elsewhere, and the wheel has them all."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import zipfile
+
+import pytest
+from tests.serve.page.fake_server import PAGE
+
+FILES = sorted(PAGE.iterdir())
+HTML = (PAGE / "index.html").read_text(encoding="utf-8")
+
+
+def test_every_file_is_used_and_every_used_file_is_there():
+    used = {"index.html", *re.findall(r'(?:src|href)="page/([^"]+)"', HTML)}
+    for path in FILES:
+        if path.suffix == ".js":
+            used |= set(re.findall(r'from "\./([^"]+)"', path.read_text(encoding="utf-8")))
+    assert used == {path.name for path in FILES}
+
+
+def test_nothing_inline():
+    assert not re.search(r"<style|\sstyle=|\son\w+=|javascript:", HTML)
+    assert all('src="' in tag for tag in re.findall(r"<script[^>]*>", HTML))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_nothing_from_elsewhere(path):
+    text = path.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+    assert not re.search(r"https?://|@import|\burl\(|\beval\(|innerHTML|insertAdjacentHTML", text)
+
+
+def test_ids_are_there_once_and_all_that_scripts_look_for():
+    ids = re.findall(r'\sid="([^"]+)"', HTML)
+    assert len(ids) == len(set(ids))
+    wanted = {
+        name
+        for path in FILES
+        if path.suffix == ".js"
+        for name in re.findall(r'(?:byId|getElementById)\("([^"]+)"\)', path.read_text(encoding="utf-8"))
+    }
+    assert wanted <= set(ids)
+    pointed_at = re.findall(r'\s(?:for|aria-controls|aria-labelledby|aria-describedby|list)="([^"]+)"', HTML)
+    assert set(pointed_at) <= set(ids)
+
+
+def test_small():
+    assert sum(path.stat().st_size for path in FILES) < 150_000
+
+
+@pytest.mark.slow
+def test_the_wheel_has_them(tmp_path):
+    command = [sys.executable, "-m", "pip", "wheel", "--no-deps", "--quiet", "--wheel-dir", str(tmp_path), "."]
+    quiet = {**os.environ, "HOME": str(tmp_path)}  # build tools like to leave settings there
+    built = subprocess.run(command, cwd=PAGE.parents[3], env=quiet, capture_output=True, text=True, check=False)
+    if built.returncode and "No matching distribution found for hatchling" in built.stderr:
+        pytest.skip("needs hatchling, which pip cannot reach from here")
+    assert built.returncode == 0, built.stderr
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as archive:
+        assert {f"circlet/serve/page/{path.name}" for path in FILES} <= set(archive.namelist())

@@ -1,0 +1,263 @@
+"""Labels while a text is typed, and the words that speak for them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+
+import pytest
+from tests.serve.page.conftest import LOOP, MAIL
+from tests.serve.page.fake_model import FakeModel
+from tests.serve.page.fake_server import FakeServer
+from tests.serve.page.looking import labels, marks, row, type_text
+
+pytestmark = pytest.mark.slow
+
+
+def test_types_and_sees_what_the_service_suggests(page, post):
+    page.locator("#text").press_sequentially(LOOP)
+    page.wait_for_function("count => document.querySelectorAll('.row').length === count", arg=5)
+    row(page, "module: asyncio").wait_for()
+    page.wait_for_timeout(400)  # for answers that are still on the way
+    expected = post("suggest", text=LOOP, k=5)["results"][0]["labels"]
+    assert labels(page) == [each["label"] for each in expected]
+    shown = page.locator(".row .percent").all_inner_texts()
+    assert shown == [f"{100 * each['probability']:.1f}\u00a0%" for each in expected]
+    shares = page.eval_on_selector_all(".row", "rows => rows.map(row => +row.style.getPropertyValue('--share'))")
+    assert shares == [each["probability"] for each in expected]
+
+
+def test_a_burst_of_keys_is_one_question(page):
+    asked = []
+    page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/suggest") else None)
+    page.evaluate(
+        """text => {
+        const area = document.getElementById("text");
+        for (let end = 1; end <= text.length; end++) {
+            area.value = text.slice(0, end);
+            area.dispatchEvent(new Event("input"));
+        }
+    }""",
+        LOOP,
+    )
+    row(page, "module: asyncio").wait_for()
+    assert len(asked) == 1
+
+
+NEVER_ABORT = "AbortController.prototype.abort = function () {}"
+
+
+@pytest.mark.parametrize("script", [None, NEVER_ABORT], ids=["aborted", "late"])
+def test_stale_answers_never_overwrite_newer_ones(open_page, server, script):
+    page = open_page(server.url, script=script)
+    held = []
+
+    def hold(route):
+        if route.request.post_data_json["text"] == MAIL:
+            held.append(route)
+        else:
+            route.continue_()
+
+    page.route("**/suggest", hold)
+    with page.expect_request("**/suggest"):
+        page.fill("#text", MAIL)
+    type_text(page, LOOP)
+    row(page, "module: asyncio").wait_for()
+    newest = labels(page)
+    stale = {"model": "pydocs", "version": "1", "results": [{"labels": [{"label": "stale", "probability": 1.0}]}]}
+    for route in held:
+        route.fulfill(json=stale)
+    page.wait_for_timeout(300)
+    assert len(held) == 1
+    assert labels(page) == newest
+
+
+def test_examples_until_something_is_typed(page):
+    example = page.locator("#example-list button").first
+    text = example.inner_text()
+    example.click()
+    page.wait_for_selector(".row")
+    assert page.input_value("#text") == text
+    assert not page.is_visible("#examples")
+    page.click("#clear")
+    page.wait_for_selector("#examples:not([hidden])")
+    assert labels(page) == []
+
+
+class TestWords:
+    def test_light_up_under_the_pointer(self, page, post):
+        type_text(page, LOOP)
+        row(page, "module: asyncio").hover()
+        page.wait_for_selector("mark")
+        (explained,) = post("explain", text=LOOP, labels=["module: asyncio"])["explanations"]
+        weakest = max(abs(value) for _, _, value in explained["spans"]) / 10  # weaker ones are not marked
+        for side, sign in (("for", 1), ("against", -1)):
+            assert marks(page, side) == [
+                LOOP[start:end] for start, end, value in explained["spans"] if sign * value >= weakest
+            ]
+        assert "coroutines" in marks(page, "for")
+        assert "Why module: asyncio" in page.inner_text("#why")
+        page.hover("h1")
+        page.wait_for_selector("mark", state="detached")
+
+    def test_are_asked_for_once(self, page):
+        asked = []
+        page.on("request", lambda request: asked.append(request.url) if request.url.endswith("/explain") else None)
+        type_text(page, LOOP)
+        for _ in range(3):
+            row(page, "module: asyncio").hover()
+            page.wait_for_selector("mark")
+            page.hover("h1")
+            page.wait_for_selector("mark", state="detached")
+        assert len(asked) == 1
+
+    def test_after_characters_that_take_two_units(self, page):
+        type_text(page, f"😀 𝒳 {LOOP}")
+        row(page, "module: asyncio").hover()
+        page.wait_for_selector("mark")
+        assert "coroutines" in marks(page, "for")
+        assert set(marks(page, "for") + marks(page, "against")) <= {"😀", "𝒳", *LOOP.split()}
+
+    def test_lie_where_the_text_is(self, page):
+        type_text(page, "\n".join([LOOP] * 12))
+        row(page, "module: asyncio").locator(".name").focus()
+        page.wait_for_selector("mark")
+        page.evaluate("document.getElementById('text').scrollTop = 60")
+        page.wait_for_function("() => document.getElementById('backdrop').scrollTop === 60")
+        sizes = "id => ['clientWidth', 'scrollHeight'].map(size => document.getElementById(id)[size])"
+        assert page.evaluate(sizes, "text") == page.evaluate(sizes, "backdrop")
+
+    def test_stay_for_a_label_that_was_pressed(self, page):
+        type_text(page, LOOP)
+        row(page, "module: asyncio").locator(".name").click()
+        page.hover("h1")
+        page.click("#tab-text")
+        page.wait_for_selector("mark")
+        assert row(page, "module: asyncio").locator(".name").get_attribute("aria-pressed") == "true"
+
+
+def test_nothing_jumps(page):
+    places = (
+        "[...document.querySelectorAll('#text, #why, #k, #suggestions, #new-label, #roll-back, #taught-title')]"
+    )
+    boxes = f"{places}.map(each => Object.values(each.getBoundingClientRect().toJSON()))"
+    before = page.evaluate(boxes)
+    type_text(page, LOOP)
+    assert page.evaluate(boxes) == before
+    row(page, "module: asyncio").hover()
+    page.wait_for_selector("mark")
+    assert page.evaluate(boxes) == before
+
+
+class TestSliders:
+    def move(self, page, slider, value):
+        with page.expect_response(lambda response: response.url.endswith("/suggest")) as answered:
+            page.fill(f"#{slider}", value)
+        page.wait_for_selector("#suggestions-panel[aria-busy=false]")
+        return answered.value.request.post_data_json
+
+    def test_how_many(self, page):
+        type_text(page, LOOP)
+        assert self.move(page, "k", "12")["k"] == 12
+        assert len(labels(page)) == 12
+        assert page.inner_text("#k-value") == "12"
+
+    def test_threshold(self, page, post):
+        type_text(page, LOOP)
+        assert self.move(page, "threshold", "0.9")["threshold"] == 0.9
+        assert 0 < len(labels(page)) < 5
+        assert labels(page) == [
+            each["label"] for each in post("suggest", text=LOOP, threshold=0.9)["results"][0]["labels"]
+        ]
+
+    def test_threshold_that_nothing_reaches(self, fake, open_page):
+        page = open_page(fake.url)
+        type_text(page, "eigenvalue cross")
+        self.move(page, "threshold", "0.95")
+        assert labels(page) == []
+        assert "No label reaches 95.0\u00a0%" in page.inner_text("#suggestions-message")
+
+    def test_rare_labels(self, page, post):
+        type_text(page, LOOP)
+        assert self.move(page, "rare", "1")["favor_rare"] == 1
+        expected = post("suggest", text=LOOP, favor_rare=1)["results"][0]["labels"]
+        assert labels(page) == [each["label"] for each in expected]
+
+
+class TestCopying:
+    TEXT = "it's an event loop"
+
+    def copied(self, open_page, server, button):
+        page = open_page(server.url, permissions=["clipboard-read", "clipboard-write"])
+        type_text(page, self.TEXT)
+        page.click(button)
+        page.wait_for_selector(f"{button}:has-text('Copied')")
+        return page.evaluate("navigator.clipboard.readText()")
+
+    def test_json(self, open_page, server, post):
+        assert json.loads(self.copied(open_page, server, "#copy-json")) == post("suggest", text=self.TEXT)
+
+    def test_curl(self, open_page, server):
+        words = shlex.split(self.copied(open_page, server, "#copy-curl"))
+        assert words[:2] == ["curl", f"{server.url}v1/models/pydocs/suggest"]
+        assert words[2:4] == ["-H", "Content-Type: application/json"]
+        assert json.loads(words[5]) == {"text": self.TEXT, "k": 5, "threshold": 0, "favor_rare": 0}
+
+
+class TestModels:
+    @pytest.fixture
+    def page(self, open_page):
+        models = (
+            FakeModel("pydocs"),
+            FakeModel("plain", has_index=False, can_learn=False),
+            FakeModel("matrix", "rows"),
+        )
+        server = FakeServer(*models)
+        server.start()
+        yield open_page(f"{server.url}?model=plain")
+        server.stop()
+
+    def test_the_address_names_one(self, page):
+        assert page.input_value("#model") == "plain"
+        assert page.text_content("#card-title") == "plain"
+        type_text(page, LOOP)
+        assert not page.is_visible(".verdict")
+        assert not page.is_visible("#new-label")
+        assert not page.is_visible("#similar-section")
+
+    def test_another_one(self, page):
+        type_text(page, LOOP)
+        page.select_option("#model", "pydocs")
+        page.wait_for_selector("#new-label")
+        row(page, "module: asyncio").locator(".verdict.accept").wait_for()
+        assert re.search(r"\?model=pydocs", page.url)
+
+    def test_one_for_rows(self, page):
+        page.select_option("#model", "matrix")
+        page.wait_for_selector("#rows-only")
+        assert not page.is_visible("#text")
+        assert page.is_disabled("#tab-file")
+
+
+def test_documents_like_this(fake, open_page):
+    page = open_page(fake.url)
+    type_text(page, MAIL)
+    page.wait_for_selector("#similar li")
+    names = page.locator("#similar .part").all_inner_texts()
+    assert names == [each["id"] for each in fake.models["pydocs"].similar(MAIL, 5)]
+
+
+def test_the_card(fake, open_page):
+    page = open_page(f"{fake.url}#model")
+    page.wait_for_selector(".chart .curve")
+    assert "86.3" in page.text_content(".chart .value")
+    assert "pydocs, JSONL text" in page.inner_text("#card-facts")
+    assert "42.9\u00a0MB" in page.inner_text("#card-facts")
+    assert "few documents need more epochs" in page.inner_text("#card-decided")
+    page.fill("#vocabulary-query", "asyncio")
+    page.wait_for_function("() => document.querySelectorAll('#vocabulary-list li').length === 2")
+    page.click("#vocabulary-list button >> nth=0")
+    page.wait_for_selector("#near li")
+    near = [each["label"] for each in fake.models["pydocs"].near("module: asyncio", 7)]
+    assert page.locator("#near .part").all_inner_texts() == near
