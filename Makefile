@@ -8,7 +8,7 @@ PIP := $(BIN)/pip$(or $(FOUND),-none)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow browser-test screenshots fuzz lint format bench bench-peers reproduce clean
+.PHONY: help demo test slow browser-test screenshots fuzz docs lint format bench bench-peers reproduce clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -40,6 +40,11 @@ $(VENV)/.browser: $(VENV)/.dev
 	@$(INSTALL) '.[browser]'
 	@touch $@
 
+$(VENV)/.docs: $(VENV)/.run
+	@echo "adding what builds the documentation"
+	@$(INSTALL) '.[docs]'
+	@touch $@
+
 demo: $(VENV)/.run  ## see it work
 	@$(BIN)/circlet demo
 
@@ -62,6 +67,11 @@ screenshots: $(VENV)/.browser  ## pictures of the page, into docs/images
 # `make fuzz CASES=1000` is shorter. A case that fails can be run alone: python -m tests.fuzz --case NUMBER
 fuzz: $(VENV)/.dev  ## damage everything that is read, in 20,000 ways (some minutes)
 	@$(BIN)/python -m tests.fuzz $(if $(CASES),--cases $(CASES),--out benchmarks/results)
+
+docs: $(VENV)/.docs  ## the documentation's site, into .site/built; fails at a broken link
+	@$(BIN)/python docs/gather.py
+	@$(BIN)/mkdocs build --strict --quiet
+	@echo ".site/built/index.html"
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .
@@ -87,5 +97,5 @@ reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/re
 		$(BIN)/circlet reproduce $$name --out experiments/results || exit; done
 
 clean:  ## remove the virtual environment and every cache
-	@rm -rf $(VENV) .browser .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
+	@rm -rf $(VENV) .browser .site .mypy_cache .pytest_cache .ruff_cache .hypothesis dist
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
