@@ -68,10 +68,11 @@ def test_with_colors_and_without(monkeypatch):
     found = Explanation("animal", 0.7, 0.5, 0.0, contributions, 0.0)
     plain = module._marked(TEXT, found).plain
     assert plain == "The [+Wolf+] met a [-tram-]; the [+wolf+] ran."
-    terminal = Console(file=io.StringIO(), force_terminal=True, color_system="standard", width=200)
+    file = io.StringIO()
+    terminal = Console(file=file, force_terminal=True, color_system="standard", width=200)
     monkeypatch.setattr(module, "out", terminal)
     terminal.print(module._marked(TEXT, found))
-    shown = terminal.file.getvalue()
+    shown = file.getvalue()
     assert "\x1b[1;32mWolf\x1b[0m \x1b[32mmet\x1b[0m a \x1b[1;31mtram\x1b[0m\x1b[31m;\x1b[0m the" in shown
     assert "[+" not in shown
 
