@@ -123,6 +123,7 @@ class TestSimilar:
     def test_what_other_commands_do_with_the_index(self, circlet, refused, indexed, topics, write_jsonl, tmp_path):
         sizes = json.loads(circlet("info", indexed, "--verify", "--json").stdout)["bytes"]
         assert sizes["index.safetensors"] == pytest.approx(60 * (128 + 4 + 6), rel=0.2)
+        assert "documents in the index 60" in " ".join(circlet("info", indexed).stdout.split())
         finished = circlet("compress", indexed, "--store", "int8", "--output", tmp_path / "small")
         assert finished.returncode == 0, finished.stderr
         assert not (tmp_path / "small" / "index.safetensors").exists()

@@ -78,6 +78,7 @@ def info(
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
         "epochs": len(loaded.history),
+        "indexed": 0 if loaded.index is None else len(loaded.index),
     }
     if plot is not None:
         if not loaded.history:
@@ -123,6 +124,7 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
         ("digests", _digests(described["digests"], described["verified"])),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
+        *([("documents in the index", f"{described['indexed']:,}")] if described["indexed"] else []),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
