@@ -47,7 +47,7 @@ def test_terms_of_a_text(made, tmp_path):
     made("texts", named=True, text={"char_ngrams": (2, 3)}).save(tmp_path)
     model = RuntimeModel.load(tmp_path)
     text = "FOX foze, 日本 unknown"
-    (found,) = explained(model, [text], np.array([3]), names=model.label_names)
+    (found,) = explained(model, [text], np.array([3]), names=["label 3"])
     assert found.label == "label 3"
     values = [abs(each.value) for each in found.contributions]
     assert values == sorted(values, reverse=True)
@@ -69,11 +69,11 @@ def test_terms_of_a_text(made, tmp_path):
 def test_features_of_rows(kind, made, some, tmp_path):
     made(kind).save(tmp_path)
     model, row = RuntimeModel.load(tmp_path), some(kind, 1, 1)
-    found = explained(model, row, np.array([5, 0]), names=range(23))
+    found = explained(model, row, np.array([5, 0]), names=[5, 0])
     assert [each.label for each in found] == [5, 0]
     assert {each.kind for each in found[0].contributions} == {"feature"}
     present = np.flatnonzero(row.toarray()[0] if kind == "sparse" else row[0])
     assert sorted(int(each.term) for each in found[0].contributions) == present.tolist()
     assert found[0].spans() == []
-    named = explained(model, row, np.array([5]), names=range(23), features=[f"f{i}" for i in range(30)])
+    named = explained(model, row, np.array([5]), names=[5], features=[f"f{i}" for i in range(30)])
     assert named[0].contributions[0].term == f"f{found[0].contributions[0].term}"

@@ -109,7 +109,7 @@ def explained(
     labels : int64 ndarray
         Their ids.
     names : sequence
-        What all labels are called.
+        What these labels are called.
     features : sequence of str, optional
         What the columns of rows are called.
     """
@@ -124,7 +124,7 @@ def explained(
     order = np.argsort(-np.abs(found.values), axis=1, kind="stable")
     return [
         Explanation(
-            names[label],
+            name,
             float(found.scores[i]),
             float(chances[i]),
             float(found.bases[i]),
@@ -136,7 +136,7 @@ def explained(
             ],
             float(found.errors[i]),
         )
-        for i, label in enumerate(labels.tolist())
+        for i, name in enumerate(names)
     ]
 
 

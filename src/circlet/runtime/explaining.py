@@ -80,7 +80,6 @@ class Explaining(ABC):
         given = None if labels is None else [self._id_of(label) for label in _listed(labels)]
         _check_k(k)
         documents, model = self._documents(as_many(X)), self._runtime
-        names: list[Any] = self.classes_.tolist()
         found = []
         for row in range(count(documents)):
             document = documents[row : row + 1]
@@ -91,7 +90,7 @@ class Explaining(ABC):
                 ids = np.argsort(-scores[0], kind="stable")[:k]
             else:
                 ids = model.top_k(document, k)[0][0]
-            each = explained(model, document, ids, names=names, features=self._columns)
+            each = explained(model, document, ids, names=self.classes_[ids].tolist(), features=self._columns)
             if scores is not None:  # exactly one class is true
                 chances = shares(scores, model.calibration[0])[0, ids].tolist()
                 each = [replace(one, probability=chance) for one, chance in zip(each, chances, strict=True)]
