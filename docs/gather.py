@@ -1,11 +1,12 @@
 """Gather the pages of the whole repository, under their own paths, in the folder from which mkdocs builds the site.
 
 Pages link to each other, to pictures, results and source files by relative paths, which work in a checkout and on a
-forge. The site keeps these paths instead of translating links.
+forge. The site keeps these paths. A link to a folder, which a forge lists, leads to a list of its files here.
 """
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
@@ -26,6 +27,20 @@ def gather() -> None:
             target = PAGES / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
+    for page in sorted(PAGES.rglob("*.md")):
+        text = page.read_text(encoding="utf-8")
+        page.write_text(re.sub(r"\]\(([^):#]+)\)", lambda link: _to_list(link, page), text), encoding="utf-8")
+
+
+def _to_list(link: re.Match[str], page: Path) -> str:
+    """A link to a folder as one to its list, which is made; others as they are."""
+    folder = (page.parent / link[1]).resolve()
+    if not folder.is_dir():
+        return link[0]
+    names = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.suffix != ".md")
+    files = "\n".join(f"- [{name}]({name})" for name in names if (folder / name).is_file())
+    (folder / "index.md").write_text(f"# {folder.name}\n\n{files}\n", encoding="utf-8")
+    return f"]({link[1].rstrip('/')}/index.md)"
 
 
 if __name__ == "__main__":

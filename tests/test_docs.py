@@ -161,3 +161,22 @@ def test_page_of_limits(scale_page):
     assert "1.50× the bandwidth floor of its FFT" in page
     assert "On the CPU, decoding takes 1.88 ms" in scale_page.limits_section([result, None])
     assert scale_page.limits_section([None, None]) == ""
+
+
+def test_explain_runs(one_thread, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
+    exec(compile(code, "docs/explain.md", "exec"), {})
+    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", page):
+        assert target.startswith("http") or (ROOT / "docs" / target).exists(), target
+
+
+def test_explain_names_options_that_exist(circlet):
+    page = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
+    commands = re.findall(r"^circlet (\w+) (.*)$", page, re.MULTILINE)
+    assert {command for command, _ in commands} == {"explain", "train"}
+    for command, words in commands:
+        shown = circlet(command, "--help", COLUMNS="200").stdout
+        for option in re.findall(r"(?<= )--?[a-z-]+", words):
+            assert option in shown, (command, option)

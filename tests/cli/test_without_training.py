@@ -82,6 +82,8 @@ def test_models_are_used_as_ever(model, data, layouts, tmp_path):
         *(["predict", *words] for words in layouts.values()),
         ["evaluate", str(model), str(data), "--threads", "1"],
         ["info", str(model), "--json", "--plot", "history.png"],
+        ["info", str(model), "--near", "animal"],
+        ["explain", str(model), "the fox"],
         ["compress", str(model), "--data", str(data), "--output", "copy"],
         ["predict", "copy", "-", "--output", "tagged.csv"],
         ["export", str(model), "tagger.onnx"],

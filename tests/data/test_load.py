@@ -298,3 +298,19 @@ class TestFindTextFile:
                     read(path)
                 messages.append(str(caught.value))
             assert messages[0] == messages[1]
+
+
+class TestIds:
+    def test_only_if_asked_for(self, tmp_path):
+        path = tmp_path / "a.csv"
+        path.write_text("id,text,labels\nd1,a text,x\n,another,y\n", encoding="utf-8")
+        assert load_dataset(path).train.ids is None
+        assert load_dataset(path, ids=True).train.ids == ["d1", 1]
+        assert load_dataset(path, text_column="id", ids=True).train.ids is None  # it is the text
+
+    def test_a_faulty_one_matters_only_then(self, tmp_path):
+        path = tmp_path / "a.jsonl"
+        path.write_text('{"id": 1.5, "text": "a text", "labels": ["x"]}\n', encoding="utf-8")
+        assert load_dataset(path).train.n == 1
+        with pytest.raises(DataError, match="'id' of type float"):
+            load_dataset(path, ids=True)

@@ -28,3 +28,11 @@ def test_no_labels_at_all():
     only, _, names = read_splits([Record(1, "a", ()), Record(2, "b", ())])
     assert names == []
     assert only.Y.shape == (2, 0)
+
+
+def test_documents_are_called_by_their_ids_or_rows():
+    named, _, _ = read_splits([Record(1, "a", (), "x"), Record(2, "b", ()), Record(3, "c", (), 7)])
+    assert named.ids == ["x", 1, 7]
+    assert named.take([2, 0]).ids == [7, "x"]
+    plain, _, _ = read_splits([Record(1, "a", ())])
+    assert plain.ids is None

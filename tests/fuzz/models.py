@@ -130,8 +130,9 @@ def _estimator(kind: str, seed: int, single: bool) -> Any:
     if single:
         labels = np.random.default_rng(seed).integers(3, 3 + L, N)
     learner = circlet.CircletClassifier(
-        dim=16, hidden=(12,), epochs=1, batch_size=16, random_state=seed, validation=0, char_ngrams=None
-    )
+        dim=16, hidden=(12,), epochs=1, batch_size=16, random_state=seed, validation=0, char_ngrams=None,
+        keep_index=not single,
+    )  # fmt: skip
     return learner.fit(documents(kind, seed), labels)
 
 
@@ -184,6 +185,8 @@ def _answers(tagger: Any, rows: Any) -> Any:
         scores.tolist(),
         chances.tolist(),
         (predicted.toarray() if sp.issparse(predicted) else predicted).tolist(),
+        [each.tolist() for each in tagger.similar(rows, k=3)] if tagger.has_index else [],
+        [(each.label, each.score, each.base) for each in tagger.explain(rows[:1], k=1)[0]],
     )
 
 

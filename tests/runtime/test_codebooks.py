@@ -121,6 +121,16 @@ def test_plain_holographic_codes_are_compared_by_their_cosine():
     )
 
 
+@pytest.mark.parametrize("name", BOOKS)
+def test_scores_are_products_with_codes(name):
+    _, book = pair(name, 23, 16, seed=3)
+    predicted = predictions(book, 4)
+    codes = book.codes(np.arange(23))
+    assert codes.dtype == np.float32
+    np.testing.assert_allclose(book.scores(predicted), book.scale * predicted @ codes.T, atol=1e-5)
+    np.testing.assert_array_equal(book.codes(np.array([7, 2])), codes[[7, 2]])
+
+
 @pytest.mark.parametrize("length", [35, 32, 22, 33])
 def test_lengths(length):
     with pytest.raises(ParameterError, match="`length` must be an even number >= 34"):

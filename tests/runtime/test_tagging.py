@@ -36,6 +36,16 @@ class Fixed(Tagging):
         values = np.take_along_axis(scores, ids, axis=1)
         return np.where(np.isinf(values), -1, ids), values
 
+    has_index = False
+
+    @property
+    def _runtime(self):
+        raise NotImplementedError
+
+    @property
+    def _columns(self):
+        return None
+
     @property
     def _single(self) -> bool:
         return self.one_each

@@ -38,6 +38,14 @@ def test_features(store, n, block, monkeypatch):
     np.testing.assert_allclose(found, X.toarray() @ weight.read() + BIAS, atol=1e-5)
 
 
+@pytest.mark.parametrize("store", STORES)
+def test_weights_of_some_features(store):
+    weight, some = kept(WEIGHT, store), np.array([7, 3, 7])
+    np.testing.assert_array_equal(FeatureWeights(weight, Stored(BIAS)).rows(some), weight.read()[some])
+    layer = Linear(kept(np.ascontiguousarray(WEIGHT.T), store), Stored(BIAS))
+    np.testing.assert_array_equal(layer.rows(some), layer.weight[some])
+
+
 def test_a_row_without_features():
     for n in (1, 3):
         empty = sp.csr_matrix((n, 50), dtype=np.float32)

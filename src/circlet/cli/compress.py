@@ -62,6 +62,7 @@ def compress(
     from all of them; it was rehearsed without some, and what the rehearsal lost on these counts.
 
     Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
+    A copy has no index of documents (--keep-index), which would be most of it.
 
     Example: circlet compress my-model --loss 0.5
     """

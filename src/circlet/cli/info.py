@@ -30,12 +30,18 @@ def info(
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every byte of the model with the digests that were saved.")
     ] = False,
+    near: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="Show the labels that are nearest to this one instead.")
+    ] = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a model consists of, how large each part is and what it was trained on.
 
     Commands that use a model check the sizes of its files and the digests of all but large weights.
     --verify checks those too, and fails if anything has changed.
+
+    --near shows the labels that the model would suggest for the same documents as another:
+    1 is the same, 0 unrelated.
 
     Example: circlet info my-model --plot history.png
     """
@@ -48,6 +54,9 @@ def info(
     from circlet.folder.manifest import located
     from circlet.runtime import RuntimeModel
 
+    if near is not None:
+        _print_near(model, near, as_json)
+        return
     with explained(model):
         saved = read(model, whole=verify, estimator=verify)
         loaded = RuntimeModel.restore(model, saved)
@@ -69,6 +78,7 @@ def info(
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
         "epochs": len(loaded.history),
+        "indexed": 0 if loaded.index is None else len(loaded.index),
     }
     if plot is not None:
         if not loaded.history:
@@ -82,6 +92,21 @@ def info(
         print(json.dumps(described, ensure_ascii=False, indent=1))
     else:
         out.print(_table(described).rich())
+
+
+def _print_near(folder: Path, name: str, as_json: bool) -> None:
+    from circlet.cli.explain import known_label
+    from circlet.runtime import load
+
+    tagger = load(folder)
+    labels, similarities = tagger.near_labels(known_label(tagger, name, "--near"))
+    found = list(zip(labels.tolist(), similarities.tolist(), strict=True))
+    if as_json:
+        near = [{"label": label, "similarity": round(much, 4)} for label, much in found]
+        print(json.dumps({"label": name, "near": near}, ensure_ascii=False, indent=1))
+    else:
+        rows = [(str(label), f"{much:.3f}") for label, much in found]
+        out.print(Table(f"Labels near {name}", ("label", "similarity"), rows).rich())
 
 
 def _table(described: dict[str, Any]) -> Table:
@@ -99,6 +124,7 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
         ("digests", _digests(described["digests"], described["verified"])),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
+        *([("documents in the index", f"{described['indexed']:,}")] if described["indexed"] else []),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from circlet import files
-from circlet.cli.console import err
+from circlet.cli.console import err, track
 from circlet.cli.progress import TrainingBar
 from circlet.data import Dataset, load_dataset
 from circlet.devices import resolve_device
@@ -20,7 +21,7 @@ from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
 from circlet.folder.publish import new_generation, remove_run
 from circlet.metrics.evaluation import in_label_space
-from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, checkpoint
@@ -28,7 +29,11 @@ from circlet.training import InterruptedRunError, checkpoint
 __all__ = ["carry_out", "check_folder", "finished", "resumed"]
 
 #: How data is read unless options say otherwise.
-READ: dict[str, Any] = load_dataset.__kwdefaults__ or {}
+READ: dict[str, Any] = {
+    name: value for name, value in (load_dataset.__kwdefaults__ or {}).items() if name != "ids"
+}
+#: Options of a run that its settings do not have.
+OWN = ("store", "keep_index")
 #: What an option says to switch something off, where leaving the option out would leave it to the data.
 NONE = "none"
 #: What presets meant in version 0.1.0, which decided nothing from the data; its interrupted runs can be resumed.
@@ -102,7 +107,7 @@ def _check_description(run: dict[str, Any]) -> None:
     run["read"]["text_column"]
     columns = {"text_column", "label_column", "label_separator", "split"}
     wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
-    wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), "store"})
+    wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), *OWN})
     lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
     if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
         raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
@@ -115,7 +120,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0, "read": read}
     store = run["given"].get("store") or (_store_before(folder) if further else "float32")
     check_store(store)
-    given = {name: value for name, value in run["given"].items() if name != "store" and value is not None}
+    given = {name: value for name, value in run["given"].items() if name not in OWN and value is not None}
     without = {name: None for name in ("char_ngrams",) if given.get(name) == NONE}
     given = {name: value for name, value in given.items() if name not in without}
     for name in ("hidden", "char_ngrams"):
@@ -127,10 +132,10 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"]).with_values(without)
     TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
     place = resolve_device(device)
-    before = Model.load(folder, place) if further else None
-    if before is not None and (fixed := sorted(set(given) - set(FURTHER))):
-        raise ParameterError(f"--continue: {', '.join(fixed)} can't change, only {', '.join(FURTHER)}")
-    dataset = load_dataset(run["data"], **run["read"])
+    keep_index = bool(run["given"].get("keep_index"))
+    before = _before(folder, place, given, keep_index) if further else None
+    keep_index = keep_index if before is None else before.index is not None
+    dataset = load_dataset(run["data"], **run["read"], ids=keep_index)
     if not dataset.train.Y.nnz:
         raise DataError(
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
@@ -141,7 +146,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
     try:
         if before is None:
-            model = _train(dataset, settings, folder, place)
+            model = _train(dataset, settings, folder, place, keep_index=keep_index)
         else:
             model = _train_further(before, dataset, given, folder)
     except InterruptedRunError as error:
@@ -189,11 +194,24 @@ def _store_before(folder: Path) -> str:
     return "float32" if store == DEFLATED else store
 
 
-def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:
+def _before(folder: Path, device: Any, given: dict[str, Any], keep_index: bool) -> Model:
+    """The finished model that is trained further, if that is possible with these options."""
+    model = Model.load(folder, device)
+    if fixed := sorted(set(given) - set(FURTHER)):
+        raise ParameterError(f"--continue: {', '.join(fixed)} can't change, only {', '.join(FURTHER)}")
+    if keep_index and model.index is None:
+        raise ParameterError(
+            f"--continue: {folder} has no index, and the documents that it learned from are not known: leave "
+            "--keep-index out"
+        )
+    return model
+
+
+def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any, *, keep_index: bool) -> Model:
     _announce(dataset, dataset.train.n, dataset.n_labels)
     _warn(dataset.train.n, dataset.n_labels)
     with TrainingBar() as bar:
-        return fit(
+        model = fit(
             dataset.train,
             settings,
             label_names=dataset.label_names,
@@ -202,6 +220,10 @@ def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -
             folder=folder,
             resume=(folder / checkpoint.NAME).exists(),
         )
+    if keep_index:
+        documents: Any = dataset.train.X if model.vectorizer is None else dataset.train.texts
+        add_to_index(model, documents, dataset.train.ids, track=partial(track, "indexing documents"))
+    return model
 
 
 def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path) -> Model:
@@ -227,6 +249,7 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
             reporter=bar,
             folder=folder,
             resume=(folder / checkpoint.NAME).exists(),
+            ids=dataset.train.ids,
         )
     return model
 

@@ -101,6 +101,14 @@ def train(
         str | None,
         typer.Option(help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"),
     ] = None,
+    keep_index: Annotated[
+        bool | None,
+        typer.Option(
+            "--keep-index",
+            help="Keep predictions for all documents, so that those like another can be found.",
+            show_default="no",
+        ),
+    ] = None,
     text_column: options.GivenTextColumn = None,
     label_column: options.GivenLabelColumn = None,
     label_separator: options.LabelSeparator = None,
@@ -148,7 +156,7 @@ def train(
         "validation": validation, "members": members, "metric": metric, "patience": patience,
         "join": join, "min_df": min_df,
         "char_ngrams": char_ngrams if char_ngrams == "none" else _integers("char_ngrams", char_ngrams),
-        "max_features": max_features, "store": store,
+        "max_features": max_features, "store": store, "keep_index": keep_index or None,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}

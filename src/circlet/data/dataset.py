@@ -33,11 +33,14 @@ class Split:
         Label indicator, `(n, n_labels)`, float32 ones.
     texts : list of str or None
         The documents as raw text.
+    ids : list of str or int, or None
+        What the documents are called, if that was asked for and the data says it.
     """
 
     X: sp.csr_matrix | np.ndarray[Any, Any] | None
     Y: sp.csr_matrix
     texts: list[str] | None = None
+    ids: list[str | int] | None = None
 
     @property
     def n(self) -> int:
@@ -51,11 +54,12 @@ class Split:
         """
         rows = np.asarray(rows, dtype=np.int64)
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
+        ids = None if self.ids is None else [self.ids[row] for row in rows.tolist()]
         X, Y = (
             None if part is None else part[rows] if not is_mapped(part) else _rows_of_map(part, rows, copy)
             for part in (self.X, self.Y)
         )
-        return Split(X, Y, texts)
+        return Split(X, Y, texts, ids)
 
 
 def _rows_of_map(matrix: Any, rows: npt.NDArray[np.int64], copy: bool) -> Any:

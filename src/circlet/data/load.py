@@ -46,6 +46,7 @@ def load_dataset(
     label_column: str = "labels",
     label_separator: str | None = None,
     split: int = 0,
+    ids: bool = False,
 ) -> Dataset:
     """Read a dataset by its path, or by its name in the catalog.
 
@@ -65,13 +66,16 @@ def load_dataset(
         guessed from the first rows, and `;` where these do not tell; the result's `format` says which.
     split : int
         Which column of the Repository's split files to use.
+    ids : bool
+        Read what the documents are called: the column `id` of CSV and TSV files or the key of JSONL files.
 
     Raises
     ------
     DataError
         If the data is malformed; the message names the file, the line, what was found and what was wanted.
     """
-    columns = records.Columns(text_column, label_column, label_separator)
+    named = ids and "id" not in (text_column, label_column)
+    columns = records.Columns(text_column, label_column, label_separator, "id" if named else None)
     if not is_integer(split, 0):
         raise ParameterError(f"split is {split!r}; wanted an integer >= 0")
     path = _locate(name_or_path)

@@ -36,18 +36,22 @@ def read_splits(
 
 @dataclass
 class _Labeled:
-    """The texts of one file, and their labels as numbers in a vocabulary that several files may share."""
+    """The texts of one file, what they are called, and their labels as numbers in a shared vocabulary."""
 
     texts: list[str]
+    names: list[str | int]
+    named: bool
     ids: array[int]
     counts: array[int]
 
     @classmethod
     def gather(cls, records: Iterable[Record], vocabulary: dict[str, int]) -> _Labeled:
         """Read all `records`; new labels are added to `vocabulary`."""
-        out = cls([], array("q"), array("q"))
-        for record in records:
+        out = cls([], [], False, array("q"), array("q"))
+        for row, record in enumerate(records):
             out.texts.append(record.text)
+            out.names.append(row if record.id is None else record.id)
+            out.named |= record.id is not None
             out.ids.extend([vocabulary.setdefault(label, len(vocabulary)) for label in record.labels])
             out.counts.append(len(record.labels))
         return out
@@ -59,4 +63,4 @@ class _Labeled:
         ones = np.ones(len(indices), np.float32)
         Y = sp.csr_matrix((ones, indices, indptr), shape=(len(self.texts), len(position)))
         Y.sort_indices()
-        return Split(None, Y, self.texts)
+        return Split(None, Y, self.texts, self.names if self.named else None)

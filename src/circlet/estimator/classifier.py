@@ -20,7 +20,7 @@ from circlet.estimator.randomness import seed_of
 from circlet.estimator.tagging import Tagging, check_rows
 from circlet.estimator.targets import Targets
 from circlet.features.vectorizer import TextVectorizer
-from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import DEFAULTS, EFFORTS, RunSettings
 
 __all__ = ["CircletClassifier"]
@@ -94,6 +94,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         `predict` returns the labels that are at least this probable.
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
+    keep_index : bool
+        Keep what is predicted for every document of `fit`, a byte per number, so that `similar` can find them.
     encoder : torch.nn.Module or None
         Maps a batch to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
     device : str
@@ -169,6 +171,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         join: bool = DEFAULTS["join"],
         threshold: float = 0.5,
         top_k: int | None = None,
+        keep_index: bool = False,
         encoder: torch.nn.Module | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | np.random.Generator | None = 0,
@@ -183,7 +186,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
-        self.members, self.top_k = members, top_k
+        self.members, self.top_k, self.keep_index = members, top_k, keep_index
         self.encoder, self.device, self.random_state, self.verbose = encoder, device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
@@ -285,6 +288,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self._least_score()
         if self.encoder is not None and not isinstance(self.encoder, torch.nn.Module):
             raise ParameterError(f"`encoder` must be a torch.nn.Module, got {type(self.encoder).__name__}")
+        if not isinstance(self.keep_index, bool) or (self.keep_index and self.encoder is not None):
+            wanted = "True or False" if self.encoder is None else "False with a custom encoder"
+            raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         documents = self._first_documents(X)
@@ -300,6 +306,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
             device=place,
             reporter=Log(self.verbose),
         )
+        if self.keep_index:
+            add_to_index(model, documents)
         return self._take(model, targets)
 
     def _take(self, model: Model, targets: Targets) -> CircletClassifier:

@@ -113,6 +113,7 @@ def _parameters_of(model: Model) -> dict[str, Any]:
         "hidden": tuple(model.network.settings.hidden),
         "scaling": model.scaling.kind,
         "random_state": model.network.settings.seed,
+        "keep_index": model.index is not None,
     }
 
 

@@ -8,11 +8,11 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.utils.validation import check_is_fitted
 
-from circlet.errors import DataError
+from circlet.errors import DataError, ParameterError
 from circlet.estimator.documents import as_rows
 from circlet.estimator.targets import Targets
 from circlet.model import Model
-from circlet.runtime import tagging
+from circlet.runtime import RuntimeModel, tagging
 from circlet.runtime.documents import as_texts, count
 
 __all__ = ["Tagging", "check_rows"]
@@ -23,6 +23,7 @@ class Tagging(tagging.Tagging):
 
     model_: Model
     _targets: Targets
+    encoder: Any
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Share of documents whose best label is right (P@1); with one class per row, the accuracy.
@@ -40,6 +41,22 @@ class Tagging(tagging.Tagging):
     @property
     def _single(self) -> bool:
         return self._targets.single
+
+    @property
+    def has_index(self) -> bool:
+        self._check_ready()
+        return self.model_.index is not None
+
+    @property
+    def _runtime(self) -> RuntimeModel:
+        if self.encoder is not None:
+            raise ParameterError("found a custom encoder; only networks of the usual layers can be looked into")
+        return self.model_.as_runtime()
+
+    @property
+    def _columns(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
 
     def _check_ready(self) -> None:
         check_is_fitted(self)

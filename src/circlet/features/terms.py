@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from functools import cache
 from itertools import chain, repeat
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Characters", "Terms", "Vocabulary", "Words", "word_pattern"]
+__all__ = ["Characters", "Terms", "Vocabulary", "Words", "word_pattern", "words_in"]
 
 #: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
 IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
@@ -51,8 +52,7 @@ class Words(Terms):
     """Runs of words, joined by spaces; `word_pattern` says what a word is."""
 
     def __call__(self, text: str) -> list[str]:
-        find = _ASCII_WORD if text.isascii() else _any_word()
-        found: list[str] = find.findall(text)
+        found: list[str] = _pattern_for(text).findall(text)
         runs = found if self.shortest == 1 else []
         for size in range(max(self.shortest, 2), min(self.longest, len(found)) + 1):
             runs = runs + [" ".join(found[start : start + size]) for start in range(len(found) - size + 1)]
@@ -60,6 +60,15 @@ class Words(Terms):
 
     def columns(self, text: str, vocabulary: Vocabulary) -> npt.NDArray[np.intc]:
         return vocabulary.lookup(self(text))
+
+
+def words_in(text: str) -> Iterator[re.Match[str]]:
+    """The words of a text, and where they are."""
+    return _pattern_for(text).finditer(text)
+
+
+def _pattern_for(text: str) -> re.Pattern[str]:
+    return _ASCII_WORD if text.isascii() else _any_word()
 
 
 class Characters(Terms):

@@ -32,6 +32,7 @@ from circlet.checks import is_integer
 from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.extras import for_training
 from circlet.features.entries import Entries, divide_by_norms
+from circlet.features.spans import Span, occurrences, origins
 from circlet.features.terms import Characters, Terms, Vocabulary, Words
 from circlet.features.vectorizer_state import (
     STATE_FILE,
@@ -222,6 +223,22 @@ class TextVectorizer:
         for kind, own in known.vocabularies.items():
             found[kind] = (own.terms, known.idf[start : start + len(own)])
             start += len(own)
+        return found
+
+    def spans(self, text: str) -> dict[int, list[Span]]:
+        """Return where the known terms of a text are in it, by column: start and end of each occurrence."""
+        text = _SURROGATES.sub("\ufffd", text)
+        places = origins(text, unicodedata.normalize("NFKC", text), lowercase=self.lowercase)
+        found: dict[int, list[Span]] = {}
+        prepared, before = self._prepare(text), 0
+        for kind, vocabulary in self._known().vocabularies.items():
+            terms = list(occurrences(prepared, self._kinds[kind]))
+            columns = vocabulary.lookup([term for term, _, _ in terms]).tolist()
+            for column, (_, start, end) in zip(columns, terms, strict=True):
+                if column >= 0:
+                    span = int(places[0, start]), int(places[1, end - 1])
+                    found.setdefault(before + column, []).append(span)
+            before += len(vocabulary)
         return found
 
     def save(self, folder: str | Path) -> None:

@@ -15,6 +15,7 @@ from circlet.folder import deflated
 from circlet.folder.config import reading
 from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
+from circlet.folder.index import Index, read_index
 from circlet.folder.labels import read_labels
 from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS
 from circlet.folder.manifest import checked
@@ -44,6 +45,7 @@ class Contents(Generic[Tensor]):
         Who only uses a model does not read it.
     estimator : dict or None
         What is in `estimator.json`, if that was asked for.
+    index : Index or None
     """
 
     config: dict[str, Any]
@@ -53,6 +55,7 @@ class Contents(Generic[Tensor]):
     vectorizer: TextVectorizer | None
     sample: Sample | None = None
     estimator: dict[str, Any] | None = None
+    index: Index | None = None
 
 
 def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
@@ -62,8 +65,8 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
     ----------
     folder : Path
     whole : bool
-        Read the sample too, and check all of the weights, however large: for a model that will be trained further
-        or copied. See `circlet.folder.manifest`.
+        Read the sample too, and check all of the weights and the index, however large: for a model that will be
+        trained further or copied. See `circlet.folder.manifest`.
     estimator : bool
         Read what `CircletClassifier` knows about the model, if it saved it.
     """
@@ -80,6 +83,7 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if config["texts"] else None,
         read_sample(folder, config) if whole else None,
         read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
+        read_index(folder, config, whole=whole),
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 from dataclasses import asdict, fields, replace
 from functools import partial
 from pathlib import Path
@@ -25,6 +26,7 @@ from circlet.folder.sample import sample_of
 from circlet.model import rehearsal
 from circlet.model.calibration import as_if_new, calibrate
 from circlet.model.deciding import Decider
+from circlet.model.indexing import add_to_index
 from circlet.model.model import Model
 from circlet.model.sharing import share_weights
 from circlet.network import Network
@@ -237,10 +239,12 @@ def fit_further(
     reporter: Reporter | None = None,
     folder: Path | None = None,
     resume: bool = False,
+    ids: Sequence[str | int] | None = None,
 ) -> None:
     """Train a model on more documents, in place.
 
-    Labels in columns beyond the model's are added. Features and calibration stay as they are.
+    Labels in columns beyond the model's are added. Features and calibration stay as they are. If the model has an
+    index of the documents that it learned from, these are added to it.
 
     Parameters
     ----------
@@ -252,6 +256,8 @@ def fit_further(
         Usually those of `further_settings`.
     reporter, folder, resume
         See `circlet.training.train`.
+    ids : sequence of str or int, optional
+        What the documents are called in the index.
     """
     rows, Y = model.rows(documents), as_csr(Y, "Y")
     if Y.shape[1] > model.n_labels:
@@ -268,3 +274,5 @@ def fit_further(
         fresh=False,
     )
     model.count(Y)
+    if model.index is not None:
+        add_to_index(model, documents, ids)

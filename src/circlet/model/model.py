@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from circlet.data.mapped import column_counts
 from circlet.errors import DataError
 from circlet.features.scaling import Scaling
 from circlet.folder.contents import Contents, explained, read
+from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS
 from circlet.folder.manifest import located
 from circlet.folder.members import Member, check_shapes, check_weights, members_of
@@ -29,6 +31,7 @@ from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, inference
 from circlet.network.gain import Gain
 from circlet.runtime.base import BaseModel
+from circlet.runtime.model import RuntimeModel
 from circlet.runtime.weights import checked
 from circlet.training.loop import is_finite
 
@@ -49,12 +52,15 @@ class Model(BaseModel):
     ----------
     sample : Sample or None
         Some of the rows that were held out and their labels, by which a smaller copy can be chosen.
+    index : Index or None
+        What it predicts for the documents that it has learned from; see `circlet.model.indexing`.
     """
 
     def __init__(self, network: Network | Ensemble, scaling: Scaling, **about: Any) -> None:
         super().__init__(scaling, **about)
         self.ranker = network
         self.sample: Sample | None = None
+        self.index: Index | None = None
         self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
@@ -179,7 +185,16 @@ class Model(BaseModel):
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
+        return Contents(
+            config, tensors, self.history, self.label_names, self.vectorizer, self.sample, index=self.index
+        )
+
+    def as_runtime(self) -> RuntimeModel:
+        """The same model without torch, as it is now; a `DataError` if it has an encoder of its own."""
+        saved = self.contents()
+        stored = {name: Stored(array) for name, array in saved.tensors.items()}
+        config = {**saved.config, "files": {}}
+        return RuntimeModel.restore(Path("model"), replace(saved, config=config, tensors=stored))  # type: ignore[arg-type]
 
     def _codes(self) -> dict[str, Any]:
         """What the configuration says about codes, and what else differs between several networks."""
@@ -240,7 +255,7 @@ class Model(BaseModel):
             training=config["training"],
             label_counts=parts.label_counts,
         )
-        model.sample = saved.sample
+        model.sample, model.index = saved.sample, saved.index
         return model
 
 

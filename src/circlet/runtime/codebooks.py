@@ -66,6 +66,10 @@ class Codebook(ABC):
         """How many scores of a row exist at a time."""
 
     @abstractmethod
+    def codes(self, ids: Integers) -> Floats:
+        """Codes of these labels, `(m, width)`."""
+
+    @abstractmethod
     def scores(self, predicted: Floats) -> Floats:
         """Similarities of predicted codes `(n, width)` to every label, `(n, n_labels)`."""
 
@@ -107,6 +111,10 @@ class SpectralCodebook(Codebook):
         """The slots of labels, `(m,)`."""
         slots: Integers = permuted(ids, self.length, self.seed, stream=2)
         return slots
+
+    def codes(self, ids: Integers) -> Floats:
+        turns = self.slots(ids)[:, None] * self.frequencies % self.length
+        return _packed(turns * (2 * math.pi / self.length)).astype(np.float32)
 
     @cached_property
     def series(self) -> Series:
@@ -172,7 +180,6 @@ class CodesInBlocks(Codebook):
         return LABELS
 
     def codes(self, ids: Integers) -> Floats:
-        """Codes of these labels, `(m, width)`."""
         if self._table is not None:
             return self._table[ids]
         size = max(1, BLOCK // self.width)
@@ -278,7 +285,7 @@ CODEBOOKS: dict[str, Callable[..., Codebook]] = {
 }
 
 
-def _packed(theta: Floats) -> Floats:
+def _packed(theta: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return np.concatenate([np.cos(theta), np.sin(theta)], axis=1)
 
 

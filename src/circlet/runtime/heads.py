@@ -9,7 +9,7 @@ import numpy as np
 
 from circlet.runtime.weights import Floats, Linear
 
-__all__ = ["HEADS", "Head"]
+__all__ = ["HEADS", "Head", "unit"]
 
 #: Added to the squared length of a pair, as in training.
 TINY = np.float32(1e-12)
@@ -26,7 +26,7 @@ def _circular(hidden: Floats, layers: dict[str, Linear]) -> Floats:
 
 
 def _amplitude(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    pairs = _unit(layers["output"](hidden))
+    pairs = unit(layers["output"](hidden))
     pairs *= np.float32(math.sqrt(pairs.shape[1] / 2))
     return pairs
 
@@ -46,7 +46,7 @@ def _tanh(hidden: Floats, layers: dict[str, Linear]) -> Floats:
 
 
 def _real(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    return _unit(layers["output"](hidden))
+    return unit(layers["output"](hidden))
 
 
 def _full(hidden: Floats, layers: dict[str, Linear]) -> Floats:
@@ -80,7 +80,7 @@ def _packed(turns: Floats) -> Floats:
     return np.concatenate([np.cos(theta), np.sin(theta)], axis=1)
 
 
-def _unit(rows: Floats) -> Floats:
+def unit(rows: Floats) -> Floats:
     """Rows divided by their norm, in place."""
     norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
     rows /= np.maximum(norms, LEAST_NORM)[:, None]

@@ -15,6 +15,7 @@ from circlet.data.mapped import is_mapped, release
 from circlet.errors import DataError
 from circlet.features.entries import Entries
 from circlet.folder.contents import Contents, explained, read
+from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS
 from circlet.folder.manifest import located
 from circlet.folder.members import Member, check_weights, members_of
@@ -24,6 +25,7 @@ from circlet.runtime import gain as gains
 from circlet.runtime.base import BaseModel
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
+from circlet.runtime.heads import unit
 from circlet.runtime.network import Network
 from circlet.runtime.parallel import in_parallel, steps
 from circlet.runtime.ranking import MEMORY, Found, budget_of, together
@@ -48,6 +50,8 @@ class RuntimeModel(BaseModel):
     networks : list of Network
         One for each member.
     scorer : Scorer or MeanScorer
+    index : Index or None
+        Vectors of the documents that it has learned from.
     scaling, **about
         See `BaseModel`.
 
@@ -64,11 +68,12 @@ class RuntimeModel(BaseModel):
         scorer: RanksLabels,
         *,
         parameter_counts: dict[str, int],
+        index: Index | None = None,
         **about: Any,
     ) -> None:
         super().__init__(**about)
         self.members, self.networks, self.scorer = members, networks, scorer
-        self.parameter_counts, self.n_labels = parameter_counts, scorer.n_labels
+        self.parameter_counts, self.n_labels, self.index = parameter_counts, scorer.n_labels, index
         self._gain: tuple[float, gains.Gain] | None = None
 
     @classmethod
@@ -92,6 +97,7 @@ class RuntimeModel(BaseModel):
             networks,
             scorers[0] if len(scorers) == 1 else MeanScorer(scorers, [member.calibration for member in members]),
             parameter_counts=_parameter_counts(members, parts.weights),
+            index=saved.index,
             scaling=parts.scaling,
             n_features=config["n_features"],
             sparse=config["sparse"],
@@ -186,6 +192,17 @@ class RuntimeModel(BaseModel):
 
         n = rows.n if isinstance(rows, Entries) else len(rows)
         return self._ranked(part, n, lambda output, budget: self.scorer.top_k(output, k, memory=budget))[0]
+
+    def vectors(self, documents: Any) -> Iterator[Floats]:
+        """What is predicted for documents, `(some documents, width)` at a time; each network's part has length 1.
+
+        `circlet.folder.index` says what they are for.
+        """
+        documents = self.checked(documents)
+        for start, end in steps(count(documents), BATCH):
+            rows = self._rows(documents, start, end)
+            parts = [unit(network.vectors(rows)) for network in self.networks]
+            yield np.concatenate(parts, axis=1)
 
     def _ranked(
         self,

@@ -35,18 +35,36 @@ class Network:
         self.first: FeatureWeights | Linear = layer(FeatureWeights if sparse else Linear, "encoder.layers.0")
         others = range(1, len(member.settings.hidden))
         self.others: list[Linear] = [layer(Linear, f"encoder.layers.{3 * i}") for i in others]
-        self.head, self.leak = HEADS[member.settings.head], np.float32(member.settings.leak)
-        parts = ("output", "second") if member.settings.head == "chrr-half" else ("output",)
+        self.head_name, self.leak = member.settings.head, np.float32(member.settings.leak)
+        self.head = HEADS[self.head_name]
+        parts = ("output", "second") if self.head_name == "chrr-half" else ("output",)
         self.head_layers: dict[str, Linear] = {part: layer(Linear, f"head.{part}") for part in parts}
 
     def __call__(self, rows: Entries | Floats) -> Floats:
         """The head's output for scaled rows, `(n, width)`."""
+        return self.head(self.hidden(rows), self.head_layers)
+
+    def vectors(self, rows: Entries | Floats) -> Floats:
+        """What tells documents apart: the head's output, or the last hidden layer if that is a score per label."""
+        return self.hidden(rows) if self.head_name == "fc" else self(rows)
+
+    @property
+    def width(self) -> int:
+        """How many numbers such a vector has."""
+        layers = list(self.head_layers.values())
+        if self.head_name == "fc":
+            return int(layers[0].weight.shape[0])
+        outputs = sum(layer.weight.shape[1] for layer in layers)
+        return int(outputs * (2 if self.head_name in ("chrr-sin", "chrr-tanh") else 1))
+
+    def hidden(self, rows: Entries | Floats) -> Floats:
+        """The last hidden layer for scaled rows, `(n, h)`."""
         hidden: Floats = self.first(rows)  # type: ignore[arg-type]
         self._activate(hidden)
         for layer in self.others:
             hidden = layer(hidden)
             self._activate(hidden)
-        return self.head(hidden, self.head_layers)
+        return hidden
 
     def _activate(self, hidden: Floats) -> None:
         """(Leaky) ReLU, in place."""

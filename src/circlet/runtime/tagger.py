@@ -73,6 +73,18 @@ class Tagger(Tagging):
     def _single(self) -> bool:
         return self._one_each
 
+    @property
+    def has_index(self) -> bool:
+        return self.model_.index is not None
+
+    @property
+    def _runtime(self) -> RuntimeModel:
+        return self.model_
+
+    @property
+    def _columns(self) -> list[str] | None:
+        return self.feature_names
+
     def _rows(self, X: Any) -> Any:
         return as_rows(X, self.model_.n_features, self.feature_names)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from functools import partial
 from typing import Any, Protocol
@@ -15,6 +15,7 @@ from circlet.checks import check_ranking, is_integer, is_real
 from circlet.errors import DataError, ParameterError
 from circlet.runtime.decisions import best, cut, shares
 from circlet.runtime.documents import as_many, as_texts, count
+from circlet.runtime.explaining import Explaining
 
 __all__ = ["Tagging", "TagsDocuments", "mask_of"]
 
@@ -50,7 +51,7 @@ class TagsDocuments(Protocol):
         """A score that no label of at least this probability is below; None for 0."""
 
 
-class Tagging(ABC):
+class Tagging(Explaining):
     """The methods of a tagger that use a model.
 
     Attributes
@@ -68,17 +69,9 @@ class Tagging(ABC):
     threshold: float
     top_k: int | None
 
-    @property
-    @abstractmethod
-    def _single(self) -> bool:
-        """Whether a document has exactly one label."""
-
     @abstractmethod
     def _rows(self, X: Any) -> Any:
         """Feature rows, checked to be like those that the model was trained on."""
-
-    def _check_ready(self) -> None:  # noqa: B027 — some taggers always have a model
-        """Raise an error if there is no model yet."""
 
     def suggest(
         self,
@@ -204,7 +197,6 @@ class Tagging(ABC):
         return sp.vstack(found, format="csr", dtype=np.float32)
 
     def _documents(self, X: Any) -> Any:
-        """A list of texts, or feature rows, checked to be like those that the model was trained on."""
         texts = as_texts(X)
         if texts is None and self.model_.vectorizer is not None:
             if getattr(X, "shape", (len(X),) if isinstance(X, (list, tuple)) else None) != (0,):

@@ -70,6 +70,10 @@ class Linear:
             release(weight.numbers)  # or the layer would be in memory twice
         self.bias: Floats = bias.read().copy()
 
+    def rows(self, inputs: Integers) -> Floats:
+        """The weights of some inputs, `(m, outputs)`."""
+        return self.weight[inputs]
+
     def __call__(self, rows: Floats) -> Floats:
         """The layer's outputs for dense rows."""
         if len(rows) == 1:
@@ -99,6 +103,11 @@ class FeatureWeights:
         self._cache = None if weight.rounded else RowCache.of(weight.numbers)
         #: Features whose rows fit into a block.
         self._step = max(1, BLOCK // self.outputs)
+
+    def rows(self, inputs: Integers) -> Floats:
+        """The weights of some features, `(m, outputs)`."""
+        found: Floats = self.weight.read(inputs)
+        return found
 
     def __call__(self, rows: Entries) -> Floats:
         """The layer's outputs for sparse rows."""

@@ -1,0 +1,185 @@
+"""`circlet explain`: why a document gets a label."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from itertools import pairwise
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from circlet.cli import options
+from circlet.cli.console import out
+from circlet.errors import DataError, ParameterError
+from circlet.report import Table
+
+if TYPE_CHECKING:
+    from rich.text import Text
+
+    from circlet.runtime import Tagger
+    from circlet.runtime.explain import Explanation
+
+#: Terms of a label that a table shows.
+SHOWN = 8
+#: Words that add at least this part of what the strongest word adds are bold, or have a color.
+STRONG, WEAK = 0.5, 0.1
+
+
+def explain(
+    model: options.ModelFolder,
+    text: Annotated[
+        str,
+        typer.Argument(metavar="TEXT", help="A text, or - for standard input; with --row, data in any format."),
+    ],
+    label: Annotated[
+        list[str] | None, typer.Option(help="Explain this label, however probable; can be repeated.")
+    ] = None,
+    k: Annotated[int, typer.Option("-k", min=1, help="Explain so many labels, the most probable.")] = 3,
+    row: Annotated[
+        int | None, typer.Option(min=0, help="Explain this row of the data TEXT, counted from 0.")
+    ] = None,
+    similar: Annotated[
+        int, typer.Option(min=0, help="Show so many documents like it that the model has learned from.")
+    ] = 0,
+    text_column: options.TextColumn = "text",
+    as_json: options.AsJson = False,
+) -> None:
+    """Show what the words or features of a document add to the scores of its labels.
+
+    All that is added and the score of an empty document (the base) make the score.
+    docs/explain.md says what the numbers mean. --similar needs a model that was
+    trained with --keep-index.
+
+    Example: circlet explain my-model "solve a sparse linear system" -k 1
+    """
+    from circlet.runtime import load
+
+    tagger = load(model)
+    document = _document(tagger, text, row, text_column)
+    found = tagger.explain(
+        document, k, None if not label else [known_label(tagger, name, "--label") for name in label]
+    )[0]
+    alike = None
+    if similar:
+        ids, similarities = (each[0].tolist() for each in tagger.similar(document, similar))
+        alike = [{"id": one, "similarity": round(much, 4)} for one, much in zip(ids, similarities, strict=True)]
+    if as_json:
+        described = {"explanations": [_described(each) for each in found]}
+        print(json.dumps(described if alike is None else {**described, "similar": alike}, ensure_ascii=False))
+        return
+    for each in found:
+        if isinstance(document, list):
+            out.print(_marked(document[0], each), soft_wrap=True)
+            out.print()
+        out.print(_table(each).rich())
+    if alike is not None:
+        rows = [(str(each["id"]), f"{each['similarity']:.3f}") for each in alike]
+        out.print(Table("Documents like it", ("id", "similarity"), rows).rich())
+
+
+def _document(tagger: Tagger, text: str, row: int | None, text_column: str) -> Any:
+    """A list of one text, or one row."""
+    of_texts = tagger.model_.vectorizer is not None
+    if row is not None:
+        from circlet.data import load_dataset
+
+        dataset = load_dataset(text, text_column=text_column)
+        part = dataset.test or dataset.train
+        every: Any = part.texts if of_texts else part.X
+        if every is None:
+            wanted = "texts" if of_texts else "feature rows"
+            raise DataError(
+                f"{text}: found {dataset.format}; this model was trained on {wanted} and wants {wanted}"
+            )
+        if row >= part.n:
+            raise ParameterError(f"--row: found {row}; {text} has {part.n} rows, wanted one of 0 to {part.n - 1}")
+        return every[row : row + 1]
+    if not of_texts:
+        raise DataError("this model was trained on feature rows: name a file or folder with such rows, and --row")
+    if text != "-":
+        return [text]
+    if sys.stdin is None:
+        raise DataError("cannot read stdin: it is closed")
+    try:
+        return [sys.stdin.buffer.read().decode("utf-8-sig").strip()]
+    except UnicodeDecodeError as error:
+        raise DataError(f"stdin: found bytes that are no UTF-8 ({error.reason}); wanted a text in it") from error
+
+
+def known_label(tagger: Tagger, name: str, option: str) -> Any:
+    """A label by what it is called on the command line; labels may be numbers."""
+    for label in tagger.classes_.tolist():
+        if str(label) == name:
+            return label
+    from difflib import get_close_matches
+
+    near = get_close_matches(name, map(str, tagger.classes_.tolist()), n=1)
+    wanted = f"; did you mean {near[0]}?" if near else ""
+    raise ParameterError(f"{option}: found {name!r}, which is none of the {len(tagger.classes_)} labels{wanted}")
+
+
+def _described(explanation: Explanation) -> dict[str, Any]:
+    from dataclasses import asdict
+
+    return {**asdict(explanation), "spans": explanation.spans()}
+
+
+def _marked(text: str, explanation: Explanation) -> Text:
+    """The text with words that speak for the label in green and those against it in red, the strongest bold.
+
+    Without colors, the strongest words are in brackets: [+for+] and [-against-].
+    """
+    from rich.text import Text
+
+    plain = out.no_color or out.color_system is None
+    pieces = _pieces(text, explanation)
+    largest = max((abs(value) for _, _, value in pieces), default=0.0)
+    marked, before = Text(), 0
+    for start, end, value in pieces:
+        strength = abs(value) / largest if largest else 0.0
+        marked.append(_shown(text[before:start]))
+        part, before = _shown(text[start:end]), end
+        if plain:
+            sign = "+" if value > 0 else "-"
+            marked.append(f"[{sign}{part}{sign}]" if strength >= STRONG else part)
+        else:
+            color = "green" if value > 0 else "red"
+            marked.append(part, style=f"bold {color}" if strength >= STRONG else color if strength >= WEAK else "")
+    marked.append(_shown(text[before:]))
+    return marked
+
+
+def _pieces(text: str, explanation: Explanation) -> list[tuple[int, int, float]]:
+    """The words of a text, and what else there is between spaces, with what each adds to the score."""
+    import numpy as np
+
+    from circlet.features.terms import words_in
+
+    by_character = np.zeros(len(text) + 1)
+    for start, end, value in explanation.spans():
+        by_character[start:end] += value / (end - start)
+    edges = {edge for match in words_in(text) for edge in match.span()}
+    edges |= {edge for match in re.finditer(r"\S+", text) for edge in match.span()}
+    spans = ((start, end) for start, end in pairwise(sorted(edges)) if not text[start].isspace())
+    return [(start, end, float(by_character[start:end].sum())) for start, end in spans]
+
+
+def _shown(text: str) -> str:
+    """A text without what a terminal would obey."""
+    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
+
+
+def _table(explanation: Explanation) -> Table:
+    strongest = explanation.contributions[:SHOWN]
+    rows = [
+        (f"“{each.term}”" if each.kind != "feature" else each.term, f"{each.value:+.3f}") for each in strongest
+    ]
+    rest = explanation.contributions[SHOWN:]
+    if rest:
+        rows.append((f"{len(rest):,} others", f"{sum(each.value for each in rest):+.3f}"))
+    rows.append(("(empty document)", f"{explanation.base:+.3f}"))
+    rows.append(("score", f"{explanation.score:+.3f}"))
+    title = f"{explanation.label}: probability {explanation.probability:.3f}"
+    return Table(title, ("what", "adds"), rows)

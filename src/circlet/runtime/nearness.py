@@ -1,0 +1,119 @@
+"""Documents like a document, and labels like a label."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.features.entries import Entries
+from circlet.folder.index import Index
+from circlet.runtime.heads import unit
+from circlet.runtime.model import RuntimeModel
+from circlet.runtime.network import Network
+from circlet.runtime.parallel import steps
+from circlet.runtime.ranking import MEMORY, Found, best_columns, merged
+from circlet.runtime.scorers import Scorer
+from circlet.runtime.weights import Floats
+
+__all__ = ["near_labels", "similar_documents"]
+
+#: Documents of an index that are converted at a time.
+BLOCK = 1 << 12
+#: The most documents or features that labels are compared by.
+SOME = 1 << 11
+#: Variances below this part of the squares are rounding errors.
+TINY = 1e-9
+
+
+def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int) -> Found:
+    """Numbers of the k documents of an index that are most like each of some documents, and the cosines.
+
+    Alike are documents for which the model predicts the same: the cosine is that of their predictions, or the mean
+    of several networks' cosines.
+    """
+    k = min(k, len(index))
+    found = [
+        _most_similar(index, vectors / math.sqrt(len(model.networks)), k) for vectors in model.vectors(documents)
+    ]
+    if not found:
+        return np.zeros((0, k), dtype=np.int64), np.zeros((0, k), dtype=np.float32)
+    places, cosines = (np.concatenate(each) for each in zip(*found, strict=True))
+    return places, np.clip(cosines, -1, 1)
+
+
+def _most_similar(index: Index, vectors: Floats, k: int) -> Found:
+    n = len(vectors)
+    best: Found = np.empty((n, 0), dtype=np.int64), np.empty((n, 0), dtype=np.float32)
+    for start, end in steps(len(index), BLOCK):
+        cosines = vectors @ index.numbers[start:end].astype(np.float32).T
+        cosines *= index.scales[start:end]
+        places, values = best_columns(cosines, min(k, end - start))
+        best = merged(best, (places + start, values), k)
+    return best
+
+
+def near_labels(model: RuntimeModel, label: int, k: int) -> Found:
+    """Ids of the k labels that are nearest to a label, and how near they are, `(k,)` each; itself left out.
+
+    Codes are random, so that they say nothing about labels. What the network has learned does: labels are near if
+    documents have high or low scores of both. The nearness is the correlation of their scores over the documents
+    of the index; without one, over documents that have a single feature each. Of many, evenly spaced ones are
+    taken. Several networks' correlations are averaged. No table of all labels is made.
+    """
+    total = sum(
+        _correlations(network, scorer, vectors, label)
+        for network, scorer, vectors in zip(model.networks, model.scorers, _some_vectors(model), strict=True)
+    )
+    found: npt.NDArray[np.float64] = np.asarray(total) / len(model.networks)
+    found[label] = -np.inf
+    ids, values = best_columns(found[None, :], max(1, min(k, model.n_labels - 1)))
+    known = ids[0] >= 0
+    return ids[0][known], np.clip(values[0][known], -1, 1).astype(np.float32)
+
+
+def _some_vectors(model: RuntimeModel) -> list[Floats]:
+    """Vectors of some documents, for each network."""
+    if model.index is not None:
+        rows = _spaced(len(model.index))
+        joined = model.index.numbers[rows].astype(np.float32) * model.index.scales[rows, None]
+        return np.split(joined, np.cumsum([network.width for network in model.networks])[:-1], axis=1)
+    columns = _spaced(model.n_features)
+    single: Entries | Floats
+    if model.sparse:
+        ones = np.ones(len(columns), dtype=np.float32)
+        single = Entries(np.arange(len(columns) + 1), columns.astype(np.int32), ones)
+    else:
+        single = np.zeros((len(columns), model.n_features), dtype=np.float32)
+        single[np.arange(len(columns)), columns] = 1
+    return [unit(network.vectors(single)) for network in model.networks]
+
+
+def _correlations(network: Network, scorer: Scorer, vectors: Floats, label: int) -> npt.NDArray[np.float64]:
+    """Correlations of a label's scores with those of every label, over documents with these vectors."""
+    sums, squares, products = np.zeros((3, scorer.n_labels))
+    for start, end in steps(len(vectors), max(1, MEMORY // (8 * scorer.n_labels))):
+        part = vectors[start:end]
+        # Scale and bias change no correlation.
+        scores = (
+            part @ network.head_layers["output"].weight
+            if scorer.codebook is None
+            else scorer.codebook.scores(part)
+        )
+        if scorer.absolute:
+            scores = np.abs(scores)
+        sums += scores.sum(axis=0, dtype=np.float64)
+        squares += np.einsum("ij,ij->j", scores, scores, dtype=np.float64)
+        products += np.einsum("ij,i->j", scores, scores[:, label], dtype=np.float64)
+    n = len(vectors)
+    variances, covariances = squares - sums**2 / n, products - sums * sums[label] / n
+    norms = np.sqrt(np.maximum(variances * variances[label], 0))
+    found = np.zeros(scorer.n_labels)
+    np.divide(covariances, norms, out=found, where=norms > TINY * squares)
+    return found
+
+
+def _spaced(n: int) -> npt.NDArray[np.int64]:
+    return np.unique(np.linspace(0, n - 1, min(n, SOME)).astype(np.int64))

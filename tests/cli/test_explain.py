@@ -1,0 +1,174 @@
+from __future__ import annotations
+
+import io
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from circlet.cli import explain as module
+from circlet.runtime.explain import Contribution, Explanation
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+SAVED = Path(__file__).parents[1] / "model" / "saved_by_0_1_0"
+TEXT = "The Wolf met a tram; the wolf ran."
+
+
+@pytest.fixture(scope="module")
+def indexed(circlet, small, topics, write_jsonl, tmp_path_factory) -> Path:
+    """A model of documents with ids, and an index of them."""
+    folder = tmp_path_factory.mktemp("indexed")
+    rows = [{"id": f"d{i}", **row} for i, row in enumerate(topics(60))]
+    finished = circlet(
+        "train", write_jsonl(folder / "a.jsonl", rows), "--model", folder / "m", *small, "--keep-index"
+    )
+    assert finished.returncode == 0, finished.stderr
+    return folder / "m"
+
+
+def test_json(circlet, model):
+    found = json.loads(circlet("explain", model, TEXT, "-k", "2", "--json").stdout)["explanations"]
+    assert {each["label"] for each in found} == {"animal", "vehicle"}
+    animal = next(each for each in found if each["label"] == "animal")
+    best = max(animal["contributions"], key=lambda each: each["value"])
+    assert (best["term"], best["kind"]) == ("wolf", "word") or "wol" in best["term"]
+    wolf = next(each for each in animal["contributions"] if (each["term"], each["kind"]) == ("wolf", "word"))
+    assert wolf["spans"] == [[4, 8], [25, 29]]
+    total = sum(each["value"] for each in animal["contributions"])
+    assert total == pytest.approx(animal["score"] - animal["base"], abs=1e-4)
+    assert sum(value for _, _, value in animal["spans"]) == pytest.approx(total, abs=1e-6)
+    predicted = json.loads(circlet("predict", model, "-", "-k", "2", stdin=TEXT).stdout)
+    assert [each["label"] for each in found] == predicted["labels"]
+    assert [round(each["probability"], 4) for each in found] == pytest.approx(predicted["scores"], abs=1e-4)
+
+
+def test_a_table_and_the_text(circlet, model):
+    finished = circlet("explain", model, TEXT, "--label", "animal")
+    assert finished.returncode == 0, finished.stderr
+    assert "[+Wolf+]" in finished.stdout
+    assert "[+wolf+]" in finished.stdout
+    assert "[+tram" not in finished.stdout
+    words = " ".join(finished.stdout.split())
+    assert "animal: probability" in words
+    assert "“wolf” +" in words
+    assert "(empty document)" in words
+    assert "vehicle" not in words
+
+
+def test_with_colors_and_without(monkeypatch):
+    contributions = [
+        Contribution("wolf", "word", 2.0, [(4, 8), (25, 29)]),
+        Contribution("tram", "word", -0.9, [(15, 19)]),
+        Contribution("am;", "characters", -0.6, [(17, 20)]),
+        Contribution("met a", "word", 0.4, [(9, 14)]),
+    ]
+    found = Explanation("animal", 0.7, 0.5, 0.0, contributions, 0.0)
+    plain = module._marked(TEXT, found).plain
+    assert plain == "The [+Wolf+] met a [-tram-]; the [+wolf+] ran."
+    file = io.StringIO()
+    terminal = Console(file=file, force_terminal=True, color_system="standard", width=200)
+    monkeypatch.setattr(module, "out", terminal)
+    terminal.print(module._marked(TEXT, found))
+    shown = file.getvalue()
+    assert "\x1b[1;32mWolf\x1b[0m \x1b[32mmet\x1b[0m a \x1b[1;31mtram\x1b[0m\x1b[31m;\x1b[0m the" in shown
+    assert "[+" not in shown
+
+
+def test_what_a_terminal_would_obey_is_not_printed(circlet, model):
+    finished = circlet("explain", model, "wolf \x1b[31m fox", "-k", "1")
+    assert finished.returncode == 0
+    assert "\x1b" not in finished.stdout
+
+
+def test_standard_input_and_nothing_known(circlet, model):
+    one = circlet("explain", model, "-", "--json", stdin=TEXT + "\n").stdout
+    assert one == circlet("explain", model, TEXT, "--json").stdout
+    (found,) = json.loads(circlet("explain", model, "zzz", "-k", "1", "--json").stdout)["explanations"]
+    assert found["score"] == pytest.approx(found["base"])
+    assert found["contributions"] == []
+    assert circlet("explain", model, "").returncode == 0
+
+
+def test_a_row_of_data(circlet, model, data, topics):
+    text = topics(240)[203]["text"]
+    assert (
+        circlet("explain", model, data, "--row", 3, "--json").stdout
+        == circlet("explain", model, text, "--json").stdout
+    )
+
+
+def test_rows(circlet):
+    finished = circlet("explain", SAVED / "matrix", SAVED / "rows", "--row", 0, "--json")
+    assert finished.returncode == 0, finished.stderr
+    first = json.loads(finished.stdout)["explanations"][0]
+    assert {each["kind"] for each in first["contributions"]} == {"feature"}
+    assert first["spans"] == []
+    table = circlet("explain", SAVED / "matrix", SAVED / "rows", "--row", 0, "-k", 1).stdout
+    assert first["contributions"][0]["term"] in table
+
+
+class TestSimilar:
+    def test_ids_of_documents(self, circlet, indexed, topics):
+        text = topics(60)[7]["text"]
+        finished = circlet("explain", indexed, text, "--similar", 3, "--json")
+        found = json.loads(finished.stdout)["similar"]
+        assert [each["id"][0] for each in found] == ["d"] * 3
+        own = set(topics(60)[7]["labels"])
+        assert all(set(topics(60)[int(each["id"][1:])]["labels"]) == own for each in found)
+        assert found[0]["id"] in circlet("explain", indexed, text, "--similar", 3, "-k", 1).stdout
+
+    def test_what_other_commands_do_with_the_index(self, circlet, refused, indexed, topics, write_jsonl, tmp_path):
+        sizes = json.loads(circlet("info", indexed, "--verify", "--json").stdout)["bytes"]
+        assert sizes["index.safetensors"] == pytest.approx(60 * (128 + 4 + 6), rel=0.2)
+        assert "documents in the index 60" in " ".join(circlet("info", indexed).stdout.split())
+        finished = circlet("compress", indexed, "--store", "int8", "--output", tmp_path / "small")
+        assert finished.returncode == 0, finished.stderr
+        assert not (tmp_path / "small" / "index.safetensors").exists()
+        assert "no index" in refused("explain", tmp_path / "small", "fox", "--similar", 1)
+        copied = Path(shutil.copytree(indexed, tmp_path / "m"))
+        more = write_jsonl(tmp_path / "more.jsonl", [{"id": "new", **topics(1)[0]}, topics(2)[1]])
+        finished = circlet("train", more, "--model", copied, "--continue", "--epochs", 1, "--device", "cpu")
+        assert finished.returncode == 0, finished.stderr
+        text = topics(1)[0]["text"]
+        ids = [each["id"] for each in json.loads(
+            circlet("explain", copied, text, "--similar", 62, "--json").stdout)["similar"]]  # fmt: skip
+        assert len(ids) == 62
+        assert {"d0", "d59", "new", 1} <= set(ids)
+
+    def test_an_index_can_not_begin_later(self, refused, model, data):
+        line = refused("train", data, "--model", model, "--continue", "--keep-index", "--epochs", 1)
+        assert f"--continue: {model} has no index" in line
+
+
+class TestMistakes:
+    def test_an_unknown_label(self, refused, model):
+        line = refused("explain", model, TEXT, "--label", "anmial")
+        assert line.endswith("--label: found 'anmial', which is none of the 4 labels; did you mean animal?")
+
+    def test_no_such_row(self, refused, model, data):
+        line = refused("explain", model, data, "--row", 40)
+        assert f"--row: found 40; {data} has 40 rows, wanted one of 0 to 39" in line
+
+    def test_the_wrong_kind_of_data(self, refused, model):
+        line = refused("explain", model, SAVED / "rows", "--row", 0)
+        assert line.endswith("this model was trained on texts and wants texts")
+        assert "name a file or folder with such rows, and --row" in refused("explain", SAVED / "matrix", "a text")
+
+    def test_bytes_that_are_no_text(self, refused, model):
+        assert "stdin: found bytes that are no UTF-8" in refused("explain", model, "-", stdin=b"\xff\xfe\xff")
+
+    def test_no_index(self, refused, model):
+        assert "train it with --keep-index" in refused("explain", model, TEXT, "--similar", 2)
+
+
+def test_labels_near_a_label(circlet, refused, model):
+    found = json.loads(circlet("info", model, "--near", "animal", "--json").stdout)
+    assert found["label"] == "animal"
+    assert sorted(each["label"] for each in found["near"]) == ["food", "vehicle", "weather"]
+    values = [each["similarity"] for each in found["near"]]
+    assert values == sorted(values, reverse=True)
+    assert "Labels near animal" in circlet("info", model, "--near", "animal").stdout
+    assert "did you mean food?" in refused("info", model, "--near", "fodo")

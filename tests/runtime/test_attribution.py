@@ -1,0 +1,211 @@
+"""Contributions are integrated gradients: they add up, and are those of captum."""
+
+from __future__ import annotations
+
+import tempfile
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from captum.attr import IntegratedGradients
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from circlet.errors import CircletError
+from circlet.folder.compress import write_copy
+from circlet.folder.deflated import DEFLATED
+from circlet.folder.precision import Stored
+from circlet.folder.sample import Sample
+from circlet.model import Model
+from circlet.runtime import RuntimeModel, attribution
+from circlet.runtime.attribution import Attribution, attributed
+from circlet.runtime.scorers import Scorer
+from circlet.runtime.smallest import best_that_fits
+from circlet.runtime.weights import Linear
+from circlet.settings.network import CODEBOOKS, COSINES, HEADS, LOSSES
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def loaded(model: Model, store: str = "float32") -> RuntimeModel:
+    with tempfile.TemporaryDirectory() as folder:
+        model.save(folder, store)
+        return RuntimeModel.load(folder)
+
+
+def first_row(model: RuntimeModel, documents: Any) -> Any:
+    return model._rows(model.checked(documents[:1]), 0, 1)
+
+
+def explained(model: RuntimeModel, documents: Any, labels: list[int]) -> Attribution:
+    return attributed(model, first_row(model, documents), np.array(labels, dtype=np.int64))
+
+
+def scores_in_torch(model: Model, rows: torch.Tensor) -> torch.Tensor:
+    """Scores of dense scaled rows, also where the first layer is for sparse ones, in double precision."""
+    outputs = []
+    for network in model.networks:
+        layers = list(network.encoder.layers)
+        first = layers[0].weight if model.sparse else layers[0].weight.T
+        hidden = rows @ first + layers[0].bias
+        for layer in layers[1:]:
+            hidden = layer(hidden)
+        outputs.append(network.head(hidden))
+    scorer = model.ranker.scorer
+    if len(outputs) == 1:
+        return scorer.logits(outputs[0])
+    # The mean of probabilities as it is defined; the model's own code works in place, without gradients.
+    each = zip(scorer.scorers, outputs, scorer.calibrations, strict=True)
+    logits = (slope * one.logits(output) + intercept for one, output, (slope, intercept) in each)
+    return torch.logit(torch.stack([torch.sigmoid(own) for own in logits]).mean(dim=0))
+
+
+def by_captum(model: Model, runtime: RuntimeModel, documents: Any, labels: list[int]) -> np.ndarray:
+    row = first_row(runtime, documents)
+    dense = row if isinstance(row, np.ndarray) else row.matrix(runtime.n_features).toarray()
+    model.ranker.eval()
+    gradients = IntegratedGradients(lambda rows: scores_in_torch(model, rows))
+    found = [
+        gradients.attribute(torch.from_numpy(dense), n_steps=1500, method="riemann_middle", target=label)
+        for label in labels
+    ]
+    return torch.cat(found).numpy()
+
+
+def assert_like_captum(model: Model, documents: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    runtime, labels = loaded(model), [0, 7, 3]
+    wanted = by_captum(model, runtime, documents, labels)
+    largest = np.abs(wanted).max(axis=1, keepdims=True)
+    found = explained(runtime, documents, labels)
+    spread = np.zeros_like(wanted)
+    spread[:, found.columns] = found.values
+    np.testing.assert_allclose(spread / largest, wanted / largest, atol=3 * attribution.ACCURACY)
+    assert (found.errors <= attribution.ACCURACY * np.abs(found.values).max(axis=1)).all()
+    monkeypatch.setattr(attribution, "ACCURACY", 1e-4)
+    found = explained(runtime, documents, labels)
+    spread[:, found.columns] = found.values
+    np.testing.assert_allclose(spread / largest, wanted / largest, atol=2e-3)
+
+
+@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_like_captum(head, kind, made, some, monkeypatch):
+    assert_like_captum(made(kind, head=head, hidden=(24,)), some(kind, 1, 1), monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [{"hidden": (12, 8)}, {"hidden": (10, 8, 6)}, {"activation": "leaky-relu"}, {"loss": "absolute-cosine"},
+     {"loss": "cosine"}, {"loss": "softmax"}, {"members": 3}, {"members": 2, "head": "fc"},
+     {"codebook": "independent"}, {"head": "hrr", "loss": "absolute-cosine"}],
+)  # fmt: skip
+def test_like_captum_with_other_settings(changes, made, some, monkeypatch):
+    assert_like_captum(made("sparse", **changes), some("sparse", 1, 1), monkeypatch)
+
+
+def check(model: RuntimeModel, documents: Any, labels: list[int]) -> Attribution:
+    """Contributions add up to score − base, and both are the model's own scores."""
+    found = explained(model, documents, labels)
+    scores = np.concatenate(list(model.score_blocks(documents[:1])))[0, labels]
+    size = max(1.0, float(np.abs(scores).max(initial=0)))
+    np.testing.assert_allclose(found.scores, scores, atol=2e-5 * size)
+    gap = found.scores - found.bases
+    added = np.abs(found.values).sum(axis=1)
+    np.testing.assert_array_less(np.abs(found.values.sum(axis=1) - gap), 1e-5 * np.maximum(added, size) + 1e-9)
+    assert len(found.columns) == found.values.shape[1]
+    return found
+
+
+@settings(max_examples=40)
+@given(
+    head=st.sampled_from(list(HEADS)),
+    codebook=st.sampled_from(["auto", *CODEBOOKS]),
+    loss=st.sampled_from(list(LOSSES)),
+    activation=st.sampled_from(["relu", "leaky-relu"]),
+    kind=st.sampled_from(["sparse", "dense", "texts"]),
+    store=st.sampled_from(["float32", "bf16", "int8", "int4"]),
+    members=st.sampled_from([1, 1, 2, 3]),
+    n_labels=st.integers(1, 40),
+    dim=st.integers(1, 24),
+    hidden=st.lists(st.integers(1, 9).map(lambda half: 2 * half), min_size=1, max_size=3).map(tuple),
+    seed=st.integers(0, 2**31),
+)
+def test_contributions_of_any_model_add_up(made, some, head, codebook, loss, activation, kind, store, members,
+                                           n_labels, dim, hidden, seed):  # fmt: skip
+    assume(codebook in ("auto", *(name for name, codes in CODEBOOKS.items() if codes == HEADS[head])))
+    assume(not (head == "fc" and loss in COSINES))
+    model = made(
+        kind, members=members, n_labels=n_labels, seed=seed, head=head, codebook=codebook, loss=loss, dim=dim,
+        hidden=hidden, activation=activation,
+    )  # fmt: skip
+    check(loaded(model, store), some(kind, 1, seed + 1), [0, n_labels - 1])
+
+
+def test_deflated_weights(made, some, tmp_path):
+    model = made(hidden=(40,), dim=32)
+    model.save(tmp_path / "m")
+    rows, size = some("sparse", 20, 3), sum(path.stat().st_size for path in (tmp_path / "m").iterdir())
+    best, _ = model.top_k(rows, 1)
+    labels = np.zeros((20, model.n_labels), dtype=np.float32)
+    labels[np.arange(20), best[:, 0]] = 1
+    found = best_that_fits(tmp_path / "m", Sample(model.scaling.transform(rows), sp.csr_matrix(labels)), size)
+    write_copy(tmp_path / "m", tmp_path / "small", found.weights, DEFLATED, found.config)
+    check(RuntimeModel.load(tmp_path / "small"), rows, [0, 5])
+
+
+def test_by_hand():
+    """One hidden unit, relu(2 a − b − 1), and one label, 3 times it: only above a threshold does it count."""
+    model = linear_model()
+    row = np.array([[2.0, 1.0]], dtype=np.float32)
+    found = attributed(model, row, np.array([0]))
+    # The unit is active for α above 1/3, and its slope is 1 there: 3 · 2/3 · (2 · 2, −1 · 1) is (8, −2).
+    np.testing.assert_allclose(found.values, [[8, -2]], rtol=1e-6)
+    assert found.columns.tolist() == [0, 1]
+    assert found.bases.tolist() == [0.5]
+    np.testing.assert_allclose(found.scores, [6.5])
+
+
+def linear_model() -> Any:
+    def layer(weight: list[list[float]], bias: list[float]) -> Linear:
+        return Linear(Stored(np.array(weight, dtype=np.float32)), Stored(np.array(bias, dtype=np.float32)))
+
+    network = SimpleNamespace(
+        first=layer([[2, -1]], [-1]),
+        others=[],
+        head_name="fc",
+        leak=0.0,
+        head_layers={"output": layer([[3]], [0.5])},
+    )
+    scorer = Scorer(None, 1, 1.0, None)
+    return SimpleNamespace(networks=[network], scorers=[scorer], scorer=scorer)
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense", "texts"])
+def test_an_empty_document_and_no_label(kind, made, some):
+    model = loaded(made(kind, members=2))
+    empty = [""] if kind == "texts" else some(kind, 1, 1) * 0
+    if kind == "dense":
+        empty = model.scaling.arrays["mean"][None, :]
+    found = explained(model, empty, [0, 1])
+    assert found.values.shape == (2, 0)
+    np.testing.assert_array_equal(found.scores, found.bases)
+    nothing = explained(model, some(kind, 1, 1), [])
+    assert nothing.values.shape[0] == len(nothing.scores) == 0
+
+
+def test_many_labels_are_explained_some_at_a_time(made, some, monkeypatch):
+    model, documents = loaded(made()), some("sparse", 1, 1)
+    together = explained(model, documents, list(range(23)))
+    monkeypatch.setattr(attribution, "LABELS", 5)
+    one_by_one = explained(model, documents, list(range(23)))
+    np.testing.assert_allclose(one_by_one.values, together.values, atol=3e-2 * np.abs(together.values).max())
+
+
+def test_what_does_not_add_up_is_an_error(made, some, monkeypatch):
+    model = loaded(made(members=2))
+    monkeypatch.setattr(attribution, "_mean_weights", lambda log_odds: 2 * np.ones_like(log_odds[:, :, 1:]))
+    with pytest.raises(CircletError, match=r"off by .* from score − base"):
+        explained(model, some("sparse", 1, 1), [0])
