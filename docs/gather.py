@@ -1,13 +1,14 @@
-"""Gather the pages of the whole repository, under their own paths, in the folder from which mkdocs builds the site.
+"""Gather the pages of the whole repository, under their own paths, for mkdocs to build the site from.
 
-Pages link to each other, to pictures, results and source files by relative paths, which work in a checkout and on a
-forge. The site keeps these paths. A link to a folder, which a forge lists, leads to a list of its files here.
+Pages link to each other, to pictures, results and source files by relative paths, which work in a checkout and on
+a forge. The site keeps these paths. A link to a folder, which a forge lists, leads to a list of its files here.
 """
 
 from __future__ import annotations
 
 import re
 import shutil
+from functools import partial
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -29,10 +30,11 @@ def gather() -> None:
             shutil.copyfile(path, target)
     for page in sorted(PAGES.rglob("*.md")):
         text = page.read_text(encoding="utf-8")
-        page.write_text(re.sub(r"\]\(([^):#]+)\)", lambda link: _to_list(link, page), text), encoding="utf-8")
+        linked = re.sub(r"\]\(([^):#]+)\)", partial(_to_list, page), text)
+        page.write_text(linked, encoding="utf-8")
 
 
-def _to_list(link: re.Match[str], page: Path) -> str:
+def _to_list(page: Path, link: re.Match[str]) -> str:
     """A link to a folder as one to its list, which is made; others as they are."""
     folder = (page.parent / link[1]).resolve()
     if not folder.is_dir():
