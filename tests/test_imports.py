@@ -27,6 +27,7 @@ LAYERS = (
     "training",
     "model",
     "estimator",
+    "annif",
     "experiments",
     "cli",
 )
