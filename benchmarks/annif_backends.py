@@ -16,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,7 @@ PROJECTS = {
 }
 METRICS = ("F1@5", "NDCG")
 PACKAGES = ("annif", "omikuji", "fasttext-numpy2", "nltk")
+PAGE = Path(__file__).parents[1] / "docs/annif.md"
 COMMAND = "python benchmarks/annif_backends.py --data yso-finna-en"
 
 
@@ -74,6 +76,7 @@ def main() -> None:
     }
     files.write_json(options.out / "annif.json", result)
     files.write_text(options.out / "annif.md", page(result))
+    files.write_text(PAGE, filled(PAGE.read_text(encoding="utf-8"), result))
 
 
 def write_corpus(work: Path, options: argparse.Namespace) -> int:
@@ -175,6 +178,12 @@ def page(result: dict[str, Any]) -> str:
             "",
         ]
     )
+
+
+def filled(text: str, result: dict[str, Any]) -> str:
+    """The text of docs/annif.md with the table of this result."""
+    between = re.compile(r"(<!-- comparison -->\n).*?(<!-- end -->)", re.DOTALL)
+    return between.sub(lambda found: found[1] + table(result) + found[2], text)
 
 
 def table(result: dict[str, Any]) -> str:

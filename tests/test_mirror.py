@@ -30,6 +30,7 @@ WITHOUT_TWIN = {
 ACROSS_MODULES = {
     "algebra/test_common.py",
     "annif/test_in_annif.py",
+    "annif/test_page.py",
     "cli/test_without_training.py",
     "codebooks/test_contributed.py",
     "data/test_damage.py",
