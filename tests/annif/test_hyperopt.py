@@ -19,6 +19,7 @@ from circlet.annif.parameters import DEFAULTS, settings_of
 
 BEST = {
     "epochs": 12,
+    "dim": 900,
     "hidden": "512",
     "dropout": 0.123456,
     "input_dropout": 0.0,

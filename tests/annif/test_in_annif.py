@@ -18,6 +18,7 @@ import urllib.parse
 import urllib.request
 import venv
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -117,10 +118,8 @@ def generated() -> tuple[list[list[str]], list[Record]]:
 def annif(python, corpus) -> Callable[..., str]:
     """Run one of Annif's commands in the corpus's folder; gives what it prints."""
 
-    def run(*arguments: str, stdin: str = "", before: str = "") -> str:
-        start = ["-m", "circlet.annif"]
-        if before:
-            start = ["-c", f"import sys; {before}; from circlet.annif import main; main()"]
+    def run(*arguments: str, stdin: str = "", script: str = "") -> str:
+        start = [script] if script else ["-m", "circlet.annif"]
         done = subprocess.run(
             [python, *start, *arguments], cwd=corpus, input=stdin, capture_output=True, text=True, check=False
         )
@@ -159,7 +158,10 @@ def test_the_project_is_listed_as_trained(trained, annif):
 
 def test_suggestions_need_no_torch(trained, annif):
     (record, *_) = iter_records(trained / "train.tsv", "annif")
-    lines = annif("suggest", "circlet-en", "--limit", "3", stdin=record.text, before="sys.modules['torch'] = None")
+    (trained / "blocked.py").write_text(
+        "import sys\nsys.modules['torch'] = None\nfrom circlet.annif import main\nmain()\n"
+    )
+    lines = annif("suggest", "circlet-en", "--limit", "3", stdin=record.text, script="blocked.py")
     uris = [line.partition("\t")[0].strip("<>") for line in lines.splitlines()]
     assert len(uris) == 3
     assert set(record.labels) & set(uris)
@@ -171,6 +173,12 @@ def test_evaluation_alone_and_in_processes(trained, annif):
     assert found["NDCG"] > 0.5
     shared = scores(annif, trained, "--jobs", "2")
     assert shared["NDCG"] == pytest.approx(found["NDCG"], abs=1e-4)
+    (trained / "spawned.py").write_text(
+        "import annif.parallel\nfrom circlet.annif import main\nannif.parallel.MP_START_METHOD = 'spawn'\n"
+        "if __name__ == '__main__':\n    main()\n"
+    )
+    spawned = scores(partial(annif, script="spawned.py"), trained, "--jobs", "2")
+    assert spawned["NDCG"] == shared["NDCG"]
     rare = scores(annif, trained, "--backend-param", "circlet.favor_rare=1.0")
     assert rare["NDCG"] != found["NDCG"]
 
@@ -181,7 +189,7 @@ def test_hyperparameters_are_found_and_used(trained, annif):
     _, lines, _ = shown.split("---\n")
     assert len((trained / "trials.tsv").read_text().splitlines()) == 3
     best = [option for line in lines.split() for option in ("--backend-param", f"circlet.{line}")]
-    assert len(best) == 12
+    assert len(best) == 14
     annif("train", "circlet-en", "--cached", *best)
     assert scores(annif, trained)["NDCG"] > 0.5
 

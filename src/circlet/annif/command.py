@@ -63,7 +63,8 @@ def create_app(config_name: str | None = None) -> Any:
     return annif.create_app(config_name)
 
 
-# A worker that multiprocessing does not fork but starts afresh imports the main module, and runs no command.
-if multiprocessing.parent_process() is not None:
+# A worker that multiprocessing does not fork but starts afresh imports the main module, and runs no command. It has
+# its own name by then, but does not know its parent yet.
+if multiprocessing.current_process().name != "MainProcess":
     with suppress(MissingExtraError):
         register()

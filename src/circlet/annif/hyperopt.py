@@ -16,6 +16,7 @@ def suggested(trial: Any) -> dict[str, Any]:
     """The parameters of a trial, as `projects.cfg` would have them."""
     return {
         "epochs": trial.suggest_int("epochs", 3, 30, log=True),
+        "dim": trial.suggest_int("dim", 400, 8000, log=True),
         "hidden": trial.suggest_categorical("hidden", ["512", "1024", "2048"]),
         "dropout": round(trial.suggest_float("dropout", 0.0, 0.8), 2),
         "input_dropout": round(trial.suggest_float("input_dropout", 0.0, 0.4), 2),
