@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 import pytest
 
@@ -19,6 +21,7 @@ from annif.vocab import VocabFileTSV  # noqa: E402
 
 from circlet.annif import register  # noqa: E402
 from circlet.folder.config import read_config  # noqa: E402
+from circlet.folder.lock import writing  # noqa: E402
 
 
 @pytest.fixture
@@ -169,6 +172,7 @@ def test_documents_that_nothing_can_be_learned_from(world, project):
         ({"epochs": "many"}, "epochs: found 'many'"),
         ({"preset": "best"}, "preset"),
         ({"device": "abacus"}, "device"),
+        ({"store": "int3"}, "int3"),
     ],
 )
 def test_wrong_parameters(world, project, params, message):
@@ -182,6 +186,14 @@ def test_wrong_parameters_of_suggestions(world, project):
     for params in ({"limit": "ten"}, {"favor_rare": "2"}, {"favor_rare": "much"}):
         with pytest.raises(ConfigurationException, match=next(iter(params))):
             plain.suggest([Document("catsly")], {"circlet": params})
+
+
+def test_one_training_at_a_time(world, project):
+    plain = trained(world, project("plain"))
+    with ThreadPoolExecutor(1) as other, writing(plain.backend.model_folder):
+        failed = other.submit(plain.train, "cached").exception()
+    assert isinstance(failed, OperationFailedException)
+    assert "is writing into it" in str(failed)
 
 
 def test_a_damaged_model_is_one_line(world, project):

@@ -34,6 +34,8 @@ from circlet.data.records import Record, iter_records, write_records
 from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
 from circlet.folder.layout import CONFIG
+from circlet.folder.lock import writing
+from circlet.folder.precision import check_store
 from circlet.runtime.model import RuntimeModel
 from circlet.settings import RunSettings
 
@@ -140,8 +142,10 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         return self.batch(model, subjects, [self.text(document) for document in documents], params)
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
-        settings = self.settings(params)
-        with self._explained():
+        settings, store = self.settings(params), self._store(params)
+        # One at a time, so that nothing that is learned gets lost.
+        with self._explained(), writing(self.model_folder, patience=0):
+            check_store(store)
             self._need_torch(jobs)
             from circlet.annif.learning import fitted
 
@@ -157,11 +161,11 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
             # Whatever subject is learned later should find a free slot.
             room = len(self.project.subjects) if self._learns else 0
             model = fitted(self.train_file, settings, str(params["device"]), self.info, room)
-            model.save(self.model_folder, self._store(params))
+            model.save(self.model_folder, store)
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
         self.initialize()
-        with self._explained():
+        with self._explained(), writing(self.model_folder):
             self._need_torch()
             from circlet.annif.learning import learn
 

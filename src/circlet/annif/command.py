@@ -63,8 +63,8 @@ def create_app(config_name: str | None = None) -> Any:
     return annif.create_app(config_name)
 
 
-# A worker that multiprocessing does not fork but starts afresh imports the main module, and runs no command. It has
-# its own name by then, but does not know its parent yet.
+# A worker that multiprocessing does not fork but starts afresh imports the main module, and runs no command.
+# By then it has a name of its own, but no parent.
 if multiprocessing.current_process().name != "MainProcess":
     with suppress(MissingExtraError):
         register()

@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from scipy.fft import next_fast_len
+
 from circlet.data import Dataset, Split
 from circlet.data.records import Record, iter_records
 from circlet.data.vocabulary import read_splits
 from circlet.devices import resolve_device
 from circlet.folder.config import read_config
 from circlet.folder.history import metrics_of
-from circlet.folder.lock import writing
 from circlet.folder.precision import STORES
 from circlet.metrics.evaluation import in_label_space
 from circlet.model import Model, fit, fit_further, further_settings
@@ -64,20 +65,18 @@ def fitted(
 def with_room(settings: RunSettings, split: Split, subjects: int) -> RunSettings:
     """The same settings, with a slot for each of so many subjects; documents show only some of them."""
     dim = Decider(split, settings, Reporter(), None, None).by_rule().network.dim
-    return settings.with_values({"slots": 2 * (max(subjects, 2 * (dim + 1)) // 2 + 1)})
+    half = next_fast_len(max((subjects + 1) // 2, dim + 1), real=True)
+    return settings.with_values({"slots": 2 * int(half)})
 
 
 def learn(folder: Path, new: list[Record], *, epochs: int, device: str, say: Callable[[str], object]) -> None:
     """Train the model in a folder further, on new documents; subjects that are new to it are added."""
-    with writing(folder):
-        model = Model.load(folder, resolve_device(device))
-        split, _, names = read_splits(new)
-        Y = in_label_space(model, Dataset("learn", split, label_names=names), split.Y)
-        known = model.label_names or []
-        model.label_names = list(dict.fromkeys([*known, *names]))
-        say(f"learning from {split.n:,} documents, with {len(model.label_names) - len(known):,} new subjects")
-        fit_further(model, split.texts, Y, further_settings(model, epochs=epochs), reporter=Log(say))
-        store = read_config(folder)["store"]
-        model.save(
-            folder, store if store in STORES else "float32"
-        )  # `circlet compress` chose it for other weights
+    model = Model.load(folder, resolve_device(device))
+    split, _, names = read_splits(new)
+    Y = in_label_space(model, Dataset("learn", split, label_names=names), split.Y)
+    known = model.label_names or []
+    model.label_names = list(dict.fromkeys([*known, *names]))
+    say(f"learning from {split.n:,} documents, with {len(model.label_names) - len(known):,} new subjects")
+    fit_further(model, split.texts, Y, further_settings(model, epochs=epochs), reporter=Log(say))
+    store = read_config(folder)["store"]
+    model.save(folder, store if store in STORES else "float32")  # `circlet compress` chose it for other weights
