@@ -16,7 +16,6 @@ import time
 import urllib.error
 import urllib.parse
 import urllib.request
-import venv
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -54,11 +53,11 @@ def python(tmp_path_factory) -> str:
     digest, stamp = hashlib.sha256(made_of + sys.version.encode()).hexdigest(), PLACE / "made-of"
     interpreter = PLACE / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
     if not stamp.exists() or stamp.read_text() != digest:
-        venv.create(PLACE, clear=True, with_pip=True)
-        pip = [interpreter, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--constraint", "constraints.txt"]
-        wanted = ["--editable", ".[annif]", "pytest", "hypothesis"]
         # pip asks compilers for their versions, and some of them write into the user's folder.
         home = {**os.environ, "HOME": str(tmp_path_factory.mktemp("home"))}
+        subprocess.run([sys.executable, "-m", "venv", "--clear", PLACE], env=home, check=True)
+        pip = [interpreter, "-m", "pip", "install", "--quiet", "--no-cache-dir", "--constraint", "constraints.txt"]
+        wanted = ["--editable", ".[annif]", "pytest", "hypothesis"]
         done = subprocess.run(
             [*pip, *wanted], cwd=ROOT, env=home, capture_output=True, text=True, timeout=1200, check=False
         )
