@@ -28,6 +28,7 @@ LAYERS = (
     "model",
     "estimator",
     "tuning",
+    "annif",
     "experiments",
     "cli",
 )

@@ -16,6 +16,7 @@ SOURCE = TESTS.parent / "src" / "circlet"
 WITHOUT_TWIN = {
     "__main__.py": "a call; cli/test_cli.py runs it",
     "version.py": "a number",
+    "annif/__main__.py": "a call; annif/test_in_annif.py runs it",
     "algebra/_check.py": "algebra/test_common.py reads its messages, for both algebras",
     "experiments/codebook_panels.py": "drawings; experiments/test_codebooks.py makes them",
     "experiments/published.py": "numbers; experiments/test_table.py and test_results.py show them",
@@ -28,6 +29,8 @@ WITHOUT_TWIN = {
 #: Tests of more than one module.
 ACROSS_MODULES = {
     "algebra/test_common.py",
+    "annif/test_in_annif.py",
+    "annif/test_page.py",
     "cli/test_without_training.py",
     "codebooks/test_contributed.py",
     "data/test_damage.py",

@@ -1,0 +1,225 @@
+"""The backend `circlet` of Annif: train, learn, suggest, and search for hyperparameters.
+
+Subjects are known to the model by their URIs, since the ids that Annif gives them are those of one vocabulary on
+one machine. Documents reach the model as text, and circlet makes its features of them. If the project has an
+analyzer, the text consists of the analyzer's words.
+
+Suggestions come from circlet's runtime, which needs no torch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import chain
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import annif.util
+import numpy as np
+import numpy.typing as npt
+from annif.backend import backend, hyperopt
+from annif.exception import (
+    ConfigurationException,
+    NotInitializedException,
+    NotSupportedException,
+    OperationFailedException,
+)
+from annif.suggestion import SuggestionBatch
+from scipy.sparse import csr_array
+
+from circlet.annif.hyperopt import CircletOptimizer
+from circlet.annif.parameters import DEFAULTS, number, settings_of, whole
+from circlet.data.records import Record, iter_records, write_records
+from circlet.errors import CircletError, ParameterError
+from circlet.extras import require
+from circlet.folder.layout import CONFIG
+from circlet.folder.lock import writing
+from circlet.folder.precision import check_store
+from circlet.runtime.model import RuntimeModel
+from circlet.settings import RunSettings
+
+__all__ = ["CircletBackend"]
+
+
+class _Loaded(NamedTuple):
+    """A model, when its folder was written, and the id of each label's subject; −1 if there is no such subject."""
+
+    written: tuple[int, int]
+    model: RuntimeModel
+    subjects: npt.NDArray[np.int64]
+
+
+class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend):  # type: ignore[misc]
+    """circlet as an Annif backend; `circlet.annif.parameters` has its parameters."""
+
+    name = "circlet"
+
+    MODEL_FOLDER = "circlet-model"
+    #: What the last training learned from, and learning since; Annif does not take `*-train*` for a model.
+    TRAIN_FILE = "circlet-train.jsonl.gz"
+    DEFAULT_PARAMETERS = DEFAULTS
+
+    # default for uninitialized instances
+    _loaded: _Loaded | None = None
+
+    @property
+    def model_folder(self) -> Path:
+        """Where the model is."""
+        return Path(self.datadir) / self.MODEL_FOLDER
+
+    @property
+    def train_file(self) -> Path:
+        """Where the documents are that the model has learned from."""
+        return Path(self.datadir) / self.TRAIN_FILE
+
+    def initialize(self, parallel: bool = False) -> None:
+        """Load the model, unless the one that is loaded is still the one in the folder.
+
+        Another process may have trained it since. Loading before a fork is safe, and saves memory: the weights are
+        mapped, and no thread outlives a call.
+        """
+        try:
+            found = (self.model_folder / CONFIG).stat()
+        except FileNotFoundError:
+            raise NotInitializedException(
+                f"model {self.model_folder} not found", backend_id=self.backend_id
+            ) from None
+        written = found.st_mtime_ns, found.st_ino
+        if self._loaded is None or self._loaded.written != written:
+            self.debug(f"loading model from {self.model_folder}")
+            with self._explained():
+                model = RuntimeModel.load(self.model_folder)
+            self._loaded = _Loaded(written, model, self.subject_ids(model.label_names or []))
+
+    def get_hp_optimizer(self, corpus: Any, metric: str) -> CircletOptimizer:
+        return CircletOptimizer(self, corpus, metric)
+
+    def settings(self, params: dict[str, Any]) -> RunSettings:
+        """How a model is trained with these parameters."""
+        with self._explained():
+            return settings_of(params)
+
+    def subject_ids(self, uris: list[str]) -> npt.NDArray[np.int64]:
+        """The ids of subjects; −1 for those that the vocabulary has lost, or that the project excludes."""
+        found = (self.project.subjects.by_uri(uri, warnings=False) for uri in uris)
+        return np.array([-1 if subject is None else subject for subject in found], dtype=np.int64)
+
+    def batch(self, model: Any, subjects: npt.NDArray[np.int64], texts: list[str], params: Any) -> SuggestionBatch:
+        """What a model, with torch or without, suggests for texts.
+
+        Scores are probabilities. Annif ranks by scores, so if rare subjects are favored, each probability is
+        multiplied by what the subject is worth, and the worthiest is worth 1.
+        """
+        with self._explained():
+            limit, favor_rare = whole("limit", params["limit"]), float(number("favor_rare", params["favor_rare"]))
+            allowed = subjects >= 0
+            ids, scores = model.top_k(
+                texts, limit, allowed=None if allowed.all() else allowed, favor_rare=favor_rare
+            )
+            chances = model.probabilities(scores)
+            if (gain := model.gain(favor_rare)) is not None:
+                worth = np.asarray(gain.weights)
+                chances *= (worth / worth.max())[ids]
+        starts = model.vectorizer.entries(texts).starts
+        # A text without a known word would get what is frequent.
+        shown = (ids >= 0) & (chances > 0) & (np.diff(starts) > 0)[:, None]
+        rows = np.nonzero(shown)[0]
+        shape = (len(texts), len(self.project.subjects))
+        return SuggestionBatch(
+            csr_array((chances[shown], (rows, subjects[ids[shown]])), shape=shape, dtype=np.float32)
+        )
+
+    def text(self, document: Any) -> str:
+        """The text that the model sees."""
+        if not self.project.analyzer_spec:
+            return str(document.text)
+        return " ".join(self.project.analyzer.tokenize_words(document.text))
+
+    def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
+        assert self._loaded is not None  # `suggest` has initialized it
+        _, model, subjects = self._loaded
+        return self.batch(model, subjects, [self.text(document) for document in documents], params)
+
+    def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
+        settings, store = self.settings(params), self._store(params)
+        # One at a time, so that nothing that is learned gets lost.
+        with self._explained(), writing(self.model_folder, patience=0):
+            check_store(store)
+            self._need_torch(jobs)
+            from circlet.annif.learning import fitted
+
+            if corpus != "cached":
+                self.info("creating train file")
+                write_records(self.train_file, self._some(corpus), "jsonl")
+            elif self.train_file.exists():
+                self.info("reusing cached training data from previous run")
+            else:
+                raise NotInitializedException(
+                    f"train data file {self.train_file} not found", backend_id=self.backend_id
+                )
+            # Whatever subject is learned later should find a free slot.
+            room = len(self.project.subjects) if self._learns else 0
+            model = fitted(self.train_file, settings, str(params["device"]), self.info, room)
+            model.save(self.model_folder, store)
+
+    def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
+        self.initialize()
+        with self._explained(), writing(self.model_folder):
+            self._need_torch()
+            from circlet.annif.learning import learn
+
+            new = list(self._some(corpus))
+            learn(
+                self.model_folder,
+                new,
+                epochs=whole("learn-epochs", params["learn-epochs"]),
+                device=str(params["device"]),
+                say=self.info,
+            )
+            # So that `train --cached` does not lose what was learned.
+            known = iter_records(self.train_file, "jsonl") if self.train_file.exists() else iter(())
+            write_records(self.train_file, chain(known, new), "jsonl")
+
+    def _some(self, corpus: Any) -> Iterator[Record]:
+        """The documents that something can be learned from; there is at least one."""
+        records = self._records(corpus)
+        first = next(records, None)
+        if first is None:
+            raise NotSupportedException("found no documents with text and subjects", backend_id=self.backend_id)
+        return chain([first], records)
+
+    def _records(self, corpus: Any) -> Iterator[Record]:
+        """The documents that have text and subjects, whose URIs are the labels."""
+        subjects = self.project.subjects
+        for line, document in enumerate(corpus.documents, 1):
+            text, uris = self.text(document), tuple(subjects[subject].uri for subject in document.subject_set)
+            if uris and text.strip():
+                yield Record(line, text, uris)
+
+    @property
+    def _learns(self) -> bool:
+        return bool(annif.util.boolean(self.params.get("allow_learn", False)))
+
+    def _store(self, params: dict[str, Any]) -> str:
+        """How weights are stored: small, unless many small steps are to come, which rounding would undo."""
+        store = str(params["store"])
+        return store if store != "auto" else "float32" if self._learns else "int8"
+
+    def _need_torch(self, jobs: int = 0) -> None:
+        for module in ("torch", "sklearn"):
+            require(module, extra="train", purpose="training")
+        if jobs:
+            import torch
+
+            torch.set_num_threads(jobs)
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        """Circlet's errors as Annif's, which its command line shows as one line and its service as a response."""
+        try:
+            yield
+        except ParameterError as error:
+            raise ConfigurationException(str(error), backend_id=self.backend_id) from error
+        except CircletError as error:
+            raise OperationFailedException(str(error), backend_id=self.backend_id) from error

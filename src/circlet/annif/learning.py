@@ -1,0 +1,82 @@
+"""Training and further training of a project's model; the only module of the backend that needs torch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from scipy.fft import next_fast_len
+
+from circlet.data import Dataset, Split
+from circlet.data.records import Record, iter_records
+from circlet.data.vocabulary import read_splits
+from circlet.devices import resolve_device
+from circlet.folder.config import read_config
+from circlet.folder.history import metrics_of
+from circlet.folder.precision import STORES
+from circlet.metrics.evaluation import in_label_space
+from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model.deciding import Decider
+from circlet.settings import Decision, RunSettings
+from circlet.training import Reporter
+
+__all__ = ["Log", "fitted", "learn", "with_room"]
+
+
+class Log(Reporter):
+    """Tells Annif's log what was decided, and how each epoch went."""
+
+    def __init__(self, say: Callable[[str], object]) -> None:
+        self.say, self.epochs = say, 0
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        self.say("decided: " + ", ".join(f"{each.name} {each.shown}" for each in decisions))
+
+    def plan(self, epochs: int, members: int) -> None:
+        self.epochs = epochs
+
+    def rehearsal(self, documents: int) -> None:
+        self.say(f"training on all but {documents:,} documents first, to calibrate probabilities")
+
+    def rehearsed(self, metrics: dict[str, float]) -> None:
+        self.say("without them: " + _shown(metrics))
+
+    def record(self, record: dict[str, Any]) -> None:
+        member = f"member {record['member']}, " if "member" in record else ""
+        numbers = _shown({"loss": record["loss"], **metrics_of(record)})
+        self.say(f"{member}epoch {record['epoch']} of {self.epochs}: {numbers}")
+
+
+def _shown(numbers: dict[str, float]) -> str:
+    return ", ".join(f"{name} {value:.4f}" for name, value in numbers.items())
+
+
+def fitted(
+    path: Path, settings: RunSettings, device: str, say: Callable[[str], object], subjects: int = 0
+) -> Model:
+    """A model of the documents in a file, which can learn so many subjects in all."""
+    split, _, names = read_splits(iter_records(path, "jsonl"))
+    if len(names) < subjects and settings.network.slots is None and settings.network.codebook_name == "spectral":
+        settings = with_room(settings, split, subjects)
+    return fit(split, settings, label_names=names, device=resolve_device(device), reporter=Log(say))
+
+
+def with_room(settings: RunSettings, split: Split, subjects: int) -> RunSettings:
+    """The same settings, with a slot for each of so many subjects; documents show only some of them."""
+    dim = Decider(split, settings, Reporter(), None, None).by_rule().network.dim
+    half = next_fast_len(max((subjects + 1) // 2, dim + 1), real=True)
+    return settings.with_values({"slots": 2 * int(half)})
+
+
+def learn(folder: Path, new: list[Record], *, epochs: int, device: str, say: Callable[[str], object]) -> None:
+    """Train the model in a folder further, on new documents; subjects that are new to it are added."""
+    model = Model.load(folder, resolve_device(device))
+    split, _, names = read_splits(new)
+    Y = in_label_space(model, Dataset("learn", split, label_names=names), split.Y)
+    known = model.label_names or []
+    model.label_names = list(dict.fromkeys([*known, *names]))
+    say(f"learning from {split.n:,} documents, with {len(model.label_names) - len(known):,} new subjects")
+    fit_further(model, split.texts, Y, further_settings(model, epochs=epochs), reporter=Log(say))
+    store = read_config(folder)["store"]
+    model.save(folder, store if store in STORES else "float32")  # `circlet compress` chose it for other weights
