@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from circlet.experiments import baselines
-from circlet.experiments.baselines import FORESTS, OURS, Settings
+from circlet.experiments.baselines.plan import FEW, FORESTS, OURS, PLACES, Settings
 from circlet.experiments.baselines.tree_cells import TreeCell
 from circlet.experiments.paired import pack_hits
 from circlet.experiments.published import REPOSITORY
@@ -57,12 +57,12 @@ class TestCells:
         forests = [cell for cell in planned if isinstance(cell, TreeCell)]
         assert len(forests) == 4 + 2 + 2
         assert len(planned) == len(forests) + 2 * 3 * 5 + 2 * 3
-        assert {(cell.dataset, cell.split) for cell in forests} == set(baselines.PLACES)
+        assert {(cell.dataset, cell.split) for cell in forests} == set(PLACES)
 
     def test_a_quick_run_is_small(self):
         planned = baselines.cells(Settings.quick())
         assert all(cell.rows == 1000 and cell.seed == 0 for cell in planned)
-        assert all(cell.settings.trees == baselines.FEW for cell in planned if isinstance(cell, TreeCell))
+        assert all(cell.settings.trees == FEW for cell in planned if isinstance(cell, TreeCell))
 
 
 class TestClaims:
@@ -98,14 +98,16 @@ class TestClaims:
 
 def test_a_number_that_is_off(measured):
     result = measured(lambda cell, metric: as_published(cell, metric) + (2 if metric == "P@1" else 0))
-    traced = baselines.tables(result)[0]
-    assert traced.rows[0][-1] == "2 of 3 numbers; P@1 +2.0"
+    traced = {row[:3]: row[-1] for row in baselines.tables(result)[0].rows}
+    assert traced["EURLex-4K", "FastXML", "the Repository"] == "2 of 3 numbers; P@1 +2.0"
+    assert traced["Delicious, split 1", "PfastreXML", "the Repository"] == "4 of 5 numbers; P@1 +2.0"
+    assert ("Delicious, split 1", "PfastreXML", "the paper") not in traced
 
 
 def test_page_and_picture(measured, rendered):
     page = rendered(measured(right={"fastxml": 0.2, "pfastrexml": 0.3, "chrr": 0.9, "hrr": 0.9, "fc": 0.9}))
-    assert "| EURLex-4K | FastXML | 71.4 (71.4) |" in page
-    assert "8.0 MB | 12 s on a CPU" in page
-    assert "4.8 MB | 12 s on a GPU" in page
+    assert "| EURLex-4K | FastXML | the Repository | 71.4 (71.4) |" in page
+    assert "| EURLex-4K | FastXML | 8.0 MB | 12 s | 1 cores |" in page
+    assert "| EURLex-4K | CHRR (authors' protocol) | 4.8 MB | 12 s | a GPU |" in page
     assert all(title in page for title in FORESTS)
     assert "| Delicious, split 1 | CHRR | FastXML | +70.00 [" in page

@@ -19,25 +19,34 @@ What the paper leaves open, and what we chose:
   which the authors' scripts read.
 - Repetitions. One seed for forests, because 50 trees are averaged anyway. Networks have five seeds, circlet's
   defaults three.
-- Sizes are those of the arrays in memory: for networks 4 bytes a parameter, for forests 4 bytes a weight and 4 for
-  its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from circlet.experiments import Claim, training_cells
 from circlet.experiments.authors import HEADS
-from circlet.experiments.baselines.tree_cells import MODELS, TreeCell
-from circlet.experiments.baselines.trees import TreeSettings
+from circlet.experiments.baselines.plan import (
+    COMPARED,
+    FAST,
+    NEAR,
+    OURS,
+    PFASTRE,
+    PLACES,
+    Measured,
+    Place,
+    Settings,
+    beside_published,
+    cells,
+    name_of,
+    size_of,
+    traced_by,
+)
+from circlet.experiments.baselines.tree_cells import MODELS
+from circlet.experiments.baselines.verdicts import claims
 from circlet.experiments.cells import Result
-from circlet.experiments.paired import Difference, compare
 from circlet.experiments.published import REPOSITORY
-from circlet.experiments.recipes import CIRCLET
-from circlet.experiments.training_cells import DEPTHS, Recipe, Runs, TrainingCell, runs, title_of, verdict
+from circlet.experiments.training_cells import DEPTHS, Runs
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:
@@ -46,176 +55,77 @@ if TYPE_CHECKING:
 __all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
 TITLE = "The paper's tree methods, measured: FastXML and PfastreXML beside CHRR, HRR and FC"
-FAST, PFASTRE = MODELS.values()
-OURS = CIRCLET.title
-#: What the features are in the files, without any scaling: a second version of the trees, for EURLex-4K.
-AS_IS = TreeSettings(scaling="none", tolerance=0.1)
-#: The forests by title, with the names that cells have.
-FORESTS: dict[str, tuple[str, TreeSettings]] = {
-    **{title: (name, TreeSettings()) for name, title in MODELS.items()},
-    **{f"{title}, features as they are": (name, AS_IS) for name, title in MODELS.items()},
-}
-#: Datasets with a split each, None for a dataset's own, and the networks that were measured there.
-PLACES: dict[tuple[str, int | None], tuple[str, ...]] = {
-    ("eurlex-4k", None): (*HEADS, OURS),
-    ("delicious", 1): tuple(HEADS),
-    ("delicious", None): (OURS,),
-}
-#: The largest numbers of seeds.
-SEEDS = {"trees": 1, OURS: 3}
-#: Trees of a quick run.
-FEW = 4
 METRICS = tuple(f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS)
-#: Points within which a measured number counts as the published one.
-NEAR = 1.5
-COMPARED = (1, 3, 5)
-Place = tuple[str, "int | None"]
-
-
-@dataclass(frozen=True)
-class Settings(training_cells.Settings):
-    """Size of the experiment; five seeds, as in `circlet.experiments.authors`, for its networks."""
-
-    seeds: int = 5
-
-    @classmethod
-    def quick(cls) -> Settings:
-        """One seed, few rows and few trees."""
-        return cls(seeds=1, rows=1000, epochs=2, shrink=8)
-
-
-def _trees(place: Place, title: str, settings: training_cells.Settings) -> list[TreeCell]:
-    (dataset, split), (model, grown) = place, FORESTS[title]
-    if settings.rows is not None:
-        grown = replace(grown, trees=FEW)
-    return [
-        TreeCell(dataset, model, grown, seed, settings.rows, split)
-        for seed in range(min(settings.seeds, SEEDS["trees"]))
-    ]
-
-
-def _networks(place: Place, title: str, settings: training_cells.Settings) -> list[TrainingCell]:
-    dataset, split = place
-    if title == OURS:
-        return CIRCLET.cells(dataset, replace(settings, seeds=min(settings.seeds, SEEDS[OURS])), split)
-    return Recipe(title, "authors", HEADS[title]).cells(dataset, settings, split)
-
-
-def _planned(
-    settings: training_cells.Settings,
-) -> Iterator[tuple[Place, str, Sequence[TreeCell | TrainingCell]]]:
-    """Everything that is measured, model by model."""
-    for place, networks in PLACES.items():
-        for title in FORESTS if place[0] == "eurlex-4k" else MODELS.values():
-            yield place, title, _trees(place, title, settings)
-        for title in networks:
-            yield place, title, _networks(place, title, settings)
-
-
-def cells(settings: training_cells.Settings) -> list[TreeCell | TrainingCell]:
-    """Both forests everywhere, and the networks that they are compared with."""
-    return [cell for *_, these in _planned(settings) for cell in these]
-
-
-def _place(place: Place) -> str:
-    dataset, split = place
-    other = ", split 1" if split else ", Mulan's split" if (dataset, 1) in PLACES else ""
-    return title_of(dataset) + other
-
-
-class Measured:
-    """The runs of a result by place, then by title."""
-
-    def __init__(self, result: Result) -> None:
-        self.settings = Settings(**result["settings"])
-        self.at: dict[Place, dict[str, Runs]] = {place: {} for place in PLACES}
-        for place, title, these in _planned(self.settings):
-            if found := runs(result, these):
-                self.at[place][title] = found
-
-    def gaps(self, one: str, other: str) -> dict[Place, dict[int, Difference]]:
-        """By how much one is ahead of another in P@k, where both kept outcomes for each document."""
-        return {
-            place: gaps
-            for place, these in self.at.items()
-            if one in these and other in these
-            if (gaps := compare(these[one].cells, these[other].cells, COMPARED))
-        }
 
 
 def tables(result: Result) -> list[Table]:
-    """The published rows beside ours, all metrics with sizes and times, and trees against networks."""
+    """The published rows beside ours, all metrics, networks against trees, and sizes and times."""
     measured = Measured(result)
-    made = [_traced(measured), *(_every_metric(measured, place) for place in PLACES), _paired(measured)]
+    made = [_traced(measured), *(_every_metric(measured, place) for place in PLACES)]
+    made += [_paired(measured), _costs(measured)]
     return [table for table in made if table.rows]
 
 
 def _traced(measured: Measured) -> Table:
     metrics = [f"{name}@{k}" for name in ("P", "PSP") for k in COMPARED]
     rows: list[tuple[Cell, ...]] = []
-    for place, title, these, known in _with_published(measured):
-        numbers = (f"{these.show(m)} ({known[m]:.1f})" if m in known else these.show(m) for m in metrics)
-        rows.append((_place(place), title, *numbers, _trace(these, known)))
+    for place, title, these, sources in beside_published(measured):
+        for source, known in sources.items():
+            numbers = (f"{these.show(m)} ({known[m]:.1f})" if m in known else these.show(m) for m in metrics)
+            rows.append((name_of(place), title, source, *numbers, traced_by(these, known)))
     return Table(
-        "The trees: ours, and in parentheses what the Repository had in 2020, %",
-        ("", "Model", *metrics, "Traced?"),
+        "The trees: ours, and in parentheses what was published, %",
+        ("", "Model", "Published in", *metrics, "Traced?"),
         rows,
-        note=f"A number is traced if ours is within {NEAR:g} points of it. The paper copies these rows, but on "
-        "EURLex-4K under PfastreXML those of FastXML, and under FastXML numbers that the Repository had under "
-        f"another name.{measured.settings.note}",
+        note=f"A number is traced if ours is within {NEAR:g} points of it. The Repository's table is that of "
+        "2020. On EURLex-4K the paper prints FastXML's row of it as PfastreXML's, and another one as FastXML's; "
+        f"on Delicious it prints the Repository's.{measured.settings.note}",
     )
-
-
-def _with_published(measured: Measured) -> Iterator[tuple[Place, str, Runs, dict[str, float]]]:
-    for place, found in measured.at.items():
-        for title in MODELS.values():
-            if these := found.get(title):
-                yield place, title, these, REPOSITORY[place[0]][title]
-
-
-def _trace(these: Runs, known: dict[str, float]) -> str:
-    off = [f"{m} {these.mean(m) - known[m]:+.1f}" for m in known if not _near(these, known, m)]
-    return "yes" if not off else f"{len(known) - len(off)} of {len(known)} numbers; {', '.join(off)}"
-
-
-def _near(these: Runs, known: dict[str, float], metric: str) -> bool:
-    return abs(these.mean(metric) - known[metric]) <= NEAR
 
 
 def _every_metric(measured: Measured, place: Place) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (
-            f"{title} (authors' protocol)" if title in HEADS else title,
-            len(these.cells),
-            *(these.show(metric) for metric in METRICS),
-            f"{size_of(these) / 1e6:.1f} MB",
-            _seconds(these),
-        )
+        (_named(title), len(these.cells), *(these.show(metric) for metric in METRICS))
         for title, these in measured.at[place].items()
     ]
     return Table(
-        f"{_place(place)}: all metrics, %",
-        ("", "Seeds", *METRICS, "Size", "Training"),
+        f"{name_of(place)}: all metrics, %",
+        ("", "Seeds", *METRICS),
         rows,
         note=f"Mean ± standard deviation over seeds.{measured.settings.note}",
     )
 
 
-def size_of(these: Runs) -> int:
-    """Size of a model in bytes: that of a forest, or 4 for each parameter of a network."""
-    cell = these.cells[0]
-    return int(cell["bytes"]) if "bytes" in cell else 4 * these.parameters
+def _named(title: str) -> str:
+    return f"{title} (authors' protocol)" if title in HEADS else title
 
 
-def _seconds(these: Runs) -> str:
+def _costs(measured: Measured) -> Table:
+    rows: list[tuple[Cell, ...]] = [
+        (name_of(place), _named(title), f"{size_of(these) / 1e6:.1f} MB", *_time(these))
+        for place, found in measured.at.items()
+        for title, these in found.items()
+    ]
+    return Table(
+        "Sizes, and how long training took",
+        ("", "Model", "Size", "Training", "On"),
+        rows,
+        note="In memory: 4 bytes for each parameter of a network, 8 for each number of a forest with its place. "
+        f"The two cores on which forests grew were busy with other programs, too.{measured.settings.note}",
+    )
+
+
+def _time(these: Runs) -> tuple[str, str]:
     mean = sum(float(cell["training_seconds"]) for cell in these.cells) / len(these.cells)
-    device = str(these.cells[0].get("device", "cpu"))
-    return f"{mean:,.0f} s on a {'GPU' if device.startswith('cuda') else 'CPU'}"
+    cell = these.cells[0]
+    if str(cell["device"]).startswith("cuda"):
+        return f"{mean:,.0f} s", "a GPU"
+    return f"{mean:,.0f} s", f"{cell['provenance']['machine']['threads']} cores"
 
 
 def _paired(measured: Measured) -> Table:
     rows: list[tuple[Cell, ...]] = [
-        (_place(place), title, tree, *(str(gaps[k]) for k in COMPARED))
+        (name_of(place), title, tree, *(str(gaps[k]) for k in COMPARED))
         for tree in MODELS.values()
         for title in (*HEADS, OURS)
         for place, gaps in measured.gaps(title, tree).items()
@@ -226,94 +136,6 @@ def _paired(measured: Measured) -> Table:
         rows,
         note="Positive where the network is ahead; 95 % interval from a bootstrap over test documents. FC, HRR "
         "and CHRR are those of the authors' protocol. Runs that kept no outcomes are left out.",
-    )
-
-
-def claims(result: Result) -> list[Claim]:
-    """Judge the published rows, CHRR and circlet against trees, and what PfastreXML gains on rare labels."""
-    measured = Measured(result)
-    judged = [
-        _judge_published(measured),
-        *(_judge_network(measured, "CHRR", tree) for tree in MODELS.values()),
-        *(_judge_network(measured, OURS, tree) for tree in MODELS.values()),
-        _judge_rare(measured),
-        _judge_size(measured),
-    ]
-    return [claim for claim in judged if claim is not None]
-
-
-def _judge_published(measured: Measured) -> Claim | None:
-    found = list(_with_published(measured))
-    near = [_near(these, known, m) for _, _, these, known in found for m in known]
-    if not near:
-        return None
-    return Claim(
-        "The published rows of FastXML and PfastreXML follow from their papers and programs",
-        verdict(sum(near), len(near)),
-        f"{sum(near)} of {len(near)} numbers within {NEAR:g} points, means of seeds; "
-        + "; ".join(f"{_place(place)} {title}: {_trace(these, known)}" for place, title, these, known in found),
-    )
-
-
-def _judge_network(measured: Measured, network: str, tree: str) -> Claim | None:
-    """Judge by the bootstrap where outcomes were kept, and by means elsewhere."""
-    better, evidence = [], []
-    tested = measured.gaps(network, tree)
-    for place, found in measured.at.items():
-        if not {network, tree} <= set(found):
-            continue
-        if gaps := tested.get(place):
-            better += [gap.verdict == "ahead" for gap in gaps.values()]
-            words = ", ".join(f"P@{k} {gap}" for k, gap in gaps.items())
-            evidence.append(f"{_place(place)}, by the bootstrap over test documents: {words}")
-        else:
-            means = {k: found[network].mean(f"P@{k}") - found[tree].mean(f"P@{k}") for k in COMPARED}
-            better += [gap > 0 for gap in means.values()]
-            words = ", ".join(f"P@{k} {gap:+.1f}" for k, gap in means.items())
-            evidence.append(f"{_place(place)}, by means of seeds, because outcomes were not kept: {words}")
-    if not better:
-        return None
-    return Claim(
-        f"{network} ranks better than {tree}" + (" in the authors' protocol" if network in HEADS else ""),
-        verdict(sum(better), len(better)),
-        f"ahead in {sum(better)} of {len(better)} comparisons; {'; '.join(evidence)}",
-    )
-
-
-def _judge_rare(measured: Measured) -> Claim | None:
-    gaps = {
-        place: {k: these[PFASTRE].mean(f"PSP@{k}") - these[FAST].mean(f"PSP@{k}") for k in COMPARED}
-        for place, these in measured.at.items()
-        if {FAST, PFASTRE} <= set(these)
-    }
-    if not gaps:
-        return None
-    better = [gap > 0 for by_depth in gaps.values() for gap in by_depth.values()]
-    return Claim(
-        "PfastreXML finds rare labels better than FastXML",
-        verdict(sum(better), len(better)),
-        f"by PSP@k, means of seeds, ahead in {sum(better)} of {len(better)} comparisons; "
-        + "; ".join(
-            f"{_place(place)} " + ", ".join(f"PSP@{k} {gap:+.1f}" for k, gap in by_depth.items())
-            for place, by_depth in gaps.items()
-        ),
-    )
-
-
-def _judge_size(measured: Measured) -> Claim | None:
-    sizes = {
-        place: [size_of(these[title]) / 1e6 for title in ("CHRR", FAST, PFASTRE)]
-        for place, these in measured.at.items()
-        if {"CHRR", FAST, PFASTRE} <= set(these)
-    }
-    if not sizes:
-        return None
-    smaller = [ours < forest for ours, *forests in sizes.values() for forest in forests]
-    return Claim(
-        "CHRR is smaller than a forest",
-        verdict(sum(smaller), len(smaller)),
-        "by the bytes of the arrays, CHRR, FastXML and PfastreXML: "
-        + "; ".join(f"{_place(p)} " + ", ".join(f"{mb:.1f} MB" for mb in these) for p, these in sizes.items()),
     )
 
 
@@ -341,7 +163,7 @@ def draw(result: Result) -> Figure:
             for k in COMPARED:
                 place_of_name = (top.mean(f"P@{k}"), 0)
                 axis.annotate(f"P@{k}", place_of_name, (0, 9), textcoords="offset points", ha="center", fontsize=8)
-        axis.set_title(_place(place))
+        axis.set_title(name_of(place))
         axis.set_xlabel("%")
         axis.grid(alpha=0.25, axis="x")
         axis.spines[["top", "right"]].set_visible(False)

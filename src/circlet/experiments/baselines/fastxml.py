@@ -6,7 +6,8 @@ from collections.abc import Callable
 
 import scipy.sparse as sp
 
-from circlet.experiments.baselines.trees import Forest, TreeSettings, grow_forest, prepared
+from circlet.experiments.baselines.forest import Forest, grow_forest
+from circlet.experiments.baselines.trees import TreeSettings, prepared
 
 __all__ = ["FastXML"]
 

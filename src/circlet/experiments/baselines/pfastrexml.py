@@ -14,7 +14,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.experiments.baselines.fastxml import FastXML
-from circlet.experiments.baselines.trees import TreeSettings, bytes_of, prepared
+from circlet.experiments.baselines.forest import bytes_of
+from circlet.experiments.baselines.trees import TreeSettings, prepared
 from circlet.features.scaling import Scaling
 
 __all__ = ["PfastreXML", "reranked"]
