@@ -17,13 +17,6 @@ from circlet.experiments.training_cells import Recipe, Runs, TrainingCell, runs,
 
 FAST, PFASTRE = MODELS.values()
 OURS = CIRCLET.title
-#: What the features are in the files, without any scaling: a second version of the trees, for EURLex-4K.
-AS_IS = TreeSettings(scaling="none", tolerance=0.1)
-#: The forests by title, with the names that cells have.
-FORESTS: dict[str, tuple[str, TreeSettings]] = {
-    **{title: (name, TreeSettings()) for name, title in MODELS.items()},
-    **{f"{title}, features as they are": (name, AS_IS) for name, title in MODELS.items()},
-}
 #: Datasets with a split each, None for a dataset's own, and the networks that were measured there.
 PLACES: dict[tuple[str, int | None], tuple[str, ...]] = {
     ("delicious", None): (OURS,),
@@ -52,10 +45,9 @@ class Settings(training_cells.Settings):
         return cls(seeds=1, rows=1000, epochs=2, shrink=8)
 
 
-def _trees(place: Place, title: str, settings: training_cells.Settings) -> list[TreeCell]:
-    (dataset, split), (model, grown) = place, FORESTS[title]
-    if settings.rows is not None:
-        grown = replace(grown, trees=FEW)
+def _trees(place: Place, model: str, settings: training_cells.Settings) -> list[TreeCell]:
+    dataset, split = place
+    grown = TreeSettings() if settings.rows is None else TreeSettings(trees=FEW)
     return [
         TreeCell(dataset, model, grown, seed, settings.rows, split)
         for seed in range(min(settings.seeds, SEEDS["trees"]))
@@ -74,8 +66,8 @@ def _planned(
 ) -> Iterator[tuple[Place, str, Sequence[TreeCell | TrainingCell]]]:
     """Everything that is measured, model by model."""
     for place, networks in PLACES.items():
-        for title in FORESTS if place[0] == "eurlex-4k" else MODELS.values():
-            yield place, title, _trees(place, title, settings)
+        for model, title in MODELS.items():
+            yield place, title, _trees(place, model, settings)
         for title in networks:
             yield place, title, _networks(place, title, settings)
 
@@ -115,11 +107,11 @@ class Measured:
 def beside_published(measured: Measured) -> Iterator[tuple[Place, str, Runs, dict[str, dict[str, float]]]]:
     """Every forest, with the published rows for it by source."""
     for (dataset, split), found in measured.at.items():
-        for title, (name, _) in FORESTS.items():
+        for title in MODELS.values():
             if these := found.get(title):
-                sources = {"the Repository": REPOSITORY[dataset][MODELS[name]]}
+                sources = {"the Repository": REPOSITORY[dataset][title]}
                 if dataset in CORRECTED:
-                    sources["the paper"] = published(dataset, MODELS[name])
+                    sources["the paper"] = published(dataset, title)
                 yield (dataset, split), title, these, sources
 
 
