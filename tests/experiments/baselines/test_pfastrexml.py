@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 from circlet.experiments.baselines.fastxml import FastXML
 from circlet.experiments.baselines.pfastrexml import PfastreXML, reranked
-from circlet.experiments.baselines.trees import TreeSettings
+from circlet.experiments.baselines.trees import TreeSettings, prepared
+from circlet.features.scaling import Scaling
 from circlet.metrics import evaluate, inverse_propensity
 
 
@@ -63,6 +64,10 @@ class TestFit:
             model.centroids_.toarray(), [[half / 2, 0, 0.75], [half, 0, 0.5], [0, 0, 0]], atol=1e-6
         )
         assert model.nbytes > model.forest_.nbytes
+        # What is combined are probabilities again: 1 for label 0, of two documents, and 1/2 for label 1.
+        rows = Scaling("l2").transform(prepared(X, model.settings))
+        by_hand = reranked(sp.csr_matrix([[1.0, 0.5, 0]] * 2), rows, model.centroids_, 0.8, 30.0)
+        np.testing.assert_allclose(model.scores(X).toarray(), by_hand.toarray(), rtol=1e-6)
 
     def test_finds_rare_labels(self, synthetic):
         train, test = synthetic.train.take(np.arange(400)), synthetic.test

@@ -14,6 +14,8 @@ What the paper leaves open, and what we chose:
   about files with scaled rows. We scale rows to length 1. On held-out training rows of EURLex-4K that was better
   by several points of P@1 than the features as they are, with which liblinear converges slowly; on Delicious it
   made no difference. The trials, with a dozen trees, are not kept.
+- What PfastreXML's centroids are combined with: the probabilities of labels in leaves, as in its paper's formula.
+  The program leaves them multiplied by inverse propensities, which was worse on held-out training rows.
 - Delicious's split. Mulan's, where circlet's defaults were measured, and the Repository's first random split,
   which the authors' scripts read.
 - Repetitions. One seed for forests, because 50 trees are averaged anyway. Networks have five seeds, circlet's
@@ -138,7 +140,7 @@ def _paired(measured: Measured) -> Table:
     )
 
 
-#: Rows of the picture from the top, and their colors: one for circlet's own methods, gray for others.
+#: Rows of the picture from the top, and their colors: one for circular codes, gray for others.
 ROWS = {FAST: "#4d4d4d", PFASTRE: "#4d4d4d", "FC": "#8c8c8c", "HRR": "#8c8c8c", "CHRR": "#0072B2", OURS: "#0072B2"}
 MARKERS = {1: "o", 3: "s", 5: "D"}
 

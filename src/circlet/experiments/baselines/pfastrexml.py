@@ -1,8 +1,10 @@
 """PfastreXML: FastXML's trees for rare labels, ranked again by label centroids (Jain, Prabhu and Varma, 2016).
 
-What the paper leaves open follows the authors' program. Labels are weighed by their inverse propensities, in the
-leaves too, and the gain of a partition is not divided by the best possible one. The centroid of a label is the
-mean of its documents' rows, each with its bias and scaled to length 1.
+What the paper leaves open follows the authors' program, with one exception. Labels are weighed by their inverse
+propensities, in the leaves too, and the gain of a partition is not divided by the best possible one. The centroid
+of a label is the mean of its documents' rows, each with its bias and scaled to length 1. The exception: centroids
+are combined with probabilities, as in the paper's formula; the program leaves these multiplied by the inverse
+propensities. On held-out training rows of Delicious that was better for frequent and for rare labels.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ class PfastreXML(FastXML):
 
     def scores(self, X: sp.csr_matrix) -> sp.csr_matrix:
         rows = Scaling("l2").transform(prepared(X, self.settings))
-        return reranked(super().scores(X), rows, self.centroids_, self.alpha, self.gamma)
+        worth = super().scores(X)
+        worth.data /= self.weights[worth.indices]
+        return reranked(worth, rows, self.centroids_, self.alpha, self.gamma)
 
     @property
     def nbytes(self) -> int:

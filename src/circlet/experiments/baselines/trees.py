@@ -52,7 +52,7 @@ class TreeSettings:
     tolerance : float
         Where the logistic regression stops, relative to the first gradient.
     scaling : str
-        How rows are scaled first; one of `circlet.features.scaling.SCALINGS`.
+        "l2" for rows of length 1, "none" for rows as they are.
     """
 
     trees: int = 50
@@ -93,7 +93,7 @@ class Tree:
 
 def prepared(X: sp.csr_matrix, settings: TreeSettings) -> sp.csr_matrix:
     """Scaled rows with their bias, in the precision that liblinear wants."""
-    rows = Scaling(settings.scaling).fit(X).transform(X)
+    rows = Scaling(settings.scaling).transform(X)
     column = np.full((X.shape[0], 1), settings.bias)
     return sp.hstack([sp.csr_matrix(rows, dtype=np.float64), column], format="csr")
 
