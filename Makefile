@@ -92,8 +92,8 @@ bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (h
 	@$(BIN)/python benchmarks/peers.py --work $(VENV)/peers $(if $(DATA),--data $(DATA)) $(if $(SLOW),--slow)
 
 reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results (hours without a GPU)
-	@for name in capacity stability theory authors table convergence dimension ablation codebooks outputs \
-		manylabels features; do \
+	@for name in capacity stability theory authors table baselines convergence dimension ablation codebooks \
+		outputs manylabels features; do \
 		$(BIN)/circlet reproduce $$name --out experiments/results || exit; done
 
 clean:  ## remove the virtual environment and every cache

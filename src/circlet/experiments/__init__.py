@@ -36,6 +36,7 @@ EXPERIMENTS = {
     "theory": "Bounds on similarities, and formulas for retrieval and capacity, checked by simulation.",
     "authors": "The protocol of the authors' scripts, row by row beside the published table.",
     "table": "The paper's main table: FC, HRR, CHRR and our recipes, with published numbers.",
+    "baselines": "The paper's tree methods, FastXML and PfastreXML, beside CHRR, HRR and FC.",
     "convergence": "CHRR against HRR when both have been trained to the end, as a function of steps.",
     "dimension": "The paper's figure of P@k and PSP@k over the codes' dimension, for HRR and CHRR.",
     "ablation": "How a network should output angles: CHRR, CHRR-Half, CHRR-sin and CHRR-tanh.",

@@ -26,7 +26,7 @@ from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import feature_file
 from circlet.data.xmc import read_split_rows
 from circlet.errors import DataError
-from circlet.experiments.cells import Result, Workplace
+from circlet.experiments.cells import Cell, Result, Workplace
 from circlet.experiments.paired import pack_hits, right
 from circlet.features.dense import with_features
 from circlet.features.embed import RECORD
@@ -363,7 +363,7 @@ class Runs:
         return int(self.cells[0]["parameters"]["total"])
 
 
-def runs(result: Result, cells: Sequence[TrainingCell]) -> Runs | None:
+def runs(result: Result, cells: Sequence[Cell]) -> Runs | None:
     """The runs of these cells that a result has; None if it has none."""
     wanted = {cell.name for cell in cells}
     found = [cell for cell in result["cells"] if cell["cell"] in wanted]
