@@ -11,7 +11,19 @@ from typing import Annotated, TextIO, cast
 
 import typer
 
-from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
+from circlet.cli import (
+    compress,
+    datasets,
+    demo,
+    embed,
+    evaluate,
+    export,
+    feedback,
+    info,
+    predict,
+    reproduce,
+    train,
+)
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
@@ -40,6 +52,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(datasets.app)
+app.add_typer(feedback.app)
 app.add_typer(reproduce.app)
 
 

@@ -15,7 +15,7 @@ from circlet.folder.config import FORMAT, reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.estimator import read_estimator, without_digest
-from circlet.folder.layout import CONFIG, ESTIMATOR, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import CONFIG, ESTIMATOR, LABELS, REMEMBERED, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
 from circlet.folder.manifest import checked, located
 from circlet.folder.publish import Publication
 
@@ -57,7 +57,8 @@ def write_copy(
 ) -> None:
     """Copy a model with other weights; `output` appears complete or not at all.
 
-    Only files that the configuration lists are copied, and not the sample: training goes on with the model itself.
+    Only files that the configuration lists are copied, and none of the kept rows: training goes on with the model
+    itself.
 
     Parameters
     ----------
@@ -117,4 +118,4 @@ def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
 
 def _others(config: dict[str, Any]) -> list[str]:
     """The files that are copied as they are, or only gzipped."""
-    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE)]
+    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE, REMEMBERED)]

@@ -16,7 +16,7 @@ from circlet.folder.config import reading
 from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
 from circlet.folder.labels import read_labels
-from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, REMEMBERED, STATE_FILE, TENSOR_FILE, WEIGHTS
 from circlet.folder.manifest import checked
 from circlet.folder.precision import Stored, stored
 from circlet.folder.sample import Sample, read_sample
@@ -40,8 +40,8 @@ class Contents(Generic[Tensor]):
     history : list of dict
     label_names : list of str or None
     vectorizer : TextVectorizer or None
-    sample : Sample or None
-        Who only uses a model does not read it.
+    sample, remembered : Sample or None
+        Who only uses a model does not read them.
     estimator : dict or None
         What is in `estimator.json`, if that was asked for.
     """
@@ -52,6 +52,7 @@ class Contents(Generic[Tensor]):
     label_names: list[str] | None
     vectorizer: TextVectorizer | None
     sample: Sample | None = None
+    remembered: Sample | None = None
     estimator: dict[str, Any] | None = None
 
 
@@ -62,7 +63,7 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
     ----------
     folder : Path
     whole : bool
-        Read the sample too, and check all of the weights, however large: for a model that will be trained further
+        Read the samples too, and check all of the weights, however large: for a model that will be trained further
         or copied. See `circlet.folder.manifest`.
     estimator : bool
         Read what `CircletClassifier` knows about the model, if it saved it.
@@ -79,6 +80,7 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         read_labels(path(LABELS), config["n_labels"]) if config["named_labels"] else None,
         TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if config["texts"] else None,
         read_sample(folder, config) if whole else None,
+        read_sample(folder, config, REMEMBERED) if whole else None,
         read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
     )
 

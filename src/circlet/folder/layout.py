@@ -23,6 +23,7 @@ __all__ = [
     "HISTORY",
     "LABELS",
     "LOCK",
+    "REMEMBERED",
     "RUN",
     "SAMPLE",
     "STATE_FILE",
@@ -38,8 +39,10 @@ CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "histor
 ESTIMATOR = "estimator.json"
 #: Some of the rows that were held out, and their labels.
 SAMPLE = "sample.safetensors"
+#: Some of the rows that were trained on, and their labels.
+REMEMBERED = "remembered.safetensors"
 #: All files that a model may have besides `config.json`, which says where they are.
-FILES = (WEIGHTS, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, SAMPLE, ESTIMATOR)
+FILES = (WEIGHTS, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, ESTIMATOR)
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.

@@ -49,12 +49,15 @@ class Model(BaseModel):
     ----------
     sample : Sample or None
         Some of the rows that were held out and their labels, by which a smaller copy can be chosen.
+    remembered : Sample or None
+        Some of the rows that were trained on and their labels, which `circlet.model.teaching` needs.
     """
 
     def __init__(self, network: Network | Ensemble, scaling: Scaling, **about: Any) -> None:
         super().__init__(scaling, **about)
         self.ranker = network
         self.sample: Sample | None = None
+        self.remembered: Sample | None = None
         self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
@@ -179,7 +182,8 @@ class Model(BaseModel):
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
+        kept = (self.sample, self.remembered)
+        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept)
 
     def _codes(self) -> dict[str, Any]:
         """What the configuration says about codes, and what else differs between several networks."""
@@ -240,7 +244,7 @@ class Model(BaseModel):
             training=config["training"],
             label_counts=parts.label_counts,
         )
-        model.sample = saved.sample
+        model.sample, model.remembered = saved.sample, saved.remembered
         return model
 
 

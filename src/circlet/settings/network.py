@@ -11,7 +11,18 @@ from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 from circlet.settings.checked import check
 
-__all__ = ["ACTIVATIONS", "CODEBOOKS", "COSINES", "HEADS", "INITIAL", "LEAK", "LOSSES", "Learned", "NetworkSettings"]
+__all__ = [
+    "ACTIVATIONS",
+    "ADDITIVE",
+    "CODEBOOKS",
+    "COSINES",
+    "HEADS",
+    "INITIAL",
+    "LEAK",
+    "LOSSES",
+    "Learned",
+    "NetworkSettings",
+]
 
 #: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
 HEADS: dict[str, str | None] = {
@@ -23,6 +34,8 @@ HEADS: dict[str, str | None] = {
     "hrr": "real",
     "fc": None,
 }
+#: The heads whose scores of a label rise if its code is added to their outputs; others can't be taught at once.
+ADDITIVE = ("chrr", "chrr-amplitude", "hrr", "fc")
 #: The kind of codes in each codebook of `circlet.codebooks`. "auto" chooses the first of the kind.
 CODEBOOKS: dict[str, str] = {
     "spectral": "circular",
