@@ -6,21 +6,23 @@ product for each such label. Codes are nearly orthogonal, so the scores of all o
 is learned; nothing that grows with the number of labels is computed. A label that is new gets the next code, and
 a bias.
 
-The vectors uℓ minimize the sum of these, from zero, by L-BFGS:
+The vectors uℓ minimize the sum of these, from zero, by L-BFGS (the weights are those of `Recipe`):
 
 - for texts that accept or reject ℓ, the cross-entropy of ℓ's calibrated probability;
-- for rows that the model remembers from its training, all together worth `BALANCE` times these texts, the
-  cross-entropy against ℓ's present probability there, or 0 if ℓ is new;
-- `RIDGE` · |uℓ|², with hidden vectors centered and scaled to a mean square norm of 1.
+- for rows that the model remembers from its training, the cross-entropy against ℓ's present probability there, or
+  against 0 if ℓ is new; all rows together are worth `balance` times these texts, or `known` times if ℓ is not new;
+- `ridge` · |uℓ|², with hidden vectors centered and scaled to a mean square norm of 1.
 
-Labels that a correction does not name are unknown, and have no part in the loss.
+Labels that a correction does not name are unknown, and have no part in the loss. Few corrections do not say how
+frequent a new label is, so its bias is set last: such that it is among the five best labels of a small `share` of
+the remembered rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -34,16 +36,34 @@ from circlet.errors import ParameterError
 from circlet.model.model import Model
 from circlet.network import Ensemble, Network
 from circlet.network.batch import as_batch
-from circlet.settings.network import ADDITIVE
+from circlet.settings.network import teachable
 
-__all__ = ["Taught", "teach"]
+__all__ = ["RECIPE", "Recipe", "Taught", "teach"]
 
-#: Chosen on rows held out of training; see benchmarks/results/teaching.md.
-RIDGE, BALANCE = 1.0, 1.0
+#: How many labels are suggested, usually.
+BEST = 5
+#: What log-odds a text keeps at least of a label that it was taught.
+SURE = 0.5
+#: Without codes, scores themselves change, by so many of their deviations where codes would change by their norm.
+GAIN = 10.0
+#: Heads that divide their outputs by the norm of all of them.
+JOINT = ("chrr-amplitude", "hrr")
 #: Steps of L-BFGS at most; it mostly converges in half as many.
 STEPS = 30
 #: Rows that are encoded at a time.
 BATCH = 256
+
+
+class Recipe(NamedTuple):
+    """How much each part counts; see above. The numbers were chosen on rows held out of training.
+
+    `benchmarks/results/teaching.md` has what was tried.
+    """
+
+    ridge: float = 0.3
+    balance: float = 1.0
+    known: float = 300.0
+    share: float = 0.02
 
 
 @dataclass(frozen=True)
@@ -65,13 +85,15 @@ class Taught:
     left_out: list[str]
 
 
+RECIPE = Recipe()
+
+
 def teach(
     model: Model,
     corrections: Sequence[Judged],
     *,
     may_grow: bool = True,
-    ridge: float = RIDGE,
-    balance: float = BALANCE,
+    recipe: Recipe = RECIPE,
 ) -> Taught:
     """Teach a model in place.
 
@@ -83,8 +105,7 @@ def teach(
         All that was ever said: teaching always starts from the model as it was trained.
     may_grow : bool
         Whether labels may be added.
-    ridge, balance : float
-        See above.
+    recipe : Recipe
     """
     _check(model)
     places = {name: place for place, name in enumerate(_names(model))}
@@ -103,7 +124,7 @@ def teach(
         assert model.remembered is not None
         for number, network in enumerate(model.networks):
             curve = _curve(model, number)
-            _teach(network, curve, rows, verdicts[named], model.remembered.rows, known, ridge, balance)
+            _teach(network, curve, rows, verdicts[named], model.remembered.rows, known, recipe)
         accepted = verdicts[named] > 0
         model.count(sp.csr_matrix(accepted, dtype=np.float32))
     model.training["taught"] = len(named)
@@ -118,9 +139,11 @@ def _check(model: Model) -> None:
             "this model remembers no rows of its training, so teaching it would make it forget: train it again "
             "without --remember 0, or teach the model that this copy was made from"
         )
-    if model.network.settings.head not in ADDITIVE:
+    head, loss = model.network.settings.head, model.network.settings.loss
+    if not teachable(head, loss):
         raise ParameterError(
-            f"head {model.network.settings.head} can't be taught at once: train it with `circlet train --feedback`"
+            f"a model with head {head} and loss {loss} can't be taught at once: train it with `circlet train "
+            "--feedback`"
         )
 
 
@@ -167,8 +190,7 @@ def _teach(
     verdicts: sp.csr_matrix,
     remembered: Any,
     known: int,
-    ridge: float,
-    balance: float,
+    recipe: Recipe,
 ) -> None:
     """Teach one network; labels from `known` on are new."""
     labels = np.unique(verdicts.indices)
@@ -179,7 +201,7 @@ def _teach(
     with torch.no_grad():
         present = lesson.log_odds(lesson.start)[n:].sigmoid()
         present[:, lesson.new] = 0
-    weight = balance * (signs != 0).sum(dim=0)
+    weight = torch.where(lesson.new, recipe.balance, recipe.known) * (signs != 0).sum(dim=0)
     unknowns = [each.requires_grad_() for each in lesson.start]
     optimizer = torch.optim.LBFGS(unknowns, max_iter=STEPS, line_search_fn="strong_wolfe")
 
@@ -188,12 +210,13 @@ def _teach(
         logits = lesson.log_odds(unknowns)
         judged = (softplus(-signs * logits[:n]) * signs.abs()).sum()
         kept = binary_cross_entropy_with_logits(logits[n:], present, reduction="none").mean(dim=0) @ weight
-        total: Tensor = judged + kept + ridge * unknowns[0].square().sum()
+        total: Tensor = judged + kept + recipe.ridge * unknowns[0].square().sum()
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
     optimizer.step(loss)
     with torch.no_grad():
+        lesson.settle(unknowns, signs > 0, recipe.share)
         lesson.apply(unknowns)
 
 
@@ -229,13 +252,19 @@ class _Lesson:
             self.inputs = (hidden - self.mean) / self.spread
             outputs = network.head.output(hidden)
             if network.codebook is None:
-                self.outputs = outputs[:, self.labels]
+                self.outputs, self.gain = outputs[:, self.labels], GAIN * outputs.std()
             else:
                 self.outputs = outputs
                 self.codes = network.codebook.scored_codes(self.labels)
                 # Of the length of outputs, so that the same ridge suits all networks.
                 length = outputs.norm(dim=1).mean()
                 self.directions = torch.nn.functional.normalize(self.codes, dim=1) * length
+                self.products = self._products(outputs)
+                self.length = network.head.finished(outputs[:1]).norm()
+                codes = network.head.finished(outputs[len(taught) :])
+                # Scores that a label has to pass to be among the best.
+                best = max(1, min(BEST, scorer.n_labels // 2))
+                self.rivals = scorer.top_k(codes, best)[1][:, -1]
             scale = 1.0 if scorer.log_scale is None else float(scorer.log_scale.exp())
             self.scale = scale if network.codebook is None else scale * network.codebook.scale
         #: Directions, `(hidden, m)`, and offsets, `(m,)`, to begin with.
@@ -254,35 +283,59 @@ class _Lesson:
         """Calibrated log-odds of the labels for all rows, `(n, m)`."""
         directions, offsets = unknowns
         added, scorer = self.inputs @ directions, self.network.scorer
-        offsets = offsets * self.new
-        if scorer.bias is None:  # then the offset is part of what is added
-            added = added + offsets
         if self.network.codebook is None:
-            scores = self.outputs + added
+            scores = self.outputs + added * self.gain
         else:
-            code = self.network.head.finished(self.outputs + added @ self.directions)
-            scores = code @ self.codes.mT * self.scale
-        if scorer.absolute:
-            scores = scores.abs()
+            scores = self._similarities(added) * self.scale
         if scorer.bias is not None:
-            scores = scores + scorer.bias.detach()[self.labels] + offsets
+            scores = scores + scorer.bias.detach()[self.labels] + offsets * self.new
         slope, intercept = self.curve
         return slope * scores + intercept
+
+    def _similarities(self, added: Tensor) -> Tensor:
+        """Inner products of the codes of labels and the head's outputs, with this much of each direction added."""
+        if self.network.settings.head not in JOINT:
+            code: Tensor = self.network.head.finished(self.outputs + added @ self.directions)
+            return code @ self.codes.mT
+        # Outputs are divided by their norm as a whole, which follows from inner products that are computed once.
+        # Nothing as wide as a code is left to compute in each step.
+        by_code, by_direction, square, crossed, squares = self.products
+        norm = (square + 2 * (added * by_direction).sum(dim=1) + (added @ squares * added).sum(dim=1)).sqrt()
+        return (by_code + added @ crossed) * (self.length / norm)[:, None]
+
+    def _products(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        codes, directions = self.codes.mT, self.directions.mT
+        square = outputs.square().sum(dim=1)
+        return outputs @ codes, outputs @ directions, square, self.directions @ codes, self.directions @ directions
+
+    def settle(self, unknowns: Sequence[Tensor], accepted: Tensor, share: float) -> None:
+        """Set the biases of new labels so that this share of the remembered rows has them among the `BEST`.
+
+        But texts that were taught a label keep it.
+        """
+        if self.network.scorer.bias is None or not bool(self.new.any()):
+            return
+        n, (slope, intercept) = len(accepted), self.curve
+        log_odds = self.log_odds(unknowns)[:, self.new]
+        least = torch.where(accepted[:, self.new], log_odds[:n], torch.inf).amin(dim=0) - SURE
+        scores = (log_odds[n:] - intercept) / slope
+        ahead = (scores - self.rivals[:, None]).quantile(1 - share, dim=0)
+        unknowns[1][self.new] -= torch.minimum(ahead, (least / slope).clamp(min=0))
 
     def apply(self, unknowns: Sequence[Tensor]) -> None:
         """Change the network accordingly."""
         directions, offsets = unknowns
-        scorer, output, offsets = self.network.scorer, self.network.head.output, offsets * self.new
+        scorer, output = self.network.scorer, self.network.head.output
         by_hidden = (directions / self.spread).mT
-        constant = -by_hidden @ self.mean + (offsets if scorer.bias is None else 0)
+        constant = -by_hidden @ self.mean
         if self.network.codebook is None:
-            output.weight[self.labels] += by_hidden
-            output.bias[self.labels] += constant
+            output.weight[self.labels] += by_hidden * self.gain
+            output.bias[self.labels] += constant * self.gain
         else:
             output.weight += self.directions.mT @ by_hidden
             output.bias += constant @ self.directions
         if scorer.bias is not None:
-            scorer.bias[self.labels] += offsets
+            scorer.bias[self.labels] += offsets * self.new
 
 
 def _hidden(network: Network, rows: Any) -> Tensor:

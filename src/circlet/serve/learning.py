@@ -36,7 +36,7 @@ from circlet.folder.layout import LOCK, REMEMBERED
 from circlet.locking import lock
 from circlet.runtime.tagger import Tagger, load
 from circlet.serve.feedback import FeedbackLog, judged
-from circlet.settings.network import ADDITIVE
+from circlet.settings.network import teachable
 
 __all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
 
@@ -64,8 +64,9 @@ def why_not(folder: Path | str) -> str | None:
         return "the model takes rows, and feedback is about texts"
     if REMEMBERED not in config["files"]:
         return "the model remembers no rows of its training: train it again without --remember 0"
-    if config["network"]["head"] not in ADDITIVE:
-        return f"head {config['network']['head']} can't be taught at once; `circlet train --feedback` can"
+    head, loss = config["network"]["head"], config["network"]["loss"]
+    if not teachable(head, loss):
+        return f"a model with head {head} and loss {loss} can't be taught at once; `circlet train --feedback` can"
     return None
 
 
@@ -263,7 +264,7 @@ class Learner:
                     self._changed.wait_for(lambda: self._closed, timeout=PAUSE)
                 if self._closed:
                     return
-                self._wanted = False
+                self._wanted, self._learning = False, True
             try:
                 self._learn()
             except Exception as error:  # whatever it was, the old model stays served, and the state says so
@@ -278,9 +279,8 @@ class Learner:
         records, entries = self.feedback.snapshot()
         with self._changed:
             before = self._versions
-            if records == before.records:
-                return
-            self._learning = True
+        if records == before.records:
+            return
         # Its name says that it is not complete, and which process to ask.
         scratch = files.temporary_beside(self.place / str(before.last + 1))
         shutil.rmtree(scratch, ignore_errors=True)
