@@ -29,6 +29,7 @@ LAYERS = (
     "estimator",
     "tuning",
     "annif",
+    "serve",
     "experiments",
     "cli",
 )

@@ -27,6 +27,7 @@ WITHOUT_TWIN = {
     "experiments/theory_claims.py": "verdicts; experiments/test_theory.py reads them",
     "experiments/theory_measures.py": "measures; experiments/test_theory.py takes them",
     "experiments/theory_panels.py": "drawings; experiments/test_theory.py makes them",
+    "serve/feedback.py": "names; data/test_feedback.py tests what they stand for",
 }
 #: Tests of more than one module.
 ACROSS_MODULES = {

@@ -19,6 +19,7 @@ from circlet.cli import (
     evaluate,
     explain,
     export,
+    feedback,
     info,
     predict,
     reproduce,
@@ -55,6 +56,7 @@ for command in (
 ):
     app.command()(command)
 app.add_typer(datasets.app)
+app.add_typer(feedback.app)
 app.add_typer(reproduce.app)
 
 

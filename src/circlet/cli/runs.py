@@ -12,6 +12,8 @@ from circlet import files
 from circlet.cli.console import err, track
 from circlet.cli.progress import TrainingBar
 from circlet.data import Dataset, load_dataset
+from circlet.data.corrected import corrected
+from circlet.data.feedback import FeedbackLog, judged
 from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
@@ -92,6 +94,12 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
             )
     if run.get("continue", False) and not started.get("continue", False):
         raise ParameterError("--resume: the run was started without --continue; leave the option out")
+    given, was = ((each.get("feedback") or {}).get("file") for each in (run, started))
+    if given is not None and given != was:
+        raise ParameterError(
+            f"--resume: the run was started with the feedback of {was or 'no file'}, not of {given}; leave the "
+            "option out"
+        )
     if run["data"] != started.get("data"):
         raise ParameterError(
             f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
@@ -108,6 +116,8 @@ def _check_description(run: dict[str, Any]) -> None:
     columns = {"text_column", "label_column", "label_separator", "split"}
     wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
     wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), *OWN})
+    if run.get("feedback") is not None:
+        wrong += [] if type(run["feedback"]["records"]) is int and run["feedback"]["file"] else ["feedback"]
     lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
     if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
         raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
@@ -135,12 +145,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     keep_index = bool(run["given"].get("keep_index"))
     before = _before(folder, place, given, keep_index) if further else None
     keep_index = keep_index if before is None else before.index is not None
-    dataset = load_dataset(run["data"], **run["read"], ids=keep_index)
-    if not dataset.train.Y.nnz:
-        raise DataError(
-            f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
-            "wanted some to learn from"
-        )
+    dataset = _dataset(run, ids=keep_index)
     files.prepare_folder(folder)
     # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
     files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
@@ -165,6 +170,21 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
         model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
     model.save(folder, store)
     return _summary(folder, model, store)
+
+
+def _dataset(run: dict[str, Any], *, ids: bool) -> Dataset:
+    """The documents to train on, with the feedback of users."""
+    dataset = load_dataset(run["data"], **run["read"], ids=ids)
+    if run.get("feedback") is not None:
+        # As many records as there were when the run was started, so that it can be resumed.
+        log = FeedbackLog(run["feedback"]["file"], run["feedback"]["records"])
+        dataset = corrected(dataset, judged(log.entries()))
+    if not dataset.train.Y.nnz:
+        raise DataError(
+            f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
+            "wanted some to learn from"
+        )
+    return dataset
 
 
 def finished(folder: Path) -> dict[str, Any]:

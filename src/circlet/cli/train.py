@@ -89,6 +89,9 @@ def train(
         bool | None,
         setting("join", "Let held-out rows join the others in the end.", "--join/--no-join"),
     ] = None,
+    remember: Annotated[
+        int | None, setting("remember", "Training rows to keep with the model, so that feedback can teach it.")
+    ] = None,
     char_ngrams: Annotated[
         str | None,
         setting("char_ngrams", "Use character n-grams of these lengths besides words, like 3,5, or none."),
@@ -108,6 +111,9 @@ def train(
             help="Keep predictions for all documents, so that those like another can be found.",
             show_default="no",
         ),
+    ] = None,
+    feedback: Annotated[
+        Path | None, typer.Option(help="A log of corrections that users made, to learn from besides DATA.")
     ] = None,
     text_column: options.GivenTextColumn = None,
     label_column: options.GivenLabelColumn = None,
@@ -143,6 +149,10 @@ def train(
     --members 3 trains three networks with different seeds and averages their probabilities;
     the model is still one folder, three times as large.
 
+    --feedback adds the corrections of a log that `circlet serve` keeps: texts with the
+    labels that users accepted. A text that is in DATA too gains these labels, and loses
+    those that users rejected.
+
     Example: circlet train eurlex-4k --model eurlex-model
     """
     options.use_torch("training", threads)
@@ -154,13 +164,17 @@ def train(
         "optimizer": optimizer, "first_layer": first_layer,
         "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
         "validation": validation, "members": members, "metric": metric, "patience": patience,
-        "join": join, "min_df": min_df,
+        "join": join, "remember": remember, "min_df": min_df,
         "char_ngrams": char_ngrams if char_ngrams == "none" else _integers("char_ngrams", char_ngrams),
         "max_features": max_features, "store": store, "keep_index": keep_index or None,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}
     run["decides"] = True
+    if feedback is not None:
+        from circlet.cli.feedback import described
+
+        run["feedback"] = described(feedback)
     if further:
         run["continue"] = True
     from circlet.cli.runs import carry_out, check_folder, finished, resumed

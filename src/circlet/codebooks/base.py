@@ -97,6 +97,10 @@ class Codebook(ABC):
         ids = self._checked(ids) if check else ids
         return self._cached(ids.device)[ids] if self.cache else self._generated(ids)
 
+    def scored_codes(self, ids: Tensor) -> Tensor:
+        """The codes of these labels that predictions are compared with, `(m, width)`."""
+        return self._scored(self.codes(ids))
+
     def blocks(self, device: torch.device | None = None) -> Iterator[Tensor]:
         """The codes of all labels that predictions are compared with, `(some, width)` at a time."""
         device = device or torch.device("cpu")
@@ -161,11 +165,7 @@ class Codebook(ABC):
         self, predicted: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
     ) -> decoding.Found:
         """The k best labels of some predictions at a time, within a budget of bytes."""
-
-        def scored_codes(ids: Tensor) -> Tensor:
-            return self._scored(self.codes(ids))
-
-        return decoding.of_blocks(self.blocks, scored_codes, predicted * self.scale, bias, allowed, k, budget)
+        return decoding.of_blocks(self.blocks, self.scored_codes, predicted * self.scale, bias, allowed, k, budget)
 
     def slots_on(self, device: torch.device) -> Slots | None:
         """Where labels lie on a Fourier series, on this device; None if scores are not such a series."""

@@ -18,7 +18,8 @@ from circlet.data.mapped import BLOCK, MappedRows, blocks, is_known_good, is_map
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
 
-_SURROGATE = re.compile("[\ud800-\udfff]")
+#: Half of a surrogate pair, which UTF-8 can't hold.
+SURROGATE = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -247,7 +248,7 @@ def label_fault(name: str) -> str | None:
     """What is wrong with a label's name, or None."""
     if any(character in name for character in "\t\n\r\0"):
         return "a label name with a tab, line end or zero character; wanted one without"
-    if _SURROGATE.search(name):
+    if SURROGATE.search(name):
         return "a label name with half of a surrogate pair; wanted text that UTF-8 can hold"
     if not name.strip():
         return "an empty label name; wanted at least one visible character"

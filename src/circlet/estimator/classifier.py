@@ -90,6 +90,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Stop after this many epochs without a better metric.
     join : bool
         Whether held-out rows join the others in the end, so that the classifier learns from all rows.
+    remember : int
+        The most training rows that are kept with the model, so that it forgets nothing when feedback teaches it.
     threshold : float
         `predict` returns the labels that are at least this probable.
     top_k : int or None
@@ -169,6 +171,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         metric: str = DEFAULTS["metric"],
         patience: int | None = DEFAULTS["patience"],
         join: bool = DEFAULTS["join"],
+        remember: int = DEFAULTS["remember"],
         threshold: float = 0.5,
         top_k: int | None = None,
         keep_index: bool = False,
@@ -181,7 +184,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.head, self.dim, self.hidden, self.codebook, self.slots = head, dim, hidden, codebook, slots
         self.loss, self.dropout, self.epochs, self.batch_size = loss, dropout, epochs, batch_size
         self.optimizer, self.lr, self.schedule, self.weight_decay = optimizer, lr, schedule, weight_decay
-        self.first_layer, self.join = first_layer, join
+        self.first_layer, self.join, self.remember = first_layer, join, remember
         self.activation, self.initial, self.precision = activation, initial, precision
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features

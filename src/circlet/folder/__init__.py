@@ -9,6 +9,7 @@
 | `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
 | `sample.safetensors` | some rows that were held out and their labels, for `circlet compress`; see `sample` |
 | `index.safetensors` | predictions for the documents it learned from, if asked for; see `index` |
+| `remembered.safetensors` | some rows that were trained on and their labels, for teaching; see `sample` |
 | `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
 | `.lock` | who is writing here, as long as somebody is; see `lock` |

@@ -15,7 +15,17 @@ from circlet.folder.config import FORMAT, reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.estimator import read_estimator, without_digest
-from circlet.folder.layout import CONFIG, ESTIMATOR, INDEX, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import (
+    CONFIG,
+    ESTIMATOR,
+    INDEX,
+    LABELS,
+    REMEMBERED,
+    SAMPLE,
+    STATE_FILE,
+    TENSOR_FILE,
+    WEIGHTS,
+)
 from circlet.folder.manifest import checked, located
 from circlet.folder.publish import Publication
 
@@ -57,7 +67,7 @@ def write_copy(
 ) -> None:
     """Copy a model with other weights; `output` appears complete or not at all.
 
-    Only files that the configuration lists are copied. The sample is not, because training goes on with the model
+    Only files that the configuration lists are copied. Kept rows are not, because training goes on with the model
     itself, and the index is not, because it would be most of a small copy.
 
     Parameters
@@ -118,4 +128,4 @@ def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
 
 def _others(config: dict[str, Any]) -> list[str]:
     """The files that are copied as they are, or only gzipped."""
-    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE, INDEX)]
+    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE, REMEMBERED, INDEX)]

@@ -17,7 +17,7 @@ from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
 from circlet.folder.index import Index, read_index
 from circlet.folder.labels import read_labels
-from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, REMEMBERED, STATE_FILE, TENSOR_FILE, WEIGHTS
 from circlet.folder.manifest import checked
 from circlet.folder.precision import Stored, stored
 from circlet.folder.sample import Sample, read_sample
@@ -41,8 +41,8 @@ class Contents(Generic[Tensor]):
     history : list of dict
     label_names : list of str or None
     vectorizer : TextVectorizer or None
-    sample : Sample or None
-        Who only uses a model does not read it.
+    sample, remembered : Sample or None
+        Who only uses a model does not read them.
     estimator : dict or None
         What is in `estimator.json`, if that was asked for.
     index : Index or None
@@ -54,6 +54,7 @@ class Contents(Generic[Tensor]):
     label_names: list[str] | None
     vectorizer: TextVectorizer | None
     sample: Sample | None = None
+    remembered: Sample | None = None
     estimator: dict[str, Any] | None = None
     index: Index | None = None
 
@@ -65,7 +66,7 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
     ----------
     folder : Path
     whole : bool
-        Read the sample too, and check all of the weights and the index, however large: for a model that will be
+        Read the samples too, and check all of the weights and the index, however large: for a model that will be
         trained further or copied. See `circlet.folder.manifest`.
     estimator : bool
         Read what `CircletClassifier` knows about the model, if it saved it.
@@ -82,6 +83,7 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         read_labels(path(LABELS), config["n_labels"]) if config["named_labels"] else None,
         TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if config["texts"] else None,
         read_sample(folder, config) if whole else None,
+        read_sample(folder, config, REMEMBERED) if whole else None,
         read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
         read_index(folder, config, whole=whole),
     )

@@ -24,6 +24,7 @@ __all__ = [
     "INDEX",
     "LABELS",
     "LOCK",
+    "REMEMBERED",
     "RUN",
     "SAMPLE",
     "STATE_FILE",
@@ -39,10 +40,12 @@ CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "histor
 ESTIMATOR = "estimator.json"
 #: Some of the rows that were held out, and their labels.
 SAMPLE = "sample.safetensors"
+#: Some of the rows that were trained on, and their labels.
+REMEMBERED = "remembered.safetensors"
 #: What is predicted for the documents that it has learned from, if that was asked for.
 INDEX = "index.safetensors"
 #: All files that a model may have besides `config.json`, which says where they are.
-FILES = (WEIGHTS, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, SAMPLE, INDEX, ESTIMATOR)
+FILES = (WEIGHTS, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.

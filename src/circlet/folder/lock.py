@@ -9,7 +9,6 @@ import json
 import logging
 import os
 import socket
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -20,6 +19,7 @@ from pathlib import Path
 from circlet import files
 from circlet.errors import OutputError
 from circlet.folder.layout import LOCK
+from circlet.locking import lock
 
 __all__ = ["writing"]
 
@@ -31,22 +31,6 @@ PATIENCE = 5.0
 _PAUSE = 0.02
 #: The folders that each thread writes into: training holds the lock, and saves the model in the end.
 _held = threading.local()
-
-if sys.platform == "win32":
-    import msvcrt
-
-    #: Where the locked byte is: behind all that is ever written, since nobody else can read it.
-    _PLACE = 1 << 20
-
-    def _acquire(file: int) -> None:
-        os.lseek(file, _PLACE, os.SEEK_SET)
-        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
-        os.lseek(file, 0, os.SEEK_SET)
-else:
-    import fcntl
-
-    def _acquire(file: int) -> None:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager
@@ -131,7 +115,7 @@ def _attempt(path: Path) -> int | None:
 def _is_locked(file: int, path: Path) -> bool:
     """Lock an open file, if nobody else has; it counts only if it is still the one with this name."""
     try:
-        _acquire(file)
+        lock(file)
     except (BlockingIOError, PermissionError):
         return False
     except OSError as error:

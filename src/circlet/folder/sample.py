@@ -1,4 +1,8 @@
-"""`sample.safetensors`: rows that were held out, and their labels, to see later how good a copy of a model is."""
+"""Rows that a model keeps, and their labels.
+
+- `sample.safetensors`: some that were held out, to see later how good a copy of the model is;
+- `remembered.safetensors`: some that were trained on, so that the model forgets nothing when it is taught more.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +18,12 @@ from circlet.folder.layout import SAMPLE
 from circlet.folder.manifest import checked
 from circlet.folder.tensors import map_tensors, write_tensors
 
-__all__ = ["Sample", "read_sample", "sample_of", "write_sample"]
+__all__ = ["REMEMBERED_NUMBERS", "Sample", "merged", "read_sample", "sample_of", "write_sample"]
 
 #: The most rows that are kept, and the most numbers of all their features together: 2 MB.
 ROWS, NUMBERS = 2000, 250_000
+#: The same of the rows that are remembered: 4 MB.
+REMEMBERED_NUMBERS = 500_000
 
 
 class Sample(NamedTuple):
@@ -34,13 +40,29 @@ class Sample(NamedTuple):
     labels: sp.csr_matrix
 
 
-def sample_of(rows: Any, labels: sp.csr_matrix) -> Sample | None:
+def sample_of(rows: Any, labels: sp.csr_matrix, most: int = ROWS, numbers: int = NUMBERS) -> Sample | None:
     """Some of these scaled rows, evenly spaced, and their labels; None if there are none."""
     n = labels.shape[0]
-    some = rows[np.arange(n)[_spaced(n, ROWS)]]
+    if not n or not most:
+        return None
+    some = rows[np.arange(n)[_spaced(n, most)]]
     each = (some.nnz if sp.issparse(some) else some.size) / max(1, some.shape[0])
-    chosen = _spaced(n, min(ROWS, max(1, int(NUMBERS / max(1.0, each)))))
-    return Sample(rows[chosen], labels[chosen]) if len(chosen) else None
+    chosen = _spaced(n, min(most, max(1, int(numbers / max(1.0, each)))))
+    return Sample(rows[chosen], labels[chosen])
+
+
+def merged(before: Sample | None, after: Sample | None, share: float, most: int) -> Sample | None:
+    """Rows of two samples, of which the second is worth this share of the whole."""
+    if before is None or after is None:
+        return after if before is None else before
+    wanted = round(share * most)
+    counts = ((before, most - wanted), (after, wanted))
+    kept = [sample_of(*part, count, REMEMBERED_NUMBERS * count // max(1, most)) for part, count in counts]
+    parts = [part for part in kept if part is not None]
+    width = after.labels.shape[1]
+    labels = [sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], width)) for _, Y in parts]
+    stack = sp.vstack if sp.issparse(after.rows) else np.vstack
+    return Sample(stack([part.rows for part in parts]), sp.vstack(labels, format="csr"))
 
 
 def write_sample(path: Path, sample: Sample) -> None:
@@ -55,11 +77,11 @@ def write_sample(path: Path, sample: Sample) -> None:
     write_tensors(path, {**arrays, "rows.values": np.asarray(values, dtype=np.float32)})
 
 
-def read_sample(folder: Path, config: dict[str, Any]) -> Sample | None:
-    """The sample of a model with this configuration; None if it has none."""
-    if SAMPLE not in config["files"]:
+def read_sample(folder: Path, config: dict[str, Any], name: str = SAMPLE) -> Sample | None:
+    """The sample of this name, of a model with this configuration; None if it has none."""
+    if name not in config["files"]:
         return None
-    path = checked(folder, config, SAMPLE)
+    path = checked(folder, config, name)
     found = map_tensors(path)
     wanted = {f"{part}.{name}" for part in ("labels", "rows") for name in ("starts", "columns")} | {"rows.values"}
     if not config["sparse"]:

@@ -22,7 +22,7 @@ from circlet.errors import DataError, ParameterError
 from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import MOST_LABELS
-from circlet.folder.sample import sample_of
+from circlet.folder.sample import REMEMBERED_NUMBERS, merged, sample_of
 from circlet.model import rehearsal
 from circlet.model.calibration import as_if_new, calibrate
 from circlet.model.deciding import Decider
@@ -31,7 +31,7 @@ from circlet.model.model import Model
 from circlet.model.sharing import share_weights
 from circlet.network import Network
 from circlet.network.ensemble import as_one
-from circlet.settings import RunSettings, TrainingSettings
+from circlet.settings import DEFAULTS, RunSettings, TrainingSettings
 from circlet.training import CALIBRATION, Joining, Reporter, checkpoint, train
 
 __all__ = ["fit", "fit_further", "further_settings"]
@@ -118,6 +118,8 @@ def fit(
         training={**asdict(settings.training), "documents": split.n, "held_out": 0, **decider.record()},
         label_counts=column_counts(split.Y),
     )
+    model.training["remember"] = settings.remember
+    model.remembered = sample_of(rows, split.Y, settings.remember, REMEMBERED_NUMBERS)
     rehearse = held_out is not None and settings.rehearses(split.n)
     if evaluated is not None and not rehearse:
         # A rehearsed model has learned from all rows as from any: they would say nothing about others. What its
@@ -276,3 +278,6 @@ def fit_further(
     model.count(Y)
     if model.index is not None:
         add_to_index(model, documents, ids)
+    most = int(model.training.get("remember", DEFAULTS["remember"]))
+    new = sample_of(rows, Y, most, REMEMBERED_NUMBERS)
+    model.remembered = merged(model.remembered, new, Y.shape[0] / model.documents_seen, most)

@@ -16,7 +16,17 @@ from circlet.folder.config import FORMAT
 from circlet.folder.contents import Contents
 from circlet.folder.index import write_index
 from circlet.folder.labels import labels_text
-from circlet.folder.layout import ESTIMATOR, HISTORY, INDEX, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import (
+    ESTIMATOR,
+    HISTORY,
+    INDEX,
+    LABELS,
+    REMEMBERED,
+    SAMPLE,
+    STATE_FILE,
+    TENSOR_FILE,
+    WEIGHTS,
+)
 from circlet.folder.precision import Stored
 from circlet.folder.publish import publishing
 from circlet.folder.sample import write_sample
@@ -54,6 +64,8 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
             write_sample(new.path(SAMPLE), model.sample)
         if model.index is not None:
             write_index(new.path(INDEX), model.index)
+        if model.remembered is not None:
+            write_sample(new.path(REMEMBERED), model.remembered)
         if model.estimator is not None:
             files.write_json(new.path(ESTIMATOR), model.estimator)
         has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}

@@ -54,6 +54,8 @@ class Model(BaseModel):
         Some of the rows that were held out and their labels, by which a smaller copy can be chosen.
     index : Index or None
         What it predicts for the documents that it has learned from; see `circlet.model.indexing`.
+    remembered : Sample or None
+        Some of the rows that were trained on and their labels, which `circlet.model.teaching` needs.
     """
 
     def __init__(self, network: Network | Ensemble, scaling: Scaling, **about: Any) -> None:
@@ -61,6 +63,7 @@ class Model(BaseModel):
         self.ranker = network
         self.sample: Sample | None = None
         self.index: Index | None = None
+        self.remembered: Sample | None = None
         self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
@@ -185,9 +188,8 @@ class Model(BaseModel):
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        return Contents(
-            config, tensors, self.history, self.label_names, self.vectorizer, self.sample, index=self.index
-        )
+        kept = {"sample": self.sample, "remembered": self.remembered, "index": self.index}
+        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, **kept)
 
     def as_runtime(self) -> RuntimeModel:
         """The same model without torch, as it is now; a `DataError` if it has an encoder of its own."""
@@ -255,7 +257,7 @@ class Model(BaseModel):
             training=config["training"],
             label_counts=parts.label_counts,
         )
-        model.sample, model.index = saved.sample, saved.index
+        model.sample, model.remembered, model.index = saved.sample, saved.remembered, saved.index
         return model
 
 

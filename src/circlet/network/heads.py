@@ -54,9 +54,13 @@ class Head(nn.Module, ABC):
         super().__init__()
         self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator, initial=initial)
 
-    @abstractmethod
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
         """Map hidden vectors to codes."""
+        return self.finished(self.output(hidden))
+
+    @abstractmethod
+    def finished(self, outputs: Tensor) -> Tensor:
+        """Make codes of what the last layer gives."""
 
 
 class CircularHead(Head):
@@ -64,8 +68,8 @@ class CircularHead(Head):
 
     outputs_per_dim = 2
 
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        return _phasors(*self.output(hidden).chunk(2, dim=-1))
+    def finished(self, outputs: Tensor) -> Tensor:
+        return _phasors(*outputs.chunk(2, dim=-1))
 
 
 class AmplitudeHead(Head):
@@ -73,8 +77,8 @@ class AmplitudeHead(Head):
 
     outputs_per_dim = 2
 
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        pairs = self.output(hidden).float()
+    def finished(self, outputs: Tensor) -> Tensor:
+        pairs = outputs.float()
         return torch.nn.functional.normalize(pairs, dim=-1) * math.sqrt(pairs.shape[-1] / 2)
 
 
@@ -91,7 +95,10 @@ class HalfCircularHead(Head):
 
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
         first, second = self._full(hidden).chunk(2, dim=-1)
-        return _phasors(self.output(first), self.second(second))
+        return self.finished(torch.cat([self.output(first), self.second(second)], dim=-1))
+
+    def finished(self, outputs: Tensor) -> Tensor:
+        return _phasors(*outputs.chunk(2, dim=-1))
 
     def _full(self, hidden: Tensor | Hidden) -> Tensor:
         if not isinstance(hidden, Hidden):
@@ -103,30 +110,29 @@ class HalfCircularHead(Head):
 class SineHead(Head):
     """`chrr-sin`."""
 
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        return circular.pack(math.pi * torch.sin(self.output(hidden)).float())
+    def finished(self, outputs: Tensor) -> Tensor:
+        return circular.pack(math.pi * torch.sin(outputs).float())
 
 
 class TanhHead(Head):
     """`chrr-tanh`."""
 
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        return circular.pack(math.pi * torch.tanh(self.output(hidden)).float())
+    def finished(self, outputs: Tensor) -> Tensor:
+        return circular.pack(math.pi * torch.tanh(outputs).float())
 
 
 class RealHead(Head):
     """`hrr`."""
 
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        return torch.nn.functional.normalize(self.output(hidden).float(), dim=-1)
+    def finished(self, outputs: Tensor) -> Tensor:
+        return torch.nn.functional.normalize(outputs.float(), dim=-1)
 
 
 class FullHead(Head):
     """`fc`."""
 
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        scores: Tensor = self.output(hidden).float()
-        return scores
+    def finished(self, outputs: Tensor) -> Tensor:
+        return outputs.float()
 
 
 HEADS: dict[str, type[Head]] = {

@@ -13,6 +13,7 @@ from circlet.settings.checked import check
 
 __all__ = [
     "ACTIVATIONS",
+    "ADDITIVE",
     "CODEBOOKS",
     "COSINES",
     "HEADS",
@@ -21,6 +22,7 @@ __all__ = [
     "LOSSES",
     "Learned",
     "NetworkSettings",
+    "teachable",
 ]
 
 #: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
@@ -33,6 +35,8 @@ HEADS: dict[str, str | None] = {
     "hrr": "real",
     "fc": None,
 }
+#: The heads whose scores of a label rise if its code is added to their outputs.
+ADDITIVE = ("chrr", "chrr-amplitude", "hrr", "fc")
 #: The kind of codes in each codebook of `circlet.codebooks`. "auto" chooses the first of the kind.
 CODEBOOKS: dict[str, str] = {
     "spectral": "circular",
@@ -67,6 +71,11 @@ ACTIVATIONS = ("relu", "leaky-relu")
 LEAK = 0.01
 #: Where the initial weights of layers come from: He's rule for ReLU, or what torch's layers start with.
 INITIAL = ("he", "torch")
+
+
+def teachable(head: str, loss: str) -> bool:
+    """Whether `circlet.model.teaching` can teach such a network: it adds codes to outputs, and sets biases."""
+    return head in ADDITIVE and (HEADS[head] is None or LOSSES[loss].bias)
 
 
 @dataclass(frozen=True)

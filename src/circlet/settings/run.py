@@ -24,7 +24,7 @@ FEWEST_TO_SPLIT = 20
 #: The value of a setting that is decided when the data are known.
 AUTO = "auto"
 #: The settings of a run that belong to none of its parts.
-_OWN = ("scaling", "validation", "members")
+_OWN = ("scaling", "validation", "members", "remember")
 
 
 @dataclass(frozen=True)
@@ -54,6 +54,8 @@ class RunSettings:
         probabilities; 0 for none.
     members : int
         Number of networks that are trained one after the other and used as one: their probabilities are averaged.
+    remember : int
+        The most training rows that are kept with the model, so that it forgets nothing when it is taught more.
     undecided : frozenset of str
         Names of settings that are decided when the data are known; `decided` does it.
     preset : str
@@ -66,6 +68,7 @@ class RunSettings:
     scaling: str = "auto"
     validation: float = 0.05
     members: int = 1
+    remember: int = 2000
     undecided: frozenset[str] = frozenset()
     preset: str = "default"
 
@@ -76,9 +79,11 @@ class RunSettings:
             self,
             validation=(valid, "a share at least 0 and below 1, or a number of rows"),
             members=(is_integer(self.members, 1), "an integer >= 1"),
+            remember=(is_integer(self.remember, 0), "an integer >= 0"),
         )
         object.__setattr__(self, "validation", int(size) if size >= 1 else float(size))
         object.__setattr__(self, "members", int(self.members))
+        object.__setattr__(self, "remember", int(self.remember))
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], *, seed: int = 0, preset: str = "default") -> RunSettings:

@@ -1,0 +1,63 @@
+"""A dataset with the feedback of users: further texts, and other labels for texts that it has."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import scipy.sparse as sp
+
+from circlet.data.dataset import Dataset, Split
+from circlet.data.feedback import Judged
+from circlet.errors import DataError
+
+__all__ = ["corrected"]
+
+
+def corrected(dataset: Dataset, feedback: Sequence[Judged]) -> Dataset:
+    """Add feedback to the training documents.
+
+    A text that is among them gains the labels that were accepted and loses those that were rejected. Another text
+    becomes a document with the accepted labels, unless there are none: of such a text no label is known. Labels
+    that are new come last.
+    """
+    train, names = dataset.train, dataset.label_names
+    if train.texts is None or train.X is not None or names is None:
+        raise DataError(
+            f"{dataset.source or dataset.name}: found {dataset.format}; feedback is about texts and labels with "
+            "names, and wanted those to learn from"
+        )
+    columns = {name: column for column, name in enumerate(names)}
+    for each in feedback:
+        for label in each.accepted:
+            columns.setdefault(label, len(columns))
+    judged = {each.text: each for each in feedback}
+    places = [row for row, text in enumerate(train.texts) if text in judged]
+    known = {train.texts[row] for row in places}
+    new = [each for each in feedback if each.text not in known and each.accepted]
+    Y = _widened(train.Y, len(columns)).tolil() if places else _widened(train.Y, len(columns))
+    for row in places:
+        each = judged[train.texts[row]]
+        Y[row, [columns[label] for label in each.accepted]] = 1
+        Y[row, [columns[label] for label in each.rejected if label in columns]] = 0
+    further = [sorted(columns[label] for label in each.accepted) for each in new]
+    starts = np.cumsum([0, *map(len, further)])
+    flat = np.array([column for row in further for column in row], dtype=np.int32)
+    added = sp.csr_matrix((np.ones(len(flat), np.float32), flat, starts), shape=(len(new), len(columns)))
+    together = sp.vstack([sp.csr_matrix(Y, dtype=np.float32), added], format="csr")
+    together.eliminate_zeros()
+    together.sort_indices()
+    test, ids = dataset.test, train.ids
+    if ids is not None:
+        ids = [*ids, *(f"feedback {number}" for number in range(len(new)))]
+    return replace(
+        dataset,
+        train=Split(None, together, [*train.texts, *(each.text for each in new)], ids),
+        test=None if test is None else Split(test.X, _widened(test.Y, len(columns)), test.texts),
+        label_names=list(columns),
+    )
+
+
+def _widened(Y: sp.csr_matrix, width: int) -> sp.csr_matrix:
+    return sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], width))

@@ -1,0 +1,286 @@
+r"""Feedback: what users said about the labels of texts, kept in an append-only log.
+
+The log is a file of JSON lines. The first one says what it is; each further line is a record, complete on disk
+before whoever gave the feedback is told so:
+
+    {"circlet_feedback": 1}
+    {"id": "…", "time": "…", "text": "…", "accepted": ["…"], "rejected": ["…"], "version": "0"}
+    {"id": "…", "time": "…", "undo": "the id of an earlier record"}
+
+Nothing in it ever changes. A process that is killed may leave half a record at the end, which nobody was told
+about: readers ignore it, and the next one that appends removes it. Anything else that is wrong is a `DataError`.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import threading
+import time
+import uuid
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from circlet import files
+from circlet.data.dataset import SURROGATE, label_fault
+from circlet.data.lines import bad, shown
+from circlet.errors import DataError, OutputError, ParameterError
+from circlet.locking import lock
+
+__all__ = ["Entry", "FeedbackLog", "Judged", "judged"]
+
+#: The format's version, and the first line of every log.
+FORMAT = 1
+FIRST = json.dumps({"circlet_feedback": FORMAT}).encode() + b"\n"
+#: Seconds to wait for another process that appends, and between two attempts.
+PATIENCE, _PAUSE = 10.0, 0.005
+
+_ENTRY = {"id": str, "time": str, "text": str, "accepted": list, "rejected": list, "version": str}
+_UNDO = {"id": str, "time": str, "undo": str}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What somebody said about one text: which labels it deserves, and which it does not.
+
+    Nothing is known about other labels. `version` is that of the model that had made suggestions.
+    """
+
+    id: str
+    time: str
+    text: str
+    accepted: tuple[str, ...]
+    rejected: tuple[str, ...]
+    version: str
+    undone: bool = False
+
+    def as_dict(self) -> dict[str, Any]:
+        """The entry, ready for JSON."""
+        return {**vars(self), "accepted": list(self.accepted), "rejected": list(self.rejected)}
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A text, and the labels that all feedback about it accepts and rejects."""
+
+    text: str
+    accepted: tuple[str, ...]
+    rejected: tuple[str, ...]
+
+
+def judged(entries: Iterable[Entry]) -> list[Judged]:
+    """Each text once, in the order of its first entry; the last entry that names a label decides about it."""
+    texts: dict[str, dict[str, bool]] = {}
+    for entry in entries:
+        labels = texts.setdefault(entry.text, {})
+        labels |= dict.fromkeys(entry.accepted, True) | dict.fromkeys(entry.rejected, False)
+    return [
+        Judged(text, *(tuple(label for label in labels if labels[label] is wanted) for wanted in (True, False)))
+        for text, labels in texts.items()
+    ]
+
+
+class FeedbackLog:
+    """The feedback in one file; several threads and processes may append to it.
+
+    Parameters
+    ----------
+    path : Path or str
+        It is created with the first entry.
+    records : int, optional
+        Read only this many records, as if none had come since; then nothing can be added.
+    """
+
+    def __init__(self, path: Path | str, records: int | None = None) -> None:
+        self.path, self._most = Path(path), records
+        self._mutex = threading.Lock()
+        self._entries: dict[str, Entry] = {}
+        self._records, self._lines, self._read = 0, 0, 0
+        self._refresh()
+
+    def __len__(self) -> int:
+        """The number of records, undo records included."""
+        with self._mutex:
+            self._refresh()
+            return self._records
+
+    def entries(self, active_only: bool = True) -> list[Entry]:
+        """All entries in the order in which they came, without those that were undone unless asked for."""
+        with self._mutex:
+            self._refresh()
+            return [entry for entry in self._entries.values() if not (active_only and entry.undone)]
+
+    def snapshot(self) -> tuple[int, list[Entry]]:
+        """The number of records, and the active entries according to exactly these."""
+        with self._mutex:
+            self._refresh()
+            return self._records, [entry for entry in self._entries.values() if not entry.undone]
+
+    def add(self, text: str, accepted: Iterable[str], rejected: Iterable[str], version: str) -> Entry:
+        """Append an entry; when this returns, it is on disk."""
+        record = {**_stamp(), "text": text, "accepted": list(accepted), "rejected": list(rejected)}
+        if fault := _fault({**record, "version": version}):
+            raise ParameterError(f"feedback: found {fault[0]}; wanted {fault[1]}")
+        with self._mutex:
+            self._append({**record, "version": version})
+            return self._entries[record["id"]]
+
+    def undo(self, entry: str) -> Entry:
+        """Append a record that undoes the entry with this id; when this returns, it is on disk."""
+        with self._mutex:
+            self._append({**_stamp(), "undo": entry})
+            return self._entries[entry]
+
+    def _append(self, record: dict[str, Any]) -> None:
+        if self._most is not None:
+            raise ParameterError(f"cannot add to the first {self._most} records of {self.path}")
+        line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
+        files.prepare_folder(self.path.parent)
+        with self._locked() as file:
+            self._refresh()
+            if "undo" in record:
+                known = self._entries.get(record["undo"])
+                if known is None or known.undone:
+                    state = "an entry that is undone already" if known else "no such entry"
+                    raise ParameterError(f"cannot undo {shown(str(record['undo']))}: found {state}")
+            new = self._read == 0
+            _write_at(file, self._read, (FIRST if new else b"") + line, self.path)
+            if new:
+                _sync_folder(self.path.parent)
+        self._refresh()
+
+    @contextmanager
+    def _locked(self) -> Iterator[int]:
+        """The file, open and locked against other processes and threads."""
+        try:
+            file = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error.strerror}") from error
+        deadline = time.monotonic() + PATIENCE
+        try:
+            while True:
+                try:
+                    lock(file)
+                    break
+                except (BlockingIOError, PermissionError) as error:
+                    if time.monotonic() >= deadline:
+                        raise OutputError(
+                            f"cannot write {self.path}: another process has had it for {PATIENCE:g} s; try again"
+                        ) from error
+                    time.sleep(_PAUSE)
+            yield file
+        finally:
+            os.close(file)
+
+    def _refresh(self) -> None:
+        """Read the records that were appended since."""
+        if not self.path.exists() and not self._read:
+            return
+        size = files.check_regular(self.path, "feedback log")
+        if size < self._read:
+            raise DataError(
+                f"{self.path}: found {size:,} bytes; wanted at least the {self._read:,} that were there before: "
+                "a feedback log only grows"
+            )
+        with self.path.open("rb") as stream:
+            stream.seek(self._read)
+            content = stream.read()
+        for line in content.splitlines(keepends=True):
+            # The former: of a process that was killed, or is not done.
+            if not line.endswith(b"\n") or self._records == self._most:
+                return
+            self._take(line)
+            self._read, self._lines = self._read + len(line), self._lines + 1
+
+    def _take(self, line: bytes) -> None:
+        number = self._lines + 1
+        if number == 1:
+            if line != FIRST:
+                raise bad(self.path, 1, shown(line), f"{FIRST.decode().strip()}, which starts a feedback log")
+            return
+        try:
+            record = files.parse_json(line.decode())
+        except (ValueError, RecursionError) as error:
+            raise bad(self.path, number, f"no readable record ({error})", "a line of JSON") from error
+        if fault := _fault(record):
+            raise bad(self.path, number, *fault)
+        if "undo" in record:
+            known = self._entries.get(record["undo"])
+            if known is None or known.undone:
+                raise bad(self.path, number, f"an undo of {shown(record['undo'])}", "the id of an active entry")
+            self._entries[known.id] = replace(known, undone=True)
+        elif record["id"] in self._entries:
+            raise bad(self.path, number, f"the id {shown(record['id'])} again", "a new one")
+        else:
+            labels = {name: tuple(dict.fromkeys(record[name])) for name in ("accepted", "rejected")}
+            self._entries[record["id"]] = Entry(**{**record, **labels})
+        self._records += 1
+
+
+def _stamp() -> dict[str, Any]:
+    now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
+    return {"id": uuid.uuid4().hex, "time": now}
+
+
+def _fault(record: Any) -> tuple[str, str] | None:
+    """What is wrong with a record, and what was wanted; None if nothing is."""
+    return next(_faults(record), None)
+
+
+def _faults(record: Any) -> Iterator[tuple[str, str]]:
+    kinds = _UNDO if isinstance(record, dict) and "undo" in record else _ENTRY
+    if not isinstance(record, dict) or record.keys() != kinds.keys():
+        yield shown(json.dumps(record, ensure_ascii=False)), f"an object with {', '.join(kinds)}"
+        return
+    for name, kind in kinds.items():
+        if not isinstance(record[name], kind):
+            yield f"{shown(repr(record[name]))} as `{name}`", "a list" if kind is list else "text"
+    if kinds is _UNDO:
+        return
+    if not record["text"].strip():
+        yield "a text without a visible character", "at least one"
+    if SURROGATE.search(record["text"]):
+        yield "half of a surrogate pair in the text", "text that UTF-8 can hold"
+    labels = [*record["accepted"], *record["rejected"]]
+    if not labels:
+        yield "neither an accepted nor a rejected label", "at least one"
+    for label in labels:
+        fault = label_fault(label) if isinstance(label, str) else f"the label {shown(repr(label))}; wanted text"
+        if fault:
+            found, wanted = fault.split("; wanted ", 1)
+            yield found, wanted
+    if both := set(record["accepted"]) & set(record["rejected"]):
+        yield f"{shown(min(both))} both accepted and rejected", "one of them"
+
+
+def _write_at(file: int, place: int, content: bytes, path: Path) -> None:
+    """Write to the end of the valid part of a file, and to the disk; if that fails, nothing has been added."""
+    try:
+        os.ftruncate(file, place)  # half a record of a process that was killed
+        os.lseek(file, place, os.SEEK_SET)
+        written = 0
+        while written < len(content):
+            written += os.write(file, content[written:])
+        os.fsync(file)
+    except OSError as error:
+        with suppress(OSError):  # without a line end, readers ignore what was written
+            os.ftruncate(file, place)
+        full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
+        what = "the disk is full; nothing was recorded" if full else f"{error.strerror}; nothing was recorded"
+        raise OutputError(f"cannot write {path}: {what}") from error
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make sure that a new file's name is on disk too; Windows has no need and no way to."""
+    if os.name == "nt":
+        return
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,349 @@
+"""Teaching: a trained model learns from a few corrections at once, and forgets nothing.
+
+The encoder stays as it is. For each label ℓ that corrections name, the head learns to add ℓ's code to its output,
+more of it the more a document resembles those that deserve ℓ: its weight W becomes W + Σ cℓ uℓᵀ, a sum of one
+product for each such label. Codes are nearly orthogonal, so the scores of all other labels hardly change, whatever
+is learned; nothing that grows with the number of labels is computed. A label that is new gets the next code, and
+a bias.
+
+The vectors uℓ minimize the sum of these, from zero, by L-BFGS (the weights are those of `Recipe`):
+
+- for texts that accept or reject ℓ, the cross-entropy of ℓ's calibrated probability;
+- for rows that the model remembers from its training, the cross-entropy against ℓ's present probability there, or
+  against 0 if ℓ is new; all rows together are worth `balance` times these texts, or `known` times if ℓ is not new;
+- `ridge` · |uℓ|², with hidden vectors centered and scaled to a mean square norm of 1.
+
+Labels that a correction does not name are unknown, and have no part in the loss. Few corrections do not say how
+frequent a new label is, so its bias is set last: such that it is among the five best labels of a small `share` of
+the remembered rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+import torch
+from torch import Tensor
+from torch.nn.functional import binary_cross_entropy_with_logits, softplus
+
+from circlet.data.feedback import Judged
+from circlet.errors import ParameterError
+from circlet.model.model import Model
+from circlet.network import Ensemble, Network
+from circlet.network.batch import as_batch
+from circlet.settings.network import teachable
+
+__all__ = ["RECIPE", "Recipe", "Taught", "teach"]
+
+#: How many labels are suggested, usually.
+BEST = 5
+#: What log-odds a text keeps at least of a label that it was taught.
+SURE = 0.5
+#: Without codes, scores themselves change, by so many of their deviations where codes would change by their norm.
+GAIN = 10.0
+#: Heads that divide their outputs by the norm of all of them.
+JOINT = ("chrr-amplitude", "hrr")
+#: Steps of L-BFGS at most; it mostly converges in half as many.
+STEPS = 30
+#: Rows that are encoded at a time.
+BATCH = 256
+
+
+class Recipe(NamedTuple):
+    """How much each part counts; see above. The numbers were chosen on rows held out of training.
+
+    `benchmarks/results/teaching.md` has what was tried.
+    """
+
+    ridge: float = 0.3
+    balance: float = 1.0
+    known: float = 300.0
+    share: float = 0.02
+
+
+@dataclass(frozen=True)
+class Taught:
+    """What became of corrections.
+
+    Parameters
+    ----------
+    texts : int
+        The number of texts that were learned from.
+    new : list of str
+        Labels that were added.
+    left_out : list of str
+        Labels that the model has no room for.
+    """
+
+    texts: int
+    new: list[str]
+    left_out: list[str]
+
+
+RECIPE = Recipe()
+
+
+def teach(
+    model: Model,
+    corrections: Sequence[Judged],
+    *,
+    may_grow: bool = True,
+    recipe: Recipe = RECIPE,
+) -> Taught:
+    """Teach a model in place.
+
+    Parameters
+    ----------
+    model : Model
+        Of texts, with rows that it remembers.
+    corrections : sequence of Judged
+        All that was ever said: teaching always starts from the model as it was trained.
+    may_grow : bool
+        Whether labels may be added.
+    recipe : Recipe
+    """
+    _check(model)
+    places = {name: place for place, name in enumerate(_names(model))}
+    known = len(places)
+    wanted = dict.fromkeys(label for each in corrections for label in each.accepted if label not in places)
+    room = _room(model) if may_grow else 0
+    new, left_out = list(wanted)[:room], list(wanted)[room:]
+    places |= {name: known + place for place, name in enumerate(new)}
+    verdicts = _verdicts(corrections, places)
+    named = np.flatnonzero(np.diff(verdicts.indptr))
+    if new:
+        model.ranker.grow(known + len(new))
+        model.label_names = [*(model.label_names or []), *new]
+    if verdicts.nnz:
+        rows = model.rows([corrections[place].text for place in named])
+        assert model.remembered is not None
+        for number, network in enumerate(model.networks):
+            curve = _curve(model, number)
+            _teach(network, curve, rows, verdicts[named], model.remembered.rows, known, recipe)
+        accepted = verdicts[named] > 0
+        model.count(sp.csr_matrix(accepted, dtype=np.float32))
+    model.training["taught"] = len(named)
+    return Taught(len(named), new, left_out)
+
+
+def _check(model: Model) -> None:
+    if model.vectorizer is None:
+        raise ParameterError("this model takes rows, and feedback is about texts: wanted a model of texts")
+    if model.remembered is None:
+        raise ParameterError(
+            "this model remembers no rows of its training, so teaching it would make it forget: train it again "
+            "without --remember 0, or teach the model that this copy was made from"
+        )
+    head, loss = model.network.settings.head, model.network.settings.loss
+    if not teachable(head, loss):
+        raise ParameterError(
+            f"a model with head {head} and loss {loss} can't be taught at once: train it with `circlet train "
+            "--feedback`"
+        )
+
+
+def _names(model: Model) -> list[str]:
+    return model.label_names or [str(label) for label in range(model.n_labels)]
+
+
+def _room(model: Model) -> int:
+    """How many labels can be added."""
+    if model.label_names is None:
+        return 0
+    limits = []
+    for network in model.networks:
+        book, bias = network.codebook, network.scorer.bias
+        if book is None:
+            return 0
+        limits += [limit for limit in (book.capacity, None if bias is None else len(bias)) if limit is not None]
+    return max(0, min(limits, default=model.n_labels + (1 << 20)) - model.n_labels)
+
+
+def _verdicts(corrections: Sequence[Judged], places: dict[str, int]) -> sp.csr_matrix:
+    """1 for labels that a text deserves and −1 for those it does not, `(texts, labels)`; 0 is unknown."""
+    entries = [
+        (text, places[label], value)
+        for text, each in enumerate(corrections)
+        for labels, value in ((each.accepted, 1.0), (each.rejected, -1.0))
+        for label in labels
+        if label in places
+    ]
+    rows, columns, values = zip(*entries, strict=True) if entries else ((), (), ())
+    shape = (len(corrections), len(places))
+    return sp.csr_matrix((np.array(values, dtype=np.float32), (rows, columns)), shape=shape)
+
+
+def _curve(model: Model, number: int) -> tuple[float, float]:
+    """The logistic curve from a network's scores to probabilities."""
+    return model.ranker.scorer.calibrations[number] if isinstance(model.ranker, Ensemble) else model.calibration
+
+
+def _teach(
+    network: Network,
+    curve: tuple[float, float],
+    rows: Any,
+    verdicts: sp.csr_matrix,
+    remembered: Any,
+    known: int,
+    recipe: Recipe,
+) -> None:
+    """Teach one network; labels from `known` on are new."""
+    labels = np.unique(verdicts.indices)
+    signs = torch.from_numpy(verdicts[:, labels].toarray()).to(network.device)
+    hidden = [_hidden(network, each) for each in (rows, remembered)]
+    lesson = _Lesson(network, curve, labels, *hidden, new=labels >= known)
+    n = len(signs)
+    with torch.no_grad():
+        present = lesson.log_odds(lesson.start)[n:].sigmoid()
+        present[:, lesson.new] = 0
+    weight = torch.where(lesson.new, recipe.balance, recipe.known) * (signs != 0).sum(dim=0)
+    unknowns = [each.requires_grad_() for each in lesson.start]
+    optimizer = torch.optim.LBFGS(unknowns, max_iter=STEPS, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        logits = lesson.log_odds(unknowns)
+        judged = (softplus(-signs * logits[:n]) * signs.abs()).sum()
+        kept = binary_cross_entropy_with_logits(logits[n:], present, reduction="none").mean(dim=0) @ weight
+        total: Tensor = judged + kept + recipe.ridge * unknowns[0].square().sum()
+        total.backward()  # type: ignore[no-untyped-call]
+        return total
+
+    optimizer.step(loss)
+    with torch.no_grad():
+        lesson.settle(unknowns, signs > 0, recipe.share)
+        lesson.apply(unknowns)
+
+
+class _Lesson:
+    """What one network learns about some labels: a direction in its hidden space, and an offset if they are new.
+
+    Parameters
+    ----------
+    network : Network
+    curve : (slope, intercept)
+    labels : int64 ndarray of shape (m,)
+    taught, remembered : Tensor
+        Hidden vectors.
+    new : bool ndarray of shape (m,)
+    """
+
+    def __init__(
+        self,
+        network: Network,
+        curve: tuple[float, float],
+        labels: npt.NDArray[np.int64],
+        taught: Tensor,
+        remembered: Tensor,
+        new: npt.NDArray[np.bool_],
+    ) -> None:
+        self.network, self.curve, scorer = network, curve, network.scorer
+        self.labels = torch.from_numpy(labels.astype(np.int64)).to(taught.device)
+        self.new = torch.from_numpy(new).to(taught.device)
+        with torch.no_grad():
+            hidden = torch.cat([taught, remembered])
+            self.mean = remembered.mean(dim=0)
+            self.spread = (remembered - self.mean).square().sum(dim=1).mean().sqrt().clamp(min=1e-6)
+            self.inputs = (hidden - self.mean) / self.spread
+            outputs = network.head.output(hidden)
+            if network.codebook is None:
+                self.outputs, self.gain = outputs[:, self.labels], GAIN * outputs.std()
+            else:
+                self.outputs = outputs
+                self.codes = network.codebook.scored_codes(self.labels)
+                # Of the length of outputs, so that the same ridge suits all networks.
+                length = outputs.norm(dim=1).mean()
+                self.directions = torch.nn.functional.normalize(self.codes, dim=1) * length
+                self.products = self._products(outputs)
+                self.length = network.head.finished(outputs[:1]).norm()
+                codes = network.head.finished(outputs[len(taught) :])
+                # Scores that a label has to pass to be among the best.
+                best = max(1, min(BEST, scorer.n_labels // 2))
+                self.rivals = scorer.top_k(codes, best)[1][:, -1]
+            scale = 1.0 if scorer.log_scale is None else float(scorer.log_scale.exp())
+            self.scale = scale if network.codebook is None else scale * network.codebook.scale
+        #: Directions, `(hidden, m)`, and offsets, `(m,)`, to begin with.
+        self.start = [self.inputs.new_zeros(self.inputs.shape[1], len(labels)), self._first_offsets()]
+
+    def _first_offsets(self) -> Tensor:
+        """For a new label, what takes its bias to the median of all biases, so that it can be suggested."""
+        offsets, bias = torch.zeros_like(self.labels, dtype=torch.float32), self.network.scorer.bias
+        if bias is not None and bool(self.new.any()):
+            own = bias.detach()
+            old = own[: int(self.labels[self.new].min())]
+            offsets[self.new] = old.median() - own[self.labels[self.new]]
+        return offsets
+
+    def log_odds(self, unknowns: Sequence[Tensor]) -> Tensor:
+        """Calibrated log-odds of the labels for all rows, `(n, m)`."""
+        directions, offsets = unknowns
+        added, scorer = self.inputs @ directions, self.network.scorer
+        if self.network.codebook is None:
+            scores = self.outputs + added * self.gain
+        else:
+            scores = self._similarities(added) * self.scale
+        if scorer.bias is not None:
+            scores = scores + scorer.bias.detach()[self.labels] + offsets * self.new
+        slope, intercept = self.curve
+        return slope * scores + intercept
+
+    def _similarities(self, added: Tensor) -> Tensor:
+        """Inner products of the codes of labels and the head's outputs, with this much of each direction added."""
+        if self.network.settings.head not in JOINT:
+            code: Tensor = self.network.head.finished(self.outputs + added @ self.directions)
+            return code @ self.codes.mT
+        # Outputs are divided by their norm as a whole, which follows from inner products that are computed once.
+        # Nothing as wide as a code is left to compute in each step.
+        by_code, by_direction, square, crossed, squares = self.products
+        norm = (square + 2 * (added * by_direction).sum(dim=1) + (added @ squares * added).sum(dim=1)).sqrt()
+        return (by_code + added @ crossed) * (self.length / norm)[:, None]
+
+    def _products(self, outputs: Tensor) -> tuple[Tensor, ...]:
+        codes, directions = self.codes.mT, self.directions.mT
+        square = outputs.square().sum(dim=1)
+        return outputs @ codes, outputs @ directions, square, self.directions @ codes, self.directions @ directions
+
+    def settle(self, unknowns: Sequence[Tensor], accepted: Tensor, share: float) -> None:
+        """Set the biases of new labels so that this share of the remembered rows has them among the `BEST`.
+
+        But texts that were taught a label keep it.
+        """
+        if self.network.scorer.bias is None or not bool(self.new.any()):
+            return
+        n, (slope, intercept) = len(accepted), self.curve
+        log_odds = self.log_odds(unknowns)[:, self.new]
+        least = torch.where(accepted[:, self.new], log_odds[:n], torch.inf).amin(dim=0) - SURE
+        scores = (log_odds[n:] - intercept) / slope
+        ahead = (scores - self.rivals[:, None]).quantile(1 - share, dim=0)
+        unknowns[1][self.new] -= torch.minimum(ahead, (least / slope).clamp(min=0))
+
+    def apply(self, unknowns: Sequence[Tensor]) -> None:
+        """Change the network accordingly."""
+        directions, offsets = unknowns
+        scorer, output = self.network.scorer, self.network.head.output
+        by_hidden = (directions / self.spread).mT
+        constant = -by_hidden @ self.mean
+        if self.network.codebook is None:
+            output.weight[self.labels] += by_hidden * self.gain
+            output.bias[self.labels] += constant * self.gain
+        else:
+            output.weight += self.directions.mT @ by_hidden
+            output.bias += constant @ self.directions
+        if scorer.bias is not None:
+            scorer.bias[self.labels] += offsets * self.new
+
+
+def _hidden(network: Network, rows: Any) -> Tensor:
+    """The last hidden layer for rows, without dropout."""
+    network.eval()
+    with torch.no_grad():
+        parts = [
+            network.encoder(as_batch(rows[start : start + BATCH]).to(network.device))
+            for start in range(0, rows.shape[0], BATCH)
+        ]
+    return torch.cat(parts).float()

@@ -1,0 +1,377 @@
+"""Learning in the background: versions of a model, each taught by all feedback that there was.
+
+Beside a model's folder `tagger` lies `tagger.taught`:
+
+| | |
+|---|---|
+| `versions.json` | which version is served, those before it, and how much of the feedback it knows |
+| `1`, `2`, … | the taught versions, each a whole model; version 0 is the model itself |
+| `.lock` | held by the process that teaches |
+
+Every lesson starts from version 0 and has all feedback that is not undone. So an undo is exact, and a process
+that is killed at any time loses nothing: the log has the feedback, and the next process learns what
+`versions.json` does not yet know. That file is replaced by a rename, after the version that it names is complete.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+import subprocess
+import sys
+import threading
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+from circlet import files
+from circlet.errors import CircletError, DataError, OutputError, ParameterError
+from circlet.folder.config import read_config
+from circlet.folder.layout import LOCK, REMEMBERED
+from circlet.locking import lock
+from circlet.runtime.tagger import Tagger, load
+from circlet.serve.feedback import FeedbackLog, judged
+from circlet.settings.network import teachable
+
+__all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
+
+log = logging.getLogger(__name__)
+
+#: Taught versions that are kept, to roll back to.
+KEPT = 5
+#: Seconds between feedback and a lesson, in which more may come.
+PAUSE = 0.2
+VERSIONS = "versions.json"
+
+
+def taught_folder(folder: Path | str) -> Path:
+    """Where the taught versions of a model are."""
+    whole = Path(folder).resolve()
+    return whole.with_name(f"{whole.name}.taught")
+
+
+def why_not(folder: Path | str) -> str | None:
+    """Why a model can't be taught, in a sentence; None if it can."""
+    config = read_config(Path(folder))
+    if find_spec("torch") is None:
+        return "learning needs torch, which is not installed: pip install 'circlet[train]'"
+    if not config["texts"]:
+        return "the model takes rows, and feedback is about texts"
+    if REMEMBERED not in config["files"]:
+        return "the model remembers no rows of its training: train it again without --remember 0"
+    head, loss = config["network"]["head"], config["network"]["loss"]
+    if not teachable(head, loss):
+        return f"a model with head {head} and loss {loss} can't be taught at once; `circlet train --feedback` can"
+    return None
+
+
+@dataclass(frozen=True)
+class Version:
+    """A version, and the number of entries that it was taught."""
+
+    version: str
+    taught: int
+
+
+@dataclass(frozen=True)
+class Versions:
+    """What `versions.json` says.
+
+    Parameters
+    ----------
+    original : str
+        The digest of the configuration of version 0; another model has other versions.
+    records : int
+        How many records of the log the served version knows, or was rolled back in spite of.
+    last : int
+        The last number that a version had.
+    kept : tuple of Version
+        From the oldest to the one that is served.
+    """
+
+    original: str
+    records: int = 0
+    last: int = 0
+    kept: tuple[Version, ...] = (Version("0", 0),)
+
+    @property
+    def served(self) -> Version:
+        """The version that is served."""
+        return self.kept[-1]
+
+    def taught(self, entries: int, records: int) -> Versions:
+        """With a further version; the oldest one is dropped if there are too many, but never version 0."""
+        new = Version(str(self.last + 1), entries)
+        rest = [each for each in self.kept if each.version != "0"]
+        kept = (Version("0", 0), *rest[-(KEPT - 1) :], new) if KEPT > 1 else (Version("0", 0), new)
+        return replace(self, records=records, last=self.last + 1, kept=kept)
+
+    @classmethod
+    def read(cls, path: Path) -> Versions:
+        """From a file."""
+        found = files.read_json(path)
+        try:
+            kept = tuple(Version(str(each["version"]), int(each["taught"])) for each in found["kept"])
+            numbers = [int(each.version) for each in kept]
+            if numbers != sorted(set(numbers)) or numbers[0] != 0 or numbers[-1] > int(found["last"]):
+                raise ValueError(f"the versions {numbers}")
+            return cls(str(found["original"]), int(found["records"]), int(found["last"]), kept)
+        except (KeyError, TypeError, ValueError, IndexError) as error:
+            raise DataError(
+                f"{path}: found no readable list of versions ({error!r}); remove {path.parent} to learn anew from "
+                "the feedback"
+            ) from error
+
+    def write(self, path: Path) -> None:
+        """To a file, completely or not at all."""
+        files.write_json(path, asdict(self))
+
+
+class Learner:
+    """Teaches one model in the background, and keeps its versions.
+
+    Parameters
+    ----------
+    folder : Path or str
+        The model as it was trained; it is never changed.
+    feedback : FeedbackLog
+    on_swap : callable
+        Called with the tagger and the name of each new version that shall be served: before this returns if a
+        taught version was served last time, then from another thread.
+
+    Raises
+    ------
+    ParameterError
+        If the model can't be taught; see `why_not`.
+    OutputError
+        If another process teaches it.
+    """
+
+    def __init__(
+        self, folder: Path | str, feedback: FeedbackLog, *, on_swap: Callable[[Tagger, str], None]
+    ) -> None:
+        self.folder, self.feedback, self.on_swap = Path(folder), feedback, on_swap
+        if reason := why_not(folder):
+            raise ParameterError(f"{folder}: {reason}")
+        self.place = taught_folder(folder)
+        files.prepare_folder(self.place)
+        self._lock = _held(self.place)
+        #: Guards what follows, for moments; the other one makes swaps happen one after the other.
+        self._changed, self._swapping = threading.Condition(), threading.Lock()
+        self._child: subprocess.Popen[str] | None = None
+        self._wanted, self._closed, self._learning = True, False, False
+        self._failed: str | None = None
+        self._note: str | None = None
+        try:
+            self._versions = self._restored()
+        except BaseException:
+            os.close(self._lock)
+            raise
+        self._thread = threading.Thread(target=self._run, name=f"learning {self.place.name}", daemon=True)
+        self._thread.start()
+
+    def notify(self) -> None:
+        """There is new feedback, or an undo: learn soon, everything that there is by then."""
+        with self._changed:
+            self._wanted = True
+            self._changed.notify_all()
+
+    def state(self) -> dict[str, Any]:
+        """What the learner is doing, and which version is served."""
+        records = len(self.feedback)
+        with self._changed:
+            waiting = max(0, records - self._versions.records)
+            # What was announced counts as learning, though the lesson may not have begun.
+            busy = self._learning or (self._wanted and waiting > 0)
+            state = "learning" if busy else "idle" if self._failed is None else "failed"
+            served = self._versions.served
+            return {
+                "state": state,
+                "version": served.version,
+                "taught": served.taught,
+                "waiting": waiting,
+                "can_roll_back": len(self._versions.kept) > 1,
+                "message": self._note if self._failed is None else self._failed,
+            }
+
+    def roll_back(self) -> str:
+        """Serve the previous version again, from now on; the version that is then served.
+
+        The feedback stays in the log. With the next feedback, all of it that is not undone is learned again.
+        """
+        with self._swapping:
+            before = self._versions
+            if len(before.kept) < 2:
+                raise ParameterError("found no earlier version of the model to roll back to")
+            versions = replace(before, kept=before.kept[:-1], records=len(self.feedback))
+            tagger = load(self._path(versions.served.version))
+            with self._changed:
+                self._commit(versions)
+                self._wanted, self._failed, self._note = False, None, None
+                self._stop_child()
+            self.on_swap(tagger, versions.served.version)
+        shutil.rmtree(self._path(before.served.version), ignore_errors=True)
+        return versions.served.version
+
+    def close(self) -> None:
+        """Stop learning; what has not been learned will be by the next learner."""
+        with self._changed:
+            if self._closed:
+                return
+            self._closed = True
+            self._stop_child()
+            self._changed.notify_all()
+        self._thread.join()
+        os.close(self._lock)
+
+    def _path(self, version: str) -> Path:
+        return self.folder if version == "0" else self.place / version
+
+    def _commit(self, versions: Versions) -> None:
+        versions.write(self.place / VERSIONS)
+        self._versions = versions
+
+    def _restored(self) -> Versions:
+        """The versions of an earlier process; the one that was served is served again, or learned anew."""
+        files.remove_leftovers(self.place)
+        original = str(read_config(self.folder).get("sha256"))
+        path, versions = self.place / VERSIONS, Versions(original)
+        if path.exists():
+            found = Versions.read(path)
+            versions = found if found.original == original else replace(versions, last=found.last)
+        kept = {each.version for each in versions.kept}
+        for each in self.place.iterdir():
+            if each.name.isdigit() and each.name not in kept:
+                shutil.rmtree(each, ignore_errors=True)
+        if versions.served.version != "0":
+            try:
+                self.on_swap(load(self._path(versions.served.version)), versions.served.version)
+            except CircletError as error:
+                log.warning("%s is learned anew: %s", self._path(versions.served.version), error)
+                versions = Versions(original, last=versions.last)
+        return versions
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._wanted or self._closed)
+                if not self._closed:
+                    self._changed.wait_for(lambda: self._closed, timeout=PAUSE)
+                if self._closed:
+                    return
+                self._wanted, self._learning = False, True
+            try:
+                self._learn()
+            except Exception as error:  # whatever it was, the old model stays served, and the state says so
+                log.warning("learning failed: %s", error)
+                with self._changed:
+                    self._failed = str(error) or type(error).__name__
+            finally:
+                with self._changed:
+                    self._learning = False
+
+    def _learn(self) -> None:
+        records, entries = self.feedback.snapshot()
+        with self._changed:
+            before = self._versions
+        if records == before.records:
+            return
+        # Its name says that it is not complete, and which process to ask.
+        scratch = files.temporary_beside(self.place / str(before.last + 1))
+        shutil.rmtree(scratch, ignore_errors=True)
+        try:
+            answer = self._lesson(scratch, [[each.text, each.accepted, each.rejected] for each in judged(entries)])
+            if answer is None:
+                return
+            load(scratch)  # nothing is swapped in that can't be used
+            with self._swapping:
+                if self._versions is not before or self._closed:
+                    return  # rolled back meanwhile
+                versions = before.taught(len(entries), records)
+                scratch.rename(self._path(versions.served.version))
+                tagger = load(self._path(versions.served.version))
+                with self._changed:
+                    self._commit(versions)
+                    self._failed, self._note = None, _note(answer)
+                self.on_swap(tagger, versions.served.version)
+        finally:
+            shutil.rmtree(scratch, ignore_errors=True)
+        for each in {each.version for each in before.kept} - {each.version for each in versions.kept}:
+            shutil.rmtree(self._path(each), ignore_errors=True)
+
+    def _lesson(self, output: Path, corrections: list[Any]) -> dict[str, Any] | None:
+        """Teach in a child process; what it answered, or None if it was stopped."""
+        asked = {"folder": str(self.folder.resolve()), "output": str(output), "corrections": corrections}
+        with self._changed:
+            if self._closed:
+                return None
+            child = self._child = subprocess.Popen(
+                [sys.executable, "-m", "circlet.serve.lesson"],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+                encoding="utf-8",
+            )
+        assert child.stdin is not None
+        assert child.stdout is not None
+        assert child.stderr is not None
+        errors: list[str] = []
+        reader = threading.Thread(target=lambda: errors.extend(child.stderr or ()), daemon=True)
+        reader.start()
+        try:
+            # Its input stays open until it has answered: where it ends, the child does.
+            with suppress(BrokenPipeError):
+                child.stdin.write(json.dumps(asked) + "\n")
+                child.stdin.flush()
+            line = child.stdout.readline()
+            with suppress(BrokenPipeError):
+                child.stdin.close()
+            status = child.wait()
+            reader.join()
+        finally:
+            with self._changed:
+                stopped, self._child = self._child is None, None
+            child.stdout.close()
+            child.stderr.close()
+        if stopped:
+            return None
+        try:
+            answer: dict[str, Any] = json.loads(line)
+        except ValueError:
+            last = errors[-1].strip() if errors else "no message"
+            raise OutputError(f"the process that learns ended with status {status}: {last}") from None
+        if "error" in answer:
+            raise OutputError(answer["error"])
+        return answer
+
+    def _stop_child(self) -> None:
+        child, self._child = self._child, None
+        if child is not None:
+            child.kill()
+
+
+def _note(answer: dict[str, Any]) -> str | None:
+    left_out = answer["left_out"]
+    if not left_out:
+        return None
+    return (
+        f"the model has no room for {len(left_out)} new labels ({', '.join(left_out[:3])}, …): `circlet train "
+        "--feedback` makes some"
+    )
+
+
+def _held(place: Path) -> int:
+    """The lock of a folder, which this process then holds."""
+    file = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+    try:
+        lock(file)
+    except OSError as error:
+        os.close(file)
+        raise OutputError(f"cannot teach in {place}: another process does; stop it first") from error
+    return file

@@ -1,0 +1,184 @@
+from __future__ import annotations
+
+import copy
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from circlet.data.dataset import Split
+from circlet.data.feedback import Judged
+from circlet.errors import ParameterError
+from circlet.model import Model, fit, teaching
+from circlet.model.teaching import teach
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+WORDS = {
+    "animal": "fox wolf bear deer hare lynx otter badger",
+    "vehicle": "car truck tram bicycle lorry van scooter train",
+    "food": "bread cheese apple soup rice pasta salad lentils",
+    "weather": "rain snow wind storm fog hail sunshine thunder",
+}
+TOPICS = sorted(WORDS)
+
+
+def documents(n: int, first: int = 0) -> tuple[list[str], list[list[str]]]:
+    """Texts about one or two topics; every word is in the vocabulary, those of music under no topic."""
+    texts, labels = [], []
+    for i in range(first, first + n):
+        chosen = sorted({TOPICS[i % 4], TOPICS[(i // 4) % 4]})
+        words = [WORDS[topic].split()[(i * 3 + j * 5) % 8] for topic in chosen for j in range(3)]
+        texts.append(" ".join(words) + ["", " drum", " piano", " violin"][i % 4 if i % 5 == 0 else 0])
+        labels.append(chosen)
+    return texts, labels
+
+
+TEXTS, LABELS = documents(160)
+
+
+def make(head: str = "chrr-amplitude", loss: str = "bce", members: int = 1, **own: object) -> Model:
+    Y = sp.csr_matrix(np.array([[topic in row for topic in TOPICS] for row in LABELS], dtype=np.float32))
+    settings = RunSettings(
+        NetworkSettings(head=head, loss=loss, dim=64, hidden=(32,)),
+        TrainingSettings(epochs=15, batch_size=16, lr=0.02),
+        validation=0,
+        members=members,
+        **own,  # type: ignore[arg-type]
+    )
+    return fit(Split(None, Y, TEXTS), settings, label_names=TOPICS)
+
+
+@pytest.fixture(scope="module")
+def trained() -> Model:
+    return make()
+
+
+def chances(model: Model, text: str) -> dict[str, float]:
+    scores = np.concatenate(list(model.score_blocks([text])))
+    assert model.label_names is not None
+    return dict(zip(model.label_names, model.probabilities(scores)[0].tolist(), strict=True))
+
+
+MUSIC = [Judged(f"{a} and {b}", ("music",), ()) for a, b in (("drum", "piano"), ("violin", "drum"))]
+
+
+@pytest.mark.parametrize(
+    ("head", "loss", "members"),
+    [("chrr-amplitude", "bce", 1), ("chrr", "mean-bce", 1), ("chrr-amplitude", "bce", 2)],
+)
+def test_a_new_label_is_learned_and_old_ones_stay(head, loss, members):
+    model = make(head, loss, members)
+    before = model.top_k(TEXTS, 1)[0]
+    taught = teach(model, MUSIC)
+    assert (taught.texts, taught.new, taught.left_out) == (2, ["music"], [])
+    assert model.label_names == [*TOPICS, "music"]
+    for each in MUSIC:
+        assert chances(model, each.text)["music"] > 0.5
+    assert chances(model, "a violin, a drum and a piano")["music"] > 0.5  # similar, and never corrected
+    assert chances(model, "fox and wolf and bear")["music"] < 0.2
+    after = model.top_k(TEXTS, 1)[0]
+    assert (before == after).mean() >= 0.95
+    assert model.label_counts is not None
+    assert model.label_counts[-1] == 2
+    assert model.training["taught"] == 2
+
+
+@pytest.mark.parametrize("head", ["chrr-amplitude", "chrr", "hrr", "fc"])
+def test_known_labels_are_accepted_and_rejected(head):
+    model = make(head)
+    text = "fox wolf bear"
+    assert chances(model, text)["animal"] > 0.5
+    others = model.top_k(TEXTS, 1)[0]
+    before = chances(model, text)
+    teach(model, [Judged(text, ("food",), ("animal",))])
+    after = chances(model, text)
+    # Many remembered texts about these animals say otherwise, so one correction is not all that counts.
+    assert after["animal"] < 0.9 * before["animal"]
+    assert after["food"] > 2 * before["food"]
+    assert (others == model.top_k(TEXTS, 1)[0]).mean() > 0.85
+
+
+def test_it_is_the_same_every_time(trained):
+    models = [copy.deepcopy(trained) for _ in range(2)]
+    for model in models:
+        teach(model, MUSIC)
+    assert chances(models[0], "drum") == chances(models[1], "drum")
+
+
+def test_nothing_to_learn_changes_nothing(trained):
+    model = copy.deepcopy(trained)
+    assert teach(model, [Judged("fox", (), ("unheard of",))]).texts == 0
+    assert all(
+        torch.equal(a, b)
+        for a, b in zip(model.ranker.weights().values(), trained.ranker.weights().values(), strict=True)
+    )
+
+
+def test_products_say_what_the_head_would(trained):
+    """The short way to similarities, from inner products, against the head itself."""
+    network = trained.network
+    rows = trained.rows(TEXTS[:20])
+    hidden = teaching._hidden(network, rows)
+    lesson = teaching._Lesson(network, (1.0, 0.0), np.array([0, 2]), hidden[:5], hidden[5:], np.array([False] * 2))
+    added = torch.linspace(-1, 1, 40).view(20, 2)
+    short = lesson._similarities(added)
+    code = network.head.finished(lesson.outputs + added @ lesson.directions)
+    assert torch.allclose(short, code @ lesson.codes.mT, atol=1e-3)
+
+
+def test_what_is_learned_is_what_is_applied(trained):
+    model = copy.deepcopy(trained)
+    model.ranker.grow(5)
+    network = model.network
+    hidden = teaching._hidden(network, model.rows(TEXTS[:20]))
+    lesson = teaching._Lesson(
+        network, (0.5, 0.1), np.array([1, 4]), hidden[:5], hidden[5:], np.array([False, True])
+    )
+    generator = torch.Generator().manual_seed(0)
+    unknowns = [torch.randn(32, 2, generator=generator) * 0.1, torch.tensor([9.0, 1.5])]
+    expected = lesson.log_odds(unknowns)
+    with torch.no_grad():
+        lesson.apply(unknowns)
+        scores = network.scorer.logits(network.head(hidden))
+    assert torch.allclose(0.5 * scores[:, [1, 4]] + 0.1, expected, atol=1e-4)
+
+
+def test_labels_beyond_the_room_are_left_out(trained):
+    model = copy.deepcopy(trained)
+    room = len(model.network.scorer.bias) - 4  # type: ignore[arg-type]
+    taught = teach(model, [Judged("drum", tuple(f"new {i}" for i in range(room + 2)), ())])
+    assert (len(taught.new), taught.left_out) == (room, [f"new {room}", f"new {room + 1}"])
+    fc = make("fc")
+    assert teach(fc, MUSIC).left_out == ["music"]
+    assert teach(copy.deepcopy(trained), MUSIC, may_grow=False).left_out == ["music"]
+
+
+def test_models_that_can_not_be_taught(trained, shared):
+    forgetful = copy.deepcopy(trained)
+    forgetful.remembered = None
+    with pytest.raises(ParameterError, match="remembers no rows"):
+        teach(forgetful, MUSIC)
+    with pytest.raises(ParameterError, match="feedback is about texts"):
+        teach(shared("sparse"), MUSIC)
+    for head, loss in (("chrr-tanh", "bce"), ("chrr", "cosine")):
+        with pytest.raises(ParameterError, match=f"head {head} and loss {loss} can't be taught at once"):
+            teach(make(head, loss), MUSIC)
+
+
+class TestRemembered:
+    def test_some_rows_are_kept(self, trained, tmp_path):
+        assert trained.remembered.labels.shape == (160, 4)
+        trained.save(tmp_path / "m")
+        assert (tmp_path / "m" / "remembered.safetensors").is_file()
+        again = Model.load(tmp_path / "m")
+        assert again.remembered is not None
+        assert (again.remembered.rows != trained.remembered.rows).nnz == 0
+
+    def test_as_many_as_wanted(self):
+        assert make(remember=10).remembered.labels.shape == (10, 4)  # type: ignore[union-attr]
+        assert make(remember=0).remembered is None
+        with pytest.raises(ParameterError, match="`remember` must be an integer >= 0, got -1"):
+            make(remember=-1)
