@@ -28,9 +28,11 @@ WITHOUT_TWIN = {
 #: Tests of more than one module.
 ACROSS_MODULES = {
     "algebra/test_common.py",
+    "cli/test_encoders.py",
     "cli/test_without_training.py",
     "codebooks/test_contributed.py",
     "data/test_damage.py",
+    "estimator/test_reading.py",
     "estimator/test_search.py",
     "experiments/test_results.py",
     "fuzz/test_fuzz.py",
@@ -38,6 +40,7 @@ ACROSS_MODULES = {
     "folder/test_crashes.py",
     "folder/test_hostile.py",
     "model/test_defaults.py",
+    "model/test_reading.py",
     "model/test_saved_by_0_1_0.py",
     "model/test_stores.py",
     "training/test_joining.py",

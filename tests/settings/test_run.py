@@ -223,11 +223,15 @@ class TestDefaults:
         signature = inspect.signature(CircletClassifier).parameters
         assert {name: signature[name].default for name in DEFAULTS} == DEFAULTS
         assert set(signature) - set(DEFAULTS) == {
-            *("preset", "threshold", "top_k", "encoder", "device", "random_state", "verbose"),
+            *("preset", "threshold", "top_k", "device", "random_state", "verbose"),
         }
 
     def test_what_can_be_decided_is_open(self):
-        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {*DECIDABLE, "codebook", "precision"}
+        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {
+            *DECIDABLE,
+            "codebook",
+            "precision",
+        }
 
     def test_held_out_rows_join(self):
         assert RunSettings.from_preset("default", {}).joins

@@ -14,7 +14,7 @@ from circlet.cli.console import err, out
 from circlet.errors import DataError, OutputError
 from circlet.extras import require
 from circlet.report import Table
-from circlet.settings import Decision
+from circlet.settings import Decision, NetworkSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ def info(
 
     with explained(model):
         saved = read(model, whole=verify, estimator=verify)
-        loaded = RuntimeModel.restore(model, saved)
+        loaded = RuntimeModel.restore(model, saved, used=False)
     listed = sorted(located(model, saved.config, name) for name in (CONFIG, *saved.config["files"]))
     sizes = {path.name: files.check_regular(path) for path in listed}
     described = {
@@ -91,8 +91,9 @@ def _table(described: dict[str, Any]) -> Table:
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
         ("codes", described["codebook"]),
+        ("encoder", _encoder(network)),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
-        ("documents", f"{described['documents_are']}, {described['n_features']:,} features"),
+        ("documents", f"{described['documents_are']}, {described['n_features']:,} {_kind(network)}"),
         ("labels", f"{described['n_labels']:,}"),
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
@@ -103,6 +104,19 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
+
+
+def _encoder(network: dict[str, Any]) -> str:
+    settings = NetworkSettings(**network)
+    if not settings.reads_texts:
+        return settings.encoder
+    return (
+        f"{settings.encoder}, {settings.word_width} numbers per word, up to {settings.words_read} words of a text"
+    )
+
+
+def _kind(network: dict[str, Any]) -> str:
+    return "words" if NetworkSettings(**network).reads_texts else "features"
 
 
 def _digests(complete: bool, verified: bool) -> str:

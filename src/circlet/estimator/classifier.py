@@ -94,8 +94,12 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         `predict` returns the labels that are at least this probable.
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
-    encoder : torch.nn.Module or None
-        Maps a batch to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
+    encoder : {"features", "cnn", "lstm", "transformer"}, torch.nn.Module or None
+        What turns documents into hidden vectors: layers over features, which is also what None means, or a network
+        that reads texts word by word; see `circlet.network.readers`. A module of your own maps a batch to
+        `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
+    embedding, max_words : int or None
+        Numbers per word, and words of a text that are read, in an encoder that reads texts; None for 256.
     device : str
         "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None
@@ -169,7 +173,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         join: bool = DEFAULTS["join"],
         threshold: float = 0.5,
         top_k: int | None = None,
-        encoder: torch.nn.Module | None = None,
+        encoder: str | torch.nn.Module | None = DEFAULTS["encoder"],
+        embedding: int | None = DEFAULTS["embedding"],
+        max_words: int | None = DEFAULTS["max_words"],
         device: str = "auto",
         random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         verbose: bool = False,
@@ -184,7 +190,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
         self.members, self.top_k = members, top_k
-        self.encoder, self.device, self.random_state, self.verbose = encoder, device, random_state, verbose
+        self.encoder, self.embedding, self.max_words = encoder, embedding, max_words
+        self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
         """Learn from documents and their labels.
@@ -262,7 +269,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         given = {} if device is None else {"device": device}
         defaults = cls().get_params(deep=False)
         saved = folders.load(Path(folder), defaults, given, copy.deepcopy(encoder))
-        loaded = cls(**{**saved.parameters, "encoder": encoder})
+        loaded = cls(**({**saved.parameters, "encoder": encoder} if encoder is not None else saved.parameters))
         try:
             loaded._settings(), loaded._least_score()
         except (TypeError, ValueError) as error:
@@ -283,8 +290,6 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         settings, place = self._settings(), resolve_device(self.device)
         TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
         self._least_score()
-        if self.encoder is not None and not isinstance(self.encoder, torch.nn.Module):
-            raise ParameterError(f"`encoder` must be a torch.nn.Module, got {type(self.encoder).__name__}")
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         documents = self._first_documents(X)
@@ -296,7 +301,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
             split,
             settings,
             label_names=targets.names(),
-            encoder=copy.deepcopy(self.encoder),
+            encoder=copy.deepcopy(self.encoder) if isinstance(self.encoder, torch.nn.Module) else None,
             device=place,
             reporter=Log(self.verbose),
         )
@@ -317,4 +322,6 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         if not (isinstance(self.preset, str) and self.preset in EFFORTS):
             raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
+        if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
+            given["encoder"] = DEFAULTS["encoder"]
         return RunSettings.of(given, seed=seed_of(self.random_state), preset=self.preset)
