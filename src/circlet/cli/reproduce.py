@@ -47,7 +47,17 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON."
 
 #: Commands with the same options: simulations, and studies on real data.
 SIMULATIONS = ("capacity", "stability", "theory")
-STUDIES = ("authors", "table", "convergence", "dimension", "ablation", "codebooks", "outputs", "manylabels")
+STUDIES = (
+    "authors",
+    "table",
+    "convergence",
+    "dimension",
+    "ablation",
+    "codebooks",
+    "outputs",
+    "manylabels",
+    "encoders",
+)
 SIMULATION_DETAILS = "A full run takes a minute or two on two cores."
 STUDY_DETAILS = (
     "Each run is stored as a JSON file below OUT/cells and is not repeated; experiments share runs. "

@@ -38,9 +38,9 @@ class TokenRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> TokenRows:
-        """Some of the texts, given by a slice or an array of their places."""
-        chosen = np.arange(len(self))[rows]
-        lengths = np.diff(self.starts)[chosen]
+        """Some of the texts, given by a slice or an array of their places, counted from 0."""
+        chosen = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        lengths = self.starts[chosen + 1] - self.starts[chosen]
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
         places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
         return TokenRows(self.ids[places], starts, self.shape[1])

@@ -71,7 +71,7 @@ def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
         start += len(output)
         with torch.no_grad():
             total += float(network.loss(output, labels)) * len(labels)
-    return total / max(X.shape[0], 1)
+    return total / max(int(X.shape[0]), 1)
 
 
 def score_blocks(network: Network | Ensemble, X: Any) -> Iterator[npt.NDArray[np.float32]]:

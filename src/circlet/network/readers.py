@@ -140,7 +140,10 @@ class RecurrentReader(nn.Module):
         turned = torch.where(places < ends, ends - 1 - places, places)
         backwards = vectors.gather(1, turned[:, :, None].expand_as(vectors))
         pooled = []
-        for states, _ in (self.forwards(vectors), self.backwards(backwards)):
+        # In float32: where layers compute in bfloat16, cuDNN's LSTM takes float16, in which gradients vanish.
+        with torch.autocast(vectors.device.type, enabled=False):
+            read = self.forwards(vectors.float()), self.backwards(backwards.float())
+        for states, _ in read:
             highest = dynamic_max_pool(states.transpose(1, 2), lengths, 1).squeeze(2)
             pooled += [_mean(states, present, ends), highest]
         return torch.cat(pooled, dim=1)
