@@ -86,14 +86,16 @@ def info(
 
 def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
+    settings = NetworkSettings(**network)
+    kind = "words" if settings.reads_texts else "features"
     decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
         ("codes", described["codebook"]),
-        ("encoder", _encoder(network)),
+        ("encoder", _encoder(settings)),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
-        ("documents", f"{described['documents_are']}, {described['n_features']:,} {_kind(network)}"),
+        ("documents", f"{described['documents_are']}, {described['n_features']:,} {kind}"),
         ("labels", f"{described['n_labels']:,}"),
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
@@ -106,17 +108,12 @@ def _table(described: dict[str, Any]) -> Table:
     return Table(described["model"], ("", "what"), rows)
 
 
-def _encoder(network: dict[str, Any]) -> str:
-    settings = NetworkSettings(**network)
+def _encoder(settings: NetworkSettings) -> str:
     if not settings.reads_texts:
         return settings.encoder
     return (
         f"{settings.encoder}, {settings.word_width} numbers per word, up to {settings.words_read} words of a text"
     )
-
-
-def _kind(network: dict[str, Any]) -> str:
-    return "words" if NetworkSettings(**network).reads_texts else "features"
 
 
 def _digests(complete: bool, verified: bool) -> str:

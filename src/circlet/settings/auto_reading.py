@@ -19,7 +19,7 @@ FEW_TEXTS = 200
 MORE_STEPS = 3
 
 
-def _nothing(value: Any, why: str) -> Rule:
+def _always(value: Any, why: str) -> Rule:
     return lambda facts, effort: (value, why)
 
 
@@ -57,13 +57,13 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 #: By the names of settings.
 READING_RULES: dict[str, Rule] = {
-    "scaling": _nothing("none", "the encoder reads words"),
-    "char_ngrams": _nothing(None, "the encoder reads words"),
+    "scaling": _always("none", "the encoder reads words"),
+    "char_ngrams": _always(None, "the encoder reads words"),
     "min_df": _min_df,
-    "max_features": _nothing(None, "all of them"),
+    "max_features": _always(None, "all of them"),
     "hidden": _hidden,
     "dropout": _dropout,
-    "first_layer": _nothing("same", "the encoder reads words, and has no features"),
+    "first_layer": _always("same", "the encoder reads words, and has no features"),
     "epochs": _epochs,
-    "lr": _nothing(1e-3, "usual for encoders that read texts"),
+    "lr": _always(1e-3, "usual for encoders that read texts"),
 }
