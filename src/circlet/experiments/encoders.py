@@ -212,21 +212,24 @@ COLORS = {"FC": "#999999", "CHRR": "#56B4E9", "circlet": "#0072B2", "words": "#E
 
 
 def draw(result: Result) -> Figure:
-    """Draw bars of P@5, a panel for each dataset and a group for each encoder."""
+    """Draw bars of P@5 for each model, a panel for each dataset."""
     from matplotlib.figure import Figure  # an extra
 
-    figure = Figure(figsize=(13, 3.8), layout="constrained")
-    for axis, dataset in zip(figure.subplots(1, len(TRAINING), squeeze=False)[0], TRAINING, strict=True):
-        measured, places, names = _measured(result, dataset), [], []
-        bars = [(_title(encoder, end), end, ENCODERS[encoder]) for encoder, end in MODELS]
-        for at, (title, end, encoder) in enumerate([*bars, (WORDS.title, "words", "any order")]):
-            places.append(at)
-            names.append(f"{encoder}\n{end}")
-            if title in measured:
-                these = measured[title]
-                axis.bar(at, these.mean("P@5"), 0.8, yerr=these.sd("P@5"), color=COLORS[end], capsize=2)
+    bars = [*((_title(encoder, end), end) for encoder, end in MODELS), (WORDS.title, "words")]
+    figure = Figure(figsize=(11, 3.4), layout="constrained")
+    for axis, dataset in zip(
+        figure.subplots(1, len(TRAINING), sharey=True, squeeze=False)[0], TRAINING, strict=True
+    ):
+        measured = _measured(result, dataset)
+        for place, (title, end) in enumerate(bars):
+            if these := measured.get(title):
+                mean, sd = these.mean("P@5"), these.sd("P@5")
+                axis.barh(place, mean, 0.8, xerr=sd, color=COLORS[end], capsize=2)
+                axis.annotate(f"{mean:.1f}", (0, place), xytext=(3, 0), textcoords="offset points", va="center",
+                              color="white", fontsize=8)  # fmt: skip
         axis.set_title(title_of(dataset))
-        axis.set_xticks(places, names, fontsize=7)
+        axis.set_yticks(range(len(bars)), [title for title, _ in bars])
+        axis.set_xlabel("P@5, %")
         axis.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].set_ylabel("P@5, %")
+    figure.axes[0].invert_yaxis()
     return figure
