@@ -24,7 +24,7 @@ def test_nothing_is_left_to_features(encoder, preset, documents):
     settings = decided(documents, encoder, preset, per_label=1.0)
     assert not settings.undecided
     assert settings.training.first_layer == "same"
-    assert settings.training.lr == 1e-3
+    assert settings.training.lr == 3e-3
     assert (settings.text.char_ngrams, settings.text.word_ngrams) == (None, (1, 1))
     assert 1 <= settings.training.epochs <= 120
 
