@@ -75,7 +75,7 @@ class Tokenizer:
         ]
         starts = _ends(found)
         ids = np.concatenate([*found, np.empty(0, dtype=np.int64)])
-        # Words in the order of their code points, as a vectorizer has them, and so ties end the same way.
+        # In the order of code points, as a vectorizer has them; of equally frequent words, the first ones stay.
         words = np.array(list(first_seen), dtype=object)
         order = np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int64)
         kept = order[self._frequent(ids, starts, len(words))[order]]
