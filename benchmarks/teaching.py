@@ -6,8 +6,8 @@ The folder has the texts of `wordnet` and `yso-finna-en`, as `circlet datasets` 
 each set, up to 10,000 documents are used. Some labels of middling frequency are hidden from training, all at once.
 Then each of them alone is taught to the trained model, by N corrections that add it to documents which training
 did not have. Other documents show how often it is suggested, rightly and wrongly, and how good the first
-suggestion still is. Then mistakes in labels that the model knows are corrected, on as many documents, each with one
-label that was probable and wrong, and one that was missing. The settings are chosen with other hidden labels and
+suggestion still is. Then mistakes in labels that the model knows are corrected, on as many documents, each with
+one label that was probable and wrong, and one that was missing. The settings are chosen with other hidden labels and
 other mistakes, on documents held out of train.
 """
 
@@ -50,7 +50,7 @@ MEASURED, CHOOSING = 12, 3
 MOST_LABELS = {"yso-finna-en": 300}
 #: Hidden labels are in at most this share of the documents, and in so many corrected, held-out and test documents.
 MOST, LEAST = 0.03, (10, 4, 5)
-#: The settings that are tried with 1 and 10 corrections. Those win that suggest the label rightly most often, among
+#: The settings that are tried with 1 and 10 corrections. Those win that suggest the label rightly most often, of
 #: those that suggest it wrongly for at most this share of the documents.
 TRIED = {"ridge": (0.1, 0.3, 1.0), "share": (0.01, 0.02, 0.04)}
 WRONG = 0.03
@@ -221,7 +221,7 @@ def corrected(task: Task, n: int, part: str, recipe: Recipe) -> dict[str, float]
 
 
 def mistakes_of(task: Task) -> list[tuple[Judged, int, int]]:
-    """Corrections of documents with a missing label and one that is probable and wrong, and the numbers of both."""
+    """Corrections of documents with a missing label and one that is probable but wrong, and their numbers."""
     model, truth = task.model, task.Y[task.pool][:, task.old].tocsr()
     texts, names, out = [task.texts[row] for row in task.pool], model.label_names or [], []
     ids, scores = model.top_k(texts, BEST)

@@ -264,7 +264,7 @@ def test_indicators_and_classes_grow_too(documents, indicator, learner):
         ({"random_state": 1.5}, "`random_state` must be an int, a RandomState, a Generator or None, got 1.5"),
         ({"device": "abacus"}, "`device` 'abacus' is not available"),
         ({"device": None}, "`device` must be auto, cpu, cuda, ... got None"),
-        ({"encoder": "bert"}, "`encoder` must be a torch.nn.Module, got str"),
+        ({"encoder": "bert"}, "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'"),
         ({"min_df": 0}, "`min_df` must be"),
     ],
 )

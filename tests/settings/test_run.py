@@ -223,7 +223,7 @@ class TestDefaults:
         signature = inspect.signature(CircletClassifier).parameters
         assert {name: signature[name].default for name in DEFAULTS} == DEFAULTS
         assert set(signature) - set(DEFAULTS) == {
-            *("preset", "threshold", "top_k", "keep_index", "encoder", "device", "random_state", "verbose"),
+            *("preset", "threshold", "top_k", "keep_index", "device", "random_state", "verbose"),
         }
 
     def test_what_can_be_decided_is_open(self):

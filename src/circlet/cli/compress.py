@@ -119,8 +119,16 @@ def bytes_of(size: str) -> int:
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
     """The rows to measure on, or what the rehearsal lost."""
+    from circlet.folder.config import read_config
+    from circlet.folder.manifest import reads_texts
     from circlet.runtime.smallest import kept, sample_from
 
+    config = read_config(folder)
+    if reads_texts(config):
+        raise ParameterError(
+            f"{folder} has encoder {config['network']['encoder']}, of which no smallest copy is searched: say how "
+            "to store the weights (--store int8)"
+        )
     if data is None:
         known = kept(folder)
         if known is None:

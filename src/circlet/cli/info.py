@@ -14,7 +14,7 @@ from circlet.cli.console import err, out
 from circlet.errors import DataError, OutputError
 from circlet.extras import require
 from circlet.report import Table
-from circlet.settings import Decision
+from circlet.settings import Decision, NetworkSettings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -59,7 +59,7 @@ def info(
         return
     with explained(model):
         saved = read(model, whole=verify, estimator=verify)
-        loaded = RuntimeModel.restore(model, saved)
+        loaded = RuntimeModel.restore(model, saved, used=False)
     listed = sorted(located(model, saved.config, name) for name in (CONFIG, *saved.config["files"]))
     sizes = {path.name: files.check_regular(path) for path in listed}
     described = {
@@ -111,13 +111,16 @@ def _print_near(folder: Path, name: str, as_json: bool) -> None:
 
 def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
+    settings = NetworkSettings(**network)
+    kind = "words" if settings.reads_texts else "features"
     decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
         ("codes", described["codebook"]),
+        ("encoder", _encoder(settings)),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
-        ("documents", f"{described['documents_are']}, {described['n_features']:,} features"),
+        ("documents", f"{described['documents_are']}, {described['n_features']:,} {kind}"),
         ("labels", f"{described['n_labels']:,}"),
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
@@ -129,6 +132,14 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
+
+
+def _encoder(settings: NetworkSettings) -> str:
+    if not settings.reads_texts:
+        return settings.encoder
+    return (
+        f"{settings.encoder}, {settings.word_width} numbers per word, up to {settings.words_read} words of a text"
+    )
 
 
 def _digests(complete: bool, verified: bool) -> str:

@@ -1,4 +1,4 @@
-"""How commands load a model: without torch on a CPU, with it on a GPU."""
+"""How commands load a model: without torch on a CPU, with it on a GPU, or if nothing else can run the model."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circlet.cli import options
+from circlet.folder.config import read_config
+from circlet.folder.manifest import reads_texts
 
 if TYPE_CHECKING:
     from circlet.model import Model
@@ -17,16 +19,19 @@ __all__ = ["load_model"]
 def load_model(folder: Path, device: str, threads: int | None) -> Model | RuntimeModel:
     """Load the model in a folder, to use so many threads on a CPU; None leaves their number to the libraries.
 
-    On a CPU, importing torch would take longer than tagging thousands of documents, and nothing needs it.
+    On a CPU, importing torch would take longer than tagging thousands of documents, and only encoders that read
+    texts need it.
     """
-    if device in ("auto", "cpu"):
+    config = read_config(folder)
+    if device in ("auto", "cpu") and not reads_texts(config):
         from circlet.runtime import RuntimeModel
         from circlet.threads import use_threads
 
         if threads is not None:
             use_threads(threads)
         return RuntimeModel.load(folder)
-    options.use_torch(f"running on {device}", threads)
+    encoder = f"a model with encoder {config['network']['encoder']}" if reads_texts(config) else None
+    options.use_torch(encoder or f"running on {device}", threads)
     from circlet.devices import resolve_device
     from circlet.model import Model
 

@@ -49,6 +49,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON."
 SIMULATIONS = ("capacity", "stability", "theory")
 STUDIES = (
     "authors", "table", "baselines", "convergence", "dimension", "ablation", "codebooks", "outputs", "manylabels",
+    "encoders",
 )  # fmt: skip
 SIMULATION_DETAILS = "A full run takes a minute or two on two cores."
 STUDY_DETAILS = (

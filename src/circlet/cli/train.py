@@ -34,6 +34,20 @@ def train(
     ] = None,
     dim: Annotated[int | None, setting("dim", "Dimension of the labels' codes.")] = None,
     hidden: Annotated[str | None, setting("hidden", "Widths of the hidden layers, like 768 or 768,768.")] = None,
+    encoder: Annotated[
+        str | None,
+        setting(
+            "encoder",
+            "What turns documents into hidden vectors: features, or cnn, lstm, transformer, which read texts in "
+            "order.",
+        ),
+    ] = None,
+    embedding: Annotated[
+        int | None, setting("embedding", "Numbers per word in an encoder that reads texts; none is 256.")
+    ] = None,
+    max_words: Annotated[
+        int | None, setting("max_words", "Words of a text that such an encoder reads; none is 256.")
+    ] = None,
     codebook: Annotated[
         str | None,
         setting("codebook", "Label codes: auto, spectral, independent, four-phase, two-phase or holographic."),
@@ -146,6 +160,9 @@ def train(
     What has the default auto is decided from the data: by rules, and the optimizer of the
     first layer by a short trial. `circlet info` says what was decided, and why.
 
+    --encoder cnn reads texts word by word (XML-CNN) instead of weighting their words in any
+    order, and so do lstm and transformer. They take longer, and using such a model needs torch.
+
     --members 3 trains three networks with different seeds and averages their probabilities;
     the model is still one folder, three times as large.
 
@@ -159,6 +176,7 @@ def train(
     require("sklearn", extra="train", purpose="training")  # to learn words
     given = {
         "head": head, "dim": dim, "hidden": _integers("hidden", hidden), "codebook": codebook, "slots": slots,
+        "encoder": encoder, "embedding": embedding, "max_words": max_words,
         "loss": loss, "activation": activation, "initial": initial, "precision": precision,
         "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
         "optimizer": optimizer, "first_layer": first_layer,

@@ -98,8 +98,12 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool
         Keep what is predicted for every document of `fit`, a byte per number, so that `similar` can find them.
-    encoder : torch.nn.Module or None
-        Maps a batch to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
+    encoder : {"features", "cnn", "lstm", "transformer"}, torch.nn.Module or None
+        What turns documents into hidden vectors: layers over features, which is also what None means, or a network
+        that reads texts word by word; see `circlet.network.readers`. A module of your own maps a batch to
+        `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
+    embedding, max_words : int or None
+        Numbers per word, and words of a text that are read, in an encoder that reads texts; None for 256.
     device : str
         "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None
@@ -175,7 +179,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         threshold: float = 0.5,
         top_k: int | None = None,
         keep_index: bool = False,
-        encoder: torch.nn.Module | None = None,
+        encoder: str | torch.nn.Module | None = DEFAULTS["encoder"],
+        embedding: int | None = DEFAULTS["embedding"],
+        max_words: int | None = DEFAULTS["max_words"],
         device: str = "auto",
         random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         verbose: bool = False,
@@ -190,7 +196,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
         self.members, self.top_k, self.keep_index = members, top_k, keep_index
-        self.encoder, self.device, self.random_state, self.verbose = encoder, device, random_state, verbose
+        self.encoder, self.embedding, self.max_words = encoder, embedding, max_words
+        self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
         """Learn from documents and their labels.
@@ -268,7 +275,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         given = {} if device is None else {"device": device}
         defaults = cls().get_params(deep=False)
         saved = folders.load(Path(folder), defaults, given, copy.deepcopy(encoder))
-        loaded = cls(**{**saved.parameters, "encoder": encoder})
+        loaded = cls(**({**saved.parameters, "encoder": encoder} if encoder is not None else saved.parameters))
         try:
             loaded._settings(), loaded._least_score()
         except (TypeError, ValueError) as error:
@@ -289,10 +296,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         settings, place = self._settings(), resolve_device(self.device)
         TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
         self._least_score()
-        if self.encoder is not None and not isinstance(self.encoder, torch.nn.Module):
-            raise ParameterError(f"`encoder` must be a torch.nn.Module, got {type(self.encoder).__name__}")
-        if not isinstance(self.keep_index, bool) or (self.keep_index and self.encoder is not None):
-            wanted = "True or False" if self.encoder is None else "False with a custom encoder"
+        custom = isinstance(self.encoder, torch.nn.Module) or settings.network.reads_texts
+        if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
+            wanted = "False with an encoder that only torch can run" if custom else "True or False"
             raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
@@ -305,7 +311,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
             split,
             settings,
             label_names=targets.names(),
-            encoder=copy.deepcopy(self.encoder),
+            encoder=copy.deepcopy(self.encoder) if isinstance(self.encoder, torch.nn.Module) else None,
             device=place,
             reporter=Log(self.verbose),
         )
@@ -328,4 +334,6 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         if not (isinstance(self.preset, str) and self.preset in EFFORTS):
             raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
+        if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
+            given["encoder"] = DEFAULTS["encoder"]
         return RunSettings.of(given, seed=seed_of(self.random_state), preset=self.preset)

@@ -44,13 +44,13 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
             "dtype": "str" if dtype.kind == "U" else dtype.name,
             "values": None if text else targets.classes.tolist(),  # labels that are text are in labels.txt
         }
-    encoder = parameters["encoder"]
-    plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder"}
+    custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
+    plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
     state = {
         "format": FORMAT,
         "circlet": __version__,
-        "parameters": {**plain, "encoder": None},
-        "encoder": None if encoder is None else type(encoder).__name__,
+        "parameters": {"encoder": None, **plain},
+        "encoder": None if custom is None else type(custom).__name__,
         "target": targets.kind,
         "classes": classes,
         "feature_names": None if names is None else names.tolist(),

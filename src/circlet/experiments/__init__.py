@@ -43,6 +43,7 @@ EXPERIMENTS = {
     "codebooks": "Which codes labels should have: spectral, independent, four-phase or two-phase.",
     "outputs": "How labels should share few outputs: codes of small dimension, hashing, learned vectors.",
     "manylabels": "HRR and CHRR at large k, on synthetic sets in the shapes of the paper's largest.",
+    "encoders": "XML-CNN, LSTM and transformer with an output per label, and with circular codes.",
     "features": "Bags of words, dense pre-trained features, and both together.",
 }
 

@@ -65,7 +65,7 @@ class Workplace:
 
     def missing(self, dataset: str) -> str | None:
         """Where a missing dataset was looked for and how to get it; None if it was found."""
-        if self.folder(dataset) is not None:
+        if self.folder(dataset) is not None or (dataset in catalog.ENTRIES and catalog.is_here(dataset)):
             return None
         looked = " or ".join(str(place) for place in self.places(dataset))
         known = catalog.ENTRIES.get(dataset)
@@ -77,10 +77,9 @@ class Workplace:
 
     def load(self, dataset: str) -> Dataset:
         """Read a dataset; the last one is cached."""
-        folder = self.folder(dataset)
-        if folder is None:
-            raise DataError(str(self.missing(dataset)))
-        return _load(folder)
+        if line := self.missing(dataset):
+            raise DataError(line)
+        return _load(self.folder(dataset) or catalog.locate(dataset))
 
 
 @lru_cache(maxsize=1)

@@ -43,6 +43,8 @@ DEPTHS = (1, 3, 5, 10, 20)
 #: The name of a protocol that is no preset: circlet's own recipe with the same sizes on every dataset, so that
 #: what is compared is the only difference.
 FIXED = "fixed"
+#: The features of cells that train on raw texts.
+TEXTS = "texts"
 #: Settings of the shorter runs on the larger datasets.
 LESS: dict[str, dict[str, int]] = {
     "wordnet": {"epochs": 20, "batch_size": 256},
@@ -54,7 +56,7 @@ RECORDED = (
     "head", "dim", "hidden", "codebook", "loss", "dropout", "epochs", "batch_size", "optimizer", "lr", "schedule",
     "weight_decay", "input_dropout", "metric", "patience", "scaling", "validation",
 )  # fmt: skip
-TITLES = {"wordnet": "WordNet", "yso-finna-en": "YSO Finna"}
+TITLES = {"pydocs": "Python docs", "wordnet": "WordNet", "yso-finna-en": "YSO Finna"}
 #: Overrides that have a form of their own in a cell's name, or that follow from its dataset.
 _NAMED_OTHERWISE = {"head", "dim", "hidden", "epochs", "batch_size"}
 
@@ -62,7 +64,7 @@ _NAMED_OTHERWISE = {"head", "dim", "hidden", "epochs", "batch_size"}
 def title_of(dataset: str) -> str:
     """A dataset's name as printed in tables."""
     known = catalog.ENTRIES.get(dataset)
-    return known.title if known else TITLES.get(dataset, dataset)
+    return TITLES.get(dataset) or (known.title if known else dataset)
 
 
 @dataclass(frozen=True)
@@ -120,7 +122,7 @@ class TrainingCell:
     split : int or None
         Number of one of the Repository's random splits, from 1; None for the dataset's own split.
     features : str
-        "bow" for the dataset's own, or one of `circlet.features.dense.MODES`.
+        "bow" for the dataset's own, `TEXTS` for none but its raw texts, or one of `circlet.features.dense.MODES`.
     """
 
     dataset: str
@@ -168,6 +170,8 @@ class TrainingCell:
     def missing(self, workplace: Workplace) -> str | None:
         if line := workplace.missing(self.dataset):
             return line
+        if self.features == TEXTS:
+            return _without_texts(self.dataset, workplace.folder(self.dataset))
         if self.features != "bow" and not (workplace.features and (workplace.features / self.dataset).is_dir()):
             where = f"no folder {workplace.features / self.dataset}" if workplace.features else "no --features"
             return (
@@ -191,7 +195,9 @@ class TrainingCell:
         dataset = workplace.load(self.dataset)
         if dataset.test is None:
             raise DataError(f"{dataset.source}: found no test rows; an experiment needs a dataset that has some")
-        if self.features != "bow":
+        if self.features == TEXTS:
+            dataset = _texts_alone(dataset)
+        elif self.features != "bow":
             assert workplace.features is not None
             dataset = with_features(dataset, workplace.features / self.dataset, self.features)
         if self.split is not None:
@@ -203,7 +209,7 @@ class TrainingCell:
         return dataset
 
     def _origin_of_features(self, workplace: Workplace) -> Result:
-        if self.features == "bow" or workplace.features is None:
+        if self.features in ("bow", TEXTS) or workplace.features is None:
             return {}
         folder = workplace.features / self.dataset
         about = folder / RECORD
@@ -257,7 +263,9 @@ def _history(records: Sequence[Result], metric: str) -> Result:
     from circlet.training.validation import watched, worth
 
     name = watched(metric)
-    history = {key: [_short(r[key]) for r in records] for key in ("loss", name) if all(key in r for r in records)}
+    # Of a model that was rehearsed, only the last record has what validation measured.
+    measured = [key for key in ("loss", name) if all(key in record for record in records)]
+    history = {key: [_short(record[key]) for record in records] for key in measured}
     if name not in history:
         return {"history": history}
     values = [worth(metric, value) for value in history[name]]
@@ -281,6 +289,27 @@ def full_settings(protocol: str, given: Mapping[str, Any]) -> dict[str, Any]:
     settings = run_settings(protocol, given).flat()
     fixed = {} if protocol in EFFORTS else PRESETS.get(protocol, {})
     return {n: settings[n] for n in settings if n in RECORDED or n in fixed or given.get(n) is not None}
+
+
+def _without_texts(dataset: str, folder: Path | None) -> str | None:
+    """What matrices without raw texts lack, as one line of text; None if there are texts."""
+    if folder is None or not (folder / "X.trn.npz").is_file() or any(folder.glob("train_raw_texts.txt*")):
+        return None
+    return (
+        f"{dataset}: found no train_raw_texts.txt in {folder}; an encoder reads texts, which stand beside X and Y"
+    )
+
+
+def _texts_alone(dataset: Dataset) -> Dataset:
+    """A dataset without features: each model makes its own of the texts."""
+    parts = (dataset.train, dataset.test)
+    if any(part is None or part.texts is None for part in parts):
+        raise DataError(
+            f"{dataset.source}: found {dataset.format} without texts; wanted raw texts of all documents"
+        )
+    train, test = (part and replace(part, X=None) for part in parts)
+    assert train is not None
+    return replace(dataset, train=train, test=test)
 
 
 def _split_files(folder: Path, dataset: str) -> tuple[Path, Path]:

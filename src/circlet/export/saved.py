@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 from circlet.errors import ParameterError
 from circlet.features.scaling import Scaling
+from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import contents
 from circlet.folder.members import Member as Described
@@ -20,6 +21,7 @@ from circlet.runtime import RuntimeModel
 from circlet.runtime.codebooks import Codebook, CodesInBlocks, SpectralCodebook
 from circlet.runtime.scorers import Scorer
 from circlet.settings import NetworkSettings
+from circlet.settings.network import FEATURES
 
 __all__ = ["LARGEST_TABLE", "Layer", "Member", "Saved", "Series", "Table", "read"]
 
@@ -132,7 +134,12 @@ def read(folder: Path, *, large_table: bool = False) -> Saved:
     """
     with contents.explained(folder):
         found = contents.read(folder, whole=True)
-        model, weights = RuntimeModel.restore(folder, found), found.tensors
+        model, weights = RuntimeModel.restore(folder, found, used=False), found.tensors
+    settings = model.members[0].settings
+    if settings.reads_texts or isinstance(model.vectorizer, Tokenizer):
+        raise ParameterError(
+            f"{folder}: found encoder {settings.encoder}; only models with encoder {FEATURES} can be exported"
+        )
     return Saved(
         [_member(*each, weights, large_table) for each in zip(model.members, model.scorers, strict=True)],
         model.scaling,

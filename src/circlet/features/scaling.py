@@ -11,6 +11,7 @@ import scipy.sparse as sp
 from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
 from circlet.features.entries import Entries, row_norms
+from circlet.features.tokens import TokenRows
 
 __all__ = ["SCALINGS", "ScaledRows", "Scaling"]
 
@@ -62,8 +63,10 @@ class Scaling:
     def transform(self, X: Any) -> Any:
         """Scaled rows in float32, CSR or dense like the input, which is not modified.
 
-        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`.
+        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`. Numbers of words stay as they are.
         """
+        if isinstance(X, TokenRows):
+            return X
         if is_mapped(X):
             return ScaledRows(X, self)
         if sp.issparse(X):

@@ -35,6 +35,7 @@ from circlet.features.entries import Entries, divide_by_norms
 from circlet.features.spans import Span, occurrences, origins
 from circlet.features.terms import Characters, Terms, Vocabulary, Words
 from circlet.features.vectorizer_state import (
+    KIND,
     STATE_FILE,
     TENSOR_FILE,
     check_digest,
@@ -43,7 +44,7 @@ from circlet.features.vectorizer_state import (
     read_state,
     write_state,
 )
-from circlet.files import prepare_folder
+from circlet.files import prepare_folder, write_tensors
 
 NGrams = tuple[int, int]
 
@@ -102,12 +103,7 @@ class TextVectorizer:
             raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
         self.sublinear_tf = _checked_flag("sublinear_tf", sublinear_tf)
         self.lowercase = _checked_flag("lowercase", lowercase)
-        if not is_integer(min_df, 1) and not (isinstance(min_df, float) and 0 < min_df < 1):
-            raise ParameterError(f"`min_df` must be an integer >= 1 or a fraction below 1, got {min_df!r}")
-        if max_features is not None and not is_integer(max_features, 1):
-            raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
-        self.min_df = int(min_df) if is_integer(min_df) else min_df  # JSON knows no NumPy numbers
-        self.max_features = None if max_features is None else int(max_features)
+        self.min_df, self.max_features = check_frequencies(min_df, max_features)
         #: How the terms of each kind of feature are found: words, then characters.
         self._kinds: dict[str, Terms] = {}
         if self.word_ngrams is not None:
@@ -142,7 +138,7 @@ class TextVectorizer:
         with for_training("fitting a TextVectorizer"):
             from sklearn.feature_extraction.text import TfidfVectorizer
 
-        texts = list(_checked_texts("fit", texts))
+        texts = list(checked_texts("fit", texts))
         vocabularies, idf = {}, [np.zeros(0)]
         blocks = []
         for kind, terms in self._kinds.items():
@@ -183,7 +179,7 @@ class TextVectorizer:
 
         A sparse matrix takes longer to make than the row of a short text.
         """
-        texts = list(_checked_texts("transform", texts))
+        texts = list(checked_texts("transform", texts))
         known = self._known()
         vocabularies = ((vocabulary, self._kinds[kind]) for kind, vocabulary in known.vocabularies.items())
         kinds = [(vocabulary, terms) for vocabulary, terms in vocabularies if len(vocabulary)]
@@ -250,7 +246,9 @@ class TextVectorizer:
         """Write the two files under other names than `save` does."""
         known = self._known()
         terms = {kind: vocabulary.terms for kind, vocabulary in known.vocabularies.items()}
-        write_state(state, numbers, self.parameters(), terms, known.idf)
+        # The state comes last and has a digest of the numbers, so an interrupted save is noticed.
+        write_tensors(numbers, {"idf": known.idf})
+        write_state(state, KIND, self.parameters(), terms, known.idf)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
@@ -260,11 +258,11 @@ class TextVectorizer:
     @classmethod
     def read(cls, path: Path, numbers: Path) -> TextVectorizer:
         """Read what `write` wrote; both files may be gzipped."""
-        state = read_state(path)
+        state = read_state(path, KIND)
         vectorizer = _from_parameters(path, state["parameters"])
         vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
         idf = read_idf(numbers, sum(map(len, vocabularies.values())))
-        check_digest(path, numbers, state, idf)
+        check_digest(path, state, idf, beside=numbers.name)
         vectorizer._fitted = _Known(vocabularies, idf)
         return vectorizer
 
@@ -272,9 +270,7 @@ class TextVectorizer:
         return terms(self._prepare(text))
 
     def _prepare(self, text: str) -> str:
-        if not text.isascii():
-            text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
-        return text.lower() if self.lowercase else text
+        return prepared(text, lowercase=self.lowercase)
 
     def _known(self) -> _Known:
         if self._fitted is None:
@@ -288,6 +284,13 @@ class TextVectorizer:
 def load_vectorizer(folder: str | Path) -> TextVectorizer:
     """Load the vectorizer that was saved in `folder`."""
     return TextVectorizer.load(folder)
+
+
+def prepared(text: str, *, lowercase: bool = True) -> str:
+    """A text as its terms are looked for in it."""
+    if not text.isascii():
+        text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
+    return text.lower() if lowercase else text
 
 
 # Rows
@@ -311,13 +314,24 @@ def _unit_rows(rows: csr_matrix) -> csr_matrix:
 # Checks of arguments
 
 
-def _checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
+def checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
+    """Texts one by one; the first that is none raises `DTypeError`."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise DTypeError(f"{operation}: `texts` must be a list of str, got {type(texts).__name__}")
     for position, text in enumerate(texts):
         if not isinstance(text, str):
             raise DTypeError(f"{operation}: texts[{position}] must be a str, got {type(text).__name__}")
         yield text
+
+
+def check_frequencies(min_df: Any, max_features: Any) -> tuple[int | float, int | None]:
+    """Which terms are kept, by how frequent they are, as plain numbers; `ParameterError` if it makes no sense."""
+    if not is_integer(min_df, 1) and not (isinstance(min_df, float) and 0 < min_df < 1):
+        raise ParameterError(f"`min_df` must be an integer >= 1 or a fraction below 1, got {min_df!r}")
+    if max_features is not None and not is_integer(max_features, 1):
+        raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
+    # JSON knows no NumPy numbers.
+    return int(min_df) if is_integer(min_df) else min_df, None if max_features is None else int(max_features)
 
 
 def _checked_ngrams(name: str, value: Any) -> NGrams | None:

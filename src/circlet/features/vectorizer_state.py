@@ -1,4 +1,4 @@
-"""The files of a saved vectorizer: `vectorizer.json` and `vectorizer.safetensors`.
+"""The files of a saved vectorizer: `vectorizer.json` and `vectorizer.safetensors`; a tokenizer has only the first.
 
 Whatever can be wrong with a damaged, foreign or newer file is found here and raised as a DataError.
 """
@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from circlet.errors import DataError
 from circlet.features.terms import Vocabulary
-from circlet.files import read_bytes, read_json, read_tensors, write_tensors, write_text
+from circlet.files import read_bytes, read_json, read_tensors, write_text
 
 KIND = "tfidf"
 FORMAT = 1
@@ -25,27 +25,25 @@ TENSOR_FILE = "vectorizer.safetensors"
 
 def write_state(
     path: Path,
-    numbers: Path,
+    kind: str,
     parameters: dict[str, Any],
     terms: dict[str, list[str]],
-    idf: npt.NDArray[np.float64],
+    idf: npt.NDArray[np.float64] | None = None,
 ) -> None:
-    """Write both files, which are called `STATE_FILE` and `TENSOR_FILE` unless others have these names."""
-    write_tensors(numbers, {"idf": idf})
-    state = {"kind": KIND, "format": FORMAT, "parameters": parameters, "terms": terms}
-    # The state comes last and has a digest of the numbers, so an interrupted save is noticed. It is ASCII only,
-    # so that no reader, editor or line ending changes a term.
+    """Write the state with a digest of it and, if there are any, of the numbers in the other file."""
+    state = {"kind": kind, "format": FORMAT, "parameters": parameters, "terms": terms}
+    # It is ASCII only, so that no reader, editor or line ending changes a term.
     described = json.dumps(state)
     write_text(path, described[:-1] + _ending(_digest(described.encode(), idf)))
 
 
-def read_state(path: Path) -> dict[str, Any]:
+def read_state(path: Path, kind: str) -> dict[str, Any]:
     """Read `vectorizer.json`; its kind, format and keys are the ones that `write_state` writes."""
     state = read_json(path)
     if not isinstance(state, dict):
         raise DataError(f"{path}: a saved vectorizer is a JSON object, found {type(state).__name__}")
-    if state.get("kind") != KIND:
-        raise DataError(f"{path}: `kind` must be {KIND!r}, found {state.get('kind')!r}")
+    if state.get("kind") != kind:
+        raise DataError(f"{path}: `kind` must be {kind!r}, found {state.get('kind')!r}")
     version = state.get("format")
     if type(version) is int and version > FORMAT:
         raise DataError(f"{path}: saved by a newer circlet (format {version}); this one reads up to {FORMAT}")
@@ -88,7 +86,9 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
     return idf
 
 
-def check_digest(path: Path, numbers: Path, state: dict[str, Any], idf: npt.NDArray[np.float64]) -> None:
+def check_digest(
+    path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64] | None = None, beside: str | None = None
+) -> None:
     """Make sure that state and numbers are unchanged, and written by the same save."""
     ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
     if content.endswith(ending):
@@ -96,12 +96,14 @@ def check_digest(path: Path, numbers: Path, state: dict[str, Any], idf: npt.NDAr
     else:  # somebody has formatted the file anew
         described = json.dumps({name: value for name, value in state.items() if name != "sha256"}).encode()
     if state["sha256"] != _digest(described, idf):
-        raise DataError(f"{path}: damaged, or saved at another time than {numbers.name}: the sha256 differs")
+        other = "" if beside is None else f", or saved at another time than {beside}"
+        raise DataError(f"{path}: damaged{other}: the sha256 differs")
 
 
-def _digest(described: bytes, idf: npt.NDArray[np.float64]) -> str:
+def _digest(described: bytes, idf: npt.NDArray[np.float64] | None) -> str:
     digest = hashlib.sha256(described)
-    digest.update(idf.astype("<f8").tobytes())
+    if idf is not None:
+        digest.update(idf.astype("<f8").tobytes())
     return digest.hexdigest()
 
 

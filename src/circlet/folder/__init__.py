@@ -6,7 +6,7 @@
 | `weights.safetensors` | weights of all networks, arrays of the scaling; see `precision` and `deflated` |
 | `history.json` | a record per epoch; the last may say what rounding cost a rehearsal, see `rehearsed` |
 | `labels.txt` | the names of the labels, if they have names |
-| `vectorizer.json`, `vectorizer.safetensors` | the text vectorizer's state, if documents are texts |
+| `vectorizer.json`, `vectorizer.safetensors` | of texts, their vectorizer; a tokenizer has only JSON |
 | `sample.safetensors` | some rows that were held out and their labels, for `circlet compress`; see `sample` |
 | `index.safetensors` | predictions for the documents it learned from, if asked for; see `index` |
 | `remembered.safetensors` | some rows that were trained on and their labels, for teaching; see `sample` |

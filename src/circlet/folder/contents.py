@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from circlet.errors import CircletError, DataError
+from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import deflated
 from circlet.folder.config import reading
@@ -18,10 +19,11 @@ from circlet.folder.history import read_history
 from circlet.folder.index import Index, read_index
 from circlet.folder.labels import read_labels
 from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, REMEMBERED, STATE_FILE, TENSOR_FILE, WEIGHTS
-from circlet.folder.manifest import checked
+from circlet.folder.manifest import checked, reads_texts
 from circlet.folder.precision import Stored, stored
 from circlet.folder.sample import Sample, read_sample
 from circlet.folder.tensors import map_tensors
+from circlet.settings.network import MAX_WORDS
 
 __all__ = ["Contents", "explained", "read", "read_weights"]
 
@@ -40,7 +42,7 @@ class Contents(Generic[Tensor]):
         Weights and arrays by name.
     history : list of dict
     label_names : list of str or None
-    vectorizer : TextVectorizer or None
+    vectorizer : TextVectorizer, Tokenizer or None
     sample, remembered : Sample or None
         Who only uses a model does not read them.
     estimator : dict or None
@@ -52,7 +54,7 @@ class Contents(Generic[Tensor]):
     tensors: dict[str, Tensor]
     history: list[dict[str, Any]]
     label_names: list[str] | None
-    vectorizer: TextVectorizer | None
+    vectorizer: TextVectorizer | Tokenizer | None
     sample: Sample | None = None
     remembered: Sample | None = None
     estimator: dict[str, Any] | None = None
@@ -81,12 +83,31 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         read_weights(folder, config, whole=whole),
         read_history(path(HISTORY)),
         read_labels(path(LABELS), config["n_labels"]) if config["named_labels"] else None,
-        TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if config["texts"] else None,
+        _read_vectorizer(folder, config),
         read_sample(folder, config) if whole else None,
         read_sample(folder, config, REMEMBERED) if whole else None,
         read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
         read_index(folder, config, whole=whole),
     )
+
+
+def _read_vectorizer(folder: Path, config: dict[str, Any]) -> TextVectorizer | Tokenizer | None:
+    path, read = partial(checked, folder, config), reads_texts(config)
+    if not config["texts"]:
+        if read:
+            raise DataError(f"{folder / CONFIG}: found an encoder that reads texts; wanted `texts` to be true")
+        return None
+    if not read:
+        return TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE))
+    tokenizer = Tokenizer.read(path(STATE_FILE))
+    found = tokenizer.n_features, tokenizer.max_words
+    wanted = config["n_features"], config["network"].get("max_words") or MAX_WORDS
+    if found != wanted:
+        raise DataError(
+            f"{path(STATE_FILE)}: found numbers for {found[0]} words, {found[1]} of a text; "
+            f"wanted {wanted[0]} and {wanted[1]}, as {CONFIG} says"
+        )
+    return tokenizer
 
 
 def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) -> dict[str, Stored]:

@@ -18,8 +18,9 @@ from typing import Any
 from circlet import files
 from circlet.errors import DataError
 from circlet.folder.layout import CONFIG, FILES, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS, name_in
+from circlet.settings.network import FEATURES
 
-__all__ = ["check_manifest", "checked", "described", "found_in", "located", "verify"]
+__all__ = ["check_manifest", "checked", "described", "found_in", "located", "reads_texts", "verify"]
 
 #: Files of more bytes may be checked at some places only: so many, and so many bytes each.
 LARGE, SPOTS, SPOT = 1 << 23, 64, 1 << 12
@@ -39,7 +40,8 @@ def check_manifest(path: Path, config: dict[str, Any]) -> None:
     listed, generation = config["files"], config["generation"]
     needed = {WEIGHTS, HISTORY}
     needed |= {LABELS} if config["named_labels"] else set()
-    needed |= {STATE_FILE, TENSOR_FILE} if config["texts"] else set()
+    if config["texts"]:
+        needed |= {STATE_FILE} if reads_texts(config) else {STATE_FILE, TENSOR_FILE}
     if not needed <= set(listed) <= set(FILES):
         missing, unknown = sorted(needed - set(listed)), sorted(set(listed) - set(FILES))
         wanted = f"{missing[0]} among them" if missing else f"no {unknown[0][:80]}"
@@ -52,6 +54,11 @@ def check_manifest(path: Path, config: dict[str, Any]) -> None:
         fits = type(size) is int and size >= 0 and "sha256" in digests and ("spots" in digests or size <= LARGE)
         if not fits or not all(_DIGEST.fullmatch(str(about[each])) for each in digests):
             raise DataError(f"{path}: found {str(about)[:80]} for {name}; wanted its size and digests")
+
+
+def reads_texts(config: dict[str, Any]) -> bool:
+    """Whether a model's encoder reads texts word by word, as `NetworkSettings.reads_texts` says."""
+    return bool(config["network"].get("encoder", FEATURES) != FEATURES)
 
 
 def found_in(folder: Path, config: dict[str, Any]) -> dict[str, dict[str, Any]]:

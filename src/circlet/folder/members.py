@@ -14,6 +14,7 @@ from circlet.folder.config import MOST_LABELS
 from circlet.folder.precision import Stored
 from circlet.folder.tensors import type_name
 from circlet.settings.network import NetworkSettings
+from circlet.settings.readers import reader_shapes
 
 __all__ = ["Member", "check_shapes", "check_weights", "member_prefix", "members_of", "shapes_of"]
 
@@ -115,10 +116,12 @@ def _in_encoder(name: str) -> bool:
 
 
 def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = False) -> dict[str, tuple[int, ...]]:
-    """The shapes of a network's weights by name, of the encoder only if it has the usual layers."""
+    """The shapes of a network's weights by name, without those of an encoder of its own."""
     settings, n_features, n_labels = member.settings, config["n_features"], config["n_labels"]
     shapes: dict[str, tuple[int, ...]] = {}
-    if not own_encoder:
+    if settings.reads_texts:
+        shapes = {f"encoder.{name}": shape for name, shape in reader_shapes(settings, n_features).items()}
+    elif not own_encoder:
         first = (n_features, settings.hidden[0]) if config["sparse"] else (settings.hidden[0], n_features)
         shapes = {"encoder.layers.0.weight": first, "encoder.layers.0.bias": (settings.hidden[0],)}
         for i, (before, after) in enumerate(pairwise(settings.hidden)):

@@ -11,6 +11,7 @@ from scipy.sparse.linalg import norm
 
 from circlet.data.mapped import column_counts
 from circlet.features.scaling import ScaledRows
+from circlet.features.tokens import TokenRows
 from circlet.network import Ensemble, Network
 from circlet.network.inference import top_k
 
@@ -76,6 +77,8 @@ def as_if_new(rows: Any, held_out: npt.NDArray[np.int64]) -> Any:
     that only held-out texts have. What is left of a row keeps the row's length.
     """
     own = rows[held_out]
+    if isinstance(rows, TokenRows):
+        return own.forgetting((rows.counts() == own.counts())[own.ids])
     if not sp.issparse(own) or isinstance(rows, ScaledRows):
         return own
     unseen = column_counts(rows) == column_counts(own)

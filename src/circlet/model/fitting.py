@@ -20,6 +20,7 @@ from circlet.data.mapped import column_counts, is_mapped
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
 from circlet.features.scaling import Scaling
+from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import MOST_LABELS
 from circlet.folder.sample import REMEMBERED_NUMBERS, merged, sample_of
@@ -32,6 +33,7 @@ from circlet.model.sharing import share_weights
 from circlet.network import Network
 from circlet.network.ensemble import as_one
 from circlet.settings import DEFAULTS, RunSettings, TrainingSettings
+from circlet.settings.network import FEATURES
 from circlet.training import CALIBRATION, Joining, Reporter, checkpoint, train
 
 __all__ = ["fit", "fit_further", "further_settings"]
@@ -63,7 +65,7 @@ def fit(
     Parameters
     ----------
     split : Split
-        Rows, or texts if there are no rows.
+        Rows, or texts if there are no rows or the encoder reads texts.
     settings : RunSettings
         Texts are always weighted by tf-idf, whatever the scaling.
     validation : Split, optional
@@ -74,6 +76,8 @@ def fit(
     device, reporter, folder, resume
         See `circlet.training.train`.
     """
+    split = _for_encoder(split, settings, encoder)
+    validation = validation and _for_encoder(validation, settings, encoder)
     _check(split, validation)
     n_labels = int(split.Y.shape[1])
     if n_labels > MOST_LABELS:  # before they are counted: a file may claim any number
@@ -90,7 +94,7 @@ def fit(
     X: Any = split.X
     vectorizer, kind = None, settings.scaling
     if X is None:
-        vectorizer, kind = TextVectorizer(**asdict(settings.text)), "none"
+        vectorizer, kind = _vectorizer(settings), "none"
         X = vectorizer.fit_transform(split.texts or [])
     n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
     scaling = Scaling(kind).fit(X)
@@ -119,11 +123,12 @@ def fit(
         label_counts=column_counts(split.Y),
     )
     model.training["remember"] = settings.remember
-    model.remembered = sample_of(rows, split.Y, settings.remember, REMEMBERED_NUMBERS)
+    _remember(model, rows, split.Y)
     rehearse = held_out is not None and settings.rehearses(split.n)
-    if evaluated is not None and not rehearse:
+    if evaluated is not None and not rehearse and not settings.network.reads_texts:
         # A rehearsed model has learned from all rows as from any: they would say nothing about others. What its
-        # rehearsal lost is in its history instead.
+        # rehearsal lost is in its history instead. Smaller copies are measured without torch, which can't read
+        # texts.
         model.sample = sample_of(*evaluated)
     if validation is not None and validation.n:
         model.count(validation.Y, held_out=True)
@@ -221,6 +226,30 @@ def further_settings(model: Model, **changes: Any) -> TrainingSettings:
     return replace(gentle, **changes)
 
 
+def _for_encoder(split: Split, settings: RunSettings, custom: nn.Module | None) -> Split:
+    """Documents as the encoder takes them: if it reads texts, without the features that they may also have."""
+    if not settings.network.reads_texts:
+        return split
+    if custom is not None:
+        raise ParameterError(
+            f"found an encoder of its own beside encoder {settings.network.encoder}; wanted one of them"
+        )
+    if split.texts is None:
+        raise DataError(
+            f"found feature rows without texts; encoder {settings.network.encoder} reads texts: name documents as "
+            f"text, or choose encoder {FEATURES}"
+        )
+    return Split(None, split.Y, split.texts)
+
+
+def _vectorizer(settings: RunSettings) -> TextVectorizer | Tokenizer:
+    """What turns texts into what the encoder takes."""
+    text, network = settings.text, settings.network
+    if network.reads_texts:
+        return Tokenizer(min_df=text.min_df, max_features=text.max_features, max_words=network.words_read)
+    return TextVectorizer(**asdict(text))
+
+
 def _check(split: Split, validation: Split | None) -> None:
     """Refuse documents that nothing can be learned from, or that could crash the process."""
     if not split.n:
@@ -278,6 +307,13 @@ def fit_further(
     model.count(Y)
     if model.index is not None:
         add_to_index(model, documents, ids)
+    _remember(model, rows, Y)
+
+
+def _remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:
+    """Keep some of these rows, in proportion to all that the model has seen, for teaching it later."""
+    if model.network.settings.reads_texts:
+        return  # teaching needs rows of features
     most = int(model.training.get("remember", DEFAULTS["remember"]))
     new = sample_of(rows, Y, most, REMEMBERED_NUMBERS)
-    model.remembered = merged(model.remembered, new, Y.shape[0] / model.documents_seen, most)
+    model.remembered = merged(model.remembered, new, Y.shape[0] / max(model.documents_seen, 1), most)

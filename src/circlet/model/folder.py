@@ -11,6 +11,8 @@ import torch
 from torch import Tensor
 
 from circlet import files
+from circlet.features.tokenizer import Tokenizer
+from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import precision
 from circlet.folder.config import FORMAT
 from circlet.folder.contents import Contents
@@ -28,7 +30,7 @@ from circlet.folder.layout import (
     WEIGHTS,
 )
 from circlet.folder.precision import Stored
-from circlet.folder.publish import publishing
+from circlet.folder.publish import Publication, publishing
 from circlet.folder.sample import write_sample
 from circlet.folder.tensors import BFLOAT16, write_tensors
 from circlet.version import __version__
@@ -59,7 +61,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         if labels is not None:
             files.write_text(new.path(LABELS), labels)
         if model.vectorizer is not None:
-            model.vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
+            _write_vectorizer(model.vectorizer, new)
         if model.sample is not None:
             write_sample(new.path(SAMPLE), model.sample)
         if model.index is not None:
@@ -70,6 +72,13 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
             files.write_json(new.path(ESTIMATOR), model.estimator)
         has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
         new.commit({"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store})
+
+
+def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) -> None:
+    if isinstance(vectorizer, Tokenizer):
+        vectorizer.write(new.path(STATE_FILE))
+    else:
+        vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
 
 
 def as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:

@@ -188,8 +188,10 @@ class Model(BaseModel):
             "calibration": list(self.calibration),
             "training": self.training,
         }
-        kept = {"sample": self.sample, "remembered": self.remembered, "index": self.index}
-        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, **kept)
+        kept = (self.sample, self.remembered)
+        return Contents(
+            config, tensors, self.history, self.label_names, self.vectorizer, *kept, index=self.index
+        )
 
     def as_runtime(self) -> RuntimeModel:
         """The same model without torch, as it is now; a `DataError` if it has an encoder of its own."""

@@ -65,7 +65,7 @@ def rehearse(
     dict
         Its metric on the held-out rows, its calibration, and what rounding costs it, as a record has them.
     """
-    custom = None if isinstance(network.encoder, Encoder) else copy.deepcopy(network.encoder)
+    custom = copy.deepcopy(network.encoder) if network.custom else None
     trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=custom)
     learned = np.delete(np.arange(Y.shape[0]), held_out)
     reporter.rehearsal(len(learned))
@@ -74,8 +74,9 @@ def rehearse(
     metrics = measured(trained, *validation, settings.metric)
     reporter.rehearsed(metrics)
     found = {**metrics, CALIBRATION: list(calibrate(trained, *validation))}
-    # What a custom encoder does with its weights is unknown, and the runtime can't run one.
-    return found if custom is not None else {**found, LOST: lost_by_rounding(trained, *validation)}
+    if not isinstance(trained.encoder, Encoder):
+        return found  # the runtime, which measures smaller copies, can run no other encoder
+    return {**found, LOST: lost_by_rounding(trained, *validation)}
 
 
 def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list[float]]:

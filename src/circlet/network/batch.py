@@ -10,6 +10,8 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
+from circlet.features.tokens import TokenRows
+
 __all__ = ["ColumnEntries", "LabelSets", "SparseRows", "as_batch", "label_sets"]
 
 
@@ -138,9 +140,11 @@ _Batch = TypeVar("_Batch", ColumnEntries, SparseRows, LabelSets)
 
 
 def as_batch(X: Any) -> SparseRows | Tensor:
-    """Scaled rows in the form that the network takes in prediction."""
+    """Scaled rows, or the words of texts, in the form that the network takes in prediction."""
     if sp.issparse(X):
         return SparseRows.of(X)
+    if isinstance(X, TokenRows):
+        return torch.from_numpy(X.padded())
     return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # torch warns if the array is read-only
 
 

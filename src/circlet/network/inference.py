@@ -14,6 +14,7 @@ from torch import Tensor
 
 from circlet.checks import check_ranking
 from circlet.codebooks.decoding import MEMORY
+from circlet.features.tokens import TokenRows
 from circlet.network import gain as gains
 from circlet.network.batch import as_batch, label_sets
 from circlet.network.ensemble import Ensemble
@@ -21,8 +22,8 @@ from circlet.network.network import Network
 
 __all__ = ["mean_loss", "score_blocks", "top_k"]
 
-#: Documents at a time.
-BATCH = 1024
+#: Documents at a time, and texts that are read word by word, each of which takes far more memory.
+BATCH, TEXTS = 1024, 128
 
 
 def top_k(
@@ -40,8 +41,8 @@ def top_k(
     Parameters
     ----------
     network : Network or Ensemble
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
-        Scaled features.
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
+        Scaled features, or the words of texts.
     k : int
     memory, allowed, threshold
         See `circlet.codebooks.decoding.top_k`; `allowed` is an array.
@@ -64,12 +65,13 @@ def top_k(
 
 def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
     """The mean loss of rows with these labels."""
-    total, n = 0.0, int(X.shape[0])
-    for start, output in zip(range(0, n, BATCH), _outputs(network, X, BATCH), strict=True):
-        labels = label_sets(Y[start : start + BATCH]).to(network.device)
+    total, start = 0.0, 0
+    for output in _outputs(network, X, BATCH):
+        labels = label_sets(Y[start : start + len(output)]).to(network.device)
+        start += len(output)
         with torch.no_grad():
             total += float(network.loss(output, labels)) * len(labels)
-    return total / max(n, 1)
+    return total / max(int(X.shape[0]), 1)
 
 
 def score_blocks(network: Network | Ensemble, X: Any) -> Iterator[npt.NDArray[np.float32]]:
@@ -84,6 +86,7 @@ def score_blocks(network: Network | Ensemble, X: Any) -> Iterator[npt.NDArray[np
 
 def _outputs(network: Network | Ensemble, X: Any, size: int) -> Iterator[Tensor]:
     network.eval()
+    size = min(size, TEXTS) if isinstance(X, TokenRows) else size
     for start in range(0, X.shape[0], size):
         # Not inference_mode, because codes that are cached here may be used in training later.
         with torch.no_grad():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from itertools import pairwise
 from typing import Any
@@ -16,9 +17,11 @@ from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.heads import HEADS
 from circlet.network.losses import LOSSES
+from circlet.network.readers import TextEncoder
 from circlet.network.scorer import Scorer, log_odds
 from circlet.settings import NetworkSettings
 from circlet.settings.network import COSINES
+from circlet.settings.readers import reader_shapes
 
 __all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
 
@@ -48,10 +51,11 @@ class Network(nn.Module):
     ----------
     settings : NetworkSettings
     n_features, n_labels : int
+        For an encoder that reads texts, features are words.
     sparse : bool
-        Whether batches are `SparseRows` or dense tensors.
+        Whether batches are `SparseRows` or tensors.
     encoder : nn.Module, optional
-        Maps a batch to `(batch, settings.hidden[-1])`, and replaces the default encoder.
+        Maps a batch to `(batch, settings.hidden[-1])`, and replaces the encoder that the settings describe.
     codebook : dict, optional
         The state of a saved codebook, which may have grown.
     blank : bool
@@ -74,12 +78,15 @@ class Network(nn.Module):
         layers = " and ".join(f"{width:,}" for width in settings.hidden)
         what = f"{n_features:,} features, hidden layers of {layers}, dim {settings.dim:,} and {n_labels:,} labels"
         with within_memory(f"a network of {what}"):
+            #: Whether the encoder is not the one that the settings describe.
+            self.custom = encoder is not None
             if encoder is None:
-                widths = (n_features, *settings.hidden, n_labels if settings.codes is None else settings.dim)
-                check_fits(4 * sum(inputs * outputs for inputs, outputs in pairwise(widths)))
+                check_fits(4 * _least_weights(settings, n_features, n_labels))
             initial = None if blank else torch.Generator().manual_seed(settings.seed % (1 << 63))
             self.noise = torch.Generator()
-            if encoder is None:
+            if encoder is None and settings.reads_texts:
+                encoder = TextEncoder(settings, n_features, generator=initial, noise=self.noise)
+            elif encoder is None:
                 encoder = Encoder(
                     n_features,
                     settings.hidden,
@@ -167,6 +174,16 @@ class Network(nn.Module):
         for name, parameter in self.named_parameters():
             counts[_stored(name).partition(".")[0]] += parameter.numel()
         return {**counts, "total": sum(counts.values())}
+
+
+def _least_weights(settings: NetworkSettings, n_features: int, n_labels: int) -> int:
+    """How many weights the layers of a network have, or a few less."""
+    outputs = n_labels if settings.codes is None else settings.dim
+    if settings.reads_texts:
+        shapes = reader_shapes(settings, n_features).values()
+        return sum(map(math.prod, shapes)) + settings.hidden[-1] * outputs
+    widths = (n_features, *settings.hidden, outputs)
+    return sum(before * after for before, after in pairwise(widths))
 
 
 def _stored(name: str) -> str:

@@ -14,6 +14,7 @@ from circlet.data.mapped import is_mapped
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError
 from circlet.features.scaling import Scaling
+from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 
 __all__ = ["BaseModel"]
@@ -29,7 +30,7 @@ class BaseModel:
     n_features : int
     sparse : bool
     label_names : list of str or None
-    vectorizer : TextVectorizer or None
+    vectorizer : TextVectorizer, Tokenizer or None
         Turns texts into rows; None if documents are rows already.
     calibration : (slope, intercept)
         A label's probability is σ(slope · score + intercept).
@@ -48,7 +49,7 @@ class BaseModel:
         n_features: int,
         sparse: bool,
         label_names: list[str] | None = None,
-        vectorizer: TextVectorizer | None = None,
+        vectorizer: TextVectorizer | Tokenizer | None = None,
         calibration: tuple[float, float] = (1.0, 0.0),
         history: list[dict[str, Any]] | None = None,
         training: dict[str, Any] | None = None,

@@ -14,6 +14,7 @@ from circlet.checks import check_ranking
 from circlet.data.mapped import is_mapped, release
 from circlet.errors import DataError
 from circlet.features.entries import Entries
+from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.contents import Contents, explained, read
 from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS
@@ -84,12 +85,22 @@ class RuntimeModel(BaseModel):
             return cls.restore(folder, read(folder))
 
     @classmethod
-    def restore(cls, folder: Path, saved: Contents[Stored]) -> RuntimeModel:
-        """The model that was read from a folder; `load` explains errors better."""
+    def restore(cls, folder: Path, saved: Contents[Stored], *, used: bool = True) -> RuntimeModel:
+        """The model that was read from a folder; `load` explains errors better.
+
+        Unless it will be `used`, a model may have encoders that only torch can run; it then has no networks.
+        """
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
         check_weights(path, members, config, parts.weights)
-        networks = [Network(member, parts.weights, sparse=config["sparse"]) for member in members]
+        read = members[0].settings.reads_texts
+        if read and used:
+            raise DataError(
+                f"{folder}: found a model with encoder {members[0].settings.encoder}, which only torch can run: "
+                "pip install 'circlet[train]', then circlet predict, circlet evaluate, CircletClassifier.load or "
+                "circlet.model.Model.load use it"
+            )
+        networks = [] if read else [Network(each, parts.weights, sparse=config["sparse"]) for each in members]
         scorers = [_scorer(member, parts.weights, config["n_labels"]) for member in members]
         slope, intercept = config["calibration"]
         return cls(
@@ -229,7 +240,7 @@ class RuntimeModel(BaseModel):
     def _rows(self, documents: Any, start: int, end: int) -> Entries | Floats:
         """Scaled rows of some checked documents."""
         part = documents if end - start == count(documents) else documents[start:end]
-        if self.vectorizer is not None:
+        if isinstance(self.vectorizer, TextVectorizer):
             return self.scaling.scaled(self.vectorizer.entries(part))
         if not self.sparse:
             dense: Floats = self.scaling.transform(part)

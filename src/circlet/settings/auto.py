@@ -3,18 +3,19 @@
 Most of their numbers come from trials on held-out training rows, which `benchmarks/choices.py` runs and
 `experiments/results/choices` keeps; only one of its datasets has very many documents. Those for labels with one or
 two documents, for rehearsals, and for the epochs of fewer than 15,000 documents rest on trials that are not kept.
-What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.trial`.
+What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.trial`. For encoders
+that read texts, `circlet.settings.auto_reading` has other rules.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-__all__ = ["DECIDABLE", "EFFORTS", "Decision", "Effort", "Facts", "by_rule", "effort_of"]
+__all__ = ["DECIDABLE", "EFFORTS", "Decision", "Effort", "Facts", "Rule", "batch_size", "by_rule", "effort_of"]
 
 
 @dataclass(frozen=True)
@@ -201,6 +202,10 @@ class Decision:
         )
 
 
+#: From the facts and the effort to a setting's value, and why.
+Rule = Callable[[Facts, Effort], tuple[Any, str]]
+
+
 def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
@@ -215,7 +220,7 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     if n > ALL_EPOCHS:
         epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer))
         return epochs, "more documents need fewer epochs"
-    needed = math.ceil(effort.steps / math.ceil(n / _batch_size(facts, effort)[0]))
+    needed = math.ceil(effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
     if facts.few_shot:
         return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
     if n > SMALL_BATCHES:
@@ -226,7 +231,8 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     return effort.epochs, "as the preset says"
 
 
-def _batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
+def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
+    """Documents per step, and why."""
     n = facts.documents
     if n <= SMALL_BATCHES:
         return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
@@ -327,7 +333,7 @@ def _scaling(facts: Facts, effort: Effort) -> tuple[str, str]:
 
 
 #: The rule of each setting that may be left open, in the order in which they are shown.
-_RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
+_RULES: dict[str, Rule] = {
     "validation": _validation,
     "scaling": _scaling,
     "char_ngrams": _char_ngrams,
@@ -338,7 +344,7 @@ _RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
     "dropout": _dropout,
     "first_layer": _first_layer,
     "epochs": _epochs,
-    "batch_size": _batch_size,
+    "batch_size": batch_size,
     "lr": _lr,
 }
 DECIDABLE = tuple(_RULES)
@@ -349,7 +355,12 @@ def effort_of(preset: str) -> Effort:
     return EFFORTS.get(preset, EFFORTS["default"])
 
 
-def by_rule(preset: str, names: frozenset[str], facts: Facts) -> list[Decision]:
-    """Decide these settings, with the effort of the preset, or of the defaults if it has none of its own."""
-    effort = effort_of(preset)
-    return [Decision(name, *rule(facts, effort)) for name, rule in _RULES.items() if name in names]
+def by_rule(
+    preset: str, names: frozenset[str], facts: Facts, others: Mapping[str, Rule] | None = None
+) -> list[Decision]:
+    """Decide these settings, with the effort of the preset, or of the defaults if it has none of its own.
+
+    `others` are rules in place of those of the same name.
+    """
+    effort, rules = effort_of(preset), {**_RULES, **(others or {})}
+    return [Decision(name, *rule(facts, effort)) for name, rule in rules.items() if name in names]

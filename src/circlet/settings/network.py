@@ -16,6 +16,8 @@ __all__ = [
     "ADDITIVE",
     "CODEBOOKS",
     "COSINES",
+    "ENCODERS",
+    "FEATURES",
     "HEADS",
     "INITIAL",
     "LEAK",
@@ -67,6 +69,13 @@ LOSSES: dict[str, Learned] = {
 #: The losses that compare codes and look only at a document's own labels.
 COSINES = ("cosine", "absolute-cosine")
 ACTIVATIONS = ("relu", "leaky-relu")
+#: What maps documents to hidden vectors: hidden layers over features, or a network that reads the words of a text.
+FEATURES = "features"
+ENCODERS = (FEATURES, "cnn", "lstm", "transformer")
+#: Numbers per word, and words of a text that are read, unless settings say otherwise.
+EMBEDDING, MAX_WORDS = 256, 256
+#: Heads of the transformer's attention, which share the numbers of a word.
+ATTENTION_HEADS = 4
 #: What `leaky-relu` multiplies negative numbers by, as torch does.
 LEAK = 0.01
 #: Where the initial weights of layers come from: He's rule for ReLU, or what torch's layers start with.
@@ -90,6 +99,13 @@ class NetworkSettings:
         Dimension of the labels' codes; `fc` has none.
     hidden : tuple of int
         Widths of the hidden layers.
+    encoder : str
+        One of `ENCODERS`. features: hidden layers over feature rows, or over the weighted words of texts, in any
+        order. The others read texts word by word before their hidden layers: see `circlet.network.readers`.
+    embedding : int or None
+        How many numbers stand for a word in an encoder that reads texts; None for 256.
+    max_words : int or None
+        How many words of a text such an encoder reads, from the first; None for 256.
     codebook : str
         One of `CODEBOOKS` that fits the head, or "auto": spectral for circular codes, holographic for real ones.
     slots : int or None
@@ -110,6 +126,9 @@ class NetworkSettings:
     head: str = "chrr-amplitude"
     dim: int = 800
     hidden: tuple[int, ...] = (1024,)
+    encoder: str = FEATURES
+    embedding: int | None = None
+    max_words: int | None = None
     codebook: str = "auto"
     slots: int | None = None
     loss: str = "bce"
@@ -124,6 +143,9 @@ class NetworkSettings:
             self,
             head=(_among(self.head, HEADS), f"one of {', '.join(HEADS)}"),
             loss=(_among(self.loss, LOSSES), f"one of {', '.join(LOSSES)}"),
+            encoder=(_among(self.encoder, ENCODERS), f"one of {', '.join(ENCODERS)}"),
+            embedding=(self.embedding is None or is_integer(self.embedding, 1), "None or an integer >= 1"),
+            max_words=(self.max_words is None or is_integer(self.max_words, 1), "None or an integer >= 1"),
             activation=(_among(self.activation, ACTIVATIONS), f"one of {', '.join(ACTIVATIONS)}"),
             initial=(_among(self.initial, INITIAL), f"one of {', '.join(INITIAL)}"),
             codebook=(_among(self.codebook, ("auto", *CODEBOOKS)), f"auto or one of {', '.join(CODEBOOKS)}"),
@@ -137,9 +159,11 @@ class NetworkSettings:
             dropout=(is_real(self.dropout) and 0 <= self.dropout < 1, "at least 0 and below 1"),
         )
         # JSON can't hold NumPy's numbers, which a search grid may pass.
-        plain = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
-        slots = None if self.slots is None else int(self.slots)
-        for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed), "slots": slots}.items():
+        plain: dict[str, Any] = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
+        for name in ("slots", "embedding", "max_words"):
+            value = getattr(self, name)
+            plain[name] = None if value is None else int(value)
+        for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed)}.items():
             object.__setattr__(self, name, value)
         self._check_combination()
 
@@ -158,6 +182,31 @@ class NetworkSettings:
                 "only a spectral codebook has `slots`: choose codebook spectral with a circular head, or leave "
                 "`slots` out"
             )
+        for name in ("embedding", "max_words"):
+            if getattr(self, name) is not None and not self.reads_texts:
+                raise ParameterError(
+                    f"encoder {self.encoder} reads no words one by one: leave `{name}` out, or choose encoder "
+                    f"{', '.join(ENCODERS[1:-1])} or {ENCODERS[-1]}"
+                )
+        if self.encoder == "transformer" and self.word_width % ATTENTION_HEADS:
+            raise ParameterError(
+                f"encoder transformer divides `embedding` by {ATTENTION_HEADS}: {self.word_width} can't be divided"
+            )
+
+    @property
+    def reads_texts(self) -> bool:
+        """Whether the encoder reads the words of texts one by one, and takes no features."""
+        return self.encoder != FEATURES
+
+    @property
+    def word_width(self) -> int:
+        """How many numbers stand for a word in an encoder that reads texts."""
+        return self.embedding or EMBEDDING
+
+    @property
+    def words_read(self) -> int:
+        """How many words of a text such an encoder reads."""
+        return self.max_words or MAX_WORDS
 
     @property
     def learned(self) -> Learned:

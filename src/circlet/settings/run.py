@@ -12,8 +12,9 @@ import numpy.typing as npt
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 from circlet.settings.auto import DECIDABLE, EFFORTS, Decision, Facts, by_rule, effort_of
+from circlet.settings.auto_reading import READING_RULES
 from circlet.settings.checked import check
-from circlet.settings.network import NetworkSettings
+from circlet.settings.network import FEATURES, NetworkSettings
 from circlet.settings.presets import resolve
 from circlet.settings.training import TrainingSettings
 
@@ -29,7 +30,10 @@ _OWN = ("scaling", "validation", "members", "remember")
 
 @dataclass(frozen=True)
 class TextSettings:
-    """How texts become features; `circlet.features.TextVectorizer` explains and checks each setting."""
+    """How texts become features; `circlet.features.TextVectorizer` explains and checks each setting.
+
+    An encoder that reads texts knows single words only: those that `min_df` and `max_features` leave.
+    """
 
     word_ngrams: tuple[int, int] | None = (1, 1)
     char_ngrams: tuple[int, int] | None = None
@@ -84,6 +88,20 @@ class RunSettings:
         object.__setattr__(self, "validation", int(size) if size >= 1 else float(size))
         object.__setattr__(self, "members", int(self.members))
         object.__setattr__(self, "remember", int(self.remember))
+        self._check_reading()
+
+    def _check_reading(self) -> None:
+        """Refuse settings of features where the encoder reads texts."""
+        if not self.network.reads_texts:
+            return
+        given = {"first_layer": self.training.first_layer, **vars(self.text)}
+        fitting = {"first_layer": ("same",), "char_ngrams": (None,), "word_ngrams": ((1, 1), [1, 1])}
+        for name, wanted in fitting.items():
+            if given[name] not in wanted:
+                raise ParameterError(
+                    f"encoder {self.network.encoder} reads words one by one, and has no features: `{name}` must "
+                    f"be {wanted[0]}, got {given[name]!r}; or choose encoder {FEATURES}"
+                )
 
     @classmethod
     def of(cls, settings: Mapping[str, Any], *, seed: int = 0, preset: str = "default") -> RunSettings:
@@ -126,7 +144,8 @@ class RunSettings:
         """The settings for data of which these facts are known, and what was decided by rules."""
         if not self.undecided:
             return self, []
-        decisions = by_rule(self.preset, self.undecided, facts)
+        others = READING_RULES if self.network.reads_texts else None
+        decisions = by_rule(self.preset, self.undecided, facts, others)
         return self.with_values({each.name: each.value for each in decisions}), decisions
 
     @classmethod

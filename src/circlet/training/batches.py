@@ -16,6 +16,7 @@ from circlet import kernels
 from circlet.data.mapped import MappedRows, release
 from circlet.errors import ParameterError
 from circlet.features.scaling import ScaledRows
+from circlet.features.tokens import TokenRows
 from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
 from circlet.settings import TrainingSettings
 
@@ -33,7 +34,7 @@ class Batches:
 
     Parameters
     ----------
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     seed : int
@@ -96,9 +97,12 @@ class Batches:
         release(self.Y)
         if self.dropout:
             random = np.random.default_rng([self.seed, epoch, step])
-            values = X.data if sp.issparse(X) else X
+            values = X.data if sp.issparse(X) else X.ids if isinstance(X, TokenRows) else X
             kept = random.random(values.shape, dtype=np.float32) >= self.dropout
-            values *= kept / np.float32(1 - self.dropout)
+            if isinstance(X, TokenRows):
+                X = X.forgetting(~kept)
+            else:
+                values *= kept / np.float32(1 - self.dropout)
         batch = (
             SparseRows.for_training(X, by_rows=self.by_rows, exact=self.by_rows and not self.sgd)
             if sp.issparse(X)

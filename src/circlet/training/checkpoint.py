@@ -19,6 +19,7 @@ from circlet.checks import is_integer, is_real
 from circlet.data.mapped import MappedRows, blocks, release
 from circlet.errors import DataError, OutputError
 from circlet.features.scaling import ScaledRows
+from circlet.features.tokens import TokenRows
 from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.folder.layout import CHECKPOINT as NAME
 from circlet.folder.layout import checkpoint_of as name_of
@@ -141,7 +142,7 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
             digest.update(matrix.rows.tobytes())
             matrix = matrix.matrix
         digest.update(repr(matrix.shape).encode())
-        for array in (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,):
+        for array in _arrays(matrix):
             numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             for block in blocks(len(numbers)):
                 digest.update(numbers[block])
@@ -149,10 +150,18 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
     return digest.hexdigest()
 
 
+def _arrays(matrix: Any) -> Iterable[Any]:
+    """The arrays that rows consist of."""
+    if isinstance(matrix, TokenRows):
+        return matrix.arrays
+    return (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,)
+
+
 def _as_known_to_0_1_0(settings: NetworkSettings | TrainingSettings) -> str:
     """How settings are printed, without those that came later and have the value that was the only one before."""
     printed = repr(settings)
-    for added in ("first_layer='same'", "join=False", "precision='auto'", "activation='relu'", "initial='he'"):
+    later = "first_layer='same'", "join=False", "precision='auto'", "activation='relu'", "initial='he'"
+    for added in (*later, "encoder='features'", "embedding=None", "max_words=None"):
         printed = printed.replace(f", {added}", "")
     return printed
 

@@ -90,8 +90,8 @@ def train(
     Parameters
     ----------
     network : Network
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features)
-        Scaled features.
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
+        Scaled features, or the words of texts.
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     validation : (X, Y), optional

@@ -1,0 +1,159 @@
+"""From texts to the numbers of their words, with a saved vocabulary.
+
+What a word is, and how a text is prepared, `circlet.features.vectorizer` says: both know the same words.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.checks import is_integer
+from circlet.errors import DataError, ParameterError
+from circlet.features.terms import Vocabulary, Words
+from circlet.features.tokens import RESERVED, UNKNOWN, TokenRows
+from circlet.features.vectorizer import check_frequencies, checked_texts, prepared
+from circlet.features.vectorizer_state import check_digest, checked_terms, read_state, write_state
+
+__all__ = ["Tokenizer"]
+
+KIND = "words"
+
+
+class Tokenizer:
+    """Words by number, in their order.
+
+    Parameters
+    ----------
+    min_df : int or float
+        Leave out words that occur in fewer texts than this: a count, or a fraction below 1 of the texts.
+    max_features : int or None
+        Keep only this many words, the most frequent.
+    max_words : int
+        How many words of a text are kept, from the first.
+
+    Examples
+    --------
+    >>> from circlet.features.tokenizer import Tokenizer
+    >>> tokenizer = Tokenizer(max_words=3).fit(["a red fox", "the red car"])
+    >>> tokenizer.feature_names()
+    ['a', 'car', 'fox', 'red', 'the']
+    >>> tokenizer.transform(["The blue fox ran", "red"]).padded().tolist()  # 1 is unknown, 0 is padding
+    [[6, 1, 4], [5, 0, 0]]
+    """
+
+    def __init__(self, *, min_df: int | float = 1, max_features: int | None = None, max_words: int = 256) -> None:
+        self.min_df, self.max_features = check_frequencies(min_df, max_features)
+        if not is_integer(max_words, 1):
+            raise ParameterError(f"`max_words` must be an integer >= 1, got {max_words!r}")
+        self.max_words = int(max_words)
+        self._words = Words(1, 1)
+        self._vocabulary: Vocabulary | None = None
+
+    def parameters(self) -> dict[str, Any]:
+        """Return the arguments that make an unfitted tokenizer like this one."""
+        return {"min_df": self.min_df, "max_features": self.max_features, "max_words": self.max_words}
+
+    def __repr__(self) -> str:
+        return f"Tokenizer({', '.join(f'{name}={value!r}' for name, value in self.parameters().items())})"
+
+    def fit(self, texts: Iterable[str]) -> Tokenizer:
+        """Learn the words of `texts`."""
+        self.fit_transform(texts)
+        return self
+
+    def fit_transform(self, texts: Iterable[str]) -> TokenRows:
+        """Learn from `texts` and return their rows: `fit` and `transform` in one pass."""
+        first_seen: dict[str, int] = {}
+        found = [
+            np.fromiter((first_seen.setdefault(word, len(first_seen)) for word in words), np.int64, len(words))
+            for words in map(self._words, map(prepared, checked_texts("fit", texts)))
+        ]
+        starts = _ends(found)
+        ids = np.concatenate([*found, np.empty(0, dtype=np.int64)])
+        # In the order of code points, as a vectorizer has them; of equally frequent words, the first ones stay.
+        words = np.array(list(first_seen), dtype=object)
+        order = np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int64)
+        kept = order[self._frequent(ids, starts, len(words))[order]]
+        if len(kept) and self.max_features is not None:
+            times = np.bincount(ids, minlength=len(words))[kept]
+            kept = kept[np.sort(np.argsort(-times, kind="stable")[: self.max_features])]
+        if not len(kept):
+            raise DataError(
+                f"found no word in at least min_df={self.min_df} of the {len(found)} texts; "
+                "wanted texts that have words"
+            )
+        self._vocabulary = Vocabulary(words[kept].tolist())
+        numbers = np.full(len(words), UNKNOWN, dtype=np.int32)
+        numbers[kept] = RESERVED + np.arange(len(kept), dtype=np.int32)
+        return self._cut(numbers[ids], starts)
+
+    def transform(self, texts: Iterable[str]) -> TokenRows:
+        """Return the words of each text by number; unknown ones have the number `UNKNOWN`."""
+        known = self._known()
+        found = [
+            known.lookup(self._words(text)[: self.max_words])
+            for text in map(prepared, checked_texts("transform", texts))
+        ]
+        columns = np.concatenate([*found, np.empty(0, dtype=np.intc)])
+        ids = np.where(columns < 0, UNKNOWN, columns + RESERVED).astype(np.int32)
+        return TokenRows(ids, _ends(found), self.n_features)
+
+    @property
+    def n_features(self) -> int:
+        """How many different numbers there are, the reserved ones included."""
+        return RESERVED + len(self._known())
+
+    def feature_names(self) -> list[str]:
+        """Return the known words, in order of code points."""
+        return self._known().terms
+
+    def write(self, state: Path) -> None:
+        """Write the vocabulary as JSON."""
+        write_state(state, KIND, self.parameters(), {KIND: self._known().terms})
+
+    @classmethod
+    def read(cls, path: Path) -> Tokenizer:
+        """Read what `write` wrote, which may be gzipped; DataError if it is damaged or of another kind."""
+        state = read_state(path, KIND)
+        parameters, wanted = state["parameters"], set(cls().parameters())
+        if not isinstance(parameters, dict) or set(parameters) != wanted:
+            raise DataError(f"{path}: `parameters` must have {sorted(wanted)}, found {str(parameters)[:80]}")
+        try:
+            tokenizer = cls(**parameters)
+        except ParameterError as error:
+            raise DataError(f"{path}: {error}") from error
+        tokenizer._vocabulary = checked_terms(path, state["terms"], [KIND])[KIND]
+        check_digest(path, state)
+        return tokenizer
+
+    def _frequent(
+        self, ids: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], n_words: int
+    ) -> npt.NDArray[np.bool_]:
+        """Which words occur in enough texts, `(n_words,)`."""
+        n = len(starts) - 1
+        texts = np.repeat(np.arange(n), np.diff(starts))
+        once = np.unique(texts * max(1, n_words) + ids)
+        least = self.min_df if is_integer(self.min_df) else self.min_df * n
+        enough: npt.NDArray[np.bool_] = np.bincount(once % max(1, n_words), minlength=n_words) >= least
+        return enough
+
+    def _cut(self, ids: npt.NDArray[np.int32], starts: npt.NDArray[np.int64]) -> TokenRows:
+        """Rows of no more than the words that are kept of a text."""
+        lengths = np.diff(starts)
+        place = np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
+        shorter = np.minimum(lengths, self.max_words)
+        return TokenRows(ids[place < self.max_words], np.append(0, np.cumsum(shorter)), self.n_features)
+
+    def _known(self) -> Vocabulary:
+        if self._vocabulary is None:
+            raise ParameterError("this Tokenizer is not fitted: call `fit` first, or `read` one")
+        return self._vocabulary
+
+
+def _ends(found: list[Any]) -> npt.NDArray[np.int64]:
+    return np.append(0, np.cumsum([len(each) for each in found], dtype=np.int64))

@@ -1,0 +1,127 @@
+"""Commands with a model whose encoder reads texts."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+SIZES = [
+    "--batch-size",
+    "16",
+    "--dropout",
+    "0.1",
+    "--dim",
+    "32",
+    "--hidden",
+    "24",
+    "--embedding",
+    "16",
+    "--epochs",
+    "8",
+    "--batch-size",
+    "16",
+    "--lr",
+    "0.01",
+]
+#: Runs a command where torch is not installed.
+WITHOUT = "import sys; sys.modules['torch'] = None; from circlet.cli import main; main()"
+
+
+@pytest.fixture(scope="module")
+def reader(tmp_path_factory, circlet, data):
+    folder = tmp_path_factory.mktemp("reader") / "model"
+    done = circlet("train", data, "--model", folder, "--encoder", "cnn", *SIZES, "--validation", "20", "--json")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout)["network"]["encoder"] == "cnn"
+    return folder
+
+
+def test_it_is_used_as_any_model(reader, circlet, data):
+    from circlet.model import Model
+
+    texts = ["the fox and the wolf and the bear", "the rain and the snow", "nothing known"]
+    done = circlet("predict", reader, "-", "-k", "2", stdin="".join(f"{text}\n" for text in texts))
+    model = Model.load(reader)
+    wanted = [[model.label_names[label] for label in row] for row in model.top_k(texts, 2)[0].tolist()]
+    assert [json.loads(line)["labels"] for line in done.stdout.splitlines()] == wanted, done.stderr
+    assert json.loads(circlet("evaluate", reader, data, "--json").stdout)["P@1"] > 0.9
+
+
+def test_info(reader, circlet):
+    shown = circlet("info", reader, "--verify")
+    assert shown.returncode == 0, shown.stderr
+    assert "cnn, 16 numbers per word, up to 256 words of a text" in " ".join(shown.stdout.split())
+    described = json.loads(circlet("info", reader, "--json").stdout)
+    assert described["network"]["encoder"] == "cnn"
+    assert described["parameters"]["encoder"] > 0
+    assert {each["setting"]: each["value"] for each in described["training"]["decided"]}["first_layer"] == "same"
+
+
+def test_smaller_copies_and_exports(reader, circlet, tmp_path):
+    refused = circlet("compress", reader, "--output", tmp_path / "copy")
+    assert refused.returncode == 2
+    assert "has encoder cnn, of which no smallest copy is searched" in refused.stderr
+    assert circlet("compress", reader, "--store", "int8", "--output", tmp_path / "copy").returncode == 0
+    assert circlet("predict", tmp_path / "copy", "-", stdin="the fox\n").returncode == 0
+    refused = circlet("export", reader, tmp_path / "tagger.onnx")
+    assert refused.returncode == 2
+    assert "found encoder cnn; only models with encoder features can be exported" in refused.stderr
+    assert not (tmp_path / "tagger.onnx").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--encoder", "bert"], "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'"),
+        (["--encoder", "cnn", "--char-ngrams", "3,5"], "encoder cnn reads words one by one, and has no features"),
+        (["--encoder", "lstm", "--first-layer", "sgd"], "`first_layer` must be same, got 'sgd'"),
+        (["--embedding", "64"], "encoder features reads no words one by one: leave `embedding` out"),
+        (["--max-words", "64"], "leave `max_words` out, or choose encoder cnn, lstm or transformer"),
+        (["--encoder", "transformer", "--embedding", "30"], "divides `embedding` by 4: 30 can't be divided"),
+    ],
+)
+def test_settings_that_do_not_fit(options, message, circlet, data, tmp_path):
+    refused = circlet("train", data, "--model", tmp_path / "new", *options)
+    assert refused.returncode == 2
+    assert message in refused.stderr
+    assert refused.stderr.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+
+
+def test_matrices_have_no_texts_to_read(circlet, tmp_path):
+    import numpy as np
+    import scipy.sparse as sp
+
+    for part in ("X", "Y"):
+        sp.save_npz(tmp_path / f"{part}.trn.npz", sp.csr_matrix(np.eye(5, dtype=np.float32)))
+    refused = circlet("train", tmp_path, "--model", tmp_path / "new", "--encoder", "cnn")
+    assert refused.returncode == 2
+    assert "found feature rows without texts; encoder cnn reads texts" in refused.stderr
+    assert not list(tmp_path.glob("new/*.safetensors"))
+
+
+def test_without_torch(reader, data):
+    for words in (["predict", reader, "-"], ["evaluate", reader, data]):
+        done = subprocess.run(
+            [sys.executable, "-c", WITHOUT, *map(str, words)], capture_output=True, encoding="utf-8", check=False
+        )
+        wanted = "a model with encoder cnn needs torch, which is not installed: pip install 'circlet[train]'\n"
+        assert (done.returncode, done.stderr) == (2, f"circlet: {wanted}")
+    described = subprocess.run(
+        [sys.executable, "-c", WITHOUT, "info", str(reader), "--json"], capture_output=True, check=True
+    )
+    assert json.loads(described.stdout)["network"]["encoder"] == "cnn"
+
+
+def test_the_runtime_says_what_to_install(reader):
+    import circlet
+    from circlet.errors import DataError
+
+    with pytest.raises(DataError, match=r"encoder cnn, which only torch can run: pip install 'circlet\[train\]'"):
+        circlet.load(reader)
+    loaded = circlet.CircletClassifier.load(reader)
+    assert (loaded.encoder, loaded.embedding) == ("cnn", 16)
+    assert loaded.suggest("the fox and the wolf", k=1)[0].shape == (1, 1)

@@ -1,0 +1,177 @@
+"""Models whose encoder reads texts: fitted, interrupted, saved, used and trained further, as any other."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+
+from circlet.data.dataset import Split
+from circlet.errors import DataError, ParameterError
+from circlet.features.tokenizer import Tokenizer
+from circlet.folder.compress import compress
+from circlet.folder.config import read_config
+from circlet.folder.members import members_of, shapes_of
+from circlet.folder.precision import STORES
+from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model.calibration import as_if_new
+from circlet.network.readers import TextEncoder
+from circlet.settings import RunSettings
+from circlet.settings.network import ENCODERS
+from circlet.training import InterruptedRunError, Reporter
+
+READERS = ENCODERS[1:]
+SMALL = {"hidden": (16,), "dim": 24, "embedding": 8, "dropout": 0.2, "epochs": 3, "batch_size": 16, "lr": 0.01}
+
+
+def run(encoder: str = "cnn", **changes) -> RunSettings:
+    return RunSettings.of({"encoder": encoder, **SMALL, **changes}, preset="fast")
+
+
+def assert_same(one: Model, other: Model) -> None:
+    first, second = one.ranker.weights(), other.ranker.weights()
+    assert list(first) == list(second)
+    assert all(torch.equal(first[name], second[name]) for name in first)
+    assert one.calibration == other.calibration
+
+
+class Interrupting(Reporter):
+    """Acts like Ctrl-C after so many steps."""
+
+    def __init__(self, steps: int) -> None:
+        self.left = steps
+
+    def step(self, taken) -> None:
+        import signal
+
+        self.left -= taken.steps
+        if self.left == 0:
+            signal.raise_signal(signal.SIGINT)
+
+
+@pytest.mark.parametrize("encoder", READERS)
+@pytest.mark.parametrize("join", [True, False])
+def test_an_interrupted_run_ends_with_the_same_weights(encoder, join, split, tmp_path):
+    settings = run(encoder, join=join, validation=20, input_dropout=0.1)
+    whole = fit(split("texts"), settings)
+    with pytest.raises(InterruptedRunError):
+        fit(split("texts"), settings, folder=tmp_path, reporter=Interrupting(6))
+    resumed = fit(split("texts"), settings, folder=tmp_path, resume=True)
+    assert_same(whole, resumed)
+
+
+def test_a_checkpoint_of_other_texts_is_refused(split, tmp_path):
+    with pytest.raises(InterruptedRunError):
+        fit(split("texts"), run(), folder=tmp_path, reporter=Interrupting(6))
+    with pytest.raises(DataError, match="found a checkpoint of another run"):
+        fit(split("texts", 1), run(), folder=tmp_path, resume=True)
+
+
+@pytest.mark.parametrize("encoder", READERS)
+def test_saved_and_loaded(encoder, split, documents, tmp_path):
+    model = fit(split("texts"), run(encoder))
+    assert isinstance(model.network.encoder, TextEncoder)
+    model.save(tmp_path)
+    assert not (tmp_path / "vectorizer.safetensors").exists()
+    loaded = Model.load(tmp_path)
+    assert_same(model, loaded)
+    ids, scores = loaded.top_k(documents("texts"), 3)
+    assert np.array_equal(ids, model.top_k(documents("texts"), 3)[0])
+    alone = np.concatenate([loaded.top_k([text], 3)[1] for text in documents("texts")])
+    np.testing.assert_allclose(alone, scores, rtol=1e-3, atol=1e-4)
+    (member,) = members_of(config := read_config(tmp_path))
+    assert shapes_of(member, config) == {name: tuple(t.shape) for name, t in model.ranker.weights().items()}
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_stored_in_fewer_bits(store, split, documents, tmp_path):
+    model = fit(split("texts"), run())
+    model.save(tmp_path / "model")
+    compress(tmp_path / "model", tmp_path / "copy", store)
+    found = next(Model.load(tmp_path / "copy").score_blocks(documents("texts")))
+    wanted = next(model.score_blocks(documents("texts")))
+    assert np.abs(found - wanted).max() < (0.5 if store == "int4" else 0.1) * np.ptp(wanted)
+
+
+def test_members_and_rare_labels(split, documents, tmp_path):
+    model = fit(split("texts"), run(members=2))
+    model.save(tmp_path)
+    loaded = Model.load(tmp_path)
+    assert_same(model, loaded)
+    assert loaded.top_k(documents("texts"), 3, favor_rare=0.5)[0].shape == (80, 3)
+
+
+def test_few_documents_are_rehearsed(split):
+    settings = RunSettings.of({"encoder": "cnn", **SMALL, "join": True, "validation": 20})
+    assert settings.rehearses(80)
+    model = fit(split("texts"), settings)
+    assert model.sample is None
+    assert "nDCG@5" in model.history[-1]
+    assert "lost" not in model.history[-1]
+
+
+def test_decided_from_the_data(split):
+    facts = {"epochs": 2, "dim": 16, "embedding": 8}
+    model = fit(split("texts"), RunSettings.from_preset("default", {"encoder": "lstm", **facts}))
+    decided = {each["setting"]: each for each in model.training["decided"]}
+    assert (decided["first_layer"]["value"], decided["first_layer"]["tried"]) == ("same", False)
+    assert decided["hidden"]["value"] == [512]
+
+
+def test_trained_further_with_new_labels(split):
+    model = fit(split("texts"), run("transformer"))
+    Y = sp.csr_matrix(np.eye(8, dtype=np.float32)[[6, 7] * 10])
+    fit_further(model, ["entirely new words", "and others"] * 10, Y, further_settings(model, epochs=1))
+    assert model.n_labels == 8
+    assert model.top_k(["entirely new words"], 8)[0].shape == (1, 8)
+
+
+def test_texts_beside_matrices_are_read(split):
+    texts, rows = split("texts"), split("sparse")
+    both = Split(rows.X, texts.Y, texts.texts)
+    assert_same(fit(both, run()), fit(texts, run()))
+    with pytest.raises(
+        DataError, match=r"found feature rows without texts; encoder cnn reads texts: name documents"
+    ):
+        fit(rows, run())
+    with pytest.raises(ParameterError, match="found an encoder of its own beside encoder cnn; wanted one of them"):
+        fit(texts, run(), encoder=torch.nn.Linear(3, 3))
+
+
+def test_words_of_held_out_texts_alone_are_unknown():
+    rows = Tokenizer().fit_transform(["red fox", "red car", "blue car"])
+    assert as_if_new(rows, np.array([2])).padded().tolist() == [[1, rows.padded()[1, 1]]]
+
+
+class TestDamaged:
+    @pytest.fixture
+    def folder(self, split, tmp_path):
+        fit(split("texts"), run()).save(tmp_path)
+        return tmp_path
+
+    def refused(self, folder, message) -> None:
+        with pytest.raises(DataError, match=message) as caught:
+            Model.load(folder)
+        assert "\n" not in str(caught.value)
+
+    def test_other_words(self, folder, change_config):
+        Tokenizer().fit(["two words"]).write(folder / "vectorizer.json")
+        self.refused(folder, "found other content than config.json describes")
+        change_config(folder)
+        self.refused(folder, "found numbers for 4 words, 256 of a text; wanted 15 and 256, as config.json says")
+
+    def test_other_sizes(self, folder, change_config):
+        network = json.loads((folder / "config.json").read_text())["network"]
+        change_config(folder, network={**network, "embedding": 10**9})
+        self.refused(folder, r"found encoder\S+ of shape .*; wanted")
+        change_config(folder, network={**network, "encoder": "lstm"})
+        self.refused(folder, r"found encoder\.hidden\S+ of shape \(16, 1536\); wanted \(16, 32\)")
+        change_config(folder, network={**network, "encoder": "bert"})
+        self.refused(folder, "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'")
+
+    def test_without_texts(self, folder, change_config):
+        change_config(folder, texts=False)
+        self.refused(folder, "found an encoder that reads texts; wanted `texts` to be true")
