@@ -27,6 +27,7 @@ LAYERS = (
     "training",
     "model",
     "estimator",
+    "serve",
     "experiments",
     "cli",
 )

@@ -11,7 +11,7 @@ from typing import Annotated, TextIO, cast
 
 import typer
 
-from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
+from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, serve, train
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
@@ -33,6 +33,7 @@ for command in (
     train.train,
     predict.predict,
     evaluate.evaluate,
+    serve.serve,
     info.info,
     compress.compress,
     export.export,
