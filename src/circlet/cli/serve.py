@@ -184,5 +184,5 @@ def _let_learn(model: Served, folder: Path, learn: bool | None, *, safe: bool) -
     """Let a model learn if that was asked for, or if nothing speaks against it."""
     from circlet.serve.teaching import open_classroom, why_not
 
-    if learn or (learn is None and safe and why_not(model, folder) is None):
+    if learn or (learn is None and safe and why_not(folder) is None):
         open_classroom(model, folder)

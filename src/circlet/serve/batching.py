@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 LARGEST = 128
 
 Compute = Callable[[list[Any]], Sequence[Any]]
+_Outcome = tuple[asyncio.Future[Any], Any, Exception | None]
 
 
 class OverloadedError(Exception):
@@ -91,9 +92,9 @@ class Batcher:
 
     def _work(self) -> None:
         while jobs := self._taken():
-            _compute(jobs)
             self.calls += 1
             self.documents += sum(len(job.documents) for job in jobs)
+            _compute(jobs)
             del jobs  # while it waits, it should not keep the documents of others
 
     def _taken(self) -> list[_Job]:
@@ -133,27 +134,33 @@ def _compute(jobs: list[_Job]) -> None:
         results = jobs[0].compute([document for job in jobs for document in job.documents])
     except Exception as error:  # noqa: BLE001 — whatever it is, it is for those who wait
         if len(jobs) == 1:
-            _deliver(jobs, [lambda future: future.set_exception(error)])
+            _deliver([(jobs[0].future, None, error)])
             return
         for job in jobs:  # a fault is only its own
             _compute([job])
         return
-    setters, start = list[Callable[[asyncio.Future[Any]], None]](), 0
+    parts: list[_Outcome] = []
+    start = 0
     for job in jobs:
-        part, start = results[start : start + len(job.documents)], start + len(job.documents)
-        setters.append(lambda future, part=part: future.set_result(part))  # type: ignore[misc]
-    _deliver(jobs, setters)
+        end = start + len(job.documents)
+        parts.append((job.future, results[start:end], None))
+        start = end
+    _deliver(parts)
 
 
-def _deliver(jobs: list[_Job], setters: list[Callable[[asyncio.Future[Any]], None]]) -> None:
-    """Call each setter with its job's future, in the thread of the event loop."""
+def _deliver(outcomes: list[_Outcome]) -> None:
+    """Give futures their results or errors, in the thread of their event loop."""
 
     def deliver() -> None:
-        for job, set_it in zip(jobs, setters, strict=True):
-            if not job.future.done():
-                set_it(job.future)
+        for future, result, error in outcomes:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
 
     try:
-        jobs[0].future.get_loop().call_soon_threadsafe(deliver)
+        outcomes[0][0].get_loop().call_soon_threadsafe(deliver)
     except RuntimeError:  # the loop is closed: nobody waits anymore
-        log.debug("%d requests were answered after the service had stopped", len(jobs))
+        log.debug("%d requests were answered after the service had stopped", len(outcomes))

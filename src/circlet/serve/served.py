@@ -189,5 +189,7 @@ class Served:
 def _rows(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
     ends = np.cumsum([0, *map(len, documents)])
     columns = np.fromiter((column for row in documents for column in row), dtype=np.int64, count=ends[-1])
-    values = np.fromiter((value for row in documents for value in row.values()), dtype=np.float32, count=ends[-1])
+    numbers = (value for row in documents for value in row.values())
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        values = np.fromiter(numbers, dtype=np.float64, count=ends[-1]).astype(np.float32)
     return sp.csr_matrix((values, columns, ends), shape=(len(documents), n_features))

@@ -16,6 +16,7 @@ import uvicorn
 
 from circlet.errors import OutputError, ParameterError
 from circlet.serve.app import App
+from circlet.threads import one_blas_thread
 
 __all__ = ["bound", "is_loopback", "run", "url_of"]
 
@@ -89,7 +90,10 @@ def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies:
     before = sys.getswitchinterval()
     sys.setswitchinterval(TURN)
     try:
-        server.run(sockets=[listening])
+        # Small products are no faster with several threads, which spin while they wait and slow down everything
+        # else; batches that are worth it are shared among threads as a whole.
+        with one_blas_thread():
+            server.run(sockets=[listening])
     finally:
         sys.setswitchinterval(before)
 

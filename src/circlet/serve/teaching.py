@@ -7,7 +7,7 @@ a model's feedback is.
 from __future__ import annotations
 
 import os
-import threading
+from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,9 +23,12 @@ from circlet.serve.served import Served
 
 __all__ = ["Classroom", "open_classroom", "teaching_routes", "why_not"]
 
+#: The modules that keep feedback and learn from it.
+FEEDBACK, LEARNING = "circlet.serve.feedback", "circlet.serve.learning"
+
 
 class Classroom:
-    """A model's feedback, and who learns from it; one request at a time.
+    """A model's feedback, and who learns from it.
 
     Parameters
     ----------
@@ -34,7 +37,7 @@ class Classroom:
     """
 
     def __init__(self, log: Any, learner: Any) -> None:
-        self.log, self.learner, self._lock = log, learner, threading.Lock()
+        self.log, self.learner = log, learner
 
     def state(self) -> dict[str, Any]:
         """What it is learning now."""
@@ -43,22 +46,19 @@ class Classroom:
 
     def record(self, text: str, accept: list[str], reject: list[str], version: str) -> dict[str, Any]:
         """Keep feedback, and learn from it soon."""
-        with self._lock:
-            entry = self.log.add(text, accept, reject, version)
+        entry = self.log.add(text, accept, reject, version)
         self.learner.notify()
         return {"id": entry.id, "learning": self.state()}
 
     def undo(self, identifier: str) -> dict[str, Any]:
         """Take feedback back, and learn without it soon."""
-        with self._lock:
-            entry = self.log.undo(identifier)
+        entry = self.log.undo(identifier)
         self.learner.notify()
         return {"id": entry.id, "learning": self.state()}
 
     def entries(self, limit: int) -> list[dict[str, Any]]:
         """The latest entries, undone ones included, the last first."""
-        with self._lock:
-            found = self.log.entries(active_only=False)
+        found = self.log.entries(active_only=False)
         return [
             {
                 "id": each.id,
@@ -74,8 +74,7 @@ class Classroom:
 
     def roll_back(self) -> str:
         """Serve the version before."""
-        with self._lock:
-            version: str = self.learner.roll_back()
+        version: str = self.learner.roll_back()
         return version
 
     def close(self) -> None:
@@ -83,27 +82,27 @@ class Classroom:
         self.learner.close()
 
 
-def why_not(model: Served, folder: Path) -> str | None:
+def why_not(folder: Path) -> str | None:
     """Why a model can't learn from feedback here; None if it can."""
-    if model.current.takes == "rows":
-        return f"{folder} was trained on feature rows; wanted a model of texts"
-    missing = [name for name in ("torch", "sklearn") if find_spec(name) is None]
-    if missing:
-        return f"learning needs {' and '.join(missing)}, not installed here: pip install 'circlet[train]'"
-    if not os.access(folder, os.W_OK) or not os.access(folder.resolve().parent, os.W_OK):
-        return f"{folder} can't be written; wanted a place for what is learned"
-    return None
+    if not os.access(folder.resolve().parent, os.W_OK):
+        return f"{folder.resolve().parent} can't be written; wanted a place for what is learned"
+    if find_spec(LEARNING) is None:
+        return "this installation can't learn"
+    reason: str | None = import_module(LEARNING).why_not(folder)
+    return reason
 
 
 def open_classroom(model: Served, folder: Path) -> None:
     """Let a model learn from feedback; raises a `CircletError` if that is impossible."""
-    if reason := why_not(model, folder):
+    if reason := why_not(folder):
         raise ParameterError(f"--learn: {reason}")
-    from circlet.serve.feedback import FeedbackLog
-    from circlet.serve.learning import Learner
-
-    log = FeedbackLog(feedback_file(folder))
-    model.classroom = Classroom(log, Learner(folder, log, on_swap=model.swap))
+    # Needed only here; neither imports torch, which a process of its own does.
+    feedback, learning = import_module(FEEDBACK), import_module(LEARNING)
+    log, before = feedback.FeedbackLog(feedback_file(folder)), model.current
+    learner = learning.Learner(folder, log, on_swap=model.swap)
+    if model.current is before:  # nothing was learned earlier
+        model.swap(before.tagger, learner.state()["version"])
+    model.classroom = Classroom(log, learner)
 
 
 def feedback_file(folder: Path) -> Path:
