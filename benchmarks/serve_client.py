@@ -95,7 +95,9 @@ async def _load(
     loop = asyncio.get_running_loop()
     made = [
         await loop.create_connection(
-            lambda i=i: _Client(requests, i, clients, until, found), "127.0.0.1", port  # type: ignore[misc]
+            lambda i=i: _Client(requests, i, clients, until, found),
+            "127.0.0.1",
+            port,  # type: ignore[misc]
         )
         for i in range(clients)
     ]
@@ -108,7 +110,9 @@ def suggest_requests(port: int, model: str, batches: Sequence[Sequence[str]], k:
     """A request of circlet's own API for each batch of texts."""
     made = []
     for texts in batches:
-        body = json.dumps({"text": texts[0], "k": k} if len(texts) == 1 else {"texts": list(texts), "k": k}).encode()
+        body = json.dumps(
+            {"text": texts[0], "k": k} if len(texts) == 1 else {"texts": list(texts), "k": k}
+        ).encode()
         made.append(_post(port, f"/v1/models/{model}/suggest", "application/json", body))
     return made
 

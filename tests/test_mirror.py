@@ -24,6 +24,8 @@ WITHOUT_TWIN = {
     "experiments/theory_claims.py": "verdicts; experiments/test_theory.py reads them",
     "experiments/theory_measures.py": "measures; experiments/test_theory.py takes them",
     "experiments/theory_panels.py": "drawings; experiments/test_theory.py makes them",
+    "serve/limits.py": "numbers; serve/test_api.py and test_guard.py set others",
+    "serve/schemas.py": "descriptions; serve/test_api.py and test_teaching.py send what they refuse",
 }
 #: Tests of more than one module.
 ACROSS_MODULES = {
@@ -40,6 +42,8 @@ ACROSS_MODULES = {
     "model/test_defaults.py",
     "model/test_saved_by_0_1_0.py",
     "model/test_stores.py",
+    "serve/test_fuzzed.py",
+    "serve/test_with_annif.py",
     "training/test_joining.py",
     "test_docs.py",
     "test_imports.py",

@@ -41,7 +41,8 @@ def test_limits(start, served):
 
 
 @pytest.mark.parametrize(
-    "content", [b"", b"limit=5", b"text=a&limit=-1", b"text=a&limit=x", b"text=a&threshold=nan", b"text=%ff", b"\xff", b"a"]
+    "content",
+    [b"", b"limit=5", b"text=a&limit=-1", b"text=a&limit=x", b"text=a&threshold=nan", b"text=%ff", b"\xff", b"a"],
 )
 def test_malformed(client, content):
     answer = client.post(f"{PROJECT}/suggest", content=content)

@@ -157,10 +157,16 @@ class TestRows:
         labels = [[each["label"] for each in row["labels"]] for row in found["results"]]
         assert labels == tagger.suggest(row, k=2)[0].astype(str).tolist()
         assert client.post("/v1/models/rows/suggest", json={"rows": [{}], "allowed": ["3"]}).json()["results"] == [
-            {"labels": [{"label": "3", "probability": pytest.approx(float(tagger.predict_proba(row)[1, 3]), abs=1e-5)}]}
+            {
+                "labels": [
+                    {"label": "3", "probability": pytest.approx(float(tagger.predict_proba(row)[1, 3]), abs=1e-5)}
+                ]
+            }
         ]
 
-    @pytest.mark.parametrize("body", [{"text": "a"}, {"rows": [{"14": 1}]}, {"rows": [{"x": 1}]}, {"rows": [{"0": 1e300}]}])
+    @pytest.mark.parametrize(
+        "body", [{"text": "a"}, {"rows": [{"14": 1}]}, {"rows": [{"x": 1}]}, {"rows": [{"0": 1e300}]}]
+    )
     def test_mistakes(self, rows_client, body):
         assert rows_client[0].post("/v1/models/rows/suggest", json=body).status_code == 422
 

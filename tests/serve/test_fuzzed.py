@@ -29,7 +29,25 @@ TEXTS = [
     "", "a", "label0 one", "größer 日本", "\x00", "\u202e", "a" * 3000, "red", "\n", "1", "NaN", "null", "'; --",
     "<script>", "../../etc/passwd", "😀", "٣",
 ]  # fmt: skip
-NUMBERS = [0, 1, 2, 5, 100, 101, -1, 2**31, 2**63, 10**40, 0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"), 1.0]
+NUMBERS = [
+    0,
+    1,
+    2,
+    5,
+    100,
+    101,
+    -1,
+    2**31,
+    2**63,
+    10**40,
+    0.5,
+    -0.0,
+    1e-320,
+    1e308,
+    float("nan"),
+    float("inf"),
+    1.0,
+]
 HEADERS = [
     {}, {}, {}, {"Content-Type": "text/plain"}, {"Origin": "http://evil.example"}, {"Origin": "http://localhost"},
     {"Host": "evil.example"}, {"Content-Length": "99999999999999999999"}, {"Content-Length": "-1"},
@@ -51,7 +69,10 @@ def value(random: random.Random, depth: int = 0) -> Any:
     if kind == 5:
         return [value(random, depth + 1) for _ in range(random.randrange(4))]
     if kind == 6:
-        return {random.choice([*FIELDS, *TEXTS, "0", "13"]): value(random, depth + 1) for _ in range(random.randrange(4))}
+        return {
+            random.choice([*FIELDS, *TEXTS, "0", "13"]): value(random, depth + 1)
+            for _ in range(random.randrange(4))
+        }
     return random.choice([[{}], {}, [], [[]], [{"0": 1}]])
 
 
@@ -68,7 +89,9 @@ def body(random: random.Random) -> bytes:
         cut = random.randrange(len(encoded) + 1)
         return encoded[:cut] + random.choice([b"", b"\xff", b"\\ud800", b"[" * 300, b'"']) + encoded[cut:]
     if chance < 0.3:
-        return b"&".join(b"%s=%s" % (name.encode(), random.choice([b"a", b"1", b"%ff", b"+", b""])) for name in fields)
+        return b"&".join(
+            b"%s=%s" % (name.encode(), random.choice([b"a", b"1", b"%ff", b"+", b""])) for name in fields
+        )
     return encoded
 
 
@@ -84,7 +107,9 @@ def request(random: random.Random) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [400, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_never_a_fault_inside(start, served, count):
-    client = start([served], Limits(rate=0, body=4000, characters=2000), Access(hosts={"localhost"}), log_requests=False)
+    client = start(
+        [served], Limits(rate=0, body=4000, characters=2000), Access(hosts={"localhost"}), log_requests=False
+    )
     chosen, statuses = random.Random(0), Counter[int]()
 
     async def main():

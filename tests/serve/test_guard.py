@@ -18,7 +18,9 @@ class TestToken:
     def guarded(self, start, served):
         return start([served], access=Access(token=TOKEN))
 
-    @pytest.mark.parametrize("given", [None, "Bearer wrong", f"bearer {TOKEN}", TOKEN, f"Basic {TOKEN}", "Bearer é"])
+    @pytest.mark.parametrize(
+        "given", [None, "Bearer wrong", f"bearer {TOKEN}", TOKEN, f"Basic {TOKEN}", "Bearer é"]
+    )
     def test_wrong(self, guarded, given):
         headers = {} if given is None else {"Authorization": given.encode()}
         for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/projects", "/nowhere"):
@@ -77,8 +79,15 @@ class TestOrigin:
         assert "Access-Control-Allow-Origin" not in client.get("/v1/models", headers=headers).headers
         friendly = start([served], access=Access(token=TOKEN, origins=["https://friend.example"]))
         answer = friendly.post(SUGGEST, json={"text": "a"}, headers=headers)
-        assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (401, "https://friend.example")
-        asked = {**headers, "Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "Authorization"}
+        assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (
+            401,
+            "https://friend.example",
+        )
+        asked = {
+            **headers,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "Authorization",
+        }
         assert friendly.request("OPTIONS", SUGGEST, headers=asked).status_code == 200
         headers["Authorization"] = f"Bearer {TOKEN}"
         assert friendly.post(SUGGEST, json={"text": "a"}, headers=headers).status_code == 200

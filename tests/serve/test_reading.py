@@ -61,9 +61,7 @@ def test_overload_and_recovery(start, served, gate):
     answers = client.run(main())
     assert [answer.status_code for answer in answers] == [200] * 4 + [503] * 2
     assert answers[-1].headers["Retry-After"] == "1"
-    assert answers[-1].json() == {
-        "detail": "found 3 documents waiting; wanted room for 1 more: try again later"
-    }
+    assert answers[-1].json() == {"detail": "found 3 documents waiting; wanted room for 1 more: try again later"}
     assert client.post(SUGGEST, json={"text": "three"}).status_code == 200
 
 

@@ -21,7 +21,9 @@ def get(tmp_path):
 
     def fetch(path, **headers):
         async def main():
-            async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
+            async with httpx.AsyncClient(
+                transport=httpx.ASGITransport(app), base_url="http://localhost"
+            ) as client:
                 return await client.get(path, headers=headers)
 
         return asyncio.run(main())
@@ -43,6 +45,8 @@ def test_unchanged_files_are_not_sent_again(get):
     assert get("/page/app.js", **{"If-None-Match": tag}).status_code == 200
 
 
-@pytest.mark.parametrize("path", ["/page/", "/page/.secret", "/page/%2e%2e/app.js", "/page//etc/passwd", "/page/parts"])
+@pytest.mark.parametrize(
+    "path", ["/page/", "/page/.secret", "/page/%2e%2e/app.js", "/page//etc/passwd", "/page/parts"]
+)
 def test_nothing_else(get, path):
     assert get(path).status_code == 404

@@ -32,7 +32,9 @@ def serve(
     demo: Annotated[
         bool, typer.Option("--demo", help="Serve a model of Python's documentation, trained the first time.")
     ] = False,
-    host: Annotated[str, typer.Option(help="Address to listen on; the default is this machine only.")] = "127.0.0.1",
+    host: Annotated[
+        str, typer.Option(help="Address to listen on; the default is this machine only.")
+    ] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535, help="Port to listen on; 0 finds a free one.")] = 8000,
     open_page: Annotated[bool, typer.Option("--open", help="Open the page in a browser.")] = False,
     learn: Annotated[
@@ -136,7 +138,9 @@ def _ids(folders: list[Path]) -> list[str]:
         if ids.count(name) > 1:
             raise ParameterError(f"found two models called {name}; wanted folders with different names")
         if not name or not name.isprintable():
-            raise ParameterError(f"{folder}: found no name that can be an id; wanted a folder with a printable name")
+            raise ParameterError(
+                f"{folder}: found no name that can be an id; wanted a folder with a printable name"
+            )
     return ids
 
 

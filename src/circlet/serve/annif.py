@@ -66,7 +66,9 @@ def annif_routes(service: Service) -> APIRouter:
         """The best labels of a text, as Annif suggests subjects; labels are their own URIs."""
         asked, now = form_of(request), service.model(model).current
         if now.takes == "rows":
-            raise HTTPException(422, "found a text; this model was trained on feature rows, which Annif has none of")
+            raise HTTPException(
+                422, "found a text; this model was trained on feature rows, which Annif has none of"
+            )
         check_texts(request, [asked.text], service.limits)
         limit = min(asked.limit, service.limits.k)  # Annif may ask for 1,000 by itself, and takes fewer
         if not limit:
@@ -84,7 +86,13 @@ def form_of(request: Request) -> SuggestForm:
     try:
         content = request.scope[BODY].decode("ascii")
         fields = dict(
-            parse_qsl(content, keep_blank_values=True, strict_parsing=bool(content), errors="strict", max_num_fields=FIELDS)
+            parse_qsl(
+                content,
+                keep_blank_values=True,
+                strict_parsing=bool(content),
+                errors="strict",
+                max_num_fields=FIELDS,
+            )
         )
         return SuggestForm.model_validate(fields)
     except ValidationError as error:

@@ -121,7 +121,9 @@ def api_routes(service: Service) -> APIRouter:
         wanted = None if asked.labels is None else own_labels(now, asked.labels)
         texts = texts_for(request, now, [asked.text])
         found = await compute(request, lambda each: now.tagger.explain(each, asked.k, wanted), texts)
-        return answer({"model": model, "version": now.version, "explanations": [explained(each) for each in found]})
+        return answer(
+            {"model": model, "version": now.version, "explanations": [explained(each) for each in found]}
+        )
 
     @routes.post(
         "/models/{model}/similar",

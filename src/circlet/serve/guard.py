@@ -249,7 +249,5 @@ def _later(detail: str) -> Refusal:
 async def _refuse(refusal: Refusal, send: Any) -> None:
     body = json.dumps({"detail": refusal.detail}).encode()
     kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send(
-        {"type": "http.response.start", "status": refusal.status, "headers": [*kind, *refusal.headers]}
-    )
+    await send({"type": "http.response.start", "status": refusal.status, "headers": [*kind, *refusal.headers]})
     await send({"type": "http.response.body", "body": body})

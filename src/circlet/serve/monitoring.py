@@ -71,7 +71,9 @@ class Monitor:
         for name, state in states.items():
             for each in STATES:
                 yield _sample("circlet_learning_state", int(state["state"] == each), model=name, state=each)
-        yield from _metric("circlet_feedback_taught", "gauge", "Feedback that the served version has learned from.")
+        yield from _metric(
+            "circlet_feedback_taught", "gauge", "Feedback that the served version has learned from."
+        )
         for name, state in states.items():
             yield _sample("circlet_feedback_taught", state["taught"], model=name)
         yield from _metric("circlet_feedback_waiting", "gauge", "Feedback that is not learned yet.")

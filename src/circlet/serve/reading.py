@@ -55,7 +55,9 @@ def found_wanted(errors: Iterable[Any]) -> str:
 @cache
 def described_body(kind: type[BaseModel]) -> dict[str, Any]:
     """What OpenAPI says about a body that `parsed` reads."""
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}}
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}
+    }
 
 
 def answer(content: Any, status: int = 200) -> Response:
@@ -67,12 +69,12 @@ def answer(content: Any, status: int = 200) -> Response:
 def check_texts(request: Request, texts: list[str], limits: Limits) -> None:
     """413 if there are too many texts, or one is too long; leaves them for the log."""
     if len(texts) > limits.documents:
-        raise HTTPException(413, f"found {len(texts):,} documents; wanted at most {limits.documents:,} in a request")
+        raise HTTPException(
+            413, f"found {len(texts):,} documents; wanted at most {limits.documents:,} in a request"
+        )
     longest = max(map(len, texts), default=0)
     if longest > limits.characters:
-        raise HTTPException(
-            413, f"found a text of {longest:,} characters; wanted at most {limits.characters:,}"
-        )
+        raise HTTPException(413, f"found a text of {longest:,} characters; wanted at most {limits.characters:,}")
     request.scope[TEXTS] = texts
 
 
@@ -82,9 +84,7 @@ def check_k(k: int, limits: Limits) -> None:
         raise HTTPException(422, f"`k`: found {k:,}; wanted at most {limits.k}")
 
 
-async def computed(
-    request: Request, batcher: Batcher, key: Any, compute: Compute, documents: list[Any]
-) -> Any:
+async def computed(request: Request, batcher: Batcher, key: Any, compute: Compute, documents: list[Any]) -> Any:
     """What the batcher computes of documents; 503 if it has no room. Nothing is computed for a client that left."""
     try:
         future = batcher.submit(key, compute, documents)
@@ -97,9 +97,8 @@ async def computed(
     watching: list[asyncio.Task[None]] = []
 
     async def watch() -> None:
-        while (await request.receive())["type"] != "http.disconnect":
-            pass
-        future.cancel()
+        if (await request.receive())["type"] == "http.disconnect":  # the body has come; nothing else can
+            future.cancel()
 
     loop = asyncio.get_running_loop()
     timer = loop.call_later(WATCH, lambda: watching.append(loop.create_task(watch())))

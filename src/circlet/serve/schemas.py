@@ -40,7 +40,9 @@ class SuggestRequest(_Request):
     """Documents to tag: `text`, `texts` or, for models of feature rows, `rows`."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "send a mail"], "threshold": 0.1}]}
+        json_schema_extra={
+            "examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "send a mail"], "threshold": 0.1}]
+        }
     )
     text: str | None = Field(None, description="One document.")
     texts: list[str] | None = Field(None, description="Several documents.")

@@ -177,7 +177,8 @@ class Served:
             "history": model.history,
             "metric": metrics[0] if metrics else METRIC,
             "decided": [
-                {key: each[key] for key in ("setting", "value", "why")} for each in model.training.get("decided", [])
+                {key: each[key] for key in ("setting", "value", "why")}
+                for each in model.training.get("decided", [])
             ],
             "training": {key: value for key, value in model.training.items() if key != "decided"},
             "has_index": bool(getattr(now.tagger, "has_index", False)),

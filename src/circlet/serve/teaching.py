@@ -135,9 +135,7 @@ def teaching_routes(service: Service) -> APIRouter:
         now = service.model(model).current
         check_texts(request, [asked.text], service.limits)
         own_labels(now, asked.reject)
-        return answer(
-            await in_thread(classroom.record, asked.text, asked.accept, asked.reject, now.version), 201
-        )
+        return answer(await in_thread(classroom.record, asked.text, asked.accept, asked.reject, now.version), 201)
 
     @routes.get("/feedback", response_model=schemas.Entries)
     async def listed(model: str, limit: Annotated[int, Query(ge=0, le=MOST)] = 20) -> Response:
