@@ -8,11 +8,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
+from urllib.parse import urlencode
 
 import numpy as np
 
-__all__ = ["Load", "load", "suggest_requests"]
+__all__ = ["Load", "form_requests", "load", "suggest_requests"]
 
 
 @dataclass
@@ -82,6 +84,10 @@ def load(
     return asyncio.run(_load(port, requests, clients, seconds, count))
 
 
+def _itself(client: _Client) -> _Client:
+    return client
+
+
 async def _load(
     port: int, requests: Sequence[bytes], clients: int, seconds: float | None, count: int | None
 ) -> Load:
@@ -92,16 +98,12 @@ async def _load(
             return len(found.seconds) >= count
         return time.perf_counter() - started >= (seconds or 0)
 
-    loop = asyncio.get_running_loop()
-    made = [
-        await loop.create_connection(
-            lambda i=i: _Client(requests, i, clients, until, found),
-            "127.0.0.1",
-            port,  # type: ignore[misc]
-        )
-        for i in range(clients)
-    ]
-    await asyncio.gather(*(protocol.done for _, protocol in made))
+    loop, made = asyncio.get_running_loop(), []
+    for number in range(clients):
+        client = _Client(requests, number, clients, until, found)
+        await loop.create_connection(partial(_itself, client), "127.0.0.1", port)
+        made.append(client)
+    await asyncio.gather(*(client.done for client in made))
     found.took = time.perf_counter() - started
     return found
 
@@ -115,6 +117,12 @@ def suggest_requests(port: int, model: str, batches: Sequence[Sequence[str]], k:
         ).encode()
         made.append(_post(port, f"/v1/models/{model}/suggest", "application/json", body))
     return made
+
+
+def form_requests(port: int, project: str, texts: Sequence[str], k: int) -> list[bytes]:
+    """A request of Annif's API for each text."""
+    path, kind = f"/v1/projects/{project}/suggest", "application/x-www-form-urlencoded"
+    return [_post(port, path, kind, urlencode({"text": text, "limit": k}).encode()) for text in texts]
 
 
 def _post(port: int, path: str, kind: str, body: bytes) -> bytes:

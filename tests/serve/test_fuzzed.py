@@ -16,14 +16,15 @@ from circlet.serve.limits import Limits
 EXPECTED = {200, 201, 304, 400, 403, 404, 405, 409, 413, 422, 429, 503}
 PATHS = [
     "/", "/metrics", "/openapi.json", "/v1/health", "/v1/models", "/v1/models/colors", "/v1/models/colors/labels",
-    "/v1/models/colors/near", "/v1/models/colors/suggest", "/v1/models/colors/explain", "/v1/models/colors/similar",
+    "/v1/models/colors/near", "/v1/models/colors/suggest", "/v1/models/colors/explain",
+    "/v1/models/colors/similar",
     "/v1/models/colors/feedback", "/v1/models/colors/feedback/1", "/v1/models/colors/learning",
     "/v1/models/colors/rollback", "/v1/projects", "/v1/projects/colors", "/v1/projects/colors/suggest",
     "/v1/models/none/suggest", "/page/app.js", "/page/../x", "/v1/models/%00", "/v1//models", "/v1/models/日本",
 ]  # fmt: skip
 FIELDS = [
-    "text", "texts", "rows", "k", "threshold", "allowed", "favor_rare", "labels", "accept", "reject", "limit", "label",
-    "query", "model", "", "日本",
+    "text", "texts", "rows", "k", "threshold", "allowed", "favor_rare", "labels", "accept", "reject", "limit",
+    "label", "query", "model", "", "日本",
 ]  # fmt: skip
 TEXTS = [
     "", "a", "label0 one", "größer 日本", "\x00", "\u202e", "a" * 3000, "red", "\n", "1", "NaN", "null", "'; --",
@@ -55,7 +56,7 @@ HEADERS = [
 ]  # fmt: skip
 
 
-def value(random: random.Random, depth: int = 0) -> Any:
+def value(random: random.Random, depth: int = 0) -> Any:  # noqa: PLR0911
     """Something that JSON can say."""
     kind = random.randrange(8 if depth < 3 else 5)
     if kind < 2:

@@ -227,11 +227,7 @@ class TestDefaults:
         }
 
     def test_what_can_be_decided_is_open(self):
-        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {
-            *DECIDABLE,
-            "codebook",
-            "precision",
-        }
+        assert {name for name, value in DEFAULTS.items() if value == "auto"} == {*DECIDABLE, "codebook", "precision"}
 
     def test_held_out_rows_join(self):
         assert RunSettings.from_preset("default", {}).joins

@@ -76,7 +76,9 @@ def compare(
     ours: Sequence[dict[str, Any]], theirs: Sequence[dict[str, Any]], depths: Sequence[int], seed: int = 0
 ) -> dict[int, Difference]:
     """By how much the runs of one model are ahead of those of another in P@k; empty without outcomes of both."""
-    first, second = ([unpack_hits(cell["hits"]) for cell in cells if "hits" in cell] for cells in (ours, theirs))
+    first, second = (
+        [unpack_hits(cell["hits"]) for cell in cells if "hits" in cell] for cells in (ours, theirs)
+    )
     if not first or not second or len({len(hits) for hits in (*first, *second)}) != 1:
         return {}
     gains = np.stack([_precisions(first, k) - _precisions(second, k) for k in depths])
@@ -84,7 +86,9 @@ def compare(
     tail = 50 * (1 - LEVEL)
     low, high = np.percentile(sampled, [tail, 100 - tail], axis=1)
     means = gains.mean(axis=1)
-    return {k: Difference(float(means[i]), float(low[i]), float(high[i])) for i, k in enumerate(depths)}
+    return {
+        k: Difference(float(means[i]), float(low[i]), float(high[i])) for i, k in enumerate(depths)
+    }
 
 
 def _precisions(runs: Sequence[Hits], k: int) -> npt.NDArray[np.float64]:

@@ -50,7 +50,9 @@ class Head(nn.Module, ABC):
 
     outputs_per_dim = 1
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
+    def __init__(
+        self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
         super().__init__()
         self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator, initial=initial)
 
@@ -81,7 +83,9 @@ class AmplitudeHead(Head):
 class HalfCircularHead(Head):
     """`chrr-half`: the first half of the hidden units gives the cosines, the second the sines."""
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
+    def __init__(
+        self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
         if inputs % 2:
             raise ParameterError(
                 f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd; make it even"

@@ -93,7 +93,9 @@ class Network(nn.Module):
             self.encoder = encoder
             book = make_codebook(settings, n_labels, codebook)
             dim = n_labels if book is None else settings.dim
-            self.head = HEADS[settings.head](settings.hidden[-1], dim, generator=initial, initial=settings.initial)
+            self.head = HEADS[settings.head](
+                settings.hidden[-1], dim, generator=initial, initial=settings.initial
+            )
             loss = LOSSES[settings.loss]
             self.scorer = Scorer(
                 book, n_labels, scaled=loss.scaled, biased=loss.biased, absolute=settings.absolute

@@ -48,7 +48,7 @@ class Service:
                 model.classroom.close()
 
 
-def api_routes(service: Service) -> APIRouter:
+def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after the other
     """The endpoints, for a service."""
     faults = {code: {"model": schemas.Fault} for code in (401, 404, 413, 422, 429, 503)}
     routes = APIRouter(prefix="/v1", tags=["circlet"], responses=faults)  # type: ignore[arg-type]

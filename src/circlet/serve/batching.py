@@ -132,7 +132,7 @@ def _compute(jobs: list[_Job]) -> None:
     """Compute what several requests want, and give each its part."""
     try:
         results = jobs[0].compute([document for job in jobs for document in job.documents])
-    except Exception as error:  # noqa: BLE001 — whatever it is, it is for those who wait
+    except Exception as error:  # whatever it is, it is for those who wait
         if len(jobs) == 1:
             _deliver([(jobs[0].future, None, error)])
             return

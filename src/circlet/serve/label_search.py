@@ -24,8 +24,8 @@ class LabelSearch:
         How many documents have each label.
 
     >>> search = LabelSearch(["cats", "Cat", "wildcat", "dog"], np.array([1, 5, 9, 2]))
-    >>> search.find("cat", 3)
-    ([{'label': 'Cat', 'documents': 5}, {'label': 'cats', 'documents': 1}, {'label': 'wildcat', 'documents': 9}], 3)
+    >>> search.find("cat", 2)
+    ([{'label': 'Cat', 'documents': 5}, {'label': 'cats', 'documents': 1}], 3)
     """
 
     def __init__(self, names: list[str], counts: npt.NDArray[np.int64] | None) -> None:

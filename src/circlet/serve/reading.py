@@ -1,4 +1,4 @@
-"""How endpoints read a request and write their answer: bodies that the guard has kept, and JSON without detours."""
+"""How endpoints read a request and write their answer: bodies that the guard has kept, JSON without detours."""
 
 from __future__ import annotations
 
@@ -85,13 +85,14 @@ def check_k(k: int, limits: Limits) -> None:
 
 
 async def computed(request: Request, batcher: Batcher, key: Any, compute: Compute, documents: list[Any]) -> Any:
-    """What the batcher computes of documents; 503 if it has no room. Nothing is computed for a client that left."""
+    """What the batcher computes of documents; 503 if it has no room. Clients that leave are dropped."""
     try:
         future = batcher.submit(key, compute, documents)
     except OverloadedError:
         raise HTTPException(
             503,
-            f"found {batcher.waiting:,} documents waiting; wanted room for {len(documents):,} more: try again later",
+            f"found {batcher.waiting:,} documents waiting; wanted room for {len(documents):,} more: "
+            "try again later",
             {"Retry-After": "1"},
         ) from None
     watching: list[asyncio.Task[None]] = []

@@ -24,7 +24,7 @@ __all__ = ["bound", "is_loopback", "run", "url_of"]
 GRACE = 30
 #: Seconds that a connection may be idle between two requests.
 IDLE = 60
-#: Seconds after which threads take turns. The default of 5 ms would let the event loop wait as long for each answer.
+#: Seconds after which threads take turns. With the default of 5 ms, the event loop would wait as long each time.
 TURN = 0.0005
 
 
@@ -124,7 +124,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, and let the program end as usual: uvicorn's own method would raise the signal again."""
+        """Stop at a signal, and let the program end as usual: uvicorn's own would raise the signal again."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return

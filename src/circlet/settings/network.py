@@ -11,17 +11,7 @@ from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 from circlet.settings.checked import check
 
-__all__ = [
-    "ACTIVATIONS",
-    "CODEBOOKS",
-    "COSINES",
-    "HEADS",
-    "INITIAL",
-    "LEAK",
-    "LOSSES",
-    "Learned",
-    "NetworkSettings",
-]
+__all__ = ["ACTIVATIONS", "CODEBOOKS", "COSINES", "HEADS", "INITIAL", "LEAK", "LOSSES", "Learned", "NetworkSettings"]
 
 #: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
 HEADS: dict[str, str | None] = {
