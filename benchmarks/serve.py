@@ -259,7 +259,7 @@ def memory_mb(process: int) -> float:
 
 def best(rounds: list[dict[str, Any]], *keys: str) -> float:
     """The highest documents per second of all rounds: what others on the machine take is not the service's."""
-    values = []
+    values = list[float]()
     for each in rounds:
         value: Any = each
         for key in keys:
@@ -296,11 +296,11 @@ def table_of(result: dict[str, Any]) -> Any:
     during, after = (result["overload"][part]["statuses"] for part in ("during", "after"))
     kept, errors = result["memory"], failures(rounds)
     note = (
-        f"The best of {len(rounds)} rounds in which both took turns, on {result['provenance']['machine']['cores']} cores "
-        f"that clients and service share; goal: {GOAL:.0%} of the bare runtime. Below capacity, {errors} requests "
+        f"The best of {len(rounds)} rounds in which both took turns, on "
+        f"{result['provenance']['machine']['cores']} cores that clients and service share; goal: {GOAL:.0%} of the bare runtime. Below capacity, {errors} requests "
         f"failed. Under overload, statuses were {during}, and afterwards {after}. Memory: {kept[1]['mb']:.0f} MB "
-        f"after {kept[1]['requests']:,} requests, {kept[-1]['mb']:.0f} MB after {kept[-1]['requests']:,}. It listens "
-        f"{result['start_s']:.1f} s after its start."
+        f"after {kept[1]['requests']:,} requests, {kept[-1]['mb']:.0f} MB after {kept[-1]['requests']:,}. It "
+        f"listens {result['start_s']:.1f} s after its start."
     )
     return Table("Documents per second", ("", "documents/s", "÷ bare", "p50, ms", "p99, ms"), rows, note)
 

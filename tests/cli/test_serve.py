@@ -47,7 +47,7 @@ def test_what_it_says(circlet, model, ran):
 
 
 def test_a_browser(circlet, model, ran, monkeypatch):
-    opened = []
+    opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
     assert circlet("serve", model, "--port", 0, "--no-learn", "--open").returncode == 0
     assert opened == [f"http://127.0.0.1:{ran.address[1]}"]

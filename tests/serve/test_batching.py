@@ -19,7 +19,7 @@ class Gate:
     """A computation that waits until it may go on, and records what it was called with."""
 
     def __init__(self) -> None:
-        self.entered, self.open, self.calls = threading.Event(), threading.Event(), []
+        self.entered, self.open, self.calls = threading.Event(), threading.Event(), list[list]()
 
     def __call__(self, documents):
         self.entered.set()

@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import uvicorn
@@ -75,6 +76,7 @@ def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies:
     """
     config = uvicorn.Config(
         app,
+        http="httptools" if find_spec("httptools") else "h11",
         ws="none",
         lifespan="on",
         log_config=None,
@@ -116,7 +118,8 @@ class _Server(uvicorn.Server):
 
     def _drop_slow(self, now: float) -> None:
         """Drop the connections of clients that neither send nor take anything in time."""
-        waiting = [(each, each.cycle) for each in self.server_state.connections if _is_waiting(each)]
+        connections: set[Any] = {*self.server_state.connections}
+        waiting = [(each, each.cycle) for each in connections if _is_waiting(each)]
         self._since = {each: self._since.get(each, now) for each in waiting}
         for (connection, _), since in self._since.items():
             if now - since > self._patience:
