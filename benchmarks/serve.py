@@ -297,8 +297,9 @@ def table_of(result: dict[str, Any]) -> Any:
     kept, errors = result["memory"], failures(rounds)
     note = (
         f"The best of {len(rounds)} rounds in which both took turns, on "
-        f"{result['provenance']['machine']['cores']} cores that clients and service share; goal: {GOAL:.0%} of the bare runtime. Below capacity, {errors} requests "
-        f"failed. Under overload, statuses were {during}, and afterwards {after}. Memory: {kept[1]['mb']:.0f} MB "
+        f"{result['provenance']['machine']['cores']} cores that clients and service share; goal: "
+        f"{GOAL:.0%} of the bare runtime. Below capacity, {errors} requests failed. Under overload, statuses "
+        f"were {during}, and afterwards {after}. Memory: {kept[1]['mb']:.0f} MB "
         f"after {kept[1]['requests']:,} requests, {kept[-1]['mb']:.0f} MB after {kept[-1]['requests']:,}. It "
         f"listens {result['start_s']:.1f} s after its start."
     )
