@@ -13,6 +13,7 @@ from circlet.cli import options
 from circlet.cli.console import err
 from circlet.errors import DataError, ParameterError
 from circlet.extras import require
+from circlet.serve.limits import Limits
 
 if TYPE_CHECKING:
     import socket
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from circlet.serve.guard import Access
     from circlet.serve.served import Served
 
+#: What is accepted unless options say otherwise.
+LIMITS = Limits()
 #: A token that can't be guessed has at least so many characters.
 SHORTEST = 16
 
@@ -62,10 +65,10 @@ def serve(
     ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests per second of a client, in the long run; 0 is no limit.")
-    ] = 1000,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = 8 << 20,
-    max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request.")] = 512,
-    max_queue: Annotated[int, typer.Option(min=1, help="Documents that may wait.")] = 2048,
+    ] = LIMITS.rate,
+    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = LIMITS.body,
+    max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request.")] = LIMITS.documents,
+    max_queue: Annotated[int, typer.Option(min=1, help="Documents that may wait.")] = LIMITS.queue,
     quiet: Annotated[bool, typer.Option("--quiet", help="Log no line per request.")] = False,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests too.")] = False,
     threads: options.Threads = None,
@@ -84,7 +87,6 @@ def serve(
         raise ParameterError("found no model; wanted one or more folders, or --demo")
     ids = _ids(folders)
     from circlet.serve.app import create_app
-    from circlet.serve.limits import Limits
     from circlet.serve.server import bound, is_loopback, run, url_of
     from circlet.threads import use_threads
 
