@@ -119,17 +119,23 @@ def one_round(
 def bare(model: Path, texts: list[str], seconds: float) -> dict[str, float]:
     """Documents per second of the runtime, in batches as large as the service's, and one by one."""
     import circlet
+    from circlet.threads import one_blas_thread
 
-    tagger, found = circlet.load(model), {}
-    for size in (64, 1):
+    tagger = circlet.load(model)
+
+    def speed(size: int) -> float:
         parts = chunks(texts, size)
         tagger.suggest(parts[0], k=K)
         started, count = time.perf_counter(), 0
         while time.perf_counter() - started < seconds:
             tagger.suggest(parts[count % len(parts)], k=K)
             count += 1
-        found["batches" if size > 1 else "one by one"] = size * count / (time.perf_counter() - started)
-    return found
+        return size * count / (time.perf_counter() - started)
+
+    found = {"as it is": speed(64), "one by one": speed(1)}
+    with one_blas_thread():  # as the service has it; faster where others need the cores too
+        found["one BLAS thread"] = speed(64)
+    return {**found, "batches": max(found["as it is"], found["one BLAS thread"])}
 
 
 def overload(port: int, name: str, texts: list[str]) -> dict[str, Any]:
