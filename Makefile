@@ -8,7 +8,7 @@ PIP := $(BIN)/pip$(or $(FOUND),-none)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test slow browser-test screenshots fuzz docs lint format bench bench-peers reproduce clean
+.PHONY: help demo serve test slow browser-test screenshots fuzz docs lint format bench bench-peers reproduce clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -22,7 +22,7 @@ $(PIP):
 # A stamp is written only after its install succeeded, so an interrupted setup is continued.
 $(VENV)/.run: pyproject.toml constraints.txt $(PIP)
 	@echo "setting up $(VENV) (a few minutes the first time)"
-	@$(INSTALL) '.[train,plot,fetch]'
+	@$(INSTALL) '.[train,plot,fetch,serve]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.run
@@ -47,6 +47,9 @@ $(VENV)/.docs: $(VENV)/.run
 
 demo: $(VENV)/.run  ## see it work
 	@$(BIN)/circlet demo
+
+serve: $(VENV)/.run  ## try it in a browser: a page that tags, explains and learns
+	@$(BIN)/circlet serve --demo --open
 
 test: $(VENV)/.dev  ## the fast tests
 	@$(BIN)/python -m pytest

@@ -7,8 +7,8 @@ each set, up to 10,000 documents are used. Some labels of middling frequency are
 Then each of them alone is taught to the trained model, by N corrections that add it to documents which training
 did not have. Other documents show how often it is suggested, rightly and wrongly, and how good the first
 suggestion still is. Then mistakes in labels that the model knows are corrected, on as many documents, each with
-one label that was probable and wrong, and one that was missing. The settings are chosen with other hidden labels and
-other mistakes, on documents held out of train.
+one label that was probable and wrong, and one that was missing. The settings are chosen with other hidden labels
+and other mistakes, on documents held out of train.
 """
 
 from __future__ import annotations

@@ -119,7 +119,9 @@ def test_packages_import_only_those_below_them():
                 assert LAYERS.index(below) <= LAYERS.index(package), f"{module} imports {other}"
 
 
-@pytest.mark.parametrize("package", ["settings", "data", "features", "metrics", "folder", "runtime", "export"])
+@pytest.mark.parametrize(
+    "package", ["settings", "data", "features", "metrics", "folder", "runtime", "export", "serve"]
+)
 def test_what_needs_no_torch_names_none(package):
     for module, path in MODULES.items():
         if package_of(module) == package and module != "circlet.features.embed":

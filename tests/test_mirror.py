@@ -28,6 +28,8 @@ WITHOUT_TWIN = {
     "experiments/theory_measures.py": "measures; experiments/test_theory.py takes them",
     "experiments/theory_panels.py": "drawings; experiments/test_theory.py makes them",
     "serve/feedback.py": "names; data/test_feedback.py tests what they stand for",
+    "serve/limits.py": "numbers; serve/test_api.py and test_guard.py set others",
+    "serve/schemas.py": "descriptions; serve/test_api.py and test_teaching.py send what they refuse",
 }
 #: Tests of more than one module.
 ACROSS_MODULES = {
@@ -55,6 +57,8 @@ ACROSS_MODULES = {
     "serve/page/test_states.py",
     "serve/page/test_teaching.py",
     "serve/page/test_typing.py",
+    "serve/test_fuzzed.py",
+    "serve/test_with_annif.py",
     "training/test_joining.py",
     "test_docs.py",
     "test_imports.py",

@@ -13,6 +13,7 @@ from tests.fuzz.summary import CASES, table
 from circlet import errors, files, unpacking
 from circlet.data.lines import MAX_LINE
 from circlet.folder import config, manifest
+from circlet.serve.limits import Limits
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULT = ROOT / "SECURITY.md", ROOT / "benchmarks" / "results" / "fuzz.json"
@@ -37,6 +38,23 @@ def test_limits(page, monkeypatch):
         f"Files over {manifest.LARGE >> 20} MiB are compared at {manifest.SPOTS} places",
         f"in {CASES:,} ways",
         f"within {SECONDS:.0f} seconds and {MEMORY // 10**6} MB",
+    ):
+        assert words in page, words
+
+
+def test_limits_of_the_service():
+    limits = Limits()
+    page = (ROOT / "docs" / "serve.md").read_text(encoding="utf-8")
+    for words in (
+        f"| bytes of a request | {limits.body:,} |",
+        f"| documents of a request | {limits.documents:,} |",
+        f"| characters of a text | {limits.characters:,} |",
+        f"| labels per document (`k`) | {limits.k} |",
+        f"| documents that wait | {limits.queue:,} |",
+        f"in the long run | {limits.rate:,.0f} |",
+        f"| open connections | {limits.connections:,} |",
+        f"| seconds to send a request or to take its answer | {limits.patience:.0f} |",
+        f"| bytes of all requests at a time | {limits.held:,} |",
     ):
         assert words in page, words
 

@@ -49,6 +49,7 @@ def test_help_names_every_command(circlet):
         "compress",
         "export",
         "embed",
+        "serve",
         "datasets",
         "reproduce",
     ):

@@ -1,22 +1,240 @@
-"""A small model of texts that can be taught, and a log of feedback."""
+"""A small model of texts behind the service, stand-ins for what explains and learns, and clients."""
 
 from __future__ import annotations
 
+import asyncio
+import shutil
+import threading
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from circlet.data.dataset import Split
 from circlet.data.feedback import FeedbackLog
+from circlet.errors import DataError, ParameterError
 from circlet.model import fit
+from circlet.runtime import Tagger, load
+from circlet.serve.app import App, create_app
+from circlet.serve.guard import Access
+from circlet.serve.limits import Limits
+from circlet.serve.served import Served
+from circlet.serve.teaching import Classroom
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+
+NAME = "colors"
+
+
+@dataclass(frozen=True)
+class Contribution:
+    term: str
+    kind: str
+    value: float
+    spans: list[tuple[int, int]]
+
+
+@dataclass(frozen=True)
+class Explanation:
+    label: Any
+    score: float
+    probability: float
+    base: float
+    contributions: list[Contribution]
+
+    def spans(self) -> list[tuple[int, int, float]]:
+        return [(start, end, each.value) for each in self.contributions for start, end in each.spans]
+
+
+class StandIn(Tagger):
+    """A tagger that can explain itself: every label is there because of the first word."""
+
+    has_index = True  # type: ignore[assignment]
+
+    def explain(self, X: Any, k: int = 1, labels: Any = None) -> list[list[Any]]:
+        chosen = list(self.classes_[:k]) if labels is None else labels
+        word = X[0].split(" ")[0]
+        value = np.float32(1.5)
+        return [
+            [
+                Explanation(label, np.float32(2), 0.75, 0.5, [Contribution(word, "word", value, [(0, len(word))])])
+                for label in chosen
+            ]
+        ]
+
+    def near_labels(self, label: Any, k: int = 10) -> Any:
+        others = [each for each in self.classes_ if each != label][:k]
+        return np.array(others, dtype=object), np.linspace(1, 0, len(others), dtype=np.float32)
+
+    def similar(self, X: Any, k: int = 5) -> Any:
+        return np.array([[f"doc-{i}" for i in range(k)]], dtype=object), np.ones((1, k), dtype=np.float32)
+
+
+@dataclass
+class Kept:
+    id: str
+    time: str
+    text: str
+    accepted: list[str]
+    rejected: list[str]
+    version: str
+    undone: bool = False
+
+
+class Log:
+    """What `circlet.serve.feedback.FeedbackLog` promises, in memory."""
+
+    def __init__(self, path: Path | None = None) -> None:
+        self.path, self.kept = path, list[Kept]()
+
+    def add(self, text: str, accepted: list[str], rejected: list[str], version: str) -> Kept:
+        now = "2026-01-01T00:00:00Z"
+        self.kept.append(Kept(str(len(self.kept) + 1), now, text, accepted, rejected, version))
+        return self.kept[-1]
+
+    def undo(self, identifier: str) -> Kept:
+        for each in self.kept:
+            if each.id == identifier and not each.undone:
+                each.undone = True
+                return each
+        raise ParameterError(f"found no feedback {identifier!r}; wanted one that is not undone yet")
+
+    def entries(self, active_only: bool = True) -> list[Kept]:
+        return [each for each in self.kept if not (active_only and each.undone)]
+
+
+class Learner:
+    """What `circlet.serve.learning.Learner` promises; it learns when a test says so."""
+
+    def __init__(self, folder: Path | None, log: Log, *, on_swap: Callable[[Any, str], None]) -> None:
+        self.folder, self.log, self.on_swap = folder, log, on_swap
+        self.versions, self.notified, self.closed = ["v1"], 0, False
+
+    def notify(self) -> None:
+        self.notified += 1
+
+    def learn(self, tagger: Any) -> None:
+        self.versions.append(f"v{len(self.versions) + 1}")
+        self.on_swap(tagger, self.versions[-1])
+
+    def state(self) -> dict[str, Any]:
+        return {
+            "state": "learning" if self.notified else "idle",
+            "version": self.versions[-1],
+            "taught": len(self.versions) - 1,
+            "waiting": len(self.log.entries()),
+            "can_roll_back": len(self.versions) > 1,
+            "message": None,
+        }
+
+    def roll_back(self) -> str:
+        if len(self.versions) == 1:
+            raise DataError("found no version before this one; wanted one")
+        self.versions.pop()
+        return self.versions[-1]
+
+    def close(self) -> None:
+        self.closed = True
+
+
+@pytest.fixture(scope="session")
+def folder(shared, tmp_path_factory) -> Path:
+    """A model of texts with six labels."""
+    place = tmp_path_factory.mktemp("served") / NAME
+    shared("texts").save(place)
+    return place
+
+
+@pytest.fixture(scope="session")
+def stand_in() -> type[StandIn]:
+    return StandIn
+
+
+@pytest.fixture(scope="session")
+def tagger(folder) -> Any:
+    """The model, with stand-ins for explanations."""
+    loaded = load(folder)
+    loaded.__class__ = StandIn
+    return loaded
+
+
+@pytest.fixture
+def served(folder, tagger) -> Served:
+    made = Served.load(folder, NAME)
+    made.swap(tagger, "v1")
+    log = Log()
+    made.classroom = Classroom(log, Learner(None, log, on_swap=made.swap))
+    return made
+
+
+class Client:
+    """A client of an application, whose event loop has a thread of its own."""
+
+    def __init__(self, app: App) -> None:
+        self.app, self.loop = app, asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self.loop.run_forever)
+        self._thread.start()
+        transport = httpx.ASGITransport(app, raise_app_exceptions=False, client=("127.0.0.1", 1))
+        self.http = httpx.AsyncClient(transport=transport, base_url="http://localhost")
+
+    def run(self, coroutine: Coroutine[Any, Any, Any]) -> Any:
+        return asyncio.run_coroutine_threadsafe(coroutine, self.loop).result(20)
+
+    def request(self, method: str, path: str, **more: Any) -> httpx.Response:
+        return self.run(self.http.request(method, path, **more))
+
+    def get(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("GET", path, **more)
+
+    def post(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("POST", path, **more)
+
+    def delete(self, path: str, **more: Any) -> httpx.Response:
+        return self.request("DELETE", path, **more)
+
+    def close(self) -> None:
+        self.run(self.http.aclose())
+        self.app.service.close()
+        self.run(self.loop.shutdown_default_executor())
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join()
+        self.loop.close()
+
+
+@pytest.fixture
+def start() -> Iterator[Callable[..., Client]]:
+    """Make a client of an application with these models, limits and access."""
+    with ExitStack() as stack:
+
+        def make(
+            models: list[Served], limits: Limits | None = None, access: Access | None = None, **more: Any
+        ) -> Client:
+            client = Client(create_app(models, limits, access, **more))
+            stack.callback(client.close)
+            return client
+
+        yield make
+
+
+@pytest.fixture
+def client(start, served) -> Client:
+    return start([served])
+
+
+@pytest.fixture
+def stand_ins() -> tuple[type[Log], type[Learner]]:
+    return Log, Learner
+
 
 WORDS = {"animal": "fox wolf bear deer", "food": "bread cheese apple soup", "vehicle": "car truck tram van"}
 
 
-def _save(folder: Path) -> None:
+def _save_teachable(folder: Path) -> None:
     topics = sorted(WORDS)
     labels = [topics[i % 3] for i in range(90)]
     texts = [
@@ -34,18 +252,16 @@ def _save(folder: Path) -> None:
 
 
 @pytest.fixture(scope="session")
-def _tagger(tmp_path_factory) -> Path:
+def _teachable(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("taught") / "tagger"
-    _save(folder)
+    _save_teachable(folder)
     return folder
 
 
 @pytest.fixture
-def tagger(_tagger, tmp_path) -> Path:
-    """The folder of a model, which a test may change."""
-    import shutil
-
-    return Path(shutil.copytree(_tagger, tmp_path / "tagger"))
+def teachable(_teachable, tmp_path) -> Path:
+    """The folder of a model that can be taught, which a test may change."""
+    return Path(shutil.copytree(_teachable, tmp_path / "tagger"))
 
 
 @pytest.fixture

@@ -60,11 +60,11 @@ def served() -> Served:
 
 
 @pytest.fixture
-def started(tagger, log, served) -> Iterator[Callable[[], Learner]]:
+def started(teachable, log, served) -> Iterator[Callable[[], Learner]]:
     learners: list[Learner] = []
 
     def start() -> Learner:
-        learners.append(Learner(tagger, log, on_swap=served))
+        learners.append(Learner(teachable, log, on_swap=served))
         return learners[-1]
 
     yield start
@@ -82,7 +82,7 @@ def settled(learner: Learner) -> dict[str, Any]:
     raise AssertionError("it does not end")
 
 
-def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, tagger):
+def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, teachable):
     learner = started()
     assert settled(learner) == {
         "state": "idle",
@@ -104,11 +104,11 @@ def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, tagge
     }
     assert (served.version, served.best("drum piano")) == ("1", "music")
     assert served.best("fox wolf") == "animal"
-    assert [each.name for each in taught_folder(tagger).iterdir() if each.is_dir()] == ["1"]
-    assert circlet.load(tagger).classes_.tolist() == ["animal", "food", "vehicle"]
+    assert [each.name for each in taught_folder(teachable).iterdir() if each.is_dir()] == ["1"]
+    assert circlet.load(teachable).classes_.tolist() == ["animal", "food", "vehicle"]
 
 
-def test_an_undo_is_exact(lessons, started, log, served, tagger):
+def test_an_undo_is_exact(lessons, started, log, served, teachable):
     learner = started()
     first = log.add("drum piano", ["music"], [], "0")
     learner.notify()
@@ -129,11 +129,11 @@ def test_an_undo_is_exact(lessons, started, log, served, tagger):
     texts = ["drum flute", "fox", "bread and a van"]
     for text in texts:
         np.testing.assert_array_equal(
-            served.tagger.predict_proba([text]), circlet.load(tagger).predict_proba([text])
+            served.tagger.predict_proba([text]), circlet.load(teachable).predict_proba([text])
         )
 
 
-def test_roll_back(lessons, started, log, served, tagger):
+def test_roll_back(lessons, started, log, served, teachable):
     learner = started()
     with pytest.raises(CircletError, match="no earlier version"):
         learner.roll_back()
@@ -159,14 +159,14 @@ def test_roll_back(lessons, started, log, served, tagger):
     assert served.version == "3"  # numbers are not used again
 
 
-def test_only_some_versions_are_kept(lessons, started, log, tagger):
+def test_only_some_versions_are_kept(lessons, started, log, teachable):
     learner = started()
     for number in range(KEPT + 2):
         log.add(f"drum {number}", ["music"], [], "0")
         learner.notify()
         settled(learner)
     learner.close()
-    folders = sorted(int(each.name) for each in taught_folder(tagger).iterdir() if each.is_dir())
+    folders = sorted(int(each.name) for each in taught_folder(teachable).iterdir() if each.is_dir())
     assert folders == list(range(3, KEPT + 3))
     again = started()
     assert [again.roll_back() for _ in range(KEPT)] == [*map(str, range(KEPT + 1, 2, -1)), "0"]
@@ -195,7 +195,7 @@ def test_notifications_are_coalesced(monkeypatch, lessons, started, log):
     assert lessons == [1, 6]
 
 
-def test_a_lesson_that_fails_leaves_the_old_model(monkeypatch, lessons, started, log, served, tagger):
+def test_a_lesson_that_fails_leaves_the_old_model(monkeypatch, lessons, started, log, served, teachable):
     learner = started()
     log.add("drum piano", ["music"], [], "0")
     learner.notify()
@@ -218,7 +218,7 @@ def test_a_lesson_that_fails_leaves_the_old_model(monkeypatch, lessons, started,
     assert (state["state"], state["version"], state["message"]) == ("idle", "2", None)
 
 
-def test_another_process_goes_on(lessons, started, log, served, tagger):
+def test_another_process_goes_on(lessons, started, log, served, teachable):
     learner = started()
     log.add("drum piano", ["music"], [], "0")
     learner.notify()
@@ -232,42 +232,42 @@ def test_another_process_goes_on(lessons, started, log, served, tagger):
     assert (state["version"], state["taught"]) == ("2", 2)
 
 
-def test_one_process_at_a_time(lessons, started, log, tagger, served):
+def test_one_process_at_a_time(lessons, started, log, teachable, served):
     started()
     with pytest.raises(OutputError, match="another process does"):
-        Learner(tagger, log, on_swap=served)
+        Learner(teachable, log, on_swap=served)
 
 
-def test_versions_of_another_model_are_not_served(lessons, started, log, served, tagger):
+def test_versions_of_another_model_are_not_served(lessons, started, log, served, teachable):
     learner = started()
     log.add("drum piano", ["music"], [], "0")
     learner.notify()
     settled(learner)
     learner.close()
-    Model.load(tagger).save(tagger)  # the same weights, saved again
+    Model.load(teachable).save(teachable)  # the same weights, saved again
     served.swaps = 0
     state = settled(started())
     assert (state["version"], state["taught"], served.swaps) == ("2", 1, 1)
 
 
-def test_a_damaged_version_is_learned_anew(lessons, started, log, served, tagger):
+def test_a_damaged_version_is_learned_anew(lessons, started, log, served, teachable):
     learner = started()
     log.add("drum piano", ["music"], [], "0")
     learner.notify()
     settled(learner)
     learner.close()
-    (taught_folder(tagger) / "1" / "labels.txt").write_text("x\n")
+    (taught_folder(teachable) / "1" / "labels.txt").write_text("x\n")
     state = settled(started())
     assert (state["version"], state["taught"], served.best("drum piano")) == ("2", 1, "music")
 
 
-def test_a_damaged_list_of_versions(lessons, tagger, log, served):
-    place = taught_folder(tagger)
+def test_a_damaged_list_of_versions(lessons, teachable, log, served):
+    place = taught_folder(teachable)
     place.mkdir()
     for content in ('{"kept": []}', '{"kept": [{"version": "1", "taught": 1}], "last": 1}', "{}"):
         (place / "versions.json").write_text(content)
         with pytest.raises(DataError, match=r"versions\.json: found no readable list of versions"):
-            Learner(tagger, log, on_swap=served)
+            Learner(teachable, log, on_swap=served)
 
 
 def test_what_no_room_is_for_is_said(lessons, started, log):
@@ -277,16 +277,16 @@ def test_what_no_room_is_for_is_said(lessons, started, log):
     assert "the model has no room for" in settled(learner)["message"]
 
 
-def test_why_not(tagger, tmp_path, shared, monkeypatch, log, served):
-    assert why_not(tagger) is None
-    compress(tagger, tmp_path / "small", "int8")
+def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
+    assert why_not(teachable) is None
+    compress(teachable, tmp_path / "small", "int8")
     assert "remembers no rows" in str(why_not(tmp_path / "small"))
     with pytest.raises(ParameterError, match="remembers no rows"):
         Learner(tmp_path / "small", log, on_swap=served)
     shared("sparse").save(tmp_path / "rows")
     assert "takes rows" in str(why_not(tmp_path / "rows"))
     monkeypatch.setattr(learning, "find_spec", lambda _: None)
-    assert "pip install 'circlet[train]'" in str(why_not(tagger))
+    assert "pip install 'circlet[train]'" in str(why_not(teachable))
 
 
 SERVING = """
@@ -328,21 +328,21 @@ def test_a_child_process_that_dies(started, log, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="wanted a signal that ends a process at once")
-def test_a_service_that_is_killed_at_any_time(tagger, log, served):
+def test_a_service_that_is_killed_at_any_time(teachable, log, served):
     known: set[str] = set()
     for attempt, seconds in enumerate((0.5, 2.5, 3.5, 5.0)):
-        words = [sys.executable, "-c", SERVING, str(tagger), str(log.path), str(attempt)]
+        words = [sys.executable, "-c", SERVING, str(teachable), str(log.path), str(attempt)]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         time.sleep(seconds)
         child.send_signal(signal.SIGKILL)
         lines = child.communicate()[0].splitlines(keepends=True)
         known |= {line.strip() for line in lines if line.endswith("\\n")}
         assert known <= {entry.id for entry in log.entries()}
-        path = taught_folder(tagger) / "versions.json"
+        path = taught_folder(teachable) / "versions.json"
         if path.exists():
             version = json.loads(path.read_text())["kept"][-1]["version"]
-            circlet.load(tagger if version == "0" else path.parent / version)  # whole
-    learner = Learner(tagger, log, on_swap=served)
+            circlet.load(teachable if version == "0" else path.parent / version)  # whole
+    learner = Learner(teachable, log, on_swap=served)
     assert settled(learner)["taught"] == len(log.entries())
     assert served.best("drum") == "music"
     learner.close()

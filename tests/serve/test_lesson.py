@@ -19,12 +19,12 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 MUSIC = Judged("drum piano", ("music",), ("food",))
 
 
-def test_a_taught_model_is_written_and_the_model_stays(tagger, tmp_path):
-    before = {path.name: path.read_bytes() for path in tagger.iterdir()}
-    answer = give(tagger, tmp_path / "out", [MUSIC])
+def test_a_taught_model_is_written_and_the_model_stays(teachable, tmp_path):
+    before = {path.name: path.read_bytes() for path in teachable.iterdir()}
+    answer = give(teachable, tmp_path / "out", [MUSIC])
     assert answer == {"texts": 1, "new": ["music"], "left_out": []}
     assert circlet.load(tmp_path / "out").suggest(["drum piano"], k=1)[0][0, 0] == "music"
-    assert {path.name: path.read_bytes() for path in tagger.iterdir()} == before
+    assert {path.name: path.read_bytes() for path in teachable.iterdir()} == before
 
 
 def test_a_classifier_stays_one(tmp_path):
@@ -41,8 +41,8 @@ def test_a_classifier_stays_one(tmp_path):
     assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
 
 
-def test_a_small_copy_remembers_nothing(tagger, tmp_path):
-    compress(tagger, tmp_path / "small", "int8")
+def test_a_small_copy_remembers_nothing(teachable, tmp_path):
+    compress(teachable, tmp_path / "small", "int8")
     with pytest.raises(ParameterError, match="remembers no rows"):
         give(tmp_path / "small", tmp_path / "out", [MUSIC])
     assert not (tmp_path / "out").exists()
@@ -57,8 +57,8 @@ def test_mistakes_are_answered(tmp_path, monkeypatch):
 
 
 @pytest.mark.slow
-def test_it_ends_with_the_process_that_asked(tagger, tmp_path):
+def test_it_ends_with_the_process_that_asked(teachable, tmp_path):
     child = subprocess.Popen([sys.executable, "-m", "circlet.serve.lesson"], stdin=subprocess.PIPE, text=True)
-    asked = {"folder": str(tagger), "output": str(tmp_path / "out"), "corrections": [["drum", ["music"], []]]}
+    asked = {"folder": str(teachable), "output": str(tmp_path / "out"), "corrections": [["drum", ["music"], []]]}
     child.communicate(json.dumps(asked) + "\n")  # and the input ends
     assert child.returncode in (0, 3)

@@ -23,6 +23,7 @@ from circlet.cli import (
     info,
     predict,
     reproduce,
+    serve,
     train,
     tune,
 )
@@ -48,6 +49,7 @@ for command in (
     predict.predict,
     evaluate.evaluate,
     explain.explain,
+    serve.serve,
     info.info,
     compress.compress,
     export.export,

@@ -189,9 +189,7 @@ class Model(BaseModel):
             "training": self.training,
         }
         kept = (self.sample, self.remembered)
-        return Contents(
-            config, tensors, self.history, self.label_names, self.vectorizer, *kept, index=self.index
-        )
+        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept, index=self.index)
 
     def as_runtime(self) -> RuntimeModel:
         """The same model without torch, as it is now; a `DataError` if it has an encoder of its own."""

@@ -1,0 +1,164 @@
+"""The application: endpoints, the page, and the guard in front of them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
+from starlette.exceptions import HTTPException
+
+from circlet.errors import CircletError
+from circlet.serve.annif import annif_routes
+from circlet.serve.api import Service, api_routes
+from circlet.serve.guard import Access, Guard
+from circlet.serve.limits import Limits
+from circlet.serve.monitoring import CONTENT_TYPE, Monitor
+from circlet.serve.reading import answer, found_wanted
+from circlet.serve.served import Served
+from circlet.serve.static import static_routes
+from circlet.serve.teaching import teaching_routes
+from circlet.version import __version__
+
+__all__ = ["App", "create_app"]
+
+SUGGEST = "/v1/models/{model}/suggest"
+
+
+class App:
+    """An ASGI application that serves models.
+
+    Attributes
+    ----------
+    service : Service
+    guard : Guard
+    """
+
+    def __init__(self, service: Service, guard: Guard, outermost: Any) -> None:
+        self.service, self.guard, self._outermost = service, guard, outermost
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        await self._outermost(scope, receive, send)
+
+
+def create_app(
+    models: list[Served],
+    limits: Limits | None = None,
+    access: Access | None = None,
+    *,
+    log_requests: bool = True,
+    log_texts: bool = False,
+) -> App:
+    """Make an ASGI application of models; it owns a thread, which ends with its lifespan or `service.close`.
+
+    Parameters
+    ----------
+    models : list of Served
+    limits : Limits, optional
+    access : Access, optional
+        Who may ask; by default everybody who can reach it.
+    log_requests, log_texts : bool
+        Whether to log a line per request, and the texts in it.
+    """
+    limits, access, monitor = limits or Limits(), access or Access(), Monitor()
+    service = Service(models, limits)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        service.close()
+
+    api = FastAPI(
+        title="circlet",
+        version=__version__,
+        summary="Tags for documents, from huge label vocabularies.",
+        lifespan=lifespan,
+        docs_url=None,  # those pages load scripts from elsewhere
+        redoc_url=None,
+        redirect_slashes=False,
+    )
+    own = api_routes(service)
+    for routes in (own, teaching_routes(service), annif_routes(service), static_routes()):
+        api.include_router(routes)
+
+    @api.get("/metrics", tags=["circlet"], response_class=Response)
+    async def metrics() -> Response:
+        """Counts for Prometheus."""
+        return Response(monitor.text(service), media_type=CONTENT_TYPE)
+
+    @api.exception_handler(HTTPException)
+    async def refused(_: Request, error: HTTPException) -> Response:
+        found = answer({"detail": _sentence(error)}, error.status_code)
+        found.headers.update(error.headers or {})
+        return found
+
+    @api.exception_handler(RequestValidationError)
+    async def malformed(_: Request, error: RequestValidationError) -> Response:
+        return answer({"detail": found_wanted(error.errors())}, 422)
+
+    @api.exception_handler(CircletError)
+    async def mistaken(_: Request, error: CircletError) -> Response:
+        return answer({"detail": str(error)}, 422)
+
+    (suggest,) = (route for route in own.routes if isinstance(route, APIRoute) and route.path == SUGGEST)
+    direct = _Direct(api, suggest, {HTTPException: refused, CircletError: mistaken})
+    guard = Guard(direct, limits, access, monitor, log_requests=log_requests, log_texts=log_texts)
+    return App(service, guard, _across_origins(guard, access))
+
+
+class _Direct:
+    """Calls the endpoint that matters most without FastAPI's router, which would take longer than all the rest.
+
+    Parameters
+    ----------
+    app : ASGI application
+        Whoever has all other requests.
+    route : APIRoute
+        POST, with a model in its path.
+    handlers : dict
+        What answers each kind of error.
+    """
+
+    def __init__(self, app: Any, route: APIRoute, handlers: dict[type[Exception], Any]) -> None:
+        self.app, self.route, self.handlers = app, route, handlers
+        self._path = re.compile(route.path.replace("{model}", "([^/]+)"))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        found = self._path.fullmatch(scope["path"]) if scope.get("method") == "POST" else None
+        if found is None:
+            await self.app(scope, receive, send)
+            return
+        scope["route"], request = self.route, Request(scope, receive)
+        try:
+            response = await self.route.endpoint(request, found[1])
+        except tuple(self.handlers) as error:
+            handler = next(answer for kind, answer in self.handlers.items() if isinstance(error, kind))
+            response = await handler(request, error)
+        await response(scope, receive, send)
+
+
+def _sentence(error: HTTPException) -> str:
+    if error.status_code == 404 and error.detail == "Not Found":
+        return "found nothing under this path; wanted one that /openapi.json lists"
+    if error.status_code == 405:
+        return "found a method that this path does not have; wanted one that /openapi.json lists"
+    return str(error.detail)
+
+
+def _across_origins(guard: Guard, access: Access) -> Any:
+    """The guard, with answers that let the named pages of other origins read them."""
+    if not access.origins:
+        return guard
+    from starlette.middleware.cors import CORSMiddleware
+
+    return CORSMiddleware(
+        guard,
+        allow_origins=sorted(access.origins),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=["Retry-After"],
+    )

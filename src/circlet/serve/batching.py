@@ -1,0 +1,166 @@
+"""One thread computes for all requests: what waits and can be computed together is one call.
+
+A batch is as fast per document as a single document is slow, and threads that all compute only get in each
+other's way. So requests are queued, and the thread takes what has come in while it was busy. The queue is
+bounded; who finds it full has to come back later.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Batcher", "OverloadedError"]
+
+log = logging.getLogger(__name__)
+
+#: Most documents of a call; more would only make others wait.
+LARGEST = 128
+
+Compute = Callable[[list[Any]], Sequence[Any]]
+_Outcome = tuple[asyncio.Future[Any], Any, Exception | None]
+
+
+class OverloadedError(Exception):
+    """The queue has no room for these documents now."""
+
+
+@dataclass(eq=False, slots=True)
+class _Job:
+    compute: Compute
+    documents: list[Any]
+    future: asyncio.Future[Any]
+
+
+class Batcher:
+    """A bounded queue of documents, and the thread that works on it.
+
+    Parameters
+    ----------
+    room : int
+        Documents that may wait. A request with more is accepted only if nothing else waits.
+    pause : float
+        Seconds to wait for more requests if the last call had several: clients that were answered together ask
+        again at about the same time.
+    """
+
+    def __init__(self, room: int, pause: float = 0.001) -> None:
+        self.room, self.pause = room, pause
+        self.waiting = self.calls = self.documents = 0
+        # By what they have in common, in the order in which the first of each came.
+        self._groups: dict[Hashable, list[_Job]] = {}
+        self._changed = threading.Condition()
+        self._closed = False
+        self._crowd = 0  # requests in the last call
+        self._thread = threading.Thread(target=self._work, name="circlet-batches", daemon=True)
+        self._thread.start()
+
+    def submit(self, key: Hashable, compute: Compute, documents: list[Any]) -> asyncio.Future[Any]:
+        """Queue documents; the future gets a list with what `compute` returned for each of them.
+
+        Parameters
+        ----------
+        key : hashable
+            Jobs with equal keys are computed by one call, of the `compute` of any of them.
+        compute : callable
+            From a list of documents to a sequence of as many results; called in the batcher's thread.
+        documents : list
+
+        Raises
+        ------
+        OverloadedError
+        """
+        future = asyncio.get_running_loop().create_future()
+        with self._changed:
+            if self._closed or (self.waiting and self.waiting + len(documents) > self.room):
+                raise OverloadedError
+            self._groups.setdefault(key, []).append(_Job(compute, documents, future))
+            self.waiting += len(documents)
+            self._changed.notify()
+        return future
+
+    def close(self) -> None:
+        """Finish what waits, and end the thread."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        self._thread.join()
+
+    def _work(self) -> None:
+        while jobs := self._taken():
+            self.calls += 1
+            self.documents += sum(len(job.documents) for job in jobs)
+            _compute(jobs)
+            del jobs  # while it waits, it should not keep the documents of others
+
+    def _taken(self) -> list[_Job]:
+        """The next jobs to compute together, none of them canceled; empty if it is time to stop."""
+        with self._changed:
+            while True:
+                if not self._groups and not self._closed:
+                    self._changed.wait()
+                    if self._crowd > 1 and not self._closed:
+                        self._changed.wait_for(self._is_crowded, self.pause)
+                if not self._groups:
+                    return []
+                if jobs := self._next_group():
+                    self._crowd = len(jobs)
+                    return jobs
+
+    def _is_crowded(self) -> bool:
+        return self._closed or sum(map(len, self._groups.values())) >= self._crowd
+
+    def _next_group(self) -> list[_Job]:
+        key = next(iter(self._groups))
+        group, jobs, size = self._groups.pop(key), list[_Job](), 0
+        while group and (not jobs or size + len(group[0].documents) <= LARGEST):
+            job = group.pop(0)
+            self.waiting -= len(job.documents)
+            if not job.future.cancelled():
+                jobs.append(job)
+                size += len(job.documents)
+        if group:  # behind all others, so that they have their turn
+            self._groups[key] = group
+        return jobs
+
+
+def _compute(jobs: list[_Job]) -> None:
+    """Compute what several requests want, and give each its part."""
+    try:
+        results = jobs[0].compute([document for job in jobs for document in job.documents])
+    except Exception as error:  # whatever it is, it is for those who wait
+        if len(jobs) == 1:
+            _deliver([(jobs[0].future, None, error)])
+            return
+        for job in jobs:  # a fault is only its own
+            _compute([job])
+        return
+    parts: list[_Outcome] = []
+    start = 0
+    for job in jobs:
+        end = start + len(job.documents)
+        parts.append((job.future, results[start:end], None))
+        start = end
+    _deliver(parts)
+
+
+def _deliver(outcomes: list[_Outcome]) -> None:
+    """Give futures their results or errors, in the thread of their event loop."""
+
+    def deliver() -> None:
+        for future, result, error in outcomes:
+            if future.done():
+                continue
+            if error is None:
+                future.set_result(result)
+            else:
+                future.set_exception(error)
+
+    try:
+        outcomes[0][0].get_loop().call_soon_threadsafe(deliver)
+    except RuntimeError:  # the loop is closed: nobody waits anymore
+        log.debug("%d requests were answered after the service had stopped", len(outcomes))

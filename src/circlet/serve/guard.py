@@ -1,0 +1,253 @@
+"""Who may ask, how much and how often; headers that keep browsers safe; a line in the log, and counts.
+
+Everything comes through here first, before a request's body is read or its path is looked at.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import logging
+import math
+import re
+import time
+from collections.abc import Callable, Collection, Iterable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+from circlet.serve.limits import Limits
+from circlet.serve.monitoring import Monitor
+from circlet.serve.rates import Rates
+from circlet.serve.reading import BODY, TEXTS
+
+__all__ = ["Access", "Guard", "Refusal"]
+
+log = logging.getLogger("circlet.serve")
+
+Scope = MutableMapping[str, Any]
+
+#: What browsers may do with the page: nothing but what comes from here.
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+HEADERS = [
+    (b"content-security-policy", POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
+]
+NO_STORE = (b"cache-control", b"no-store")
+SAME_ORIGIN = (b"cross-origin-resource-policy", b"same-origin")
+#: What anybody may see, token or not: the page, which asks for the token, and that the service is up.
+OPEN = re.compile(r"/|/page/.*|/v1/health")
+#: The trusted part of `scope`, for `/v1/health`.
+TRUSTED = "circlet.trusted"
+SAFE = ("GET", "HEAD", "OPTIONS")
+#: Characters of a text in the log.
+LOGGED = 200
+
+
+@dataclass(frozen=True)
+class Access:
+    """Who may ask.
+
+    Parameters
+    ----------
+    token : str, optional
+        What clients must send as `Authorization: Bearer …`.
+    hosts : collection of str, optional
+        The names by which the service may be called, without ports; None is any name.
+    origins : collection of str
+        Pages of other origins that may ask, like `https://example.org`.
+    """
+
+    token: str | None = None
+    hosts: Collection[str] | None = None
+    origins: Collection[str] = ()
+
+
+class Refusal(Exception):  # noqa: N818 — it is an answer
+    """A request that is not let in: a status, and one sentence."""
+
+    def __init__(self, status: int, detail: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
+        super().__init__(detail)
+        self.status, self.detail, self.headers = status, detail, list(headers)
+
+
+class Guard:
+    """An ASGI application in front of another one.
+
+    Parameters
+    ----------
+    app : ASGI application
+    limits : Limits
+    access : Access
+    monitor : Monitor
+    log_requests, log_texts : bool
+        Whether to log a line per request, and the texts in it.
+    """
+
+    def __init__(
+        self,
+        app: Any,
+        limits: Limits,
+        access: Access,
+        monitor: Monitor,
+        *,
+        log_requests: bool = True,
+        log_texts: bool = False,
+    ) -> None:
+        self.app, self.limits, self.access, self.monitor = app, limits, access, monitor
+        self.log_requests, self.log_texts = log_requests or log_texts, log_texts
+        #: How many connections are open; the server says.
+        self.connections: Callable[[], int] = lambda: 0
+        self._rates, self._held = Rates(limits.rate), 0
+        self._credentials = None if access.token is None else f"Bearer {access.token}".encode()
+        # Pages of other origins could not read anything otherwise.
+        self._headers = [*HEADERS] if access.origins else [*HEADERS, SAME_ORIGIN]
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._other(scope, receive, send)
+            return
+        started, status, size = time.perf_counter(), 499, 0
+
+        async def sending(message: Any) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = self._with_ours(message.get("headers", []))
+            await send(message)
+
+        try:
+            headers = dict(scope["headers"])
+            self._check(scope, headers, started)
+            body = await self._body(scope, headers, receive)
+            if body is None:
+                return  # the client is gone
+            size, scope[BODY] = len(body), body
+            await self.app(scope, receive, sending)
+        except Refusal as refusal:
+            await _refuse(refusal, sending)
+        finally:
+            self._held -= size
+            self._note(scope, status, time.perf_counter() - started)
+
+    async def _other(self, scope: Scope, receive: Any, send: Any) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+        else:  # there are no web sockets here
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes], now: float) -> None:
+        """Raise `Refusal` unless the request may come in."""
+        if self.connections() > self.limits.connections:
+            raise _later(f"found more than {self.limits.connections:,} connections; wanted fewer: try again later")
+        address = scope["client"][0] if scope.get("client") else ""
+        if wait := self._rates.wait(address, now):
+            raise Refusal(
+                429,
+                f"found more than {self.limits.rate:g} requests per second; wanted fewer: try again later",
+                [(b"retry-after", b"%d" % math.ceil(wait))],
+            )
+        host = headers.get(b"host", b"").decode("latin-1")
+        if self.access.hosts is not None and name_of(host) not in self.access.hosts:
+            raise Refusal(
+                400, f"found the host {host[:80]!r}; wanted one of {', '.join(sorted(self.access.hosts))}"
+            )
+        if scope["method"] not in SAFE:
+            self._check_origin(headers, host)
+        if self._credentials is not None:
+            given = headers.get(b"authorization", b"")
+            scope[TRUSTED] = hmac.compare_digest(given, self._credentials)
+            if not scope[TRUSTED] and not OPEN.fullmatch(scope["path"]):
+                raise Refusal(
+                    401,
+                    f"found {'another' if given else 'no'} token; wanted the header `Authorization: Bearer TOKEN`",
+                    [(b"www-authenticate", b"Bearer")],
+                )
+
+    def _check_origin(self, headers: dict[bytes, bytes], host: str) -> None:
+        """Whatever changes something, or costs something, must not come from another page in a browser."""
+        origin = headers.get(b"origin")
+        if origin is None:
+            if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
+                raise Refusal(403, "found a request of another site's page; wanted one from here")
+            return
+        text = origin.decode("latin-1")
+        if text not in self.access.origins and text.partition("://")[2] != host:
+            raise Refusal(403, f"found the origin {text[:80]!r}; wanted this one, or `--allow-origin` for it")
+
+    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Any) -> bytes | None:
+        """The request's body, counted as held; None if the client leaves before it is complete."""
+        length = headers.get(b"content-length", b"")
+        if scope["method"] in SAFE and not length and b"transfer-encoding" not in headers:
+            return b""
+        if length.isdigit() and int(length[:20]) > self.limits.body:
+            raise self._too_large(f"{int(length[:20]):,}")
+        parts, size = [], 0
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                return None
+            part = message.get("body", b"")
+            size += len(part)
+            if size > self.limits.body:
+                raise self._too_large("more")
+            if self._held + size > self.limits.held:
+                raise _later("found too many large requests; wanted fewer at a time: try again later")
+            parts.append(part)
+            if not message.get("more_body", False):
+                self._held += size
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+
+    def _too_large(self, found: str) -> Refusal:
+        return Refusal(413, f"found {found} bytes; wanted at most {self.limits.body:,} in a request")
+
+    def _with_ours(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+        theirs = list(headers)
+        cached = any(name == b"cache-control" for name, _ in theirs)
+        return [*theirs, *self._headers] if cached else [*theirs, *self._headers, NO_STORE]
+
+    def _note(self, scope: Scope, status: int, seconds: float) -> None:
+        route = getattr(scope.get("route"), "path", "none")
+        self.monitor.observe(route, _method(scope["method"]), status, seconds)
+        if not self.log_requests:
+            return
+        client = scope["client"][0] if scope.get("client") else "-"
+        # The path as it came in: percent-encoded, so that nobody writes lines of their own into the log.
+        path = scope.get("raw_path", b"").decode("latin-1")[:LOGGED]
+        line = f"{client} {scope['method']} {path} {status} {1000 * seconds:.1f} ms"
+        if self.log_texts and (texts := scope.get(TEXTS)):
+            line += " " + json.dumps([text[:LOGGED] for text in texts], ensure_ascii=True)
+        log.info("%s", line)
+
+
+def name_of(host: str) -> str:
+    """The name in a Host header, without the port.
+
+    >>> name_of("LocalHost:8000"), name_of("[::1]:8000"), name_of("::1")
+    ('localhost', '::1', '::1')
+    """
+    if host.startswith("["):
+        return host[1:].partition("]")[0].lower()
+    return host.lower() if host.count(":") > 1 else host.partition(":")[0].lower()
+
+
+def _method(name: str) -> str:
+    return name if name in ("GET", "HEAD", "OPTIONS", "POST", "DELETE") else "other"
+
+
+def _later(detail: str) -> Refusal:
+    return Refusal(503, detail, [(b"retry-after", b"1"), (b"connection", b"close")])
+
+
+async def _refuse(refusal: Refusal, send: Any) -> None:
+    body = json.dumps({"detail": refusal.detail}).encode()
+    kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": [*kind, *refusal.headers]})
+    await send({"type": "http.response.body", "body": body})

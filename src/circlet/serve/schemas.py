@@ -1,0 +1,282 @@
+"""What clients send and get, as pydantic models: bodies are checked by them, and OpenAPI describes them."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
+
+__all__ = [
+    "Card",
+    "Entries",
+    "ExplainRequest",
+    "Explanations",
+    "Fault",
+    "FeedbackRequest",
+    "Health",
+    "Labels",
+    "Learning",
+    "Models",
+    "Near",
+    "Recorded",
+    "SimilarDocuments",
+    "SimilarRequest",
+    "SuggestRequest",
+    "Suggestions",
+    "Version",
+]
+
+TEXT = "solve a sparse symmetric eigenvalue problem"
+Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
+#: A label's name: `labels.txt` has one a line.
+Name = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\t\r\n\x00]*\S[^\t\r\n\x00]*$")]
+
+
+class _Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid")
+
+
+class SuggestRequest(_Request):
+    """Documents to tag: `text`, `texts` or, for models of feature rows, `rows`."""
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "send a mail"], "threshold": 0.1}]
+        }
+    )
+    text: str | None = Field(None, description="One document.")
+    texts: list[str] | None = Field(None, description="Several documents.")
+    rows: list[dict[str, FiniteFloat]] | None = Field(
+        None, description="Feature rows: numbers by column, from 0, for models that take rows."
+    )
+    k: int = Field(5, ge=1, description="Most labels per document.")
+    threshold: Share = Field(0.0, description="Leave out labels with a lower probability.")
+    allowed: list[str] | None = Field(None, description="Suggest only these labels.")
+    favor_rare: Share = Field(0.0, description="Rank rare labels higher; 0 is by probability alone.")
+
+    @model_validator(mode="after")
+    def _one_kind(self) -> SuggestRequest:
+        if sum(each is not None for each in (self.text, self.texts, self.rows)) != 1:
+            raise ValueError("wanted exactly one of `text`, `texts` and `rows`")
+        return self
+
+
+class ExplainRequest(_Request):
+    """A text, and the labels to explain: those that are named, or the k best."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT, "k": 1}]})
+    text: str
+    labels: list[str] | None = None
+    k: int = Field(1, ge=1)
+
+
+class SimilarRequest(_Request):
+    """A text, and how many similar training documents to find."""
+
+    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT, "k": 5}]})
+    text: str
+    k: int = Field(5, ge=1)
+
+
+class FeedbackRequest(_Request):
+    """A text, the labels that are right for it, new ones included, and those that are wrong."""
+
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"text": TEXT, "accept": ["linear algebra"], "reject": ["poetry"]}]}
+    )
+    text: str = Field(min_length=1)
+    accept: list[Name] = Field(default_factory=list, max_length=1000)
+    reject: list[Name] = Field(default_factory=list, max_length=1000)
+
+    @model_validator(mode="after")
+    def _says_something(self) -> FeedbackRequest:
+        if not self.accept and not self.reject:
+            raise ValueError("wanted at least one label in `accept` or `reject`")
+        if both := set(self.accept) & set(self.reject):
+            raise ValueError(f"found {min(both)!r} in both `accept` and `reject`; wanted it in one of them")
+        return self
+
+
+class Fault(BaseModel):
+    """What went wrong, in a sentence."""
+
+    detail: str
+
+
+class Health(BaseModel):
+    """That the service is up. Without a valid token, where one is needed, `models` is empty."""
+
+    status: Literal["ok"]
+    version: str
+    models: list[str]
+
+
+class Summary(BaseModel):
+    """A model in a list."""
+
+    id: str
+    labels: int
+    documents: int
+    takes: Literal["texts", "rows"]
+    version: str
+
+
+class Models(BaseModel):
+    """All models."""
+
+    models: list[Summary]
+
+
+class Part(BaseModel):
+    """A file of a model."""
+
+    name: str
+    bytes: int
+
+
+class Card(Summary):
+    """Everything about a model."""
+
+    features: int
+    bytes: int
+    parts: list[Part]
+    parameters: dict[str, int]
+    history: list[dict[str, Any]]
+    metric: str
+    decided: list[dict[str, Any]]
+    training: dict[str, Any]
+    has_index: bool
+    can_learn: bool
+    threshold: float
+
+
+class FoundLabel(BaseModel):
+    """A label, and how many documents have it."""
+
+    label: str
+    documents: int | None
+
+
+class Labels(BaseModel):
+    """Labels that were looked for, and how many there are in all."""
+
+    labels: list[FoundLabel]
+    total: int
+
+
+class NearLabel(BaseModel):
+    """A label, and how near it is."""
+
+    label: str
+    similarity: float
+
+
+class Near(BaseModel):
+    """Labels near a label."""
+
+    label: str
+    near: list[NearLabel]
+
+
+class Suggestion(BaseModel):
+    """A label, and how probable it is."""
+
+    label: str
+    probability: float
+
+
+class Tagged(BaseModel):
+    """The labels of a document, best first."""
+
+    labels: list[Suggestion]
+
+
+class Suggestions(BaseModel):
+    """A result per document, in their order."""
+
+    model: str
+    version: str
+    results: list[Tagged]
+
+
+class Contribution(BaseModel):
+    """What a word or feature adds to a label's score; spans count Unicode code points."""
+
+    term: str
+    kind: str
+    value: float
+    spans: list[tuple[int, int]]
+
+
+class Explanation(BaseModel):
+    """Why a label has its score: `base` and all contributions add up to it."""
+
+    label: str
+    probability: float
+    score: float
+    base: float
+    contributions: list[Contribution]
+    spans: list[tuple[int, int, float]]
+
+
+class Explanations(BaseModel):
+    """An explanation per label."""
+
+    model: str
+    version: str
+    explanations: list[Explanation]
+
+
+class SimilarDocument(BaseModel):
+    """A training document, and how similar it is."""
+
+    id: str | int
+    similarity: float
+
+
+class SimilarDocuments(BaseModel):
+    """Training documents, the most similar first."""
+
+    documents: list[SimilarDocument]
+
+
+class Learning(BaseModel):
+    """What the model is learning now."""
+
+    state: Literal["idle", "learning", "failed"]
+    version: str
+    taught: int
+    waiting: int
+    can_roll_back: bool
+    message: str | None
+
+
+class Recorded(BaseModel):
+    """An entry that was recorded or undone."""
+
+    id: str
+    learning: Learning
+
+
+class Entry(BaseModel):
+    """A recorded feedback."""
+
+    id: str
+    time: str | float
+    text: str
+    accept: list[str]
+    reject: list[str]
+    version: str
+    undone: bool
+
+
+class Entries(BaseModel):
+    """Recorded feedback, the latest first."""
+
+    entries: list[Entry]
+
+
+class Version(BaseModel):
+    """The version that is served now."""
+
+    version: str

@@ -1,0 +1,196 @@
+"""A model that is served: what it answers, what is known about it, and how another version takes its place."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable
+from datetime import datetime, timezone
+from functools import cached_property, partial
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet import files
+from circlet.folder.config import read_config
+from circlet.folder.history import metrics_of
+from circlet.folder.layout import CONFIG
+from circlet.folder.manifest import located
+from circlet.runtime import RuntimeModel, load
+from circlet.serve.label_search import LabelSearch
+
+__all__ = ["Options", "Served", "ServedTagger", "Snapshot"]
+
+#: What the metric that training watched is called if there was none.
+METRIC = "nDCG@5"
+
+
+class ServedTagger(Protocol):
+    """What is served: `circlet.runtime.Tagger` has it."""
+
+    model_: RuntimeModel
+    classes_: npt.NDArray[Any]
+    threshold: float
+
+    def suggest(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        allowed: Collection[Any] | None = None,
+        threshold: float | None = None,
+        favor_rare: float = 0.0,
+    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """The k best labels of each document."""
+
+    def explain(self, X: Any, k: int = 1, labels: list[Any] | None = None) -> list[list[Any]]:
+        """Why each document has its best labels, or those that are named."""
+
+    def near_labels(self, label: Any, k: int = 10) -> tuple[Any, Any]:
+        """Known labels that are near a label."""
+
+    def similar(self, X: Any, k: int = 5) -> tuple[Any, Any]:
+        """The training documents that are most similar."""
+
+    @property
+    def has_index(self) -> bool:
+        """Whether it has an index of its training documents."""
+
+
+class Options(NamedTuple):
+    """How documents are tagged; those with equal options are tagged together."""
+
+    k: int
+    threshold: float = 0.0
+    favor_rare: float = 0.0
+    allowed: tuple[str, ...] | None = None
+
+
+class Snapshot:
+    """One version of a model. A request keeps the one that it has found, whatever is served meanwhile."""
+
+    def __init__(self, tagger: ServedTagger, version: str) -> None:
+        self.tagger, self.version = tagger, version
+        self.named = all(isinstance(label, str) for label in tagger.classes_[:1])
+
+    @cached_property
+    def names(self) -> list[str]:
+        """The names of the labels; those without are called by their number."""
+        return [str(label) for label in self.tagger.classes_.tolist()]
+
+    @cached_property
+    def labels(self) -> dict[str, Any]:
+        """What the tagger calls each label, by name."""
+        return dict(zip(self.names, self.tagger.classes_.tolist(), strict=True))
+
+    @cached_property
+    def search(self) -> LabelSearch:
+        """Finds labels by a part of their names."""
+        return LabelSearch(self.names, self.tagger.model_.label_counts)
+
+    @property
+    def takes(self) -> str:
+        """What it tags: texts or rows."""
+        return "rows" if self.tagger.model_.vectorizer is None else "texts"
+
+    def suggest(self, options: Options, documents: list[Any]) -> list[list[tuple[str, float]]]:
+        """Labels and probabilities of texts, or of rows given as numbers by column, best first."""
+        allowed = None if options.allowed is None else [self.labels[name] for name in options.allowed]
+        labels, chances = self.tagger.suggest(
+            documents if self.takes == "texts" else _rows(documents, self.tagger.model_.n_features),
+            options.k,
+            allowed=allowed,
+            threshold=options.threshold or None,
+            favor_rare=options.favor_rare,
+        )
+        pairs = (zip(*row, strict=True) for row in zip(labels.tolist(), chances.tolist(), strict=True))
+        if allowed is None and not options.threshold and self.named:
+            return [[(label, round(chance, 6)) for label, chance in row] for row in pairs]
+        return [[(str(label), round(chance, 6)) for label, chance in row if label is not None] for row in pairs]
+
+    def suggesting(self, options: Options) -> tuple[Hashable, Any]:
+        """The key and the function of `circlet.serve.batching` that suggest labels."""
+        return (id(self), options), partial(self.suggest, options)
+
+
+class Served:
+    """A model under the name by which clients call it.
+
+    Parameters
+    ----------
+    name : str
+        Its id.
+    tagger : ServedTagger
+    version : str
+    about : dict
+        What is known about its folder: `bytes`, `parts`, `modified`.
+    """
+
+    def __init__(self, name: str, tagger: ServedTagger, version: str, about: dict[str, Any] | None = None) -> None:
+        self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
+        self.current = Snapshot(tagger, version)
+        #: A `circlet.serve.teaching.Classroom` if it learns from feedback.
+        self.classroom: Any = None
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Served:
+        """Load a model from its folder; a `DataError` says what is wrong with it."""
+        tagger, config = load(folder), read_config(folder)
+        paths = {part: located(folder, config, part) for part in (CONFIG, *config["files"])}
+        parts = [{"name": part, "bytes": files.check_regular(path)} for part, path in paths.items()]
+        modified = datetime.fromtimestamp((folder / CONFIG).stat().st_mtime, timezone.utc)
+        about = {
+            "bytes": sum(part["bytes"] for part in parts),
+            "parts": parts,
+            "modified": modified.isoformat(timespec="seconds"),
+        }
+        version = str(config.get("sha256") or config["weights_sha256"])[:12]
+        return cls(name, tagger, version, about)
+
+    def swap(self, tagger: ServedTagger, version: str) -> None:
+        """Serve another version from now on; requests in flight finish with the one they started with."""
+        self.current = Snapshot(tagger, version)
+
+    def summary(self) -> dict[str, Any]:
+        """What a list of models says about it."""
+        now = self.current
+        return {
+            "id": self.name,
+            "labels": now.tagger.model_.n_labels,
+            "documents": now.tagger.model_.documents_seen,
+            "takes": now.takes,
+            "version": now.version,
+        }
+
+    def card(self) -> dict[str, Any]:
+        """Everything about it."""
+        now = self.current
+        model = now.tagger.model_
+        metrics = [name for record in model.history for name in metrics_of(record)]
+        return {
+            **self.summary(),
+            "features": model.n_features,
+            "bytes": self.about["bytes"],
+            "parts": self.about["parts"],
+            "parameters": model.parameter_counts,
+            "history": model.history,
+            "metric": metrics[0] if metrics else METRIC,
+            "decided": [
+                {key: each[key] for key in ("setting", "value", "why")}
+                for each in model.training.get("decided", [])
+            ],
+            "training": {key: value for key, value in model.training.items() if key != "decided"},
+            "has_index": now.tagger.has_index,
+            "can_learn": self.classroom is not None,
+            "threshold": now.tagger.threshold,
+        }
+
+
+def _rows(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
+    ends = np.cumsum([0, *map(len, documents)])
+    columns = np.fromiter((column for row in documents for column in row), dtype=np.int64, count=ends[-1])
+    numbers = (value for row in documents for value in row.values())
+    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+        values = np.fromiter(numbers, dtype=np.float64, count=ends[-1]).astype(np.float32)
+    return sp.csr_matrix((values, columns, ends), shape=(len(documents), n_features))

@@ -1,0 +1,150 @@
+"""uvicorn around the application: the socket, signals, and clients that are slow on purpose."""
+
+from __future__ import annotations
+
+import contextlib
+import ipaddress
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from importlib.util import find_spec
+from typing import Any
+
+import uvicorn
+
+from circlet.errors import OutputError, ParameterError
+from circlet.serve.app import App
+from circlet.threads import one_blas_thread
+
+__all__ = ["bound", "is_loopback", "run", "url_of"]
+
+#: Seconds that running requests have to finish when the service stops.
+GRACE = 30
+#: Seconds that a connection may be idle between two requests.
+IDLE = 60
+#: Seconds after which threads take turns. With the default of 5 ms, the event loop would wait as long each time.
+TURN = 0.0005
+
+
+def bound(host: str, port: int) -> socket.socket:
+    """A socket that nobody else has; an `OutputError` says why there is none."""
+    try:
+        family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+    except socket.gaierror as error:
+        raise ParameterError(f"--host: found no address of {host!r} ({error.strerror})") from None
+    found = socket.socket(family, kind, number)
+    try:
+        if sys.platform != "win32":  # where it would let two programs have one port
+            found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        found.bind(address)
+        found.listen(1)  # some systems find out only now that the port is taken
+    except OSError as error:
+        found.close()
+        raise OutputError(
+            f"cannot listen on {host} port {port}: {error.strerror}; wanted a free one (--port 0 finds one)"
+        ) from None
+    return found
+
+
+def is_loopback(listening: socket.socket) -> bool:
+    """Whether only this machine can reach a socket."""
+    return ipaddress.ip_address(listening.getsockname()[0].partition("%")[0]).is_loopback
+
+
+def url_of(listening: socket.socket) -> str:
+    """Where a browser finds a socket."""
+    host, port = listening.getsockname()[:2]
+    if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
+        host = "127.0.0.1" if listening.family == socket.AF_INET else "::1"
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+
+
+def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies: list[str] | None = None) -> None:
+    """Serve until SIGTERM or Ctrl-C; requests in flight are answered first.
+
+    Parameters
+    ----------
+    app : App
+    listening : socket
+    started : callable
+        Called when clients can connect.
+    proxies : list of str, optional
+        Addresses of proxies whose `X-Forwarded-For` says who the client is.
+    """
+    config = uvicorn.Config(
+        app,
+        http="httptools" if find_spec("httptools") else "h11",
+        ws="none",
+        lifespan="on",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=bool(proxies),
+        forwarded_allow_ips=proxies or [],
+        timeout_keep_alive=IDLE,
+        timeout_graceful_shutdown=GRACE,
+    )
+    server = _Server(config, app.guard.limits.patience, started)
+    app.guard.connections = lambda: len(server.server_state.connections)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(TURN)
+    try:
+        # Small products are no faster with several threads, which spin while they wait and slow down everything
+        # else; batches that are worth it are shared among threads as a whole.
+        with one_blas_thread():
+            server.run(sockets=[listening])
+    finally:
+        sys.setswitchinterval(before)
+
+
+class _Server(uvicorn.Server):
+    def __init__(self, config: uvicorn.Config, patience: float, started: Callable[[], Any]) -> None:
+        super().__init__(config)
+        self._patience, self._on_start = patience, started
+        #: Since when connections have been waiting for their clients, each with the request that it is about.
+        self._since: dict[tuple[Any, Any], float] = {}
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self._on_start()
+
+    async def on_tick(self, counter: int) -> bool:
+        if counter % 10 == 0:
+            self._drop_slow(time.monotonic())
+        return await super().on_tick(counter)
+
+    def _drop_slow(self, now: float) -> None:
+        """Drop the connections of clients that neither send nor take anything in time."""
+        connections: set[Any] = {*self.server_state.connections}
+        waiting = [(each, each.cycle) for each in connections if _is_waiting(each)]
+        self._since = {each: self._since.get(each, now) for each in waiting}
+        for (connection, _), since in self._since.items():
+            if now - since > self._patience:
+                connection.transport.abort()
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Stop at a signal, and let the program end as usual: uvicorn's own would raise the signal again."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        names = [name for name in ("SIGINT", "SIGTERM", "SIGBREAK") if hasattr(signal, name)]
+        before = {name: signal.signal(getattr(signal, name), self.handle_exit) for name in names}
+        try:
+            yield
+        finally:
+            for name, handler in before.items():
+                signal.signal(getattr(signal, name), handler)
+
+
+def _is_waiting(connection: Any) -> bool:
+    """Whether a connection waits for its client, to send the rest of a request or to take an answer."""
+    if connection.flow is not None and connection.flow.write_paused:
+        return True
+    cycle = connection.cycle
+    if cycle is None or cycle.response_complete:  # between requests, unless uvicorn's own timer is running
+        return connection.timeout_keep_alive_task is None
+    return bool(cycle.more_body)

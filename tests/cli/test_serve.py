@@ -1,0 +1,159 @@
+"""`circlet serve`: how it starts, and how it refuses to."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import types
+
+import pytest
+
+from circlet.cli import serve as command
+
+
+@pytest.fixture
+def ran(monkeypatch):
+    """Serve nothing; gives what would have been served."""
+    from circlet.serve import server
+
+    found = types.SimpleNamespace()
+
+    def run(app, listening, started, proxies=None):
+        found.app, found.address, found.proxies = app, listening.getsockname(), proxies
+        started()
+        app.service.close()
+
+    monkeypatch.setattr(server, "run", run)
+    return found
+
+
+@pytest.fixture
+def token(tmp_path):
+    path = tmp_path / "token"
+    path.write_text("0123456789abcdef\n", encoding="utf-8")
+    return path
+
+
+def test_what_it_says(circlet, model, ran):
+    finished = circlet("serve", model, "--port", 0, "--no-learn", "--rate", 5, "--proxy", "10.0.0.1")
+    assert finished.returncode == 0, finished.stderr
+    assert finished.stderr == f"serving topics on http://127.0.0.1:{ran.address[1]} (Ctrl-C stops)\nstopped\n"
+    assert list(ran.app.service.models) == ["topics"]
+    assert ran.app.guard.access.hosts == {"localhost", "127.0.0.1", "::1"}
+    assert ran.app.guard.access.token is None
+    assert ran.app.guard.limits.rate == 5
+    assert ran.proxies == ["10.0.0.1"]
+
+
+def test_a_browser(circlet, model, ran, monkeypatch):
+    opened: list[str] = []
+    monkeypatch.setattr("webbrowser.open", opened.append)
+    assert circlet("serve", model, "--port", 0, "--no-learn", "--open").returncode == 0
+    assert opened == [f"http://127.0.0.1:{ran.address[1]}"]
+
+
+def test_several_models(circlet, model, ran, tmp_path):
+    shutil.copytree(model, tmp_path / "other")
+    assert circlet("serve", model, tmp_path / "other", "--port", 0, "--no-learn").returncode == 0
+    assert list(ran.app.service.models) == ["topics", "other"]
+
+
+@pytest.mark.usefixtures("ran")
+class TestBeyondThisMachine:
+    def test_needs_a_token(self, refused, model):
+        line = refused("serve", model, "--host", "0.0.0.0", "--port", 0)
+        assert "wanted --token-file FILE, or --insecure" in line
+
+    def test_with_a_token(self, circlet, model, ran, token):
+        options = ("--host", "0.0.0.0", "--port", 0, "--no-learn", "--token-file", token)
+        assert circlet("serve", model, *options, "--allow-origin", "https://a.example").returncode == 0
+        assert ran.app.guard.access.token == "0123456789abcdef"
+        assert ran.app.guard.access.hosts is None
+        assert ran.app.guard.access.origins == ("https://a.example",)
+        assert circlet("serve", model, *options, "--allow-host", "Tags.example").returncode == 0
+        assert ran.app.guard.access.hosts == {"tags.example"}
+
+    def test_insecure(self, circlet, model, ran):
+        assert circlet("serve", model, "--host", "0.0.0.0", "--port", 0, "--insecure").returncode == 0
+        assert ran.app.service.models["topics"].classroom is None  # strangers teach nothing
+
+    @pytest.mark.parametrize("content", ["", "short", "with a space in it", "ä" * 20])
+    def test_bad_tokens(self, refused, model, token, content):
+        token.write_text(content, encoding="utf-8")
+        assert "wanted" in refused("serve", model, "--port", 0, "--token-file", token)
+
+    def test_no_such_file(self, refused, model, tmp_path):
+        assert "none.txt" in refused("serve", model, "--port", 0, "--token-file", tmp_path / "none.txt")
+
+
+@pytest.mark.usefixtures("ran")
+class TestMistakes:
+    def test_no_model(self, refused):
+        assert refused("serve").endswith("wanted one or more folders, or --demo")
+
+    def test_unknown_model(self, refused, tmp_path):
+        assert "is not a circlet model" in refused("serve", tmp_path / "none", "--port", 0)
+
+    def test_damaged_model(self, refused, model, tmp_path):
+        shutil.copytree(model, tmp_path / "damaged")
+        (tmp_path / "damaged" / "labels.txt").write_text("x\n", encoding="utf-8")
+        assert "labels.txt" in refused("serve", tmp_path / "damaged", "--port", 0)
+
+    def test_two_of_one_name(self, refused, model, tmp_path):
+        shutil.copytree(model, tmp_path / "topics")
+        assert "found two models called topics" in refused("serve", model, tmp_path / "topics", "--port", 0)
+
+    def test_port_in_use(self, refused, model):
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", 0))
+            other.listen()
+            port = other.getsockname()[1]
+            assert f"cannot listen on 127.0.0.1 port {port}" in refused("serve", model, "--port", port)
+
+    @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "ftp://example.org"])
+    def test_origins(self, refused, model, origin):
+        assert "--allow-origin" in refused("serve", model, "--port", 0, "--allow-origin", origin)
+
+    def test_without_the_extra(self, refused, model, monkeypatch):
+        monkeypatch.setitem(sys.modules, "uvicorn", None)
+        assert refused("serve", model).endswith(
+            "the service needs uvicorn, which is not installed: pip install 'circlet[serve]'"
+        )
+
+
+def test_demo_is_trained_once(circlet, ran, model, monkeypatch, tmp_path):
+    trained = []
+
+    def train(data, folder, *, keep_index, resume):
+        trained.append((data, keep_index, resume))
+        shutil.copytree(model, folder)
+
+    monkeypatch.setattr("circlet.cli.train.train", train)
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
+    for _ in range(2):
+        assert circlet("serve", "--demo", "--port", 0, "--no-learn").returncode == 0
+    assert trained == [("pydocs", True, False)]
+    assert list(ran.app.service.models) == ["pydocs"]
+    assert command.demo_model().is_relative_to(tmp_path / "circlet" / "models")
+
+
+class TestLearning:
+    @pytest.fixture
+    def opened(self, monkeypatch):
+        from circlet.serve import teaching
+
+        found = []
+        monkeypatch.setattr(teaching, "open_classroom", lambda model, folder: found.append(model.name))
+        monkeypatch.setattr(teaching, "why_not", lambda folder: None)
+        return found
+
+    @pytest.mark.parametrize(("options", "learns"), [([], True), (["--learn"], True), (["--no-learn"], False)])
+    def test_unless_told_otherwise(self, circlet, model, ran, opened, options, learns):
+        assert circlet("serve", model, "--port", 0, *options).returncode == 0
+        assert opened == (["topics"] if learns else [])
+
+    def test_only_if_nothing_speaks_against_it(self, circlet, model, ran, opened, monkeypatch):
+        monkeypatch.setattr("circlet.serve.teaching.why_not", lambda folder: "no")
+        assert circlet("serve", model, "--port", 0).returncode == 0
+        assert opened == []

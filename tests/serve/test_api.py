@@ -1,0 +1,216 @@
+"""The endpoints: what they answer, and how they refuse."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from circlet import __version__
+from circlet.runtime import load
+from circlet.serve.api import row_of
+from circlet.serve.limits import Limits
+from circlet.serve.served import Served
+
+MODEL = "/v1/models/colors"
+
+
+def test_health(client):
+    assert client.get("/v1/health").json() == {"status": "ok", "version": __version__, "models": ["colors"]}
+
+
+def test_models(client):
+    (found,) = client.get("/v1/models").json()["models"]
+    assert found == {"id": "colors", "labels": 6, "documents": 160, "takes": "texts", "version": "v1"}
+
+
+def test_card(client, folder, shared):
+    card, model = client.get(MODEL).json(), shared("texts")
+    assert card["features"] == model.n_features
+    assert card["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+    assert {part["name"] for part in card["parts"]} >= {"config.json", "weights.safetensors", "labels.txt"}
+    assert card["parameters"]["total"] > 0
+    assert [record["epoch"] for record in card["history"]] == [1, 2, 3]
+    assert card["metric"] in card["history"][0]
+    assert (card["has_index"], card["can_learn"], card["threshold"]) == (True, True, 0.5)
+
+
+class TestLabels:
+    def test_the_most_frequent_first(self, client, shared):
+        found = client.get(f"{MODEL}/labels").json()
+        counts = [label["documents"] for label in found["labels"]]
+        assert counts == sorted(shared("texts").label_counts.tolist(), reverse=True)
+        assert found["total"] == 6
+
+    def test_a_part_of_the_name(self, client):
+        assert client.get(f"{MODEL}/labels", params={"query": "BL", "limit": 1}).json()["labels"][0]["label"] == (
+            "dark blue"
+        )
+        assert client.get(f"{MODEL}/labels", params={"query": "purple"}).json() == {"labels": [], "total": 0}
+
+    @pytest.mark.parametrize("wrong", [{"limit": "many"}, {"limit": -1}, {"limit": 10**9}, {"query": "x" * 2000}])
+    def test_mistakes(self, client, wrong):
+        answer = client.get(f"{MODEL}/labels", params=wrong)
+        assert answer.status_code == 422
+        assert "found" in answer.json()["detail"]
+
+
+class TestNear:
+    def test_labels(self, client):
+        found = client.get(f"{MODEL}/near", params={"label": "日本", "k": 2}).json()
+        assert found["label"] == "日本"
+        assert found["near"] == [{"label": "red", "similarity": 1.0}, {"label": "green", "similarity": 0.0}]
+
+    def test_unknown(self, client):
+        answer = client.get(f"{MODEL}/near", params={"label": "purple"})
+        assert (answer.status_code, "purple" in answer.json()["detail"]) == (404, True)
+
+
+class TestSuggest:
+    def test_same_as_the_runtime(self, client, tagger, documents):
+        texts = documents("texts")[:20]
+        found = client.post(f"{MODEL}/suggest", json={"texts": texts, "k": 3}).json()
+        labels, chances = tagger.suggest(texts, k=3)
+        assert (found["model"], found["version"]) == ("colors", "v1")
+        assert [[each["label"] for each in row["labels"]] for row in found["results"]] == labels.tolist()
+        got = [[each["probability"] for each in row["labels"]] for row in found["results"]]
+        np.testing.assert_allclose(got, chances, atol=1e-6)
+
+    def test_one_text_has_five_labels(self, client):
+        (row,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one"}).json()["results"]
+        assert len(row["labels"]) == 5
+
+    def test_no_texts(self, client):
+        assert client.post(f"{MODEL}/suggest", json={"texts": []}).json()["results"] == []
+
+    def test_allowed_and_threshold(self, client, tagger):
+        asked = {"text": "label0 label1", "allowed": ["green", "日本", "green"], "threshold": 0.5}
+        (row,) = client.post(f"{MODEL}/suggest", json=asked).json()["results"]
+        labels, chances = tagger.suggest("label0 label1", k=5, allowed=["green", "日本"], threshold=0.5)
+        assert [each["label"] for each in row["labels"]] == [label for label in labels[0] if label is not None]
+        assert all(each["probability"] >= 0.5 for each in row["labels"])
+        assert len(row["labels"]) == (chances[0] > 0).sum() < 5
+
+    def test_favor_rare(self, client, tagger):
+        (row,) = client.post(f"{MODEL}/suggest", json={"text": "one", "favor_rare": 1, "k": 6}).json()["results"]
+        assert [each["label"] for each in row["labels"]] == tagger.suggest("one", k=6, favor_rare=1)[0][0].tolist()
+
+    @pytest.mark.parametrize(
+        ("body", "words"),
+        [
+            ('{"text": "a", "k": 0}', "`k`: found 0; wanted greater than or equal to 1"),
+            ('{"text": "a", "k": 101}', "`k`: found 101; wanted at most 100"),
+            ('{"text": "a", "k": "5"}', "`k`: found '5'; wanted integer"),
+            ('{"text": "a", "threshold": 2}', "`threshold`: found 2"),
+            ('{"text": "a", "threshold": NaN}', "`threshold`: found nan; wanted a finite number"),
+            ('{"text": "a", "favor_rare": -1}', "`favor_rare`"),
+            ('{"text": 5}', "`text`: found 5; wanted string"),
+            ('{"texts": ["a", 5]}', "`texts.1`: found 5"),
+            ('{"text": "a", "texts": ["b"]}', "wanted exactly one of"),
+            ("{}", "wanted exactly one of"),
+            ('{"text": "a", "top": 5}', "found `top`, which is not a known field"),
+            ('{"text": "a"', "Invalid JSON"),
+            ('{"text": "\\ud800"}', "Invalid JSON"),
+            ("", "Invalid JSON"),
+            ("[" * 5000, "Invalid JSON"),
+            ('{"rows": [{"0": 1}]}', "trained on texts"),
+        ],
+    )
+    def test_malformed(self, client, body, words):
+        answer = client.post(f"{MODEL}/suggest", content=body)
+        assert answer.status_code == 422
+        assert list(answer.json()) == ["detail"]
+        assert words in answer.json()["detail"]
+
+    @pytest.mark.parametrize(
+        "body", [{"texts": ["a"] * 4}, {"text": "a" * 101}, {"text": "a" * 3000}, {"rows": [{}] * 4}]
+    )
+    def test_too_large(self, start, served, body, shared, tmp_path):
+        shared("sparse").save(tmp_path / "rows")
+        limits = Limits(documents=3, characters=100, body=2000)
+        client = start([served, Served.load(tmp_path / "rows", "rows")], limits)
+        model = "rows" if "rows" in body else "colors"
+        answer = client.post(f"/v1/models/{model}/suggest", json=body)
+        assert answer.status_code == 413
+        assert answer.json()["detail"].startswith("found ")
+
+    def test_unknown(self, client):
+        answer = client.post("/v1/models/shapes/suggest", json={"text": "a"})
+        assert (answer.status_code, answer.json()) == (
+            404,
+            {"detail": "found no model 'shapes'; wanted one of colors"},
+        )
+        answer = client.post(f"{MODEL}/suggest", json={"text": "a", "allowed": ["purple"]})
+        assert (answer.status_code, "purple" in answer.json()["detail"]) == (404, True)
+
+
+class TestRows:
+    @pytest.fixture(params=["sparse", "dense"])
+    def rows_client(self, request, shared, start, tmp_path):
+        shared(request.param, False).save(tmp_path / "rows")
+        return start([Served.load(tmp_path / "rows", "rows")]), load(tmp_path / "rows")
+
+    def test_same_as_the_runtime(self, rows_client):
+        client, tagger = rows_client
+        found = client.post("/v1/models/rows/suggest", json={"rows": [{"0": 2, "13": 0.5}, {}], "k": 2}).json()
+        row = np.zeros((2, 14), dtype=np.float32)
+        row[0, 0], row[0, 13] = 2, 0.5
+        labels = [[each["label"] for each in row["labels"]] for row in found["results"]]
+        assert labels == tagger.suggest(row, k=2)[0].astype(str).tolist()
+        assert client.post("/v1/models/rows/suggest", json={"rows": [{}], "allowed": ["3"]}).json()["results"] == [
+            {
+                "labels": [
+                    {"label": "3", "probability": pytest.approx(float(tagger.predict_proba(row)[1, 3]), abs=1e-5)}
+                ]
+            }
+        ]
+
+    @pytest.mark.parametrize(
+        "body", [{"text": "a"}, {"rows": [{"14": 1}]}, {"rows": [{"x": 1}]}, {"rows": [{"0": 1e300}]}]
+    )
+    def test_mistakes(self, rows_client, body):
+        assert rows_client[0].post("/v1/models/rows/suggest", json=body).status_code == 422
+
+    def test_columns(self):
+        assert row_of({"1": 2.0, "0": 3.0}, 2) == {1: 2.0, 0: 3.0}
+
+
+class TestExplain:
+    def test_the_best_labels(self, client):
+        found = client.post(f"{MODEL}/explain", json={"text": "größer als", "k": 2}).json()
+        assert [each["label"] for each in found["explanations"]] == ["red", "green"]
+        assert found["version"] == "v1"
+        assert found["explanations"][0] == {
+            "label": "red",
+            "probability": 0.75,
+            "score": 2.0,
+            "base": 0.5,
+            "contributions": [{"term": "größer", "kind": "word", "value": 1.5, "spans": [[0, 6]]}],
+            "spans": [[0, 6, 1.5]],
+        }
+
+    def test_named_labels(self, client):
+        found = client.post(f"{MODEL}/explain", json={"text": "a", "labels": ["日本"]}).json()
+        assert [each["label"] for each in found["explanations"]] == ["日本"]
+
+    def test_mistakes(self, client):
+        assert client.post(f"{MODEL}/explain", json={"text": "a", "labels": ["purple"]}).status_code == 404
+        assert client.post(f"{MODEL}/explain", json={"text": "a", "k": 1000}).status_code == 422
+        assert client.post(f"{MODEL}/explain", json={}).json()["detail"] == "found no `text`; wanted one"
+
+
+class TestSimilar:
+    def test_documents(self, client):
+        found = client.post(f"{MODEL}/similar", json={"text": "a", "k": 2}).json()
+        assert found == {"documents": [{"id": "doc-0", "similarity": 1.0}, {"id": "doc-1", "similarity": 1.0}]}
+
+    def test_without_an_index(self, client, stand_in, monkeypatch):
+        monkeypatch.setattr(stand_in, "has_index", False)
+        answer = client.post(f"{MODEL}/similar", json={"text": "a"})
+        assert answer.status_code == 409
+        assert "--keep-index" in answer.json()["detail"]
+        assert client.get(MODEL).json()["has_index"] is False
+
+
+@pytest.mark.parametrize("path", ["", "/labels", "/near?label=red"])
+def test_unknown_models(client, path):
+    assert client.get(f"/v1/models/shapes{path}").status_code == 404

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+
+def test_openapi_describes_everything(client):
+    spec = client.get("/openapi.json").json()
+    assert set(spec["paths"]) == {
+        "/metrics", "/v1/health", "/v1/models", "/v1/models/{model}", "/v1/models/{model}/labels",
+        "/v1/models/{model}/near", "/v1/models/{model}/suggest", "/v1/models/{model}/explain",
+        "/v1/models/{model}/similar", "/v1/models/{model}/feedback", "/v1/models/{model}/feedback/{entry}",
+        "/v1/models/{model}/learning", "/v1/models/{model}/rollback", "/v1/projects", "/v1/projects/{model}",
+        "/v1/projects/{model}/suggest",
+    }  # fmt: skip
+    body = spec["paths"]["/v1/models/{model}/suggest"]["post"]["requestBody"]["content"]["application/json"]
+    assert body["schema"]["examples"][0]["k"] == 3
+    assert "$ref" not in json.dumps(body)
+
+
+@pytest.mark.parametrize(("method", "path"), [("GET", "/docs"), ("GET", "/v1/"), ("GET", "/v1/models/")])
+def test_unknown_paths(client, method, path):
+    answer = client.request(method, path)
+    assert answer.status_code == 404
+    assert answer.json()["detail"].startswith("found n")
+
+
+def test_unknown_methods(client):
+    answer = client.request("PUT", "/v1/models")
+    assert answer.status_code == 405
+    assert answer.json()["detail"].startswith("found a method")
+
+
+def test_the_examples_work(client):
+    spec = client.get("/openapi.json").json()
+    for path in ("suggest", "explain", "similar"):
+        body = spec["paths"][f"/v1/models/{{model}}/{path}"]["post"]["requestBody"]["content"]["application/json"]
+        for example in body["schema"]["examples"]:
+            assert client.post(f"/v1/models/colors/{path}", json=example).status_code == 200
+
+
+def test_errors_of_the_library_are_the_client_s(client, tagger, monkeypatch):
+    from circlet.errors import DataError
+
+    def fail(*_, **__):
+        raise DataError("found something else; wanted a text")
+
+    monkeypatch.setattr(tagger, "explain", fail)
+    answer = client.post("/v1/models/colors/explain", json={"text": "a"})
+    assert (answer.status_code, answer.json()) == (422, {"detail": "found something else; wanted a text"})

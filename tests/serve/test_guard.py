@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import asyncio
+import logging
+
+import pytest
+
+from circlet.serve.guard import HEADERS, POLICY, Access, Guard, name_of
+from circlet.serve.limits import Limits
+from circlet.serve.monitoring import Monitor
+
+SUGGEST = "/v1/models/colors/suggest"
+TOKEN = "a-token-of-32-characters-1234567"
+
+
+class TestToken:
+    @pytest.fixture
+    def guarded(self, start, served):
+        return start([served], access=Access(token=TOKEN))
+
+    @pytest.mark.parametrize(
+        "given", [None, "Bearer wrong", f"bearer {TOKEN}", TOKEN, f"Basic {TOKEN}", "Bearer é"]
+    )
+    def test_wrong(self, guarded, given):
+        headers = {} if given is None else {"Authorization": given.encode()}
+        for path in ("/v1/models", "/metrics", "/openapi.json", "/v1/projects", "/nowhere"):
+            answer = guarded.get(path, headers=headers)
+            assert answer.status_code == 401
+            assert answer.headers["WWW-Authenticate"] == "Bearer"
+            assert "Authorization: Bearer TOKEN" in answer.json()["detail"]
+        assert guarded.post(SUGGEST, json={"text": "a"}, headers=headers).status_code == 401
+
+    def test_right(self, guarded):
+        headers = {"Authorization": f"Bearer {TOKEN}"}
+        assert guarded.get("/v1/models", headers=headers).status_code == 200
+        assert guarded.get("/v1/health", headers=headers).json()["models"] == ["colors"]
+
+    def test_what_is_open(self, guarded):
+        assert guarded.get("/v1/health").json()["models"] == []
+        assert guarded.get("/page/nothing.js").status_code == 404
+        assert guarded.get("/page/../v1/models").status_code in (401, 404)
+
+
+class TestHost:
+    @pytest.mark.parametrize(
+        ("host", "status"),
+        [("localhost", 200), ("LOCALHOST:8000", 200), ("[::1]:8000", 200), ("evil.example", 400), ("", 400)],
+    )
+    def test_only_known_names(self, start, served, host, status):
+        client = start([served], access=Access(hosts={"localhost", "::1"}))
+        answer = client.get("/v1/health", headers={"Host": host})
+        assert answer.status_code == status
+        if status == 400:
+            assert answer.json()["detail"] == f"found the host {host!r}; wanted one of ::1, localhost"
+
+    def test_names(self):
+        assert name_of("Example.org:80") == "example.org"
+        assert name_of("[::1") == "::1"
+
+
+class TestOrigin:
+    @pytest.mark.parametrize(
+        ("headers", "status"),
+        [
+            ({}, 200),
+            ({"Origin": "http://localhost"}, 200),
+            ({"Origin": "http://evil.example"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Sec-Fetch-Site": "cross-site"}, 403),
+            ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ],
+    )
+    def test_requests_that_cost_something(self, client, headers, status):
+        assert client.post(SUGGEST, json={"text": "a"}, headers=headers).status_code == status
+        assert client.get("/v1/models", headers=headers).status_code == 200
+
+    def test_no_sharing_unless_named(self, client, start, served):
+        headers = {"Origin": "https://friend.example"}
+        assert "Access-Control-Allow-Origin" not in client.get("/v1/models", headers=headers).headers
+        friendly = start([served], access=Access(token=TOKEN, origins=["https://friend.example"]))
+        answer = friendly.post(SUGGEST, json={"text": "a"}, headers=headers)
+        assert (answer.status_code, answer.headers["Access-Control-Allow-Origin"]) == (
+            401,
+            "https://friend.example",
+        )
+        asked = {
+            **headers,
+            "Access-Control-Request-Method": "POST",
+            "Access-Control-Request-Headers": "Authorization",
+        }
+        assert friendly.request("OPTIONS", SUGGEST, headers=asked).status_code == 200
+        headers["Authorization"] = f"Bearer {TOKEN}"
+        assert friendly.post(SUGGEST, json={"text": "a"}, headers=headers).status_code == 200
+        other = {**headers, "Origin": "https://evil.example"}
+        assert friendly.post(SUGGEST, json={"text": "a"}, headers=other).status_code == 403
+
+
+@pytest.mark.parametrize("path", ["/", "/v1/health", "/v1/models/none", "/metrics", "/page/../../secret"])
+def test_headers_of_all_answers(client, path):
+    headers = client.get(path).headers
+    for name, value in HEADERS:
+        assert headers[name.decode()] == value.decode()
+    assert headers["Cache-Control"] in ("no-store", "no-cache")
+    assert "server" not in headers
+
+
+def test_policy():
+    rules = dict(rule.strip().split(" ", 1) for rule in POLICY.split(";"))
+    assert rules["default-src"] == "'none'"
+    assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
+    assert "unsafe" not in POLICY
+
+
+def test_rate(start, served):
+    client = start([served], Limits(rate=0.5))
+    assert client.get("/v1/health").status_code == 200
+    answer = client.get("/v1/health")
+    assert (answer.status_code, answer.headers["Retry-After"]) == (429, "2")
+    assert answer.json()["detail"].startswith("found more than 0.5 requests per second")
+
+
+def test_connections(start, served):
+    client = start([served], Limits(connections=10))
+    client.app.guard.connections = lambda: 11
+    answer = client.get("/v1/health")
+    assert (answer.status_code, answer.headers["Retry-After"], answer.headers["Connection"]) == (503, "1", "close")
+    client.app.guard.connections = lambda: 10
+    assert client.get("/v1/health").status_code == 200
+
+
+async def chunks(*parts):
+    for part in parts:
+        yield part
+
+
+class TestBodies:
+    def test_with_and_without_a_length(self, start, served):
+        client = start([served], Limits(body=50))
+        for content in (b"x" * 51, chunks(b"x" * 30, b"x" * 30)):
+            answer = client.post(SUGGEST, content=content)
+            assert answer.status_code == 413
+            assert answer.json()["detail"].endswith("bytes; wanted at most 50 in a request")
+        assert client.post(SUGGEST, content=chunks(b'{"text"', b': "a"}')).status_code == 200
+
+    def test_all_together(self, start, served):
+        client = start([served], Limits(held=20))
+        assert client.post(SUGGEST, content=b" " * 21).status_code == 503
+        assert client.post(SUGGEST, content=b'{"text": "a"}').status_code == 200
+        assert client.app.guard._held == 0
+
+    def test_of_methods_without_one(self, client):
+        assert client.request("GET", "/v1/health", content=b"abc").status_code == 200
+
+    def test_clients_that_leave(self):
+        monitor = Monitor()
+        guard = Guard(None, Limits(), Access(), monitor)
+
+        async def receive():
+            return {"type": "http.disconnect"}
+
+        scope = {"type": "http", "method": "POST", "path": "/", "headers": [(b"content-length", b"5")]}
+        asyncio.run(guard(scope, receive, None))
+        assert monitor.requests == {("none", "POST", 499): 1}
+
+
+def test_web_sockets_are_closed(client):
+    sent = []
+
+    async def main():
+        async def receive():
+            return {"type": "websocket.connect"}
+
+        async def send(message):
+            sent.append(message)
+
+        await client.app({"type": "websocket", "path": "/"}, receive, send)
+
+    client.run(main())
+    assert sent == [{"type": "websocket.close", "code": 1008}]
+
+
+class TestLog:
+    def test_a_line_without_texts(self, client, caplog):
+        with caplog.at_level(logging.INFO, "circlet.serve"):
+            client.post(SUGGEST, json={"text": "secret"})
+            client.get("/v1/models/colors/labels", params={"query": "secret"})
+            client.get("/v1/models/a%0Ab")
+        assert "secret" not in caplog.text
+        lines = [record.getMessage() for record in caplog.records if record.name == "circlet.serve"]
+        assert lines[0].startswith(f"127.0.0.1 POST {SUGGEST} 200 ")
+        assert lines[2].startswith("127.0.0.1 GET /v1/models/a%0Ab 404 ")
+
+    def test_texts_if_asked_for(self, start, served, caplog):
+        client = start([served], log_requests=False, log_texts=True)
+        with caplog.at_level(logging.INFO, "circlet.serve"):
+            client.post(SUGGEST, json={"text": "one\ntwo" + "x" * 1000})
+        assert '["one\\ntwoxxx' in caplog.text
+        assert "x" * 300 not in caplog.text
+
+    def test_nothing_if_quiet(self, start, served, caplog):
+        with caplog.at_level(logging.INFO, "circlet.serve"):
+            start([served], log_requests=False).get("/v1/health")
+        assert "GET" not in caplog.text

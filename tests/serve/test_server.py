@@ -1,0 +1,197 @@
+"""The service as a process: it starts, answers, drops slow clients, and stops without cutting anybody off."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import threading
+from contextlib import ExitStack, suppress
+from types import SimpleNamespace
+
+import httpx
+import pytest
+
+from circlet.errors import OutputError, ParameterError
+from circlet.serve.app import create_app
+from circlet.serve.guard import Access
+from circlet.serve.limits import Limits
+from circlet.serve.server import _is_waiting, _Server, bound, is_loopback, run, url_of
+
+
+class TestSockets:
+    def test_a_free_port(self):
+        with bound("127.0.0.1", 0) as listening:
+            assert url_of(listening) == f"http://127.0.0.1:{listening.getsockname()[1]}"
+            assert is_loopback(listening)
+
+    def test_all_addresses(self):
+        with bound("0.0.0.0", 0) as listening:
+            assert url_of(listening).startswith("http://127.0.0.1:")
+            assert not is_loopback(listening)
+
+    def test_a_port_in_use(self):
+        with bound("127.0.0.1", 0) as listening:
+            port = listening.getsockname()[1]
+            with pytest.raises(OutputError, match=f"cannot listen on 127.0.0.1 port {port}: "):
+                bound("127.0.0.1", port)
+
+    def test_no_such_host(self):
+        with pytest.raises(ParameterError, match="--host: found no address of"):
+            bound("no.such.host.invalid", 0)
+
+
+def connection(**changes):
+    cycle = SimpleNamespace(response_complete=False, more_body=False)
+    own = {"flow": SimpleNamespace(write_paused=False), "cycle": cycle, "timeout_keep_alive_task": None}
+    return SimpleNamespace(**{**own, **changes})
+
+
+@pytest.mark.parametrize(
+    ("changes", "waits"),
+    [
+        ({}, False),  # we compute
+        ({"cycle": None}, True),  # nothing has come yet
+        ({"cycle": SimpleNamespace(response_complete=False, more_body=True)}, True),  # a part of the body has
+        ({"cycle": SimpleNamespace(response_complete=True, more_body=False)}, True),  # a part of the next request
+        (
+            {"cycle": SimpleNamespace(response_complete=True), "timeout_keep_alive_task": object()},
+            False,  # uvicorn's own timer closes it
+        ),
+        ({"flow": SimpleNamespace(write_paused=True)}, True),  # it does not take its answer
+    ],
+)
+def test_who_waits_for_whom(changes, waits):
+    assert _is_waiting(connection(**changes)) is waits
+
+
+def test_slow_clients_are_dropped():
+    import uvicorn
+
+    server = _Server(uvicorn.Config(lambda: None), 30, lambda: None)
+    dropped = []
+
+    class Connection:
+        flow, timeout_keep_alive_task = SimpleNamespace(write_paused=False), None
+
+        def __init__(self, cycle):
+            self.cycle, self.transport = cycle, SimpleNamespace(abort=lambda: dropped.append(self))
+
+    class Cycle:
+        response_complete = False
+
+        def __init__(self, more_body):
+            self.more_body = more_body
+
+    slow, busy = Connection(None), Connection(Cycle(False))
+    server.server_state.connections = {slow, busy}
+    for now in (0, 20, 30):
+        server._drop_slow(now)
+    assert dropped == []
+    server._drop_slow(31)
+    assert dropped == [slow]
+    slow.cycle = Cycle(True)  # it goes on after all: another request
+    server._drop_slow(40)
+    assert dropped == [slow]
+
+
+@pytest.fixture
+def running(served):
+    """Run the service in a thread of this process; gives its address and the application."""
+    app = create_app([served], Limits(patience=0.3), Access(), log_requests=False)
+    listening, started = bound("127.0.0.1", 0), threading.Event()
+    address = listening.getsockname()
+    servers = []
+
+    def announce():
+        servers.append(app.guard.connections.__closure__[0].cell_contents)
+        started.set()
+
+    thread = threading.Thread(target=run, args=(app, listening, announce))
+    thread.start()
+    assert started.wait(20)
+    yield address, app
+    servers[0].should_exit = True
+    thread.join(20)
+    assert not thread.is_alive()
+
+
+def test_over_a_socket(running):
+    (host, port), app = running
+    with httpx.Client(base_url=f"http://{host}:{port}") as client:
+        assert client.get("/v1/health").json()["status"] == "ok"
+        answer = client.post("/v1/models/colors/suggest", json={"text": "label0"})
+        assert answer.status_code == 200
+        assert "server" not in answer.headers
+        assert app.guard.connections() == 1
+
+
+def test_slow_clients_over_a_socket(running):
+    address, _ = running
+    parts = (b"", b"GET /v1/he", b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
+    with ExitStack() as stack:
+        clients = [stack.enter_context(socket.create_connection(address, 20)) for _ in parts]
+        for client, part in zip(clients, parts, strict=True):
+            client.sendall(part)
+        for client in clients:
+            with suppress(ConnectionResetError):
+                assert client.recv(1000) == b""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="Windows has no SIGTERM that a process could handle")
+@pytest.mark.parametrize("number", [signal.SIGTERM, pytest.param(signal.SIGINT, marks=pytest.mark.slow)])
+def test_a_process_stops_gracefully(folder, number):
+    """Requests in flight when it is told to stop are answered, and it exits with 0."""
+    started = subprocess.Popen(
+        [sys.executable, "-c", SLOW, "serve", str(folder), "--port", "0", "--no-learn", "--quiet"],
+        stderr=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "NO_COLOR": "1"},
+    )
+    line = started.stderr.readline()
+    assert line.startswith("serving colors on http://127.0.0.1:"), line + started.stderr.read()
+    base = line.split()[3]
+
+    async def main():
+        async with httpx.AsyncClient(base_url=base, timeout=30) as client:
+            body = {"text": "a"}
+            tasks = [asyncio.create_task(client.post("/v1/models/colors/suggest", json=body)) for _ in range(4)]
+            assert await asyncio.to_thread(started.stderr.readline) == "called\n"
+            started.send_signal(number)
+            return [(await task).status_code for task in tasks]
+
+    assert asyncio.run(main()) == [200] * 4
+    assert started.wait(20) == 0
+    rest = started.stderr.read()
+    assert rest.endswith("stopped\n")
+    assert "Traceback" not in rest
+    started.stderr.close()
+
+
+#: Runs `circlet` with a tagger that takes half a second, and says when it is called.
+SLOW = """
+import sys, time
+from circlet.runtime import Tagger
+suggest = Tagger.suggest
+
+def slowly(*arguments, **options):
+    print("called", file=sys.stderr, flush=True)
+    time.sleep(0.3)
+    return suggest(*arguments, **options)
+
+Tagger.suggest = slowly
+from circlet.cli import main
+main()
+"""
+
+
+def test_it_starts_without_torch_and_scikit_learn(folder):
+    code = (
+        "import sys\nfor name in ('torch', 'sklearn'): sys.modules[name] = None\n"
+        "from circlet.serve.served import Served\nfrom circlet.serve.server import run\n"
+        f"Served.load(__import__('pathlib').Path({str(folder)!r}), 'a').card()"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
