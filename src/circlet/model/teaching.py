@@ -60,9 +60,9 @@ class Recipe(NamedTuple):
     `benchmarks/results/teaching.md` has what was tried.
     """
 
-    ridge: float = 0.3
+    ridge: float = 1.0
     balance: float = 1.0
-    known: float = 300.0
+    known: float = 100.0
     share: float = 0.02
 
 
