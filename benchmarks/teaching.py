@@ -219,7 +219,7 @@ def corrected(task: Task, n: int, part: str, recipe: Recipe) -> dict[str, float]
 
 
 def mistakes_of(task: Task) -> list[tuple[Judged, int, int]]:
-    """Corrections of documents with a missing label and one that is probable and wrong, and the numbers of both."""
+    """Corrections of documents that miss a label and have a wrong one that is probable; the numbers of both."""
     model, truth = task.model, task.Y[task.pool][:, task.old].tocsr()
     texts, names, out = [task.texts[row] for row in task.pool], model.label_names or [], []
     ids, scores = model.top_k(texts, BEST)
