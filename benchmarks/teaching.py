@@ -324,11 +324,13 @@ def draw(result: dict[str, Any]) -> Figure:
         for measure, color, text in (("right", COLOR, "deserve it"), ("wrong", GRAY, "do not")):
             values = [100 * found[str(n)][measure] for n in CORRECTIONS]
             axis.plot(CORRECTIONS, values, "o-", color=color, ms=4)
-            axis.annotate(text, (CORRECTIONS[-1], values[-1]), (6, 0), textcoords="offset points", color=color,
+            axis.annotate(text, (CORRECTIONS[-1], values[-1]), (6, 3), textcoords="offset points", color=color,
                           va="center", fontsize=8)  # fmt: skip
         trained = 100 * found["trained"]["right"]
         axis.axhline(trained, color=COLOR, lw=1, ls=":")
-        axis.annotate(f"in training, {found['trained']['documents']:.0f} documents", (1, trained), (0, 3),
+        # Where the curve does not cross it.
+        place, align = ((1, trained), "left") if 100 * found["3"]["right"] < trained else ((13, trained), "right")
+        axis.annotate(f"in training, {found['trained']['documents']:.0f} documents", place, (0, 3), ha=align,
                       textcoords="offset points", color=COLOR, fontsize=8)  # fmt: skip
         axis.set(xlabel="corrections", title=name, xticks=CORRECTIONS, ylim=(0, 100))
         axis.set_xlim(0.5, 13)
