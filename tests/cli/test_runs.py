@@ -163,6 +163,7 @@ class TestContinue:
                 "config.json",
                 "history.json",
                 "labels.txt",
+                "remembered.safetensors",
                 "vectorizer.json",
                 "vectorizer.safetensors",
                 "weights.safetensors",

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from circlet.data import feedback
 from circlet.data.feedback import FIRST, FeedbackLog, Judged, judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
+from circlet.locking import lock
 
 
 @pytest.fixture
@@ -197,7 +198,7 @@ class TestDisk:
         log.add("one", ["a"], [], "0")
         monkeypatch.setattr(feedback, "PATIENCE", 0.01)
         file = os.open(log.path, os.O_RDWR)
-        feedback.lock(file)
+        lock(file)
         with pytest.raises(OutputError, match="another process has had it"):
             log.add("two", ["a"], [], "0")
         os.close(file)

@@ -169,6 +169,7 @@ def test_training_over_a_saved_folder_leaves_nothing_of_it(tmp_path, indicator):
     assert sorted(path.name for path in tmp_path.iterdir()) == [
         "config.json",
         "history-2.json",
+        "remembered-2.safetensors",
         "weights-2.safetensors",
     ]
     assert CircletClassifier.load(tmp_path).predict_proba(rows).shape == (16, 2)

@@ -89,7 +89,13 @@ class TestRoundTrip:
             folder = tmp_path / f"{kind}{names}"
             shared(kind, names).save(folder)
             found = sorted(path.name for path in folder.iterdir())
-            always = ["config.json", "history.json", "sample.safetensors", "weights.safetensors"]
+            always = [
+                "config.json",
+                "history.json",
+                "remembered.safetensors",
+                "sample.safetensors",
+                "weights.safetensors",
+            ]
             assert found == sorted([*always, *extra])
 
     def test_over_another_model(self, tmp_path, shared, documents):
@@ -141,7 +147,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("store", ["float32", "int8"])
     def test_whoever_may_read_the_weights_may_read_the_rest(self, store, tmp_path, shared):
         shared("texts").save(tmp_path, store)
-        assert len(list(tmp_path.iterdir())) == 7
+        assert len(list(tmp_path.iterdir())) == 8
         assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
 
     @pytest.mark.parametrize("store", ["float32", "bf16", "int8"])

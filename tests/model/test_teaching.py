@@ -62,6 +62,12 @@ def chances(model: Model, text: str) -> dict[str, float]:
     return dict(zip(model.label_names, model.probabilities(scores)[0].tolist(), strict=True))
 
 
+def precision(model: Model) -> float:
+    """P@1 of the documents that the model was trained on."""
+    first = model.top_k(TEXTS, 1)[0][:, 0].tolist()
+    return float(np.mean([label < 4 and TOPICS[label] in own for label, own in zip(first, LABELS, strict=True)]))
+
+
 MUSIC = [Judged(f"{a} and {b}", ("music",), ()) for a, b in (("drum", "piano"), ("violin", "drum"))]
 
 
@@ -91,14 +97,14 @@ def test_known_labels_are_accepted_and_rejected(head):
     model = make(head)
     text = "fox wolf bear"
     assert chances(model, text)["animal"] > 0.5
-    others = model.top_k(TEXTS, 1)[0]
+    right = precision(model)
     before = chances(model, text)
     teach(model, [Judged(text, ("food",), ("animal",))])
     after = chances(model, text)
     # Many remembered texts about these animals say otherwise, so one correction is not all that counts.
     assert after["animal"] < 0.9 * before["animal"]
     assert after["food"] > 2 * before["food"]
-    assert (others == model.top_k(TEXTS, 1)[0]).mean() > 0.85
+    assert precision(model) > right - 0.1
 
 
 def test_it_is_the_same_every_time(trained):

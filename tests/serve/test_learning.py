@@ -44,7 +44,8 @@ class Served:
     """What a service would serve."""
 
     def __init__(self) -> None:
-        self.tagger, self.version, self.swaps = None, "0", 0
+        self.tagger: Any = None
+        self.version, self.swaps = "0", 0
 
     def __call__(self, tagger: Any, version: str) -> None:
         self.tagger, self.version, self.swaps = tagger, version, self.swaps + 1
@@ -336,13 +337,14 @@ def test_a_service_that_is_killed_at_any_time(teachable, log, served):
         time.sleep(seconds)
         child.send_signal(signal.SIGKILL)
         lines = child.communicate()[0].splitlines(keepends=True)
-        known |= {line.strip() for line in lines if line.endswith("\\n")}
+        known |= {line.strip() for line in lines if line.endswith("\n")}
         assert known <= {entry.id for entry in log.entries()}
         path = taught_folder(teachable) / "versions.json"
         if path.exists():
             version = json.loads(path.read_text())["kept"][-1]["version"]
             circlet.load(teachable if version == "0" else path.parent / version)  # whole
     learner = Learner(teachable, log, on_swap=served)
-    assert settled(learner)["taught"] == len(log.entries())
-    assert served.best("drum") == "music"
+    assert settled(learner)["taught"] == len(log.entries()) >= len(known) > 0
+    chances = served.tagger.predict_proba([log.entries()[0].text])[0]
+    assert chances[served.tagger.classes_.tolist().index("music")] >= 0.5
     learner.close()

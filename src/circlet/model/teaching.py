@@ -60,9 +60,9 @@ class Recipe(NamedTuple):
     `benchmarks/results/teaching.md` has what was tried.
     """
 
-    ridge: float = 0.3
+    ridge: float = 1.0
     balance: float = 1.0
-    known: float = 300.0
+    known: float = 100.0
     share: float = 0.02
 
 
@@ -120,7 +120,7 @@ def teach(
         model.ranker.grow(known + len(new))
         model.label_names = [*(model.label_names or []), *new]
     if verdicts.nnz:
-        rows = model.rows([corrections[place].text for place in named])
+        rows = model.rows([corrections[place].text for place in named.tolist()])
         assert model.remembered is not None
         for number, network in enumerate(model.networks):
             curve = _curve(model, number)
@@ -195,8 +195,7 @@ def _teach(
     """Teach one network; labels from `known` on are new."""
     labels = np.unique(verdicts.indices)
     signs = torch.from_numpy(verdicts[:, labels].toarray()).to(network.device)
-    hidden = [_hidden(network, each) for each in (rows, remembered)]
-    lesson = _Lesson(network, curve, labels, *hidden, new=labels >= known)
+    lesson = _Lesson(network, curve, labels, _hidden(network, rows), _hidden(network, remembered), labels >= known)
     n = len(signs)
     with torch.no_grad():
         present = lesson.log_odds(lesson.start)[n:].sigmoid()
@@ -214,7 +213,7 @@ def _teach(
         total.backward()  # type: ignore[no-untyped-call]
         return total
 
-    optimizer.step(loss)
+    optimizer.step(loss)  # type: ignore[no-untyped-call]
     with torch.no_grad():
         lesson.settle(unknowns, signs > 0, recipe.share)
         lesson.apply(unknowns)
@@ -290,18 +289,20 @@ class _Lesson:
         if scorer.bias is not None:
             scores = scores + scorer.bias.detach()[self.labels] + offsets * self.new
         slope, intercept = self.curve
-        return slope * scores + intercept
+        odds: Tensor = slope * scores + intercept
+        return odds
 
     def _similarities(self, added: Tensor) -> Tensor:
         """Inner products of the codes of labels and the head's outputs, with this much of each direction added."""
         if self.network.settings.head not in JOINT:
-            code: Tensor = self.network.head.finished(self.outputs + added @ self.directions)
-            return code @ self.codes.mT
+            found: Tensor = self.network.head.finished(self.outputs + added @ self.directions) @ self.codes.mT
+            return found
         # Outputs are divided by their norm as a whole, which follows from inner products that are computed once.
         # Nothing as wide as a code is left to compute in each step.
         by_code, by_direction, square, crossed, squares = self.products
         norm = (square + 2 * (added * by_direction).sum(dim=1) + (added @ squares * added).sum(dim=1)).sqrt()
-        return (by_code + added @ crossed) * (self.length / norm)[:, None]
+        similarities: Tensor = (by_code + added @ crossed) * (self.length / norm)[:, None]
+        return similarities
 
     def _products(self, outputs: Tensor) -> tuple[Tensor, ...]:
         codes, directions = self.codes.mT, self.directions.mT
@@ -332,8 +333,8 @@ class _Lesson:
             output.weight[self.labels] += by_hidden * self.gain
             output.bias[self.labels] += constant * self.gain
         else:
-            output.weight += self.directions.mT @ by_hidden
-            output.bias += constant @ self.directions
+            output.weight.add_(self.directions.mT @ by_hidden)
+            output.bias.add_(constant @ self.directions)
         if scorer.bias is not None:
             scorer.bias[self.labels] += offsets * self.new
 
