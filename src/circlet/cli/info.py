@@ -60,6 +60,7 @@ def info(
         "codebook": repr(loaded.codebook),
         "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
         "scaling": loaded.scaling.kind,
+        "threshold": loaded.threshold,
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
         "parameters": loaded.parameter_counts,
@@ -94,6 +95,7 @@ def _table(described: dict[str, Any]) -> Table:
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
         ("documents", f"{described['documents_are']}, {described['n_features']:,} features"),
         ("labels", f"{described['n_labels']:,}"),
+        ("threshold", _threshold(described["threshold"], training)),
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
@@ -103,6 +105,13 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
+
+
+def _threshold(threshold: float | None, training: dict[str, Any]) -> str:
+    if threshold is None:
+        return "none stored: `circlet predict` gives the k best labels"
+    aim = training.get("threshold_for", "f1")
+    return f"{threshold:.4f}, for {'the best F1' if aim == 'f1' else aim} on held-out rows"
 
 
 def _digests(complete: bool, verified: bool) -> str:

@@ -26,7 +26,7 @@ def predict(
             help="Data in any format; or a pipe, or - for standard input (JSONL, CSV, a text per line, …).",
         ),
     ],
-    k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels per document, at most.")] = 5,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -39,8 +39,14 @@ def predict(
         bool, typer.Option("--json", help="Print JSONL on a terminal too, as into a pipe, and no table.")
     ] = False,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out labels with a lower probability.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Leave out labels with a lower probability; 0 keeps all k.",
+            show_default="the model's own, if it has one; 0 with --favor-rare",
+        ),
+    ] = None,
     favor_rare: options.FavorRare = 0.0,
     text_column: options.TextColumn = "text",
     memory: Annotated[
@@ -51,6 +57,10 @@ def predict(
     threads: options.Threads = None,
 ) -> None:
     """Suggest labels for documents, with probabilities.
+
+    Of the k best labels, those are given that reach the threshold which training stored in the model: the best one
+    for F1 on documents it had held out, unless --for said otherwise. A document may have none. --threshold 0 gives
+    all k.
 
     Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV
     and TSV, or else the number of its row, from 0. Lines of standard input or a pipe are answered as they come.
@@ -66,7 +76,11 @@ def predict(
     answers.check(output, as_json=as_json)
     loaded = load_model(model, device, threads)
     loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
-    least, of_texts = loaded.least_score(threshold), loaded.vectorizer is not None
+    if threshold is None:
+        # It was chosen for labels in the order of their probability; rare labels that are favored have low ones.
+        threshold = 0.0 if favor_rare else loaded.threshold or 0.0
+    lowest = threshold
+    least, of_texts = loaded.least_score(lowest), loaded.vectorizer is not None
     # A bar would get in the way of results on the terminal, and of lines that are typed there.
     typed = data == "-" and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
@@ -77,7 +91,7 @@ def predict(
 
         def answer(ids: Sequence[str | int], documents: Any) -> None:
             found, scores = loaded.top_k(documents, k, memory=budget, threshold=least, favor_rare=favor_rare)
-            tagged = _tagged(loaded.label_names, ids, found, loaded.probabilities(scores), threshold)
+            tagged = _tagged(loaded.label_names, ids, found, loaded.probabilities(scores), lowest)
             write(list(tagged), documents if of_texts else None)
             bar.done(len(ids))
 

@@ -175,6 +175,7 @@ def _summary(folder: Path, model: Model, store: str) -> dict[str, Any]:
         "training": model.training,
         "n_features": model.n_features,
         "n_labels": model.n_labels,
+        "threshold": model.threshold,
         "parameters": model.ranker.parameter_counts(),
         "store": store,
         "bytes": sum(path.stat().st_size for path in folder.glob("[!.]*") if path.is_file()),

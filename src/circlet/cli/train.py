@@ -97,6 +97,14 @@ def train(
     max_features: Annotated[
         int | None, setting("max_features", "Keep only this many words, the most frequent.")
     ] = None,
+    threshold_for: Annotated[
+        str | None,
+        setting(
+            "threshold_for",
+            "What the stored threshold is best for on held-out rows: f1, precision=0.9, recall=0.8, …",
+            "--for",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"),
@@ -148,7 +156,7 @@ def train(
         "validation": validation, "members": members, "metric": metric, "patience": patience,
         "join": join, "min_df": min_df,
         "char_ngrams": char_ngrams if char_ngrams == "none" else _integers("char_ngrams", char_ngrams),
-        "max_features": max_features, "store": store,
+        "max_features": max_features, "threshold_for": threshold_for, "store": store,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}

@@ -90,8 +90,12 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Stop after this many epochs without a better metric.
     join : bool
         Whether held-out rows join the others in the end, so that the classifier learns from all rows.
-    threshold : float
-        `predict` returns the labels that are at least this probable.
+    threshold : float or "auto"
+        `predict` returns the labels that are at least this probable. "auto" is what was best for `threshold_for`
+        on held-out rows, or 0.5 if none were held out.
+    threshold_for : str
+        "f1", "precision=0.9", "recall=0.8" or alike, over all decisions together: the highest F1, or as many
+        labels as possible of this precision, or as few as possible of this recall.
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
     encoder : torch.nn.Module or None
@@ -167,7 +171,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         metric: str = DEFAULTS["metric"],
         patience: int | None = DEFAULTS["patience"],
         join: bool = DEFAULTS["join"],
-        threshold: float = 0.5,
+        threshold: float | Auto = "auto",
+        threshold_for: str = DEFAULTS["threshold_for"],
         top_k: int | None = None,
         encoder: torch.nn.Module | None = None,
         device: str = "auto",
@@ -183,7 +188,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
-        self.members, self.top_k = members, top_k
+        self.members, self.threshold_for, self.top_k = members, threshold_for, top_k
         self.encoder, self.device, self.random_state, self.verbose = encoder, device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:

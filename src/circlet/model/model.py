@@ -177,6 +177,7 @@ class Model(BaseModel):
             **self._codes(),
             "scaling": self.scaling.kind,
             "calibration": list(self.calibration),
+            **({} if self.threshold is None else {"threshold": self.threshold}),
             "training": self.training,
         }
         return Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
@@ -239,6 +240,7 @@ class Model(BaseModel):
             history=saved.history,
             training=config["training"],
             label_counts=parts.label_counts,
+            threshold=config.get("threshold"),
         )
         model.sample = saved.sample
         return model

@@ -37,6 +37,9 @@ class BaseModel:
         A record per epoch.
     training : dict
         How it was trained.
+    threshold : float or None
+        The probability from which on labels should be predicted, by rows that were held out in training; None if
+        that is unknown.
     label_counts : int64 ndarray of shape (n_labels,) or None
         How many of all documents seen have each label, held-out ones included; None if unknown.
     """
@@ -53,10 +56,12 @@ class BaseModel:
         history: list[dict[str, Any]] | None = None,
         training: dict[str, Any] | None = None,
         label_counts: npt.NDArray[np.int64] | None = None,
+        threshold: float | None = None,
     ) -> None:
         self.scaling, self.n_features, self.sparse = scaling, n_features, sparse
         self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
+        self.threshold = threshold
 
     @property
     def documents_seen(self) -> int:

@@ -101,6 +101,7 @@ class RuntimeModel(BaseModel):
             history=saved.history,
             training=config["training"],
             label_counts=parts.label_counts,
+            threshold=config.get("threshold"),
         )
 
     @property

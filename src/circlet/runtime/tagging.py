@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -18,12 +18,16 @@ from circlet.runtime.documents import as_many, as_texts, count
 
 __all__ = ["Tagging", "TagsDocuments", "mask_of"]
 
+#: The threshold of a model that stores none.
+UNKNOWN = 0.5
+
 
 class TagsDocuments(Protocol):
     """What tagging needs from a model: `circlet.model.Model` has it, and `circlet.runtime.RuntimeModel`."""
 
     vectorizer: Any
     calibration: tuple[float, float]
+    threshold: float | None
 
     def gain(self, favor_rare: float) -> Any:
         """What labels are ranked by if rare ones are favored, with an attribute `weights`; None for 0."""
@@ -57,15 +61,16 @@ class Tagging(ABC):
     ----------
     classes_ : ndarray of shape (n_labels,)
         The labels: names, or column numbers of an indicator.
-    threshold : float
-        `predict` returns the labels that are at least this probable.
+    threshold : float or "auto"
+        `predict` returns the labels that are at least this probable; "auto" is what training found to be best, or
+        0.5 if it held no rows out.
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
     """
 
     model_: TagsDocuments
     classes_: npt.NDArray[Any]
-    threshold: float
+    threshold: float | Literal["auto"]
     top_k: int | None
 
     @property
@@ -235,8 +240,11 @@ class Tagging(ABC):
         """The score whose probability is `threshold`."""
         if self.top_k is not None and not is_integer(self.top_k, 1):
             raise ParameterError(f"`top_k` must be None or an integer >= 1, got {self.top_k!r}")
-        calibration = self.model_.calibration if hasattr(self, "model_") else (1.0, 0.0)
-        return cut(self.threshold, calibration)
+        model = getattr(self, "model_", None)
+        threshold: Any = self.threshold
+        if isinstance(threshold, str) and threshold == "auto":
+            threshold = UNKNOWN if model is None or model.threshold is None else model.threshold
+        return cut(threshold, (1.0, 0.0) if model is None else model.calibration)
 
 
 def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

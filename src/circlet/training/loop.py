@@ -11,7 +11,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -38,11 +38,11 @@ from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
 from circlet.training.validation import measured, watched, worth
 
-__all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
+__all__ = ["CALIBRATION", "THRESHOLD", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
 
 
-#: The name of what `Joining.calibrate` returned, in the record of the last epoch before rows join.
-CALIBRATION = "calibration"
+#: The names of a calibration and of the best threshold, in the record of the last epoch before rows join.
+CALIBRATION, THRESHOLD = "calibration", "threshold"
 
 
 class Joining(NamedTuple):
@@ -53,11 +53,11 @@ class Joining(NamedTuple):
     rows : int64 ndarray
         Their numbers.
     calibrate : callable
-        Called just before they join. It returns numbers, which are kept in the epoch's record.
+        Called just before they join. It returns what the epoch's record shall hold besides.
     """
 
     rows: npt.NDArray[np.int64]
-    calibrate: Callable[[], Sequence[float]]
+    calibrate: Callable[[], dict[str, Any]]
 
 
 class InterruptedRunError(CircletError, KeyboardInterrupt):
@@ -233,7 +233,7 @@ class _Run:
         if self.validation is not None:
             record |= self._validate(*self.validation)
         if self.joining is not None and progress.epoch + 1 == self.settings.epochs:
-            record[CALIBRATION] = list(self.joining.calibrate())
+            record |= self.joining.calibrate()
         progress.history.append(record)
         self.reporter.record(record)
 
