@@ -65,6 +65,26 @@ def test_suggest():
     assert chances[0, 1] == 0
 
 
+def test_names_of_labels():
+    assert Fixed().predict_labels(X) == [["a", "c"], ["b", "c"]]  # the best first
+    assert Fixed(threshold=0.7).predict_labels(X) == [["a"], ["b"]]
+    assert Fixed(threshold=1).predict_labels(X) == [[], []]
+    assert Fixed(top_k=2).predict_labels(X) == [["a", "c"], ["b", "c"]]
+    assert Fixed(single=True).predict_labels(X) == [["a"], ["b"]]
+
+
+def test_inverse_transform():
+    tagger = Fixed()
+    marked = tagger.predict(X)
+    before = marked.copy()
+    assert tagger.inverse_transform(marked) == [["a", "c"], ["b", "c"]]
+    assert (marked != before).nnz == 0
+    assert tagger.inverse_transform(np.array([[0, 0, 0], [0, 1, 1]])) == [[], ["b", "c"]]
+    assert tagger.inverse_transform(np.zeros((0, 3))) == []
+    with pytest.raises(DataError, match="found an indicator of 2 labels; wanted 3"):
+        tagger.inverse_transform(np.zeros((1, 2)))
+
+
 def test_one_class_per_document():
     odds = np.exp(SCORES)
     labels, chances = Fixed(single=True).suggest(X, k=1)

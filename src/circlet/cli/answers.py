@@ -35,7 +35,7 @@ def check(output: Path | None, *, as_json: bool) -> None:
 
 
 @contextmanager
-def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write]:
+def opened(output: Path | None, *, as_json: bool, named: bool, with_uris: bool = False) -> Iterator[Write]:
     """Open the place for results, and yield what writes a batch of them.
 
     Parameters
@@ -47,12 +47,14 @@ def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write
         Whether a terminal gets JSONL too.
     named : bool
         Whether labels are names, not ids.
+    with_uris : bool
+        Whether labels have URIs besides.
     """
     if output is None:
         yield _printer(as_json)
         return
     files.prepare_output(output)
-    with writing_tagged(output, named=named) as write:
+    with writing_tagged(output, named=named, with_uris=with_uris) as write:
         yield lambda documents, texts: write(documents)
 
 

@@ -101,7 +101,7 @@ def evaluate(
     decided = decisions.summary(at)
     if per_label is not None:
         names = found.label_names or range(found.truth.shape[1])
-        label_report.write(per_label, decisions.per_label(at), names)
+        label_report.write(per_label, decisions.per_label(at), names, loaded.label_uris)
         err.print(f"{per_label} written", highlight=False)
     if plot is not None:
         known = "no threshold stored:" if loaded.threshold is None else "stored threshold"

@@ -28,14 +28,14 @@ def check(path: Path) -> None:
         raise OutputError(f"--per-label: cannot write {path}; wanted a file in a folder that exists")
 
 
-def write(path: Path, report: LabelReport, names: Sequence[str | int]) -> None:
-    """Write a report; `names` has the name or number of each label.
+def write(path: Path, report: LabelReport, names: Sequence[str | int], uris: Sequence[str] | None = None) -> None:
+    """Write a report; `names` has the name or number of each label, and `uris` those of the first ones.
 
     In CSV and TSV, the labels that a label is confused with are a JSON list in one field.
     """
     mark = DELIMITERS.get(_ending(path).removeprefix("."))
     with writing(path) as out:
-        for number, line in enumerate(_lines(report, names)):
+        for number, line in enumerate(_lines(report, names, uris)):
             if mark is None:
                 out.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
                 continue
@@ -44,13 +44,16 @@ def write(path: Path, report: LabelReport, names: Sequence[str | int]) -> None:
             out.write(table_row([_field(value) for value in line.values()], mark))
 
 
-def _lines(report: LabelReport, names: Sequence[str | int]) -> Iterator[dict[str, Any]]:
+def _lines(
+    report: LabelReport, names: Sequence[str | int], uris: Sequence[str] | None
+) -> Iterator[dict[str, Any]]:
     others, starts = report.confusions.indices.tolist(), report.confusions.indptr.tolist()
     counts = zip(report.labels.tolist(), report.support.tolist(), report.predicted.tolist(), strict=True)
     rates = zip(report.precision.tolist(), report.recall.tolist(), report.f1.tolist(), strict=True)
     for row, ((label, support, predicted), (precision, recall, f1)) in enumerate(zip(counts, rates, strict=True)):
         yield {
             "label": names[label],
+            **({} if uris is None else {"uri": uris[label] if label < len(uris) else names[label]}),
             "support": support,
             "predicted": predicted,
             "precision": round(precision, 4),

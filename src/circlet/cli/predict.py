@@ -15,6 +15,7 @@ from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
     from circlet.data.tagged import Tagged
+    from circlet.runtime.base import BaseModel
 
 
 def predict(
@@ -85,13 +86,18 @@ def predict(
     typed = data == "-" and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
     with (
-        answers.opened(output, as_json=as_json, named=loaded.label_names is not None) as write,
+        answers.opened(
+            output,
+            as_json=as_json,
+            named=loaded.label_names is not None,
+            with_uris=loaded.label_uris is not None,
+        ) as write,
         DocumentBar(shown=not typed and not printed) as bar,
     ):
 
         def answer(ids: Sequence[str | int], documents: Any) -> None:
             found, scores = loaded.top_k(documents, k, memory=budget, threshold=least, favor_rare=favor_rare)
-            tagged = _tagged(loaded.label_names, ids, found, loaded.probabilities(scores), lowest)
+            tagged = _tagged(loaded, ids, found, loaded.probabilities(scores), lowest)
             write(list(tagged), documents if of_texts else None)
             bar.done(len(ids))
 
@@ -112,14 +118,16 @@ def parse_bytes(text: str) -> int:
 
 
 def _tagged(
-    names: list[str] | None, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
+    model: BaseModel, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
 ) -> Iterator[Tagged]:
     from circlet.data.tagged import Tagged
 
+    names, uris = model.label_names, model.label_uris
     for identifier, row, chances in zip(ids, labels.tolist(), probabilities.tolist(), strict=True):
         kept = [(label, chance) for label, chance in zip(row, chances, strict=True) if chance >= threshold]
         yield Tagged(
             identifier,
             [label if names is None else names[label] for label, _ in kept],
             [round(chance, 4) for _, chance in kept],
+            None if uris is None else [uris[label] for label, _ in kept],
         )

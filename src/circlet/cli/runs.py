@@ -19,7 +19,7 @@ from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
 from circlet.folder.publish import new_generation, remove_run
-from circlet.metrics.evaluation import in_label_space
+from circlet.metrics.evaluation import in_label_space, label_columns
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
@@ -100,7 +100,7 @@ def _check_description(run: dict[str, Any]) -> None:
         "data": (str,), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,), "read": (dict,),
     }  # fmt: skip
     run["read"]["text_column"]
-    columns = {"text_column", "label_column", "label_separator", "split"}
+    columns = set(READ)
     wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
     wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), "store"})
     lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
@@ -194,7 +194,7 @@ def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -
     _announce(dataset, dataset.train.n, dataset.n_labels)
     _warn(dataset.train.n, dataset.n_labels)
     with TrainingBar() as bar:
-        return fit(
+        model = fit(
             dataset.train,
             settings,
             label_names=dataset.label_names,
@@ -203,6 +203,8 @@ def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -
             folder=folder,
             resume=(folder / checkpoint.NAME).exists(),
         )
+    model.label_uris = dataset.label_uris
+    return model
 
 
 def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path) -> Model:
@@ -216,7 +218,11 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
     else:
         Y = in_label_space(model, dataset, dataset.train.Y)
     if names is not None and more is not None:
-        model.label_names = list(dict.fromkeys([*names, *more]))
+        _, new = label_columns(model, dataset)
+        if model.label_uris is not None:
+            uris = dataset.label_uris or more
+            model.label_uris = [*model.label_uris, *(uris[label] for label in new)]
+        model.label_names = [*names, *(more[label] for label in new)]
     settings = further_settings(model, **given)
     _announce(dataset, dataset.train.n, Y.shape[1])
     with TrainingBar() as bar:

@@ -113,6 +113,16 @@ def train(
     label_column: options.GivenLabelColumn = None,
     label_separator: options.LabelSeparator = None,
     split: options.GivenSplitColumn = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            help="Vocabulary with names for labels that are URIs: Annif's TSV of subjects, or SKOS (.ttl, .rdf).",
+            show_default="none",
+        ),
+    ] = None,
+    names_language: Annotated[
+        str | None, typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -159,6 +169,7 @@ def train(
         "max_features": max_features, "threshold_for": threshold_for, "store": store,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
+    columns |= {"names": None if names is None else str(names), "names_language": names_language}
     run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}
     run["decides"] = True
     if further:

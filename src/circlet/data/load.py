@@ -17,6 +17,7 @@ from circlet.checks import is_integer
 from circlet.data import catalog, matrices, records, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
 from circlet.data.lines import bad, iter_text, shown
+from circlet.data.names import named, read_names
 from circlet.data.recognize import ACCEPTED, IN_WORDS, UnrecognizedError, recognize
 from circlet.data.vocabulary import read_splits
 from circlet.errors import ParameterError
@@ -46,6 +47,8 @@ def load_dataset(
     label_column: str = "labels",
     label_separator: str | None = None,
     split: int = 0,
+    names: str | Path | None = None,
+    names_language: str | None = None,
 ) -> Dataset:
     """Read a dataset by its path, or by its name in the catalog.
 
@@ -65,6 +68,10 @@ def load_dataset(
         guessed from the first rows, and `;` where these do not tell; the result's `format` says which.
     split : int
         Which column of the Repository's split files to use.
+    names : str or Path, optional
+        A vocabulary with names for labels that are URIs; see `circlet.data.names`.
+    names_language : str, optional
+        The language of these names, if the vocabulary has several.
 
     Raises
     ------
@@ -83,6 +90,8 @@ def load_dataset(
     else:
         found = _read_files(path, None, columns)
     dataset = Dataset(name, found.train, found.test, found.names, found.format, path)
+    if names is not None:
+        dataset = named(dataset, read_names(names, names_language), names)
     logger.info("%s: recognized %s", path, dataset.format)
     return dataset
 

@@ -315,6 +315,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         """Add the labels of these targets that are new."""
         if len(targets.classes) > len(self.classes_):
             self.model_.ranker.grow(len(targets.classes))
+            names = targets.names() or []
+            if self.model_.label_uris is not None:  # a new label is its own URI
+                self.model_.label_uris += names[len(self.model_.label_uris) :]
             self.model_.label_names = targets.names()
             self._take(self.model_, targets)
 

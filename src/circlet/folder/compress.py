@@ -15,14 +15,14 @@ from circlet.folder.config import FORMAT, reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.estimator import read_estimator, without_digest
-from circlet.folder.layout import CONFIG, ESTIMATOR, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import CONFIG, ESTIMATOR, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, URIS, WEIGHTS
 from circlet.folder.manifest import checked, located
 from circlet.folder.publish import Publication
 
 __all__ = ["check_output", "compress", "size_without_weights", "write_copy"]
 
 #: The files that are gzipped if weights are deflated.
-ZIPPED = (LABELS, STATE_FILE, TENSOR_FILE)
+ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
 #: Bytes by which `config.json` may grow in a copy; more if the model's folder has no list of files.
 GROWTH, UNLISTED_GROWTH = 100, 2000
 

@@ -16,7 +16,7 @@ from circlet.folder.config import reading
 from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
 from circlet.folder.labels import read_labels
-from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, URIS, WEIGHTS
 from circlet.folder.manifest import checked
 from circlet.folder.precision import Stored, stored
 from circlet.folder.sample import Sample, read_sample
@@ -44,6 +44,8 @@ class Contents(Generic[Tensor]):
         Who only uses a model does not read it.
     estimator : dict or None
         What is in `estimator.json`, if that was asked for.
+    label_uris : list of str or None
+        The URIs of labels that have names besides.
     """
 
     config: dict[str, Any]
@@ -53,6 +55,7 @@ class Contents(Generic[Tensor]):
     vectorizer: TextVectorizer | None
     sample: Sample | None = None
     estimator: dict[str, Any] | None = None
+    label_uris: list[str] | None = None
 
 
 def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
@@ -80,6 +83,7 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if config["texts"] else None,
         read_sample(folder, config) if whole else None,
         read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
+        read_labels(path(URIS), config["n_labels"]) if URIS in config["files"] else None,
     )
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "SAMPLE",
     "STATE_FILE",
     "TENSOR_FILE",
+    "URIS",
     "WEIGHTS",
     "checkpoint_of",
     "is_checkpoint",
@@ -36,10 +37,12 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
+#: The URIs of labels that have both names and URIs.
+URIS = "uris.txt"
 #: Some of the rows that were held out, and their labels.
 SAMPLE = "sample.safetensors"
 #: All files that a model may have besides `config.json`, which says where they are.
-FILES = (WEIGHTS, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, SAMPLE, ESTIMATOR)
+FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, ESTIMATOR)
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.

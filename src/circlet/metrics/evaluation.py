@@ -15,7 +15,7 @@ from circlet.data.catalog import ENTRIES
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
 
-__all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space"]
+__all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space", "label_columns"]
 
 #: So many labels of a document, the best ones, can be predicted at any threshold; no more are looked at.
 PREDICTED = 100
@@ -28,6 +28,7 @@ class Ranker(Protocol):
 
     vectorizer: Any
     label_names: list[str] | None
+    label_uris: list[str] | None
     label_counts: npt.NDArray[np.int64] | None
 
     @property
@@ -142,7 +143,7 @@ def _all_names(model: Ranker, dataset: Dataset) -> list[str] | None:
     """The names of the columns that `in_label_space` gives."""
     if model.label_names is None or dataset.label_names is None:
         return model.label_names or dataset.label_names
-    return list(dict.fromkeys([*model.label_names, *dataset.label_names]))
+    return [*model.label_names, *(dataset.label_names[label] for label in label_columns(model, dataset)[1])]
 
 
 def _propensities(model: Ranker, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
@@ -168,9 +169,27 @@ def in_label_space(model: Ranker, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_
         return Y
     if model.label_names == dataset.label_names:
         return Y
-    known = {name: column for column, name in enumerate(model.label_names)}
-    for name in dataset.label_names:
-        known.setdefault(name, len(known))
-    columns = np.array([known[name] for name in dataset.label_names])
+    columns, new = label_columns(model, dataset)
     entries = Y.tocoo()
-    return sp.csr_matrix((entries.data, (entries.row, columns[entries.col])), shape=(Y.shape[0], len(known)))
+    shape = (Y.shape[0], model.n_labels + len(new))
+    matched = sp.csr_matrix((entries.data, (entries.row, columns[entries.col])), shape=shape)
+    matched.data[:] = 1  # a label that is there twice, by its name and by its URI
+    return matched
+
+
+def label_columns(model: Ranker, dataset: Dataset) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """The column of each label of a dataset in the model's order, and those labels that are new, which follow.
+
+    Labels are the same if their URIs are, or their names; data may call a label of the model by either.
+    """
+    names = dataset.label_names or []
+    known = {name: column for column, name in enumerate(model.label_names or [])}
+    known |= {uri: column for column, uri in enumerate(model.label_uris or [])}
+    columns, new = np.empty(len(names), dtype=np.int64), []
+    for label, (name, uri) in enumerate(zip(names, dataset.label_uris or names, strict=True)):
+        column = known.get(uri, known.get(name))
+        if column is None:
+            column = model.n_labels + len(new)
+            new.append(label)
+        columns[label] = column
+    return columns, new

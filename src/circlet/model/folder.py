@@ -15,7 +15,7 @@ from circlet.folder import precision
 from circlet.folder.config import FORMAT
 from circlet.folder.contents import Contents
 from circlet.folder.labels import labels_text
-from circlet.folder.layout import ESTIMATOR, HISTORY, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import ESTIMATOR, HISTORY, LABELS, SAMPLE, STATE_FILE, TENSOR_FILE, URIS, WEIGHTS
 from circlet.folder.precision import Stored
 from circlet.folder.publish import publishing
 from circlet.folder.sample import write_sample
@@ -39,7 +39,9 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         One of `precision.STORES`.
     """
     packed = precision.packed(model.tensors, store)
-    labels = None
+    labels = uris = None
+    if model.label_uris is not None:
+        uris = labels_text(model.label_uris, model.config["n_labels"])
     if model.label_names is not None:
         labels = labels_text(model.label_names, model.config["n_labels"])
     with publishing(folder) as new:
@@ -47,6 +49,8 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         files.write_json(new.path(HISTORY), model.history)
         if labels is not None:
             files.write_text(new.path(LABELS), labels)
+        if uris is not None:
+            files.write_text(new.path(URIS), uris)
         if model.vectorizer is not None:
             model.vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
         if model.sample is not None:

@@ -180,7 +180,15 @@ class Model(BaseModel):
             **({} if self.threshold is None else {"threshold": self.threshold}),
             "training": self.training,
         }
-        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, self.sample)
+        return Contents(
+            config,
+            tensors,
+            self.history,
+            self.label_names,
+            self.vectorizer,
+            self.sample,
+            label_uris=self.label_uris,
+        )
 
     def _codes(self) -> dict[str, Any]:
         """What the configuration says about codes, and what else differs between several networks."""
@@ -235,6 +243,7 @@ class Model(BaseModel):
             n_features=config["n_features"],
             sparse=config["sparse"],
             label_names=saved.label_names,
+            label_uris=saved.label_uris,
             vectorizer=saved.vectorizer,
             calibration=(float(slope), float(intercept)),
             history=saved.history,

@@ -29,6 +29,8 @@ class BaseModel:
     n_features : int
     sparse : bool
     label_names : list of str or None
+    label_uris : list of str or None
+        The URIs of labels that have names besides.
     vectorizer : TextVectorizer or None
         Turns texts into rows; None if documents are rows already.
     calibration : (slope, intercept)
@@ -57,11 +59,12 @@ class BaseModel:
         training: dict[str, Any] | None = None,
         label_counts: npt.NDArray[np.int64] | None = None,
         threshold: float | None = None,
+        label_uris: list[str] | None = None,
     ) -> None:
         self.scaling, self.n_features, self.sparse = scaling, n_features, sparse
         self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
-        self.threshold = threshold
+        self.threshold, self.label_uris = threshold, label_uris
 
     @property
     def documents_seen(self) -> int:

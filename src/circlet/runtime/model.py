@@ -96,6 +96,7 @@ class RuntimeModel(BaseModel):
             n_features=config["n_features"],
             sparse=config["sparse"],
             label_names=saved.label_names,
+            label_uris=saved.label_uris,
             vectorizer=saved.vectorizer,
             calibration=(float(slope), float(intercept)),
             history=saved.history,

@@ -183,7 +183,12 @@ class Tagging(ABC):
         return self.model_.probabilities(scores)
 
     def predict(self, X: Any) -> Any:
-        """Labels of documents.
+        """Labels of documents; `predict_labels` has their names.
+
+        Parameters
+        ----------
+        X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
+            Or one text, which is a batch of one, as everywhere: the result has one row.
 
         Returns
         -------
@@ -208,9 +213,50 @@ class Tagging(ABC):
         found = [sp.csr_matrix(block >= least, dtype=np.float32) for block in blocks]
         return sp.vstack(found, format="csr", dtype=np.float32)
 
+    def predict_labels(self, X: Any) -> list[list[Any]]:
+        """The labels of documents that `predict` marks, as lists of names (or of column numbers), best first.
+
+        Returns
+        -------
+        list of list
+            A list for each document, which may be empty; of one document, a list with one list.
+        """
+        self._check_ready()
+        least = self._least_score()
+        documents = self._documents(X)
+        if self._single:
+            return [[label] for label in self.classes_[self._best_labels(documents)].tolist()]
+        if self.top_k is not None:
+            ids, _ = self.model_.top_k(documents, self.top_k)
+            return [row.tolist() for row in self.classes_[ids]]
+        found: list[list[Any]] = []
+        for block in self.model_.score_blocks(documents):
+            rows, columns = np.nonzero(block >= least)
+            order = np.lexsort((columns, -block[rows, columns], rows))
+            starts = np.searchsorted(rows, np.arange(1, len(block)))
+            found += [part.tolist() for part in np.split(self.classes_[columns[order]], starts)]
+        return found if count(documents) else []
+
+    def inverse_transform(self, Y: Any) -> list[list[Any]]:
+        """The labels that the rows of an indicator mark, such as that of `predict`, in the order of `classes_`.
+
+        Parameters
+        ----------
+        Y : sparse or dense matrix of shape (n, n_labels)
+        """
+        self._check_ready()
+        marked = sp.csr_matrix(Y, copy=True)
+        if marked.shape[1] != len(self.classes_):
+            raise DataError(f"found an indicator of {marked.shape[1]} labels; wanted {len(self.classes_)}")
+        marked.eliminate_zeros()
+        marked.sort_indices()
+        if not marked.shape[0]:
+            return []
+        return [part.tolist() for part in np.split(self.classes_[marked.indices], marked.indptr[1:-1])]
+
     def _documents(self, X: Any) -> Any:
         """A list of texts, or feature rows, checked to be like those that the model was trained on."""
-        texts = as_texts(X)
+        texts = as_texts([X] if isinstance(X, str) else X)
         if texts is None and self.model_.vectorizer is not None:
             if getattr(X, "shape", (len(X),) if isinstance(X, (list, tuple)) else None) != (0,):
                 raise DataError(
