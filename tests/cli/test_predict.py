@@ -356,12 +356,13 @@ class TestMistakes:
     def test_no_model(self, refused, tmp_path):
         assert "is not a circlet model" in refused("predict", tmp_path, "-")
 
-    def test_plain_lines_are_for_stdin(self, refused, model, tmp_path):
+    def test_plain_lines_are_for_stdin(self, circlet, refused, model, tmp_path):
         lines = tmp_path / "lines.txt"
         lines.write_text("a red fox\na van\n")
-        line = refused("predict", model, lines)
-        assert "lines.txt:1: found 'a red fox'; wanted one of these" in line
-        assert f"a document per line: circlet predict MODEL - < {lines}" in line
+        finished = circlet("predict", model, lines)
+        assert json.loads(finished.stdout)["id"] == "lines.txt"
+        assert "lines.txt: plain text, taken as one document" in finished.stderr
+        assert f"a document per line: circlet predict MODEL - < {lines}" in finished.stderr
         for text in ("fox fur", "fox fur " * 100):
             line = refused("predict", model, text)
             assert "called 'fox fur" in line

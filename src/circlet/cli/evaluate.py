@@ -24,7 +24,7 @@ LEAST = 0.005
 
 def evaluate(
     model: options.ModelFolder,
-    data: options.Data,
+    data: options.SeveralData,
     k: Annotated[str, typer.Option("-k", help="Values of k, separated by commas.")] = "1,3,5",
     threshold: Annotated[
         float | None,
@@ -86,7 +86,7 @@ def evaluate(
 
     loaded = load_model(model, device, threads)
     dataset = load_dataset(
-        data,
+        data if len(data) > 1 else data[0],
         text_column=text_column,
         label_column=label_column,
         label_separator=label_separator,

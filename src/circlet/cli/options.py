@@ -12,6 +12,12 @@ from circlet.settings import DEFAULTS
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `circlet train` wrote.")]
 Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with data.")]
+SeveralData = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATA...", help="A dataset's name, or a file or folder with data; or several files with texts."
+    ),
+]
 _TEXT_COLUMN, _LABEL_COLUMN = "Column or JSON key of the text.", "Column or JSON key of the labels."
 _SPLIT_COLUMN = "Which column of the Repository's split files to use."
 TextColumn = Annotated[str, typer.Option(help=_TEXT_COLUMN)]

@@ -21,10 +21,11 @@ if TYPE_CHECKING:
 def predict(
     model: options.ModelFolder,
     data: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="INPUT",
-            help="Data in any format; or a pipe, or - for standard input (JSONL, CSV, a text per line, …).",
+            metavar="INPUT...",
+            help="Data in any format, a plain text (.txt) or a folder of them, or several files with texts; or a "
+            "pipe, or - for standard input (JSONL, CSV, a text per line, …).",
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document, at most.")] = 5,
@@ -63,8 +64,9 @@ def predict(
     for F1 on documents it had held out, unless --for said otherwise. A document may have none. --threshold 0 gives
     all k.
 
-    Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV
-    and TSV, or else the number of its row, from 0. Lines of standard input or a pipe are answered as they come.
+    Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV,
+    TSV and Parquet, the name of a plain text, or else the number of its row, from 0. Lines of standard input or a
+    pipe are answered as they come.
 
     Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
     """
@@ -83,7 +85,7 @@ def predict(
     lowest = threshold
     least, of_texts = loaded.least_score(lowest), loaded.vectorizer is not None
     # A bar would get in the way of results on the terminal, and of lines that are typed there.
-    typed = data == "-" and sys.stdin is not None and sys.stdin.isatty()
+    typed = data == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
     with (
         answers.opened(

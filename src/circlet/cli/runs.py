@@ -89,15 +89,21 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
         raise ParameterError("--resume: the run was started without --continue; leave the option out")
     if run["data"] != started.get("data"):
         raise ParameterError(
-            f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
+            f"--resume: the run was started on {_in_words(started['data'])}, not on {_in_words(run['data'])}; "
+            "name the same data"
         )
     return started
+
+
+def _in_words(data: str | list[str]) -> str:
+    return data if isinstance(data, str) else " ".join(map(str, data))
 
 
 def _check_description(run: dict[str, Any]) -> None:
     """Raise `KeyError`, `TypeError` or `ValueError` unless a run is described as `circlet train` describes it."""
     kinds: dict[str, tuple[type, ...]] = {
-        "data": (str,), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,), "read": (dict,),
+        "data": (str, list), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,),
+        "read": (dict,),
     }  # fmt: skip
     run["read"]["text_column"]
     columns = set(READ)
@@ -146,7 +152,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             model = _train_further(before, dataset, given, folder)
     except InterruptedRunError as error:
         err.print(
-            f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
+            f"{error}\nto resume: circlet train {_in_words(run['data'])} --model {folder} --resume",
             highlight=False,
             soft_wrap=True,
         )

@@ -16,7 +16,7 @@ from circlet.extras import require
 
 
 def train(
-    data: options.Data,
+    data: options.SeveralData,
     model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
     preset: Annotated[
         str | None,
@@ -139,9 +139,10 @@ def train(
 ) -> None:
     """Train a tagger on a dataset and save it in a folder.
 
-    DATA is a name from `circlet datasets list`; or a file in JSONL, CSV, TSV, fastText,
-    Annif TSV, svmlight or the Extreme Classification Repository's text format;
-    or a folder with such train.* and test.* files, or with X.trn.npz and Y.trn.npz.
+    DATA is a name from `circlet datasets list`; or files in JSONL, CSV, TSV, Parquet, fastText
+    or Annif TSV; or a file in svmlight or the Extreme Classification Repository's text format;
+    or a folder with such train.* and test.* files, with X.trn.npz and Y.trn.npz, or with a
+    plain text per document and its labels beside it (a.txt and a.tsv or a.key).
 
     A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
@@ -170,7 +171,13 @@ def train(
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     columns |= {"names": None if names is None else str(names), "names_language": names_language}
-    run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}
+    run: dict[str, Any] = {
+        "data": data if len(data) > 1 else data[0],
+        "preset": preset,
+        "seed": seed,
+        "given": given,
+        "read": {**columns, "split": split},
+    }
     run["decides"] = True
     if further:
         run["continue"] = True

@@ -17,7 +17,7 @@ from circlet.data.lines import bad, iter_text, shown
 from circlet.errors import DataError
 from circlet.extras import require
 
-__all__ = ["named", "read_names"]
+__all__ = ["named", "read_label_names", "read_names"]
 
 _PREFERRED = "http://www.w3.org/2004/02/skos/core#prefLabel"
 #: What rdflib calls the formats of files, by the endings of their names.
@@ -59,15 +59,35 @@ def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Datase
             f"{source}: found none of the {len(uris):,} labels of {dataset.source}, such as {shown(uris[0])}; "
             "wanted the vocabulary that they are from"
         )
-    count = Counter(found)
-    unique = [
-        name if count[name] == 1 or name == uri else f"{name} ({uri})"
-        for name, uri in zip(found, uris, strict=True)
-    ]
+    unique = _told_apart(found, uris)
     words = f"{dataset.format}, names from {Path(source).name}"
     if missing:
         words += f" ({missing:,} labels are not in it and keep their URIs)"
     return replace(dataset, label_names=unique, label_uris=uris, format=words)
+
+
+def read_label_names(path: Path) -> list[str]:
+    """The names of a matrix's labels, in order: one a line or, in a `.tsv`, after an identifier and a tab."""
+    identifiers, names = [], []
+    for number, line in iter_text(path):
+        identifier, tab, name = line.rstrip("\r\n").partition("\t")
+        name = name if tab else identifier
+        if ".tsv" not in path.suffixes and tab:
+            raise bad(path, number, f"a tab in {shown(line)}", "one label name per line")
+        if fault := label_fault(name):
+            raise bad(path, number, *f"{shown(name)}, {fault}".split("; wanted ", 1))
+        identifiers.append(identifier)
+        names.append(name)
+    return _told_apart(names, identifiers)
+
+
+def _told_apart(names: list[str], identifiers: list[str]) -> list[str]:
+    """Names, with their identifiers in parentheses where several labels share one."""
+    count = Counter(names)
+    return [
+        name if count[name] == 1 or name == identifier else f"{name} ({identifier})"
+        for name, identifier in zip(names, identifiers, strict=True)
+    ]
 
 
 def _read_tsv(path: Path) -> dict[str, str]:
