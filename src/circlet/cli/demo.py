@@ -28,10 +28,7 @@ def demo(
     threads: options.Threads = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train three taggers on Python's own documentation, compare them, and tag a few sentences.
-
-    Example: circlet demo
-    """
+    """Train three taggers on Python's own documentation, compare them, and tag a few sentences."""
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
     from circlet.data import load_dataset

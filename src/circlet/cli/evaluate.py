@@ -67,7 +67,6 @@ def evaluate(
     --per-label says for each label in how many documents it is (support) and is predicted, its precision, recall
     and F1, and which labels were wrongly predicted most often where it was missed.
 
-    Example: circlet evaluate my-model eurlex-4k --plot thresholds.png
     """
     depths = _depths(k)
     if plot is not None:

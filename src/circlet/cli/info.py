@@ -25,7 +25,10 @@ def info(
     model: options.ModelFolder,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw the training history to this PNG file, pipe or device; a link stays a link."),
+        typer.Option(
+            help="Draw the training history to this PNG file, pipe or device; a link stays a link.",
+            show_default="none",
+        ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every byte of the model with the digests that were saved.")
@@ -37,13 +40,13 @@ def info(
     Commands that use a model check the sizes of its files and the digests of all but large weights.
     --verify checks those too, and fails if anything has changed.
 
-    Example: circlet info my-model --plot history.png
     """
     if plot is not None:
         require("matplotlib", extra="plot", purpose="drawing the history")
     if plot is not None and not plot.parent.is_dir():
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
     from circlet.folder.contents import explained, read
+    from circlet.folder.history import kept_epochs
     from circlet.folder.layout import CONFIG, HISTORY
     from circlet.folder.manifest import located
     from circlet.runtime import RuntimeModel
@@ -71,6 +74,7 @@ def info(
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
         "epochs": len(loaded.history),
+        "kept_epochs": [record["epoch"] for record in kept_epochs(loaded.history)],
     }
     if plot is not None:
         if not loaded.history:
@@ -88,6 +92,7 @@ def info(
 
 def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
+    kept = described["kept_epochs"]
     decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
@@ -103,6 +108,7 @@ def _table(described: dict[str, Any]) -> Table:
         ("digests", _digests(described["digests"], described["verified"])),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
+        *([("kept", f"epoch {', '.join(map(str, kept))}, the best on held-out rows")] if kept else []),
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
@@ -122,10 +128,10 @@ def _digests(complete: bool, verified: bool) -> str:
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:
-    """Loss and validation metric over epochs, with a line for each network."""
+    """Loss and validation metric over epochs, with a line for each network; the epoch that was kept is marked."""
     from matplotlib.figure import Figure
 
-    from circlet.folder.history import metrics_of
+    from circlet.folder.history import kept_epochs, metrics_of
 
     metrics = list(metrics_of(history[0]))
     members = sorted({record.get("member", 1) for record in history})
@@ -142,6 +148,15 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     axis.set_xlabel("epoch")
     axis.set_ylabel("training loss", color="#1f5fbf")
     axis.spines[["top", "right"]].set_visible(False)
+    for record in kept_epochs(history):
+        axis.axvline(record["epoch"], color="black", linewidth=1, linestyle=":")
+        axis.annotate(
+            "kept",
+            (record["epoch"], 1),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            xytext=(4, -10),
+        )
     for name in metrics:
         other = axis.twinx()
         draw(other, name, 100, "#d1701f")

@@ -68,7 +68,6 @@ def predict(
     TSV and Parquet, the name of a plain text, or else the number of its row, from 0. Lines of standard input or a
     pipe are answered as they come.
 
-    Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
     """
     from circlet.cli import answers
     from circlet.cli.document_bar import DocumentBar

@@ -18,13 +18,7 @@ from circlet.extras import require
 def train(
     data: options.SeveralData,
     model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="How much to spend: fast, default or accurate; or paper, which follows the paper.",
-            show_default="default",
-        ),
-    ] = None,
+    preset: options.Preset = None,
     head: Annotated[
         str | None,
         setting(
@@ -154,7 +148,6 @@ def train(
     --members 3 trains three networks with different seeds and averages their probabilities;
     the model is still one folder, three times as large.
 
-    Example: circlet train eurlex-4k --model eurlex-model
     """
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
@@ -204,7 +197,13 @@ def train(
 
 
 def _print_summary(model: Path, summary: dict[str, Any]) -> None:
+    from circlet.folder.history import kept_epochs, metrics_of
+
     networks = f"{summary['members']} networks, " if summary["members"] > 1 else ""
+    for record in kept_epochs(summary["history"]):
+        member = f"member {record['member']}, " if "member" in record else ""
+        values = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics_of(record).items())
+        err.print(f"{member}kept epoch {record['epoch']}, the best on held-out rows: {values}", highlight=False)
     err.print(
         f"{model}: {networks}{summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
         f"{summary['bytes'] / 1e6:.1f} MB\n"

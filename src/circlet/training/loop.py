@@ -26,6 +26,7 @@ from torch import Tensor
 
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError
+from circlet.folder.history import KEPT
 from circlet.folder.lock import writing
 from circlet.memory import within_memory
 from circlet.network import Network
@@ -120,7 +121,7 @@ def train(
     -------
     list of dict
         A record of every epoch: loss, seconds, documents per second, learning rate, validation metric;
-        and of several networks, the member, from 1.
+        and of several networks, the member, from 1. If the best epoch was kept, it is marked as `kept`.
     """
     place = device or torch.device("cpu")
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
@@ -177,6 +178,7 @@ class _Run:
                 self._run_epoch(interrupted)
         if self.progress.best:
             self.network.load_weights(self.progress.best)
+            self.progress.history[self._best_epoch()][KEPT] = True
         if self.stage is not None and self.progress.epoch > first and self.folder is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
@@ -270,6 +272,12 @@ class _Run:
         metric = self.settings.metric
         values = [worth(metric, record[watched(metric)]) for record in history]
         return len(values) - 1 - int(np.argmax(values)) >= self.settings.patience
+
+    def _best_epoch(self) -> int:
+        """Among equal ones the last, as in `_validate`."""
+        metric = self.settings.metric
+        values = [worth(metric, record[watched(metric)]) for record in self.progress.history]
+        return len(values) - 1 - int(np.argmax(values[::-1]))
 
     def _stop(self) -> None:
         if self.folder is None:
