@@ -257,7 +257,7 @@ def _history(records: Sequence[Result], metric: str) -> Result:
     from circlet.training.validation import watched, worth
 
     name = watched(metric)
-    history = {key: [_short(r[key]) for r in records] for key in ("loss", name) if key in records[-1]}
+    history = {key: [_short(r[key]) for r in records] for key in ("loss", name) if all(key in r for r in records)}
     if name not in history:
         return {"history": history}
     values = [worth(metric, value) for value in history[name]]
