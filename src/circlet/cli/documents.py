@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
@@ -26,11 +26,14 @@ BATCH = 1024
 Answer = Callable[[Sequence[str | int], Any], object]
 
 
-def answer_texts(data: str | Sequence[str], text_column: str, answer: Answer, bar: DocumentBar) -> None:
+def answer_texts(
+    data: str | Sequence[str], text_column: str, answer: Answer, bar: DocumentBar, done: int = 0
+) -> None:
     """Give all texts of INPUT to `answer`, a batch at a time.
 
     Texts from standard input or a pipe are given as soon as no other text is there yet. Texts before a faulty line
-    are given before its error is raised.
+    are given before its error is raised. The first `done` documents are left out; it is a multiple of `BATCH`, or
+    all of them.
     """
     batch: list[tuple[str | int, str]] = []
 
@@ -47,7 +50,7 @@ def answer_texts(data: str | Sequence[str], text_column: str, answer: Answer, ba
     else:
         records = _stream(first, columns, answer_batch) or _records(first, columns, bar)
     try:
-        for row, record in enumerate(records):
+        for row, record in islice(enumerate(records), done, None):
             batch.append((row if record.id is None else record.id, record.text))
             if len(batch) == BATCH:
                 answer_batch()
@@ -57,7 +60,7 @@ def answer_texts(data: str | Sequence[str], text_column: str, answer: Answer, ba
     answer_batch()
 
 
-def answer_rows(inputs: str | Sequence[str], answer: Answer, bar: DocumentBar) -> None:
+def answer_rows(inputs: str | Sequence[str], answer: Answer, bar: DocumentBar, done: int = 0) -> None:
     """Give all feature rows of INPUT to `answer`, a batch at a time, with their numbers as ids."""
     data, *more = [inputs] if isinstance(inputs, str) else inputs
     if more:
@@ -71,7 +74,8 @@ def answer_rows(inputs: str | Sequence[str], answer: Answer, bar: DocumentBar) -
     if rows is None:
         raise DataError(f"{data}: found {dataset.format}; this model was trained on feature rows and wants rows")
     bar.total = n = rows.shape[0]
-    for start in range(0, n, BATCH):
+    bar.advance(min(done, n))
+    for start in range(done, n, BATCH):
         ids = range(start, min(start + BATCH, n))
         bar.advance(len(ids))
         answer(ids, rows[start : start + BATCH])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +56,10 @@ def predict(
         str | None,
         typer.Option(help="Most memory that scores may take: 256MB, 2G, …", show_default="automatic"),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where the same command was interrupted or killed."),
+    ] = False,
     device: options.Device = "auto",
     threads: options.Threads = None,
 ) -> None:
@@ -68,11 +73,15 @@ def predict(
     TSV and Parquet, the name of a plain text, or else the number of its row, from 0. Lines of standard input or a
     pipe are answered as they come.
 
+    While a .jsonl, .csv or .tsv file is made, its results are in OUTPUT.part. If the command is interrupted or
+    killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
     from circlet.cli import answers
     from circlet.cli.document_bar import DocumentBar
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.models import load_model
+    from circlet.cli.partial import Partial, is_resumable, kept, run_of
+    from circlet.data.tagged import format_of
 
     budget = None if memory is None else parse_bytes(memory)
     answers.check(output, as_json=as_json)
@@ -86,15 +95,28 @@ def predict(
     # A bar would get in the way of results on the terminal, and of lines that are typed there.
     typed = data == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
+    partial = None
+    if is_resumable(output, None if output is None else format_of(output), data):
+        assert output is not None
+        chosen = {"k": k, "threshold": lowest, "favor_rare": favor_rare, "text_column": text_column}
+        with_uris = loaded.label_uris is not None
+        partial = Partial(output, format_of(output), with_uris=with_uris, run=run_of(model, data, chosen))
+    elif resume:
+        raise ParameterError(
+            "--resume: wanted documents of files, and an --output that ends in .jsonl, .csv or .tsv"
+        )
     with (
+        nullcontext() if partial is None else kept(partial, resume=resume),
         answers.opened(
             output,
             as_json=as_json,
             named=loaded.label_names is not None,
             with_uris=loaded.label_uris is not None,
+            partial=partial,
         ) as write,
         DocumentBar(shown=not typed and not printed) as bar,
     ):
+        done = 0 if partial is None else partial.documents
 
         def answer(ids: Sequence[str | int], documents: Any) -> None:
             found, scores = loaded.top_k(documents, k, memory=budget, threshold=least, favor_rare=favor_rare)
@@ -103,9 +125,9 @@ def predict(
             bar.done(len(ids))
 
         if of_texts:
-            answer_texts(data, text_column, answer, bar)
+            answer_texts(data, text_column, answer, bar, done)
         else:
-            answer_rows(data, answer, bar)
+            answer_rows(data, answer, bar, done)
 
 
 def parse_bytes(text: str) -> int:

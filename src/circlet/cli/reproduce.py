@@ -157,12 +157,8 @@ def _study(
         settings = replace(settings, seeds=seeds)
     workplace = Workplace(data, device, features)
     cells, started = experiment.cells(settings), time.perf_counter()
-    if (
-        quick
-        and data is None
-        and hasattr(experiment, "stand_ins")
-        and all(cell.missing(workplace) for cell in cells)
-    ):
+    stand_ins = getattr(experiment, "stand_ins", None)
+    if quick and data is None and stand_ins is not None and all(cell.missing(workplace) for cell in cells):
         err.print("found none of the datasets; a quick run takes pydocs instead", style="yellow")
         cells = stand_ins(settings)
     try:

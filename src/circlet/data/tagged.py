@@ -25,7 +25,7 @@ from circlet.data.records import DELIMITERS, table_row
 from circlet.errors import DataError, ParameterError
 from circlet.extras import require
 
-__all__ = ["ENDINGS", "Tagged", "format_of", "json_line", "writing_tagged"]
+__all__ = ["ENDINGS", "Tagged", "format_of", "json_line", "lines_of", "writing_tagged"]
 
 #: What the name of a file may end in.
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -94,12 +94,18 @@ def writing_tagged(path: Path, *, named: bool = True, with_uris: bool = False) -
             with _RowGroups(out, named, with_uris) as groups:
                 yield groups.write
             return
-        if kind == "jsonl":
-            yield lambda documents: out.writelines(json_line(document).encode() for document in documents)
-            return
-        mark = DELIMITERS[kind]
-        out.write(table_row(list(Tagged("", [], [], [] if with_uris else None).columns()), mark))
-        yield lambda documents: out.writelines(_table_line(document, mark) for document in documents)
+        header, lines = lines_of(kind, with_uris=with_uris)
+        out.write(header)
+        yield lambda documents: out.writelines(lines(documents))
+
+
+def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[Tagged]], Iterator[bytes]]]:
+    """How documents are written in a format of lines: what comes first, and what makes lines of some of them."""
+    if kind == "jsonl":
+        return b"", lambda documents: (json_line(document).encode() for document in documents)
+    mark = DELIMITERS[kind]
+    header = table_row(list(Tagged("", [], [], [] if with_uris else None).columns()), mark)
+    return header, lambda documents: (_table_line(document, mark) for document in documents)
 
 
 def json_line(document: Tagged) -> str:
