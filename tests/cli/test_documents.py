@@ -177,7 +177,7 @@ class TestPipes:
 def test_several_files(tmp_path):
     (tmp_path / "a.txt").write_text("a fox\nand a van\n")
     (tmp_path / "b.jsonl").write_text('{"text": "snow", "id": "s"}\n{"text": "rain"}\n')
-    seen = []
+    seen: list[Any] = []
     with DocumentBar(shown=False) as bar:
         inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
         answer_texts(inputs, "text", lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)

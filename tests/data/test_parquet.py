@@ -68,7 +68,7 @@ def test_no_rows_and_no_parquet(tmp_path):
 
 def test_progress(tmp_path):
     write_parquet(tmp_path / "a.parquet", RECORDS)
-    told = []
+    told: list[int] = []
     list(iter_parquet(tmp_path / "a.parquet", progress=told.append))
     assert 0 < sum(told) <= (tmp_path / "a.parquet").stat().st_size
 

@@ -24,7 +24,7 @@ def test_each_kind(inputs):
     for path, kind, expected in zip(
         inputs, ("jsonl", "csv", "plain"), (RECORDS, RECORDS[1:], RECORDS[:1]), strict=True
     ):
-        told = []
+        told: list[int] = []
         found = list(iter_documents(path, kind, progress=told.append))
         assert [(each.text, each.labels) for each in found] == [(each.text, each.labels) for each in expected]
         assert sum(told) <= size_of(path)

@@ -50,7 +50,9 @@ class Partial:
         """Take over what an earlier run has left, if anything; `ParameterError` if that was another run."""
         if not self.state.is_file() or not self.path.is_file():
             return
-        found = files.read_json(self.state)
+        found: Any = files.read_json(self.state)
+        documents: Any
+        size: Any
         documents, size = (found.get(name) if isinstance(found, dict) else None for name in ("documents", "bytes"))
         whole = type(documents) is int and type(size) is int and documents >= 0 and size >= 0
         if not whole or size > self.path.stat().st_size:

@@ -185,7 +185,8 @@ def label_columns(model: Ranker, dataset: Dataset) -> tuple[npt.NDArray[np.int64
     names = dataset.label_names or []
     known = {name: column for column, name in enumerate(model.label_names or [])}
     known |= {uri: column for column, uri in enumerate(model.label_uris or [])}
-    columns, new = np.empty(len(names), dtype=np.int64), []
+    columns = np.empty(len(names), dtype=np.int64)
+    new: list[int] = []
     for label, (name, uri) in enumerate(zip(names, dataset.label_uris or names, strict=True)):
         column = known.get(uri, known.get(name))
         if column is None:
