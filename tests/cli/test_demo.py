@@ -24,7 +24,7 @@ def test_trains_compares_and_suggests(circlet):
     finished = circlet("demo", "--device", "cpu", COLUMNS="120")
     assert finished.returncode == 0, finished.stderr
     assert "200 docstrings to learn from, 4 labels" in finished.stderr
-    for head in ("fc", "hrr", "chrr"):
+    for head in ("fc", "hrr", "chrr", "chrr-amplitude"):
         assert f"{head} " in finished.stdout
     for sentence in demo.SENTENCES:
         assert sentence in finished.stdout
@@ -33,10 +33,21 @@ def test_trains_compares_and_suggests(circlet):
 
 @pytest.mark.usefixtures("_quick")
 def test_numbers_for_machines(circlet):
-    rows = json.loads(circlet("demo", "--device", "cpu", "--json").stdout)
-    assert [row[""] for row in rows] == ["fc", "hrr", "chrr"]
+    found = json.loads(circlet("demo", "--device", "cpu", "--json").stdout)
+    models = found["models"]
+    assert [each["head"] for each in models] == ["fc", "hrr", "chrr", "chrr-amplitude"]
     # The last layer: 16 × 4 + 4, 16 × 32 + 32, 16 × 64 + 64.
-    assert [row["outputs"] for row in rows] == [68, 544, 1088]
+    assert [each["outputs"] for each in models] == [68, 544, 1088, 1088]
+    assert {"P@1", "P@5", "PSP@3", "parameters", "bytes", "seconds"} <= set(models[0])
+    assert [each["text"] for each in found["suggestions"]] == list(demo.SENTENCES)
+    assert all(len(each["labels"]) == len(each["scores"]) == 4 for each in found["suggestions"])
+
+
+def test_lines_break_between_labels():
+    pairs = [("kind: function", "99%"), ("package: scipy", "9%"), ("a label longer than any line", "1%")]
+    lines = [line.plain for line in demo._lines(pairs, 40)]
+    assert lines == ["kind: function 99%   package: scipy 9%", "a label longer than any line 1%"]
+    assert [line.plain for line in demo._lines(pairs, 1)] == [f"{label} {chance}" for label, chance in pairs]
 
 
 @pytest.mark.slow
@@ -46,7 +57,8 @@ def test_on_pythons_documentation(process):
     rows = {
         line.split()[0]: line.split()[1:] for line in finished.stdout.splitlines() if "/" in line and line.strip()
     }
-    for head in ("fc", "hrr", "chrr"):
+    for head in demo.HEADS:
         precision = [float(value) for value in rows[head][0].split("/")]
         assert precision[0] > 85
-    assert "scipy.sparse.linalg" in finished.stdout
+    for module in ("scipy.sparse.linalg", "scipy.integrate", "sklearn.model_selection", "http", "xml.etree"):
+        assert f"module: {module} " in finished.stdout

@@ -172,3 +172,16 @@ class TestPipes:
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(DataError, match="pipe: found a pipe or device; wanted a regular file"):
             answer_rows(str(tmp_path / "pipe"), lambda *_: None, bar)
+
+
+def test_several_files(tmp_path):
+    (tmp_path / "a.txt").write_text("a fox\nand a van\n")
+    (tmp_path / "b.jsonl").write_text('{"text": "snow", "id": "s"}\n{"text": "rain"}\n')
+    seen: list[Any] = []
+    with DocumentBar(shown=False) as bar:
+        inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
+        answer_texts(inputs, "text", lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)
+        assert bar.read == bar.total
+    assert seen == [("a.txt", "a fox\nand a van\n"), ("s", "snow"), (2, "rain")]
+    with pytest.raises(DataError, match="found no file, folder or dataset called"):
+        answer_texts([inputs[0], "nothing"], "text", lambda ids, texts: None, bar)

@@ -60,6 +60,48 @@ def test_evaluate_in_favor_of_rare_labels(circlet, uneven, data):
     assert "Rare labels are favored (1)." in " ".join(printed.split())
 
 
+class TestDecisions:
+    def test_at_the_stored_threshold_or_another(self, circlet, model, data):
+        own = json.loads(circlet("evaluate", model, data, "--json").stdout)
+        assert own["threshold"] == json.loads(circlet("info", model, "--json").stdout)["threshold"]
+        assert own["micro"]["f1"] > 0.95
+        low = json.loads(circlet("evaluate", model, data, "--json", "--threshold", "0").stdout)
+        assert low["micro"]["recall"] == low["macro"]["recall"] == 1  # all four labels are predicted
+        assert low["micro"]["precision"] == pytest.approx(low["P@1"] * 70 / 160, abs=0.1)
+        printed = " ".join(circlet("evaluate", model, data).stdout.split())
+        assert f"micro {100 * own['micro']['precision']:.2f} {100 * own['micro']['recall']:.2f}" in printed
+        assert "(stored by training)" in printed
+
+    def test_curves_and_labels(self, circlet, model, data, tmp_path):
+        pytest.importorskip("matplotlib")
+        plot, table = tmp_path / "curves.png", tmp_path / "labels.jsonl"
+        finished = circlet("evaluate", model, data, "--plot", plot, "--per-label", table, "--json")
+        assert finished.returncode == 0, finished.stderr
+        assert plot.read_bytes().startswith(b"\x89PNG")
+        rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
+        assert {row["label"] for row in rows} == {"animal", "food", "vehicle", "weather"}
+        mean = sum(row["f1"] for row in rows) / 4
+        assert json.loads(finished.stdout)["macro"]["f1"] == pytest.approx(mean, abs=1e-4)
+
+    def test_labels_that_the_model_does_not_know(self, circlet, model, write_jsonl, tmp_path):
+        rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a fox game", "labels": ["game"]}]
+        table = tmp_path / "labels.csv"
+        path = write_jsonl(tmp_path / "more.jsonl", rows)
+        assert circlet("evaluate", model, path, "--per-label", table, "--threshold", "0.4").returncode == 0
+        assert 'game,1,0,0.0,0.0,0.0,"[""animal""]"' in table.read_text(encoding="utf-8")
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            (["--per-label", "a.txt"], "--per-label: cannot tell the format"),
+            (["--plot", "nowhere/a.png"], "--plot: found no folder nowhere"),
+            (["--threshold", "2"], "--threshold"),
+        ],
+    )
+    def test_mistakes(self, refused, model, data, options, message):
+        assert message in refused("evaluate", model, data, *options)
+
+
 class TestMistakes:
     @pytest.mark.parametrize("k", ["-1", "a", "0", "1,,3", "", "1.5", "5,-1", "1" * 20, "9" * 400])
     def test_depths(self, refused, k, model, data):

@@ -34,12 +34,43 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def test_predict_from_stdin(circlet, model):
-    finished = circlet("predict", model, "-", "-k", "2", stdin="rain, snow and a storm\nthe fox\n\n")
+    finished = circlet(
+        "predict", model, "-", "-k", "2", "--threshold", "0", stdin="rain, snow and a storm\nthe fox\n\n"
+    )
     rows = [json.loads(line) for line in finished.stdout.splitlines()]
     assert len(rows) == 3  # an empty line is a document without words
     assert rows[0]["labels"][0] == "weather"
     assert rows[1]["labels"][0] == "animal"
     assert rows[0]["scores"][0] > 0.5 > rows[0]["scores"][1]
+
+
+class TestThreshold:
+    """Labels that are not probable enough are left out; training has found out what is enough."""
+
+    def labels(self, circlet, model, *options: str) -> list[list[str]]:
+        lines = circlet("predict", model, "-", *options, stdin="the fox and the rain\nnothing\n").stdout
+        return [json.loads(line)["labels"] for line in lines.splitlines()]
+
+    def test_the_models_own_is_used(self, circlet, model):
+        stored = json.loads(circlet("info", model, "--json").stdout)["threshold"]
+        assert 0 < stored < 1
+        found = self.labels(circlet, model)
+        assert sorted(found[0]) == ["animal", "weather"]
+        assert found == self.labels(circlet, model, "--threshold", str(stored))
+        assert [len(each) for each in self.labels(circlet, model, "-k", "1")] == [1, min(1, len(found[1]))]
+
+    def test_zero_gives_all_k(self, circlet, model):
+        assert [len(each) for each in self.labels(circlet, model, "--threshold", "0")] == [4, 4]
+        assert [len(each) for each in self.labels(circlet, model, "--threshold", "0", "-k", "3")] == [3, 3]
+
+    def test_none_is_stored(self, circlet, model, tmp_path):
+        from circlet.model import Model
+
+        changed = Model.load(model)
+        changed.threshold = None
+        changed.save(tmp_path / "m")
+        assert [len(each) for each in self.labels(circlet, tmp_path / "m")] == [4, 4]
+        assert "none stored" in circlet("info", tmp_path / "m").stdout
 
 
 class TestFiles:
@@ -83,7 +114,7 @@ class TestFiles:
     def test_circlet_trains_on_its_own_tables(self, circlet, model, data, tmp_path, ending):
         """The ids stand in for texts, which would have to be joined."""
         output = tmp_path / f"labels.{ending}"
-        assert circlet("predict", model, data, "-k", "2", "--output", output).returncode == 0
+        assert circlet("predict", model, data, "-k", "2", "--threshold", "0", "--output", output).returncode == 0
         described = json.loads(circlet("datasets", "info", output, "--text-column", "id", "--json").stdout)
         assert described["train_points"] == 40
         assert described["labels"] == 4
@@ -133,7 +164,7 @@ class TestIds:
         (tmp_path / "test.svm").write_text("0 0:1 2:3\n1 1:1 2:5\n")
         trained = circlet("train", tmp_path, "--model", tmp_path / "m", *small, "--epochs", "1")
         assert trained.returncode == 0, trained.stderr
-        finished = circlet("predict", tmp_path / "m", tmp_path)
+        finished = circlet("predict", tmp_path / "m", tmp_path, "--threshold", "0")
         assert self.ids(finished) == [0, 1]
         assert sorted(json.loads(finished.stdout.splitlines()[0])["labels"]) == [0, 1]
 
@@ -255,7 +286,7 @@ class TestFavorRare:
         return [dict(zip(row["labels"], row["scores"], strict=True)) for row in rows]
 
     def test_the_order_changes_and_not_the_probabilities(self, circlet, uneven, mixed):
-        plain = self.predict(circlet, uneven, mixed, "-k", "4")
+        plain = self.predict(circlet, uneven, mixed, "-k", "4", "--threshold", "0")
         favored = self.predict(circlet, uneven, mixed, "-k", "4", "--favor-rare", "1")
         assert favored == plain  # dictionaries do not compare the order
         assert any(next(iter(row)) != "weather" for row in plain)
@@ -325,12 +356,13 @@ class TestMistakes:
     def test_no_model(self, refused, tmp_path):
         assert "is not a circlet model" in refused("predict", tmp_path, "-")
 
-    def test_plain_lines_are_for_stdin(self, refused, model, tmp_path):
+    def test_plain_lines_are_for_stdin(self, circlet, refused, model, tmp_path):
         lines = tmp_path / "lines.txt"
         lines.write_text("a red fox\na van\n")
-        line = refused("predict", model, lines)
-        assert "lines.txt:1: found 'a red fox'; wanted one of these" in line
-        assert f"a document per line: circlet predict MODEL - < {lines}" in line
+        finished = circlet("predict", model, lines)
+        assert json.loads(finished.stdout)["id"] == "lines.txt"
+        assert "lines.txt: plain text, taken as one document" in finished.stderr
+        assert f"a document per line: circlet predict MODEL - < {lines}" in finished.stderr
         for text in ("fox fur", "fox fur " * 100):
             line = refused("predict", model, text)
             assert "called 'fox fur" in line

@@ -124,6 +124,15 @@ def test_no_dataset_at_all(tmp_path, capsys):
     assert "circlet datasets fetch eurlex-4k" in capsys.readouterr().err
 
 
+@pytest.mark.slow
+def test_table_quick_where_nothing_is_fetched(tmp_path, capsys):
+    table("--quick", "--seeds", "1", "--output", str(tmp_path))
+    printed = capsys.readouterr()
+    assert "found none of the datasets; a quick run takes pydocs instead" in printed.err
+    assert "Docstrings of the Python standard library" in printed.out
+    assert len(list((tmp_path / "cells" / "quick-pydocs").glob("*.json"))) == 5
+
+
 class TestMistakes:
     def test_a_number_out_of_range(self, refused):
         line = refused("reproduce", "stability", "--repetitions", "0")

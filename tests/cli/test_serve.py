@@ -133,7 +133,7 @@ def test_demo_is_trained_once(circlet, ran, model, monkeypatch, tmp_path):
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
     for _ in range(2):
         assert circlet("serve", "--demo", "--port", 0, "--no-learn").returncode == 0
-    assert trained == [("pydocs", True, False)]
+    assert trained == [(["pydocs"], True, False)]
     assert list(ran.app.service.models) == ["pydocs"]
     assert command.demo_model().is_relative_to(tmp_path / "circlet" / "models")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import pytest
 import torch
@@ -165,3 +166,80 @@ def test_a_network_that_does_not_fit_into_memory(circlet, data, small, tmp_path,
     assert "999,999,999 " in line or "999,999,999," in line
     assert "does not fit into memory" in line
     assert not (tmp_path / "m").exists()
+
+
+URI = "http://example.org/"
+
+
+@pytest.fixture(scope="module")
+def texts_of_uris(topics, write_jsonl, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("uris")
+    rows = [{**row, "labels": [URI + label for label in row["labels"]]} for row in topics(80)]
+    lines = (f"<{URI}{label}>\tthe {label}\n" for label in ("animal", "food", "vehicle"))
+    (folder / "names.tsv").write_text("".join(lines), encoding="utf-8")
+    return write_jsonl(folder / "train.jsonl", rows)
+
+
+@pytest.fixture(scope="module")
+def named_model(circlet, texts_of_uris, small, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / "named"
+    finished = circlet(
+        "train", texts_of_uris, "--model", folder, "--names", texts_of_uris.parent / "names.tsv", *small
+    )
+    assert finished.returncode == 0, finished.stderr
+    assert "(1 labels are not in it and keep their URIs)" in finished.stderr
+    return folder
+
+
+class TestNames:
+    """Labels that are URIs, and a vocabulary with their names."""
+
+    def test_predictions_have_both(self, circlet, named_model, tmp_path):
+        printed = json.loads(
+            circlet("predict", named_model, "-", "-k", "1", stdin="the fox and the wolf\n").stdout
+        )
+        assert printed["labels"] == ["the animal"]
+        assert printed["uris"] == [f"{URI}animal"]
+        for name in ("a.csv", "a.tsv"):
+            circlet(
+                "predict", named_model, "-", "-k", "1", "--output", tmp_path / name, stdin="the fox and the wolf\n"
+            )
+            lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
+            assert lines[0].replace("\t", ",") == "id,labels,uris,scores"
+            assert f"{URI}animal" in lines[1]
+
+    def test_data_may_have_uris_or_names(self, circlet, named_model, texts_of_uris, write_jsonl, tmp_path):
+        by_uri = json.loads(circlet("evaluate", named_model, texts_of_uris, "--json").stdout)
+        assert by_uri["unknown_labels"] == 0
+        assert by_uri["P@1"] > 0.9
+        rows = [json.loads(line) for line in texts_of_uris.read_text(encoding="utf-8").splitlines()]
+        for row in rows:
+            row["labels"] = [label.replace(URI, "the ") for label in row["labels"]]
+            row["labels"] = [URI + "weather" if label == "the weather" else label for label in row["labels"]]
+        by_name = json.loads(
+            circlet("evaluate", named_model, write_jsonl(tmp_path / "a.jsonl", rows), "--json").stdout
+        )
+        assert by_name["P@1"] == by_uri["P@1"]
+        table = tmp_path / "labels.csv"
+        circlet("evaluate", named_model, texts_of_uris, "--per-label", table)
+        assert f"the animal,{URI}animal," in table.read_text(encoding="utf-8")
+
+    def test_it_is_trained_further(self, circlet, named_model, write_jsonl, tmp_path):
+        copied = tmp_path / "m"
+        shutil.copytree(named_model, copied)
+        rows = [{"text": "a chess game", "labels": [URI + "game", URI + "food"]}] * 4
+        path = write_jsonl(tmp_path / "a.jsonl", rows)
+        finished = circlet("train", path, "--model", copied, "--continue", "--epochs", "1", "--device", "cpu")
+        assert finished.returncode == 0, finished.stderr
+        assert (copied / "uris-2.txt").read_text(encoding="utf-8").splitlines()[-1] == f"{URI}game"
+        assert (copied / "labels-2.txt").read_text(encoding="utf-8").splitlines() == [
+            "the animal", "the food", "the vehicle", f"{URI}weather", f"{URI}game",
+        ]  # fmt: skip
+
+    def test_a_smaller_copy_keeps_them(self, circlet, named_model, tmp_path):
+        assert circlet("compress", named_model, "--store", "int8", "--output", tmp_path / "s").returncode == 0
+        assert json.loads(circlet("info", tmp_path / "s", "--json").stdout)["uris"] is True
+        (tmp_path / "s" / "uris.txt").write_text("a\nb\nc\n", encoding="utf-8")
+        finished = circlet("predict", tmp_path / "s", "-", stdin="a fox\n")
+        assert finished.returncode == 2
+        assert "uris.txt: found other content than config.json describes" in finished.stderr

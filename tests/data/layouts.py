@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+from importlib.util import find_spec
 
 import numpy as np
 import scipy.sparse as sp
@@ -10,6 +11,8 @@ import scipy.sparse as sp
 from circlet.data import Dataset, Split
 from circlet.data.dataset import check_split
 from circlet.data.matrices import write_matrices
+from circlet.data.parquet import write_parquet
+from circlet.data.plain import write_texts
 from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 
@@ -40,6 +43,10 @@ def _companions(folder):
     (folder / "train_raw_texts.txt.gz").write_bytes(gzip.compress(b"text\n" * 12, mtime=0))
 
 
+def _texts(folder):
+    write_texts(folder, RECORDS)
+
+
 # How to write a folder, and which of its files to damage.
 LAYOUTS = {
     "xmc": (lambda folder: write_xmc(folder / "train.txt", X, Y), "train.txt"),
@@ -59,6 +66,13 @@ LAYOUTS = {
     "csv": (lambda folder: write_records(folder / "train.csv", RECORDS, "csv"), "train.csv"),
     "tsv": (lambda folder: write_records(folder / "train.tsv", RECORDS, "tsv"), "train.tsv"),
     "fasttext": (lambda folder: write_records(folder / "train.txt", RECORDS, "fasttext"), "train.txt"),
+    "texts": (_texts, "000003.txt"),
+    "labels-of-texts": (_texts, "000003.key"),
+    **(
+        {"parquet": (lambda folder: write_parquet(folder / "train.parquet", RECORDS), "train.parquet")}
+        if find_spec("pyarrow")
+        else {}
+    ),
     "annif": (lambda folder: write_records(folder / "train.tsv", RECORDS, "annif"), "train.tsv"),
 }
 

@@ -202,7 +202,7 @@ def test_label_files(tmp_path):
         ({"train.txt": b""}, r"train\.txt: found an empty file; wanted data"),
         ({"train.txt": b"PK\x03\x04"}, r"train\.txt: found a lone matrix; wanted the folder"),
         ({"train.txt": b"\x7fELF\x00\x01"}, r"train\.txt: found a binary file; wanted"),
-        ({"train.txt": b"hello\n"}, r"train\.txt:1: found 'hello'; wanted one of these: Extreme"),
+        ({"train.txt": b"hello\n"}, r"train\.txt: found plain text without labels; wanted its labels beside it"),
         (
             {"train.txt": b"\xff\xfeh\xe9"},
             r"train\.txt:1: found byte 0xff at position 1 of the line; wanted UTF-8",

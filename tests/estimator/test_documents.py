@@ -89,7 +89,7 @@ def test_bad_documents(on_texts, on_rows, indicator, learner):
     with pytest.raises(DataError, match="found feature rows; this classifier was fitted on texts"):
         on_texts.predict(X)
     with pytest.raises(DataError, match="found one text; wanted a list of texts"):
-        on_texts.predict("red")
+        learner().fit("red", [["red"]])
     with pytest.raises(DTypeError, match=r"texts\[1\] must be a str, got NoneType"):
         on_texts.predict(["red", None])
     with pytest.raises(DataError, match="found 1 rows in X and 2 in y"):

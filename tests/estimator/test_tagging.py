@@ -157,3 +157,13 @@ def test_predict_gives_the_top_k_if_asked_to():
     clf.top_k = 0
     with pytest.raises(ParameterError, match="`top_k` must be None or an integer >= 1, got 0"):
         clf.predict(texts)
+
+
+def test_one_text_is_a_batch_of_one(tagger, sorter):
+    assert tagger.predict("a red car").shape == (1, 3)
+    assert tagger.predict_labels("a red car") == tagger.predict_labels(["a red car"])
+    assert tagger.inverse_transform(tagger.predict("a red car")) == [sorted(tagger.predict_labels("a red car")[0])]
+    assert tagger.suggest("a red car", k=2)[0].shape == (1, 2)
+    assert tagger.predict_proba("a red car").shape == (1, 3)
+    assert sorter.predict("a green apple").shape == (1,)
+    assert sorter.predict_labels("a green apple") == [sorter.predict("a green apple").tolist()]

@@ -99,3 +99,28 @@ def test_held_out_rows_come_as_new_documents_would():
     np.testing.assert_allclose(found.toarray(), [[0, 5, 0, 0], [0, 0, 0, 0]])
     np.testing.assert_array_equal(rows.toarray(), dense)
     np.testing.assert_array_equal(as_if_new(dense, np.array([1])), dense[[1]])  # dense rows stay as they are
+
+
+class TestThreshold:
+    """It is chosen on rows that were held out, for what the settings say."""
+
+    @pytest.mark.parametrize("join", [True, False])
+    def test_for_f1_and_for_precision(self, join, split, small_run):
+        base = {"validation": 0.3, "join": join}
+        found = {
+            aim: fit(split("sparse"), small_run.with_values({**base, "threshold_for": aim}))
+            for aim in ("f1", "precision=1")
+        }
+        assert all(0 < model.threshold < 1 for model in found.values())
+        assert found["precision=1"].threshold >= found["f1"].threshold
+        assert found["f1"].training["threshold_for"] == "f1"
+
+    def test_several_networks_have_the_mean(self, split, small_run):
+        model = fit(split("sparse"), small_run.with_values({"validation": 0.3, "members": 2}))
+        own = [record["threshold"] for record in model.history if "threshold" in record]
+        assert len(own) == 2
+        assert model.threshold == pytest.approx(np.mean(own))
+
+    def test_no_rows_show_none(self, split, small_run):
+        assert fit(split("sparse"), small_run.with_values({"validation": 0})).threshold is None
+        assert fit(split("sparse"), small_run.with_values({"validation": 0, "loss": "cosine"})).threshold is None

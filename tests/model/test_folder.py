@@ -478,8 +478,17 @@ class TestDamage:
     def test_these_are_all_keys(self, folder):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         assert sorted(config) == sorted(
-            [*KEYS, "store", "format", "circlet", "sha256"]
-        )  # old folders have no store
+            [*KEYS, "store", "threshold", "format", "circlet", "sha256"]
+        )  # old folders have no store and no threshold
+
+    @pytest.mark.parametrize("value", [None, "high", True, -0.1, 1.1, [0.5]])
+    def test_a_wrong_threshold(self, value, folder, change_config):
+        change_config(folder, threshold=value)
+        assert "as `threshold`; wanted a number from 0 to 1" in self.refused(folder, "config.json")
+
+    def test_no_threshold(self, folder, change_config):
+        change_config(folder, threshold=...)
+        assert Model.load(folder).threshold is None
 
     @pytest.mark.parametrize(("key", "value"), [(key, value) for key in KEYS for value in WRONG[key]])
     def test_a_wrong_value(self, key, value, folder, change_config, small_run):

@@ -12,7 +12,7 @@ from circlet.model.rehearsal import COARSEST, FINEST, MANY, lost_by_rounding, re
 from circlet.network import Network
 from circlet.network.inference import top_k
 from circlet.settings import NetworkSettings
-from circlet.training import CALIBRATION, Reporter, TrainingSettings, train
+from circlet.training import CALIBRATION, THRESHOLD, Reporter, TrainingSettings, train
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,8 +52,8 @@ def test_the_network_itself_is_left_alone():
     made = network(True)
     before = {name: tensor.clone() for name, tensor in made.weights().items()}
     validation = MADE.X[HELD_OUT], MADE.Y[HELD_OUT]
-    options = {"sparse": True, "reporter": Reporter()}
+    options = {"sparse": True, "aim": "f1", "reporter": Reporter()}
     found = rehearse(made, MADE.X, MADE.Y, HELD_OUT, validation, TRAINING, **options)
-    assert list(found) == ["nDCG@5", CALIBRATION, LOST]
+    assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, LOST]
     assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
     assert found == rehearse(made, MADE.X, MADE.Y, HELD_OUT, validation, TRAINING, **options)

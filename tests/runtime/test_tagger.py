@@ -149,7 +149,7 @@ class TestDamage:
         state = json.loads(path.read_text())
         files.write_json(path, {**state, "parameters": {**state["parameters"], "new": 1}})
         change_config(folder)
-        assert load(folder).threshold == 0.5
+        assert load(folder).threshold == "auto"
 
     def test_no_model(self, tmp_path):
         with pytest.raises(DataError, match="is not a circlet model"):

@@ -17,12 +17,20 @@ SCORES = np.array([[2.0, -1.0, 0.0], [-3.0, 1.0, 0.5]], dtype=np.float32)
 class Fixed(Tagging):
     """Tags with the same scores, whatever the documents."""
 
-    def __init__(self, *, single: bool = False, threshold: float = 0.5, top_k: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        single: bool = False,
+        threshold: float | str = 0.5,
+        stored: float | None = None,
+        top_k: int | None = None,
+    ) -> None:
         self.classes_ = np.array(["a", "b", "c"], dtype=object)
         self.threshold, self.top_k, self.one_each = threshold, top_k, single
         self.model_: Any = SimpleNamespace(
             vectorizer=None,
             calibration=(1.0, 0.0),
+            threshold=stored,
             gain=lambda favor: SimpleNamespace(weights=np.array([1.0, 1.0, 9.0])) if favor else None,
             top_k=self.best,
             score_blocks=lambda documents: iter([SCORES[:1], SCORES[1:]]),
@@ -67,6 +75,26 @@ def test_suggest():
     assert chances[0, 1] == 0
 
 
+def test_names_of_labels():
+    assert Fixed().predict_labels(X) == [["a", "c"], ["b", "c"]]  # the best first
+    assert Fixed(threshold=0.7).predict_labels(X) == [["a"], ["b"]]
+    assert Fixed(threshold=1).predict_labels(X) == [[], []]
+    assert Fixed(top_k=2).predict_labels(X) == [["a", "c"], ["b", "c"]]
+    assert Fixed(single=True).predict_labels(X) == [["a"], ["b"]]
+
+
+def test_inverse_transform():
+    tagger = Fixed()
+    marked = tagger.predict(X)
+    before = marked.copy()
+    assert tagger.inverse_transform(marked) == [["a", "c"], ["b", "c"]]
+    assert (marked != before).nnz == 0
+    assert tagger.inverse_transform(np.array([[0, 0, 0], [0, 1, 1]])) == [[], ["b", "c"]]
+    assert tagger.inverse_transform(np.zeros((0, 3))) == []
+    with pytest.raises(DataError, match="found an indicator of 2 labels; wanted 3"):
+        tagger.inverse_transform(np.zeros((1, 2)))
+
+
 def test_one_class_per_document():
     odds = np.exp(SCORES)
     labels, chances = Fixed(single=True).suggest(X, k=1)
@@ -80,6 +108,10 @@ def test_one_class_per_document():
 def test_predict():
     assert Fixed().predict(X).toarray().tolist() == [[1, 0, 1], [0, 1, 1]]
     assert Fixed(threshold=0.7).predict(X).toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert Fixed(threshold="auto", stored=0.7).predict(X).toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
+    assert (
+        Fixed(threshold="auto").predict(X).toarray().tolist() == Fixed(threshold=0.5).predict(X).toarray().tolist()
+    )
     assert Fixed(top_k=1).predict(X).toarray().tolist() == [[1, 0, 0], [0, 1, 0]]
     np.testing.assert_array_equal(Fixed().decision_function(X), SCORES)
     np.testing.assert_allclose(Fixed().predict_proba(X), 1 / (1 + np.exp(-SCORES)), rtol=1e-6)

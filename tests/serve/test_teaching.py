@@ -4,7 +4,7 @@ import pytest
 
 from circlet.errors import ParameterError
 from circlet.runtime import load
-from circlet.serve import teaching
+from circlet.serve import learning, teaching
 from circlet.serve.served import Served
 
 MODEL = "/v1/models/colors"
@@ -74,9 +74,9 @@ class TestClassrooms:
     def modules(self, monkeypatch, stand_ins):
         log, learner = stand_ins
         monkeypatch.setattr(teaching, "FeedbackLog", log)
-        monkeypatch.setattr(teaching.learning, "Learner", learner)
-        monkeypatch.setattr(teaching.learning, "why_not", lambda folder: None)
-        return teaching.learning
+        monkeypatch.setattr(learning, "Learner", learner)
+        monkeypatch.setattr(learning, "why_not", lambda folder: None)
+        return learning
 
     def test_open_and_close(self, folder, modules):
         model = Served.load(folder, "colors")

@@ -67,7 +67,7 @@ def settings(**changes) -> TrainingSettings:
 
 def joined(network: Network, *, chosen: TrainingSettings | None = None, **options: Any) -> list[dict[str, Any]]:
     """Train with rows that are calibrated on and then join."""
-    joining = Joining(HELD_OUT, lambda: calibrate(network, *VALIDATION))
+    joining = Joining(HELD_OUT, lambda: {CALIBRATION: list(calibrate(network, *VALIDATION))})
     options = {"joining": joining, "validation": VALIDATION, **options}
     return train(network, X, Y, chosen or settings(), **options)
 
@@ -157,9 +157,9 @@ class TestHistory:
             def epoch(self, number: int, n_steps: int, done: int) -> None:
                 trained.append((number, n_steps))
 
-        def calibration() -> tuple[float, float]:
+        def calibration() -> dict[str, Any]:
             seen.append(list(trained))
-            return 2.5, -0.5
+            return {CALIBRATION: [2.5, -0.5]}
 
         joining = Joining(HELD_OUT, calibration)
         history = joined(make(), chosen=settings(epochs=epochs), joining=joining, reporter=Watch())
@@ -203,9 +203,9 @@ class TestWeights:
             def record(self, record: dict[str, Any]) -> None:
                 kept.append(weights())
 
-        def calibration() -> tuple[float, float]:
+        def calibration() -> dict[str, Any]:
             calibrated.append(weights())
-            return 1.0, 0.0
+            return {}
 
         joined(network, joining=Joining(HELD_OUT, calibration), reporter=Watch())
         for name, tensor in network.weights().items():
@@ -220,7 +220,7 @@ class TestWeights:
         seen: dict[str, list[float]] = {}
         ends = []
         for name, rows in (("one", X), ("other", other.tocsr())):
-            joining = Joining(HELD_OUT, lambda: (1.0, 0.0))
+            joining = Joining(HELD_OUT, dict)
             network = make()
             history = train(network, rows, Y, settings(), validation=VALIDATION, joining=joining)
             seen[name] = [record["loss"] for record in history]
@@ -275,9 +275,9 @@ class TestInterruption:
     def test_calibrated_once_in_both_parts_together(self, at, tmp_path):
         calls = []
 
-        def calibration() -> tuple[float, float]:
+        def calibration() -> dict[str, Any]:
             calls.append(at)
-            return 2.0, 1.0
+            return {CALIBRATION: [2.0, 1.0]}
 
         joining = Joining(HELD_OUT, calibration)
         with pytest.raises(InterruptedRunError):
@@ -290,7 +290,7 @@ class TestInterruption:
     def test_of_other_rows_to_join(self, at, tmp_path):
         with pytest.raises(InterruptedRunError):
             joined(make(), folder=tmp_path, reporter=CtrlC(at))
-        for joining in (None, Joining(np.arange(len(HELD_OUT)), lambda: (1.0, 0.0))):
+        for joining in (None, Joining(np.arange(len(HELD_OUT)), dict)):
             with pytest.raises(DataError, match="found a checkpoint of another run"):
                 joined(make(), joining=joining, folder=tmp_path, resume=True)
 

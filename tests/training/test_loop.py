@@ -349,8 +349,11 @@ class TestReporter:
         history = train(make(), X, Y, settings(batch_size=100), validation=HELD_OUT)
         assert [record["epoch"] for record in history] == [1, 2, 3]
         for record in history:
-            assert set(record) == {"epoch", "loss", "lr", "seconds", "documents_per_second", "P@1"}
+            assert set(record) - {"kept"} == {"epoch", "loss", "lr", "seconds", "documents_per_second", "P@1"}
             assert all(isinstance(value, (int, float)) for value in record.values())
+        best = max(record["P@1"] for record in history)
+        kept = [record for record in history if "kept" in record]
+        assert kept == [record for record in history if record["P@1"] == best][-1:]  # of equal ones the last
 
     def test_the_speed_counts_documents_once(self, monkeypatch):
         clock = iter(range(100))

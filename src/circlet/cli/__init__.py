@@ -28,6 +28,7 @@ from circlet.cli import (
     tune,
 )
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
+from circlet.cli.help import Command, Group, epilog, old_spelling
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
 from circlet.version import __version__
@@ -41,7 +42,8 @@ app = typer.Typer(
     help="Tag documents from huge label vocabularies, with an output layer that does not grow with them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    cls=Group,
+    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": old_spelling},
 )
 for command in (
     demo.demo,
@@ -56,7 +58,7 @@ for command in (
     embed.embed,
     tune.tune,
 ):
-    app.command()(command)
+    app.command(cls=Command, epilog=epilog(command.__name__))(command)
 app.add_typer(datasets.app)
 app.add_typer(feedback.app)
 app.add_typer(reproduce.app)
@@ -82,7 +84,7 @@ def main() -> None:
     occupy_closed_streams()
     try:
         with redirect_stdout(cast(TextIO, Stdout(sys.stdout))):
-            status = app(standalone_mode=False)
+            status = app(standalone_mode=False, prog_name="circlet")
             sys.stdout.flush()
     except typer.Exit as error:  # of the last flush
         status = error.exit_code
@@ -91,6 +93,8 @@ def main() -> None:
     except UsageError as error:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "circlet"
+        if not error.format_message():  # type: ignore[attr-defined]
+            sys.exit(2)  # without arguments, and the help was shown
         _fail(f"{error.format_message()} (see {command} --help)")  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
         err.print("interrupted", style="yellow")

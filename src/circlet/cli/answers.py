@@ -13,6 +13,7 @@ from rich.text import Text
 
 from circlet import files
 from circlet.cli.console import check_stdout, explained_stdout, out
+from circlet.cli.partial import Partial
 from circlet.data.preview import one_line
 from circlet.data.tagged import Tagged, format_of, json_line, writing_tagged
 from circlet.errors import OutputError, ParameterError
@@ -35,7 +36,9 @@ def check(output: Path | None, *, as_json: bool) -> None:
 
 
 @contextmanager
-def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write]:
+def opened(
+    output: Path | None, *, as_json: bool, named: bool, with_uris: bool = False, partial: Partial | None = None
+) -> Iterator[Write]:
     """Open the place for results, and yield what writes a batch of them.
 
     Parameters
@@ -47,12 +50,19 @@ def opened(output: Path | None, *, as_json: bool, named: bool) -> Iterator[Write
         Whether a terminal gets JSONL too.
     named : bool
         Whether labels are names, not ids.
+    with_uris : bool
+        Whether labels have URIs besides.
+    partial : Partial, optional
+        Where the results go instead, if a run can be resumed.
     """
     if output is None:
         yield _printer(as_json)
         return
+    if partial is not None:
+        yield lambda documents, texts: partial.write(documents)
+        return
     files.prepare_output(output)
-    with writing_tagged(output, named=named) as write:
+    with writing_tagged(output, named=named, with_uris=with_uris) as write:
         yield lambda documents, texts: write(documents)
 
 

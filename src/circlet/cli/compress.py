@@ -31,10 +31,15 @@ def compress(
         float | None,
         typer.Option(help="Points of nDCG@5 that the copy may lose on held-out rows.", show_default=str(LOSS)),
     ] = None,
-    size: Annotated[str | None, typer.Option(help="Instead: bytes that the copy may have, like 5MB.")] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Instead: bytes that the copy may have, like 5MB.", show_default="none")
+    ] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="Instead: how to store the weights, without a search: int4, int8, bf16 or float32."),
+        typer.Option(
+            help="Instead: how to store the weights, without a search: int4, int8, bf16 or float32.",
+            show_default="none",
+        ),
     ] = None,
     data: Annotated[
         str | None,
@@ -64,7 +69,6 @@ def compress(
     Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
     A copy has no index of documents (--keep-index), which would be most of it.
 
-    Example: circlet compress my-model --loss 0.5
     """
     given = [name for name, value in (("--loss", loss), ("--size", size), ("--store", store)) if value is not None]
     if len(given) > 1:

@@ -12,6 +12,7 @@ import typer
 
 from circlet.cli import options
 from circlet.cli.console import err, out
+from circlet.cli.help import Command, Group, complete_data, epilog
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:
@@ -19,16 +20,16 @@ if TYPE_CHECKING:
     from circlet.data.fetch import Progress
 
 app = typer.Typer(
-    name="datasets", help="List, fetch and describe datasets, by name or by path.", no_args_is_help=True
+    name="datasets",
+    help="List, fetch and describe datasets, by name or by path.",
+    no_args_is_help=True,
+    cls=Group,
 )
 
 
-@app.command("list")
+@app.command("list", cls=Command, epilog=epilog("datasets list"))
 def list_(as_json: options.AsJson = False) -> None:
-    """Show the datasets that circlet knows by name, with their published sizes.
-
-    Example: circlet datasets list
-    """
+    """Show the datasets that circlet knows by name, with their published sizes."""
     from circlet.data import catalog
 
     def how(name: str) -> str:
@@ -51,22 +52,22 @@ def list_(as_json: options.AsJson = False) -> None:
     out.print(Table("Datasets", columns, rows, note).rich())
 
 
-@app.command()
+@app.command(cls=Command, epilog=epilog("datasets fetch"))
 def fetch(
-    name: Annotated[str, typer.Argument(help="A name that `circlet datasets list` shows.")],
+    name: Annotated[
+        str, typer.Argument(help="A name that `circlet datasets list` shows.", autocompletion=complete_data)
+    ],
 ) -> None:
-    """Download a dataset by its name, check it, and keep it for later.
-
-    Example: circlet datasets fetch eurlex-4k
-    """
+    """Download a dataset by its name, check it, and keep it for later."""
     from circlet.data import fetch as downloads
 
     with _fetch_bar(name) as progress:
         folder = downloads.fetch(name, progress)
-    err.print(f"{name} is in {folder}", highlight=False, soft_wrap=True)
+    size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+    err.print(f"{name} is in {folder}, {size / 1e6:,.1f} MB", highlight=False, soft_wrap=True)
 
 
-@app.command()
+@app.command(cls=Command, epilog=epilog("datasets info"))
 def info(
     data: options.Data,
     text_column: options.TextColumn = "text",
@@ -75,10 +76,7 @@ def info(
     split: options.SplitColumn = 0,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what a dataset holds: its numbers, its first rows and its most frequent labels.
-
-    Example: circlet datasets info pydocs
-    """
+    """Show what a dataset holds: its numbers, its first rows and its most frequent labels."""
     from circlet.data import load_dataset, preview
 
     dataset = load_dataset(
@@ -139,10 +137,11 @@ def _quoted(labels: list[str | int], most: int = 8) -> str | None:
 @contextmanager
 def _fetch_bar(name: str) -> Iterator[Progress]:
     """One bar, which fills during the download and pulses while data is read and checked."""
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
     from rich.progress import Progress as Bars
 
-    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TimeRemainingColumn())
+    about = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    columns = (TextColumn("{task.description}"), BarColumn(), *about)
     with Bars(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
         bar = bars.add_task(f"reading {name}", total=None)
 

@@ -4,22 +4,28 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from typing import Any
+
+from rich.text import Text
 
 from circlet.cli import options
 from circlet.cli.console import err, out
 from circlet.extras import require
 from circlet.report import Cell, Table
-from circlet.settings import RunSettings
+from circlet.settings import DEFAULTS, RunSettings
 
 SENTENCES = (
     "solve a sparse symmetric eigenvalue problem",
-    "draw random samples from a probability distribution",
-    "open a connection to a mail server and send a message",
+    "integrate a system of ordinary differential equations",
     "split the data into training and test sets for cross-validation",
-    "parse the arguments of a command line program",
+    "send an HTTP request and read the response",
+    "parse an XML document into a tree of elements",
 )
-#: Smaller than the defaults, to be quick; the same for all three taggers.
+#: The heads that are compared; the last is the default, and tags the sentences.
+HEADS = ("fc", "hrr", "chrr", DEFAULTS["head"])
+DEPTHS = (1, 3, 5)
+#: Smaller than the defaults, to be quick; the same for all taggers.
 SMALLER = {"hidden": (512,), "dim": 400, "epochs": 20, "min_df": 2}
 
 
@@ -28,10 +34,7 @@ def demo(
     threads: options.Threads = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Train three taggers on Python's own documentation, compare them, and tag a few sentences.
-
-    Example: circlet demo
-    """
+    """Train four taggers on Python's own documentation, compare them, and tag a few sentences."""
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
     from circlet.data import load_dataset
@@ -43,21 +46,20 @@ def demo(
         "what it documents, which parameters it describes.\n",
         highlight=False,
     )
-    rows: list[tuple[Cell, ...]] = []
-    for head in ("fc", "hrr", "chrr"):
-        model, row = _train_and_measure(head, dataset, device)
-        rows.append((head, *row))
-    columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "parameters", "MB", "s")
-    note = (
-        "fc: an output per label; hrr: real codes; chrr: circular codes. Outputs are the parameters of the last "
-        "layer;\nonly those of fc grow with the number of labels."
-    )
-    table = Table("On docstrings they have not seen", columns, rows, note)
+    measured: list[dict[str, Any]] = []
+    for head in HEADS:
+        model, numbers = _train_and_measure(head, dataset, device)
+        measured.append(numbers)
+    tagged = _tagged(model)
     if as_json:
-        print(json.dumps(table.records(), indent=1))
+        print(json.dumps({"data": dataset.name, "models": measured, "suggestions": tagged}, indent=1))
         return
-    out.print(table.rich())
-    _suggest(model)
+    out.print(_table(measured).rich())
+    for one in tagged:
+        out.print(one["text"], style="bold", highlight=False)
+        named = zip(one["labels"], one["scores"], strict=True)
+        for line in _lines([(label, f"{chance:.0%}") for label, chance in named], out.width - 2):
+            out.print(Text("  ") + line, soft_wrap=True)
     out.print(
         '\nThe same with your own texts, one JSON object per line with "text" and "labels":\n'
         "  circlet train mine.jsonl --model mine\n"
@@ -67,7 +69,7 @@ def demo(
     )
 
 
-def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple[Cell, ...]]:
+def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[str, Any]]:
     from circlet.cli.progress import TrainingBar
     from circlet.devices import resolve_device
     from circlet.metrics.evaluation import evaluate_model
@@ -84,16 +86,44 @@ def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, tuple
             reporter=bar,
         )
     seconds = time.perf_counter() - started
-    values = evaluate_model(model, dataset, [1, 3, 5]).values
+    values = evaluate_model(model, dataset, DEPTHS).values
     counts = model.ranker.parameter_counts()
-    percents = ("/".join(f"{100 * values[f'{name}@{k}']:.1f}" for k in (1, 3, 5)) for name in ("P", "PSP"))
-    size = 4 * counts["total"] / 1e6
-    return model, (*percents, counts["head"], counts["total"], f"{size:.1f}", f"{seconds:.0f}")
+    sizes = {"outputs": counts["head"], "parameters": counts["total"], "bytes": 4 * counts["total"]}
+    return model, {"head": head, **values, **sizes, "seconds": round(seconds, 1)}
 
 
-def _suggest(model: Any) -> None:
+def _table(measured: list[dict[str, Any]]) -> Table:
+    rows: list[tuple[Cell, ...]] = []
+    for one in measured:
+        percents = ("/".join(f"{100 * one[f'{name}@{k}']:.1f}" for k in DEPTHS) for name in ("P", "PSP"))
+        size = (one["outputs"], one["parameters"], f"{one['bytes'] / 1e6:.1f}", f"{one['seconds']:.0f}")
+        rows.append((one["head"], *percents, *size))
+    columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "parameters", "MB", "s")
+    note = (
+        f"fc: an output per label; hrr: real codes; chrr: circular codes; {HEADS[-1]}: the same with amplitudes, "
+        "the default.\nOutputs are the parameters of the last layer; only those of fc grow with the number of "
+        "labels."
+    )
+    return Table("On docstrings they have not seen", columns, rows, note)
+
+
+def _tagged(model: Any) -> list[dict[str, Any]]:
+    """The sentences with their labels and probabilities."""
     ids, scores = model.top_k(list(SENTENCES), 5)
-    for sentence, row, chances in zip(SENTENCES, ids, model.probabilities(scores), strict=True):
-        out.print(f"[bold]{sentence}[/bold]")
-        named = (f"{model.label_names[i]} [dim]{chance:.0%}[/dim]" for i, chance in zip(row, chances, strict=True))
-        out.print("  " + "   ".join(named), highlight=False)
+    chances = model.probabilities(scores).tolist()
+    return [
+        {"text": text, "labels": [model.label_names[i] for i in row], "scores": [round(each, 4) for each in found]}
+        for text, row, found in zip(SENTENCES, ids.tolist(), chances, strict=True)
+    ]
+
+
+def _lines(pairs: list[tuple[str, str]], width: int) -> Iterator[Text]:
+    """Labels and their probabilities in lines of at most this width, which break only between labels."""
+    line = Text()
+    for label, chance in pairs:
+        one = Text.assemble(f"{label} ", (chance, "dim"))
+        if line and len(line) + 3 + len(one) > width:
+            yield line
+            line = Text()
+        line = one if not line else Text("   ").join([line, one])
+    yield line

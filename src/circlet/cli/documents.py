@@ -5,15 +5,18 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
+from circlet.cli.console import err
 from circlet.cli.document_bar import DocumentBar
 from circlet.data import load_dataset
 from circlet.data.lines import explained
 from circlet.data.load import find_text_file, is_there
 from circlet.data.recognize import UnrecognizedError
-from circlet.data.records import Columns, Record, iter_records
+from circlet.data.records import Columns, Record
+from circlet.data.sources import iter_documents, size_of
 from circlet.data.stream import iter_stream
 from circlet.errors import DataError
 
@@ -23,11 +26,14 @@ BATCH = 1024
 Answer = Callable[[Sequence[str | int], Any], object]
 
 
-def answer_texts(data: str, text_column: str, answer: Answer, bar: DocumentBar) -> None:
+def answer_texts(
+    data: str | Sequence[str], text_column: str, answer: Answer, bar: DocumentBar, done: int = 0
+) -> None:
     """Give all texts of INPUT to `answer`, a batch at a time.
 
     Texts from standard input or a pipe are given as soon as no other text is there yet. Texts before a faulty line
-    are given before its error is raised.
+    are given before its error is raised. The first `done` documents are left out; it is a multiple of `BATCH`, or
+    all of them.
     """
     batch: list[tuple[str | int, str]] = []
 
@@ -38,9 +44,13 @@ def answer_texts(data: str, text_column: str, answer: Answer, bar: DocumentBar) 
             answer(ids, list(texts))
 
     columns = Columns(text=text_column, id=None if text_column == "id" else "id")
-    records = _stream(data, columns, answer_batch) or _records(data, columns, bar)
+    first, *more = [data] if isinstance(data, str) else data
+    if more:
+        records = _of_several([first, *more], columns, bar)
+    else:
+        records = _stream(first, columns, answer_batch) or _records(first, columns, bar)
     try:
-        for row, record in enumerate(records):
+        for row, record in islice(enumerate(records), done, None):
             batch.append((row if record.id is None else record.id, record.text))
             if len(batch) == BATCH:
                 answer_batch()
@@ -50,8 +60,11 @@ def answer_texts(data: str, text_column: str, answer: Answer, bar: DocumentBar) 
     answer_batch()
 
 
-def answer_rows(data: str, answer: Answer, bar: DocumentBar) -> None:
+def answer_rows(inputs: str | Sequence[str], answer: Answer, bar: DocumentBar, done: int = 0) -> None:
     """Give all feature rows of INPUT to `answer`, a batch at a time, with their numbers as ids."""
+    data, *more = [inputs] if isinstance(inputs, str) else inputs
+    if more:
+        raise DataError("found several inputs; a model that was trained on feature rows wants one at a time")
     if data == "-":
         raise DataError(
             "this model was trained on feature rows, and - reads texts: name a file or folder with such rows"
@@ -61,7 +74,8 @@ def answer_rows(data: str, answer: Answer, bar: DocumentBar) -> None:
     if rows is None:
         raise DataError(f"{data}: found {dataset.format}; this model was trained on feature rows and wants rows")
     bar.total = n = rows.shape[0]
-    for start in range(0, n, BATCH):
+    bar.advance(min(done, n))
+    for start in range(done, n, BATCH):
         ids = range(start, min(start + BATCH, n))
         bar.advance(len(ids))
         answer(ids, rows[start : start + BATCH])
@@ -82,13 +96,33 @@ def _piped(path: Path, columns: Columns, before_waiting: Callable[[], object]) -
         yield from iter_stream(stream, columns, str(path), before_waiting)
 
 
+def _of_several(inputs: Sequence[str], columns: Columns, bar: DocumentBar) -> Iterator[Record]:
+    """The texts of several files, one file after the other."""
+    found = [(data, find_text_file(data, columns)) for data in inputs]  # all of them, before any work is done
+    for data, file in found:
+        if file is None:
+            raise DataError(f"{data}: found no file with texts; wanted only such files, if there are several")
+    files = [file for _, file in found if file is not None]
+    sizes = [size_of(path) for path, _ in files]
+    bar.total = None if None in sizes else sum(size or 0 for size in sizes)
+    return chain.from_iterable(
+        iter_documents(path, kind, columns, need_labels=False, progress=bar.advance) for path, kind in files
+    )
+
+
 def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:
     try:
         if found := find_text_file(data, columns):
             path, kind = found
-            # The size of what a compressed file holds is not known.
-            bar.total = None if path.suffix == ".gz" else path.stat().st_size
-            return iter_records(path, kind, columns, need_labels=False, progress=bar.advance)
+            if kind == "plain" and path.is_file():
+                err.print(
+                    f"{path}: plain text, taken as one document (a document per line: circlet predict MODEL - < "
+                    f"{path})",
+                    highlight=False,
+                    soft_wrap=True,
+                )
+            bar.total = size_of(path)
+            return iter_documents(path, kind, columns, need_labels=False, progress=bar.advance)
         dataset = load_dataset(data, text_column=columns.text)
     except UnrecognizedError as error:
         file = data if is_there(Path(data)) else "FILE"

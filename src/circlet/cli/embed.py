@@ -15,8 +15,8 @@ from circlet.cli.console import err, track
 
 def embed(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with texts.")],
-    model_path: Annotated[Path, typer.Option(help="Folder of a sentence-transformers model.")],
-    out_folder: Annotated[Path, typer.Option("--out", help="Folder for X.trn.npy, X.tst.npy and embed.json.")],
+    model_path: Annotated[Path, typer.Option("--sentence-model", help="Folder of a sentence-transformers model.")],
+    out_folder: Annotated[Path, typer.Option("--output", help="Folder for X.trn.npy, X.tst.npy and embed.json.")],
     name: Annotated[
         str | None, typer.Option(help="The model's name in embed.json.", show_default="the name of its folder")
     ] = None,
@@ -33,7 +33,6 @@ def embed(
 
     If it is interrupted, the same command continues with the part that is not finished.
 
-    Example: circlet embed my-texts --model-path all-MiniLM-L6-v2 --out features
     """
     # Set before anything imports the hub's client, which reads them only once.
     os.environ["HF_HUB_OFFLINE"] = "1"

@@ -1,22 +1,54 @@
-"""`circlet evaluate`: how good a model is on a dataset."""
+"""`circlet evaluate`: how good a model is on a dataset, as a ranking and as decisions."""
 
 from __future__ import annotations
 
 import json
-from typing import Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from circlet import files
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.errors import ParameterError
+from circlet.errors import OutputError, ParameterError
+from circlet.extras import require
 from circlet.report import Table
+
+if TYPE_CHECKING:
+    from circlet.metrics.decisions import Decisions
+
+#: The least probability that curves are drawn from.
+LEAST = 0.005
 
 
 def evaluate(
     model: options.ModelFolder,
-    data: options.Data,
+    data: options.SeveralData,
     k: Annotated[str, typer.Option("-k", help="Values of k, separated by commas.")] = "1,3,5",
+    threshold: Annotated[
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Count labels of at least this probability as predicted.",
+            show_default="the model's own, or 0.5",
+        ),
+    ] = None,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            help="Draw precision, recall and F1 over the threshold to this PNG file, pipe or device.",
+            show_default="none",
+        ),
+    ] = None,
+    per_label: Annotated[
+        Path | None,
+        typer.Option(
+            help="Write the numbers of each label to this file: .csv, .tsv or .jsonl.",
+            show_default="none",
+        ),
+    ] = None,
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,
@@ -26,27 +58,57 @@ def evaluate(
     threads: options.Threads = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure P@k, PSP@k and nDCG@k on a dataset's test rows (on all rows, if it has no test part).
+    """Measure a model on a dataset's test rows (on all rows, if it has no test part).
 
-    Example: circlet evaluate my-model eurlex-4k
+    P@k, PSP@k and nDCG@k say how good the first k labels are. Precision, recall and F1 say how good it is to
+    predict all labels of at least --threshold: over all decisions together (micro), and as means over the labels
+    that occur (macro). At most the 100 best labels of a document are predicted.
+
+    --per-label says for each label in how many documents it is (support) and is predicted, its precision, recall
+    and F1, and which labels were wrongly predicted most often where it was missed.
+
     """
     depths = _depths(k)
+    if plot is not None:
+        require("matplotlib", extra="plot", purpose="drawing the curves")
+        if not plot.parent.is_dir():
+            raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
+    from circlet.cli import label_report
     from circlet.cli.models import load_model
     from circlet.data import load_dataset
+    from circlet.metrics.decisions import Decisions
     from circlet.metrics.evaluation import evaluate_model
+    from circlet.runtime.tagging import UNKNOWN
+
+    if per_label is not None:
+        label_report.check(per_label)
 
     loaded = load_model(model, device, threads)
     dataset = load_dataset(
-        data,
+        data if len(data) > 1 else data[0],
         text_column=text_column,
         label_column=label_column,
         label_separator=label_separator,
         split=split,
     )
-    found = evaluate_model(loaded, dataset, depths, favor_rare=favor_rare)
+    stored = UNKNOWN if loaded.threshold is None else loaded.threshold
+    at = stored if threshold is None else threshold
+    least = at if plot is None else min(at, LEAST)
+    found = evaluate_model(loaded, dataset, depths, favor_rare=favor_rare, least=least)
+    assert found.chances is not None
+    decisions = Decisions(found.truth, found.chances)
+    decided = decisions.summary(at)
+    if per_label is not None:
+        names = found.label_names or range(found.truth.shape[1])
+        label_report.write(per_label, decisions.per_label(at), names, loaded.label_uris)
+        err.print(f"{per_label} written", highlight=False)
+    if plot is not None:
+        known = "no threshold stored:" if loaded.threshold is None else "stored threshold"
+        _draw(plot, decisions, stored, known)
     if as_json:
         about = {"model": str(model), "data": dataset.name, "documents": found.documents, "favor_rare": favor_rare}
-        print(json.dumps({**about, "unknown_labels": found.unknown_labels, **found.values}, indent=1))
+        rest: dict[str, Any] = {"unknown_labels": found.unknown_labels, **found.values}
+        print(json.dumps({**about, **rest, "threshold": at, **decided}, indent=1))
         return
     rows = [
         (name, *(f"{100 * found.values[f'{name}@{depth}']:.2f}" for depth in depths))
@@ -58,12 +120,31 @@ def evaluate(
     if favor_rare:
         note += f" Rare labels are favored ({favor_rare:g})."
     out.print(Table(f"{model.name} on {dataset.name}", ("", *(f"@{d}" for d in depths)), rows, note).rich())
+    shares = [
+        (name, *(f"{100 * decided[name][measure]:.2f}" for measure in ("precision", "recall", "f1")))
+        for name in ("micro", "macro")
+    ]
+    told = (
+        "stored by training" if threshold is None and loaded.threshold is not None else "not stored in the model"
+    )
+    note = f"Percent, of labels with a probability of at least {at:.3g}" + (
+        f" ({told})." if threshold is None else "."
+    )
+    out.print(Table("As decisions", ("", "precision", "recall", "F1"), shares, note).rich())
     if found.unknown_labels:
         err.print(
             f"labels of these documents that the model does not know, and misses: {found.unknown_labels:,}",
             style="yellow",
             highlight=False,
         )
+
+
+def _draw(path: Path, decisions: Decisions, threshold: float, name: str) -> None:
+    from circlet.cli.threshold_plot import draw_curves
+
+    with files.output(path) as file:
+        draw_curves(decisions.curve(), threshold, name).savefig(file, dpi=110, format="png")
+    err.print(f"{path} drawn", highlight=False)
 
 
 def _depths(text: str) -> list[int]:

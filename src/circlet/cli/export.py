@@ -28,7 +28,6 @@ def export(
 
     Beside it come the names of the labels and, for texts, the vocabulary and how to apply it.
 
-    Example: circlet export my-model tagger.onnx -k 10
     """
     from circlet.export.write import write_onnx
 

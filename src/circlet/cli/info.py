@@ -25,7 +25,10 @@ def info(
     model: options.ModelFolder,
     plot: Annotated[
         Path | None,
-        typer.Option(help="Draw the training history to this PNG file, pipe or device; a link stays a link."),
+        typer.Option(
+            help="Draw the training history to this PNG file, pipe or device; a link stays a link.",
+            show_default="none",
+        ),
     ] = None,
     verify: Annotated[
         bool, typer.Option("--verify", help="Compare every byte of the model with the digests that were saved.")
@@ -42,14 +45,13 @@ def info(
 
     --near shows the labels that the model would suggest for the same documents as another:
     1 is the same, 0 unrelated.
-
-    Example: circlet info my-model --plot history.png
     """
     if plot is not None:
         require("matplotlib", extra="plot", purpose="drawing the history")
     if plot is not None and not plot.parent.is_dir():
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
     from circlet.folder.contents import explained, read
+    from circlet.folder.history import kept_epochs
     from circlet.folder.layout import CONFIG, HISTORY
     from circlet.folder.manifest import located
     from circlet.runtime import RuntimeModel
@@ -69,8 +71,10 @@ def info(
         "codebook": repr(loaded.codebook),
         "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
         "scaling": loaded.scaling.kind,
+        "threshold": loaded.threshold,
         "n_features": loaded.n_features,
         "n_labels": loaded.n_labels,
+        "uris": loaded.label_uris is not None,
         "parameters": loaded.parameter_counts,
         "store": saved.config["store"],
         "digests": bool(saved.config["generation"]),
@@ -79,6 +83,7 @@ def info(
         "training": loaded.training,
         "epochs": len(loaded.history),
         "indexed": 0 if loaded.index is None else len(loaded.index),
+        "kept_epochs": [record["epoch"] for record in kept_epochs(loaded.history)],
     }
     if plot is not None:
         if not loaded.history:
@@ -113,6 +118,7 @@ def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
     settings = NetworkSettings(**network)
     kind = "words" if settings.reads_texts else "features"
+    kept = described["kept_epochs"]
     decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
@@ -121,7 +127,8 @@ def _table(described: dict[str, Any]) -> Table:
         ("encoder", _encoder(settings)),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
         ("documents", f"{described['documents_are']}, {described['n_features']:,} {kind}"),
-        ("labels", f"{described['n_labels']:,}"),
+        ("labels", f"{described['n_labels']:,}" + (", with names and URIs" if described["uris"] else "")),
+        ("threshold", _threshold(described["threshold"], training)),
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
@@ -129,6 +136,7 @@ def _table(described: dict[str, Any]) -> Table:
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
         *([("documents in the index", f"{described['indexed']:,}")] if described["indexed"] else []),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
+        *([("kept", f"epoch {', '.join(map(str, kept))}, the best on held-out rows")] if kept else []),
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
@@ -142,6 +150,13 @@ def _encoder(settings: NetworkSettings) -> str:
     )
 
 
+def _threshold(threshold: float | None, training: dict[str, Any]) -> str:
+    if threshold is None:
+        return "none stored: `circlet predict` gives the k best labels"
+    aim = training.get("threshold_for", "f1")
+    return f"{threshold:.4f}, for {'the best F1' if aim == 'f1' else aim} on held-out rows"
+
+
 def _digests(complete: bool, verified: bool) -> str:
     if complete:
         return "of all files" + (", verified" if verified else "")
@@ -149,10 +164,10 @@ def _digests(complete: bool, verified: bool) -> str:
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:
-    """Loss and validation metric over epochs, with a line for each network."""
+    """Loss and validation metric over epochs, with a line for each network; the epoch that was kept is marked."""
     from matplotlib.figure import Figure
 
-    from circlet.folder.history import metrics_of
+    from circlet.folder.history import kept_epochs, metrics_of
 
     metrics = list(metrics_of(history[0]))
     members = sorted({record.get("member", 1) for record in history})
@@ -169,6 +184,15 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     axis.set_xlabel("epoch")
     axis.set_ylabel("training loss", color="#1f5fbf")
     axis.spines[["top", "right"]].set_visible(False)
+    for record in kept_epochs(history):
+        axis.axvline(record["epoch"], color="black", linewidth=1, linestyle=":")
+        axis.annotate(
+            "kept",
+            (record["epoch"], 1),
+            xycoords=("data", "axes fraction"),
+            textcoords="offset points",
+            xytext=(4, -10),
+        )
     for name in metrics:
         other = axis.twinx()
         draw(other, name, 100, "#d1701f")

@@ -7,11 +7,23 @@ from typing import Annotated, Any
 
 import typer
 
+from circlet.cli.help import complete_data, complete_preset
 from circlet.extras import require
 from circlet.settings import DEFAULTS
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `circlet train` wrote.")]
-Data = Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with data.")]
+Data = Annotated[
+    str,
+    typer.Argument(
+        metavar="DATA", help="A dataset's name, or a file or folder with data.", autocompletion=complete_data
+    ),
+]
+SeveralData = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="DATA...", help="A dataset's name, or a file or folder with data; or several files with texts."
+    ),
+]
 _TEXT_COLUMN, _LABEL_COLUMN = "Column or JSON key of the text.", "Column or JSON key of the labels."
 _SPLIT_COLUMN = "Which column of the Repository's split files to use."
 TextColumn = Annotated[str, typer.Option(help=_TEXT_COLUMN)]
@@ -38,6 +50,16 @@ FavorRare = Annotated[
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
+
+
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        help="How much to spend: fast, default or accurate; or paper, which follows the paper.",
+        show_default="default",
+        autocompletion=complete_preset,
+    ),
+]
 
 
 def setting(name: str, help_text: str, *declarations: str) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -15,18 +16,20 @@ from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
     from circlet.data.tagged import Tagged
+    from circlet.runtime.base import BaseModel
 
 
 def predict(
     model: options.ModelFolder,
     data: Annotated[
-        str,
+        list[str],
         typer.Argument(
-            metavar="INPUT",
-            help="Data in any format; or a pipe, or - for standard input (JSONL, CSV, a text per line, …).",
+            metavar="INPUT...",
+            help="Data in any format, a plain text (.txt) or a folder of them, or several files with texts; or a "
+            "pipe, or - for standard input (JSONL, CSV, a text per line, …).",
         ),
     ],
-    k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
+    k: Annotated[int, typer.Option("-k", min=1, help="Labels per document, at most.")] = 5,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -39,52 +42,92 @@ def predict(
         bool, typer.Option("--json", help="Print JSONL on a terminal too, as into a pipe, and no table.")
     ] = False,
     threshold: Annotated[
-        float, typer.Option(min=0, max=1, help="Leave out labels with a lower probability.")
-    ] = 0.0,
+        float | None,
+        typer.Option(
+            min=0,
+            max=1,
+            help="Leave out labels with a lower probability; 0 keeps all k.",
+            show_default="the model's own, if it has one; 0 with --favor-rare",
+        ),
+    ] = None,
     favor_rare: options.FavorRare = 0.0,
     text_column: options.TextColumn = "text",
     memory: Annotated[
         str | None,
         typer.Option(help="Most memory that scores may take: 256MB, 2G, …", show_default="automatic"),
     ] = None,
+    resume: Annotated[
+        bool,
+        typer.Option("--resume", help="Go on where the same command was interrupted or killed."),
+    ] = False,
     device: options.Device = "auto",
     threads: options.Threads = None,
 ) -> None:
     """Suggest labels for documents, with probabilities.
 
-    Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV
-    and TSV, or else the number of its row, from 0. Lines of standard input or a pipe are answered as they come.
+    Of the k best labels, those are given that reach the threshold which training stored in the model: the best one
+    for F1 on documents it had held out, unless --for said otherwise. A document may have none. --threshold 0 gives
+    all k.
 
-    Example: echo "solve a sparse linear system" | circlet predict my-model - -k 3
+    Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV,
+    TSV and Parquet, the name of a plain text, or else the number of its row, from 0. Lines of standard input or a
+    pipe are answered as they come.
+
+    While a .jsonl, .csv or .tsv file is made, its results are in OUTPUT.part. If the command is interrupted or
+    killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
     from circlet.cli import answers
     from circlet.cli.document_bar import DocumentBar
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.models import load_model
+    from circlet.cli.partial import Partial, is_resumable, kept, run_of
+    from circlet.data.tagged import format_of
 
     budget = None if memory is None else parse_bytes(memory)
     answers.check(output, as_json=as_json)
     loaded = load_model(model, device, threads)
     loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
-    least, of_texts = loaded.least_score(threshold), loaded.vectorizer is not None
+    if threshold is None:
+        # It was chosen for labels in the order of their probability; rare labels that are favored have low ones.
+        threshold = 0.0 if favor_rare else loaded.threshold or 0.0
+    lowest = threshold
+    least, of_texts = loaded.least_score(lowest), loaded.vectorizer is not None
     # A bar would get in the way of results on the terminal, and of lines that are typed there.
-    typed = data == "-" and sys.stdin is not None and sys.stdin.isatty()
+    typed = data == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
+    partial = None
+    if is_resumable(output, None if output is None else format_of(output), data):
+        assert output is not None
+        chosen = {"k": k, "threshold": lowest, "favor_rare": favor_rare, "text_column": text_column}
+        with_uris = loaded.label_uris is not None
+        partial = Partial(output, format_of(output), with_uris=with_uris, run=run_of(model, data, chosen))
+    elif resume:
+        raise ParameterError(
+            "--resume: wanted documents of files, and an --output that ends in .jsonl, .csv or .tsv"
+        )
     with (
-        answers.opened(output, as_json=as_json, named=loaded.label_names is not None) as write,
+        nullcontext() if partial is None else kept(partial, resume=resume),
+        answers.opened(
+            output,
+            as_json=as_json,
+            named=loaded.label_names is not None,
+            with_uris=loaded.label_uris is not None,
+            partial=partial,
+        ) as write,
         DocumentBar(shown=not typed and not printed) as bar,
     ):
+        done = 0 if partial is None else partial.documents
 
         def answer(ids: Sequence[str | int], documents: Any) -> None:
             found, scores = loaded.top_k(documents, k, memory=budget, threshold=least, favor_rare=favor_rare)
-            tagged = _tagged(loaded.label_names, ids, found, loaded.probabilities(scores), threshold)
+            tagged = _tagged(loaded, ids, found, loaded.probabilities(scores), lowest)
             write(list(tagged), documents if of_texts else None)
             bar.done(len(ids))
 
         if of_texts:
-            answer_texts(data, text_column, answer, bar)
+            answer_texts(data, text_column, answer, bar, done)
         else:
-            answer_rows(data, answer, bar)
+            answer_rows(data, answer, bar, done)
 
 
 def parse_bytes(text: str) -> int:
@@ -98,14 +141,16 @@ def parse_bytes(text: str) -> int:
 
 
 def _tagged(
-    names: list[str] | None, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
+    model: BaseModel, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
 ) -> Iterator[Tagged]:
     from circlet.data.tagged import Tagged
 
+    names, uris = model.label_names, model.label_uris
     for identifier, row, chances in zip(ids, labels.tolist(), probabilities.tolist(), strict=True):
         kept = [(label, chance) for label, chance in zip(row, chances, strict=True) if chance >= threshold]
         yield Tagged(
             identifier,
             [label if names is None else names[label] for label, _ in kept],
             [round(chance, 4) for _, chance in kept],
+            None if uris is None else [uris[label] for label, _ in kept],
         )

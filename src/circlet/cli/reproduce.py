@@ -14,6 +14,7 @@ import typer
 from circlet import experiments, files
 from circlet.cli import options
 from circlet.cli.console import err, out, track
+from circlet.cli.help import Command, Group, epilog
 from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
 
@@ -21,26 +22,40 @@ app = typer.Typer(
     name="reproduce",
     help="Reproduce the paper's experiments: numbers, tables and pictures.",
     no_args_is_help=True,
+    cls=Group,
 )
 
 Quick = Annotated[bool, typer.Option("--quick", help="A smaller version that takes seconds.")]
-Out = Annotated[Path, typer.Option("--out", help="Folder for the JSON, the Markdown and the picture.")]
+Out = Annotated[Path, typer.Option("--output", help="Folder for the JSON, the Markdown and the picture.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of every random number.")]
 Repetitions = Annotated[
-    int | None, typer.Option(min=2, help="Number of repetitions; more of them make the error bars smaller.")
+    int | None,
+    typer.Option(
+        min=2,
+        help="Number of repetitions; more of them make the error bars smaller.",
+        show_default="the experiment's own",
+    ),
 ]
 Data = Annotated[
     Path | None,
-    typer.Option("--data", help="Folder with a subfolder for each dataset; searched before circlet's own."),
+    typer.Option(
+        "--data",
+        help="Folder with a subfolder for each dataset; searched before circlet's own.",
+        show_default="circlet's own",
+    ),
 ]
 Features = Annotated[
     Path | None,
-    typer.Option("--features", help="Folder with NAME/X.trn.npy and NAME/X.tst.npy for each dataset NAME."),
+    typer.Option(
+        "--features",
+        help="Folder with NAME/X.trn.npy and NAME/X.tst.npy for each dataset NAME.",
+        show_default="none",
+    ),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes that run at the same time.")]
 Seeds = Annotated[
-    int | None, typer.Option(min=1, help="Number of runs of each model; 3 by default, or 2 with --quick.")
+    int | None, typer.Option(min=1, help="Number of runs of each model.", show_default="the experiment's own")
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")]
 
@@ -58,13 +73,18 @@ STUDY_DETAILS = (
 )
 
 
-def _help(name: str, details: str, words: str = "--quick") -> str:
-    example = f"Example: circlet reproduce {name} {words} --out results"
-    return f"{experiments.EXPERIMENTS[name]}\n\n{details}\n\n{example}"
+def _about(name: str, details: str, words: str = "--quick") -> dict[str, Any]:
+    """What the help of an experiment's command says."""
+    example = f"circlet reproduce {name} {words} --output results"
+    return {
+        "cls": Command,
+        "help": f"{experiments.EXPERIMENTS[name]}\n\n{details}",
+        "epilog": epilog("", example, f"circlet reproduce {name} --json"),
+    }
 
 
 def _add_simulation(name: str) -> None:
-    @app.command(name, help=_help(name, SIMULATION_DETAILS))
+    @app.command(name, **_about(name, SIMULATION_DETAILS))
     def command(
         quick: Quick = False,
         out_folder: Out = Path("results"),
@@ -76,7 +96,7 @@ def _add_simulation(name: str) -> None:
 
 
 def _add_study(name: str) -> None:
-    @app.command(name, help=_help(name, STUDY_DETAILS))
+    @app.command(name, **_about(name, STUDY_DETAILS))
     def command(
         quick: Quick = False,
         out_folder: Out = Path("results"),
@@ -95,7 +115,7 @@ for _name in STUDIES:
     _add_study(_name)
 
 
-@app.command(help=_help("features", STUDY_DETAILS, "--features my/embeddings"))
+@app.command(**_about("features", STUDY_DETAILS, "--features my/embeddings"))
 def features(
     features_folder: Features = None,
     quick: Quick = False,
@@ -138,10 +158,15 @@ def _study(
     settings = experiment.Settings.quick() if quick else experiment.Settings()
     if seeds is not None:
         settings = replace(settings, seeds=seeds)
+    workplace = Workplace(data, device, features)
     cells, started = experiment.cells(settings), time.perf_counter()
+    stand_ins = getattr(experiment, "stand_ins", None)
+    if quick and data is None and stand_ins is not None and all(cell.missing(workplace) for cell in cells):
+        err.print("found none of the datasets; a quick run takes pydocs instead", style="yellow")
+        cells = stand_ins(settings)
     try:
         with CellBars() as bars:
-            failed = run_cells(cells, folder, Workplace(data, device, features), jobs=jobs, watcher=bars)
+            failed = run_cells(cells, folder, workplace, jobs=jobs, watcher=bars)
     except KeyboardInterrupt as error:
         result = collect(name, settings, cells, folder)
         err.print(

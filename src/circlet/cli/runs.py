@@ -22,7 +22,7 @@ from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
 from circlet.folder.publish import new_generation, remove_run
-from circlet.metrics.evaluation import in_label_space
+from circlet.metrics.evaluation import in_label_space, label_columns
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
@@ -102,18 +102,24 @@ def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
         )
     if run["data"] != started.get("data"):
         raise ParameterError(
-            f"--resume: the run was started on {started.get('data')}, not on {run['data']}; name the same data"
+            f"--resume: the run was started on {_in_words(started['data'])}, not on {_in_words(run['data'])}; "
+            "name the same data"
         )
     return started
+
+
+def _in_words(data: str | list[str]) -> str:
+    return data if isinstance(data, str) else " ".join(map(str, data))
 
 
 def _check_description(run: dict[str, Any]) -> None:
     """Raise `KeyError`, `TypeError` or `ValueError` unless a run is described as `circlet train` describes it."""
     kinds: dict[str, tuple[type, ...]] = {
-        "data": (str,), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,), "read": (dict,),
+        "data": (str, list), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,),
+        "read": (dict,),
     }  # fmt: skip
     run["read"]["text_column"]
-    columns = {"text_column", "label_column", "label_separator", "split"}
+    columns = set(READ)
     wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
     wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), *OWN})
     if run.get("feedback") is not None:
@@ -156,7 +162,7 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             model = _train_further(before, dataset, given, folder)
     except InterruptedRunError as error:
         err.print(
-            f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
+            f"{error}\nto resume: circlet train {_in_words(run['data'])} --model {folder} --resume",
             highlight=False,
             soft_wrap=True,
         )
@@ -200,6 +206,7 @@ def _summary(folder: Path, model: Model, store: str) -> dict[str, Any]:
         "training": model.training,
         "n_features": model.n_features,
         "n_labels": model.n_labels,
+        "threshold": model.threshold,
         "parameters": model.ranker.parameter_counts(),
         "store": store,
         "bytes": sum(path.stat().st_size for path in folder.glob("[!.]*") if path.is_file()),
@@ -243,6 +250,7 @@ def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any, *
     if keep_index:
         documents: Any = dataset.train.X if model.vectorizer is None else dataset.train.texts
         add_to_index(model, documents, dataset.train.ids, track=partial(track, "indexing documents"))
+    model.label_uris = dataset.label_uris
     return model
 
 
@@ -257,7 +265,11 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
     else:
         Y = in_label_space(model, dataset, dataset.train.Y)
     if names is not None and more is not None:
-        model.label_names = list(dict.fromkeys([*names, *more]))
+        _, new = label_columns(model, dataset)
+        if model.label_uris is not None:
+            uris = dataset.label_uris or more
+            model.label_uris = [*model.label_uris, *(uris[label] for label in new)]
+        model.label_names = [*names, *(more[label] for label in new)]
     settings = further_settings(model, **given)
     _announce(dataset, dataset.train.n, Y.shape[1])
     with TrainingBar() as bar:

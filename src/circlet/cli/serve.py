@@ -129,7 +129,7 @@ def demo_model() -> Path:
     folder = platformdirs.user_cache_path("circlet") / "models" / __version__ / "pydocs"
     if not (folder / CONFIG).exists():
         err.print(f"training the model of the demo, once, into {folder}", highlight=False, soft_wrap=True)
-        train("pydocs", folder, keep_index=True, resume=(folder / CHECKPOINT).exists())
+        train(["pydocs"], folder, keep_index=True, resume=(folder / CHECKPOINT).exists())
     return folder
 
 

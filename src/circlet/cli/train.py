@@ -16,15 +16,9 @@ from circlet.extras import require
 
 
 def train(
-    data: options.Data,
+    data: options.SeveralData,
     model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
-    preset: Annotated[
-        str | None,
-        typer.Option(
-            help="How much to spend: fast, default or accurate; or paper, which follows the paper.",
-            show_default="default",
-        ),
-    ] = None,
+    preset: options.Preset = None,
     head: Annotated[
         str | None,
         setting(
@@ -114,6 +108,14 @@ def train(
     max_features: Annotated[
         int | None, setting("max_features", "Keep only this many words, the most frequent.")
     ] = None,
+    threshold_for: Annotated[
+        str | None,
+        setting(
+            "threshold_for",
+            "What the stored threshold is best for on held-out rows: f1, precision=0.9, recall=0.8, …",
+            "--for",
+        ),
+    ] = None,
     store: Annotated[
         str | None,
         typer.Option(help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"),
@@ -133,6 +135,16 @@ def train(
     label_column: options.GivenLabelColumn = None,
     label_separator: options.LabelSeparator = None,
     split: options.GivenSplitColumn = None,
+    names: Annotated[
+        Path | None,
+        typer.Option(
+            help="Vocabulary with names for labels that are URIs: Annif's TSV of subjects, or SKOS (.ttl, .rdf).",
+            show_default="none",
+        ),
+    ] = None,
+    names_language: Annotated[
+        str | None, typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have")
+    ] = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -149,9 +161,10 @@ def train(
 ) -> None:
     """Train a tagger on a dataset and save it in a folder.
 
-    DATA is a name from `circlet datasets list`; or a file in JSONL, CSV, TSV, fastText,
-    Annif TSV, svmlight or the Extreme Classification Repository's text format;
-    or a folder with such train.* and test.* files, or with X.trn.npz and Y.trn.npz.
+    DATA is a name from `circlet datasets list`; or files in JSONL, CSV, TSV, Parquet, fastText
+    or Annif TSV; or a file in svmlight or the Extreme Classification Repository's text format;
+    or a folder with such train.* and test.* files, with X.trn.npz and Y.trn.npz, or with a
+    plain text per document and its labels beside it (a.txt and a.tsv or a.key).
 
     A checkpoint is written after every epoch and on Ctrl-C; --resume continues from it.
     --continue trains a finished model further, for 5 epochs at half the learning rate
@@ -169,8 +182,6 @@ def train(
     --feedback adds the corrections of a log that `circlet serve` keeps: texts with the
     labels that users accepted. A text that is in DATA too gains these labels, and loses
     those that users rejected.
-
-    Example: circlet train eurlex-4k --model eurlex-model
     """
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
@@ -184,10 +195,18 @@ def train(
         "validation": validation, "members": members, "metric": metric, "patience": patience,
         "join": join, "remember": remember, "min_df": min_df,
         "char_ngrams": char_ngrams if char_ngrams == "none" else _integers("char_ngrams", char_ngrams),
-        "max_features": max_features, "store": store, "keep_index": keep_index or None,
+        "max_features": max_features, "threshold_for": threshold_for, "store": store,
+        "keep_index": keep_index or None,
     }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
-    run = {"data": data, "preset": preset, "seed": seed, "given": given, "read": {**columns, "split": split}}
+    columns |= {"names": None if names is None else str(names), "names_language": names_language}
+    run: dict[str, Any] = {
+        "data": data if len(data) > 1 else data[0],
+        "preset": preset,
+        "seed": seed,
+        "given": given,
+        "read": {**columns, "split": split},
+    }
     run["decides"] = True
     if feedback is not None:
         from circlet.cli.feedback import described
@@ -218,7 +237,13 @@ def train(
 
 
 def _print_summary(model: Path, summary: dict[str, Any]) -> None:
+    from circlet.folder.history import kept_epochs, metrics_of
+
     networks = f"{summary['members']} networks, " if summary["members"] > 1 else ""
+    for record in kept_epochs(summary["history"]):
+        member = f"member {record['member']}, " if "member" in record else ""
+        values = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics_of(record).items())
+        err.print(f"{member}kept epoch {record['epoch']}, the best on held-out rows: {values}", highlight=False)
     err.print(
         f"{model}: {networks}{summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
         f"{summary['bytes'] / 1e6:.1f} MB\n"

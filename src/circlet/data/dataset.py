@@ -100,6 +100,8 @@ class Statistics:
 class Dataset:
     """A dataset in memory; `format` says in words what was recognized on disk.
 
+    If labels are URIs that have names, `label_names` are these names and `label_uris` the URIs.
+
     Raises `DataError` when the parts do not fit together (see `check_split`).
     """
 
@@ -109,6 +111,7 @@ class Dataset:
     label_names: list[str] | None = None
     format: str = "in memory"
     source: Path | None = None
+    label_uris: list[str] | None = None
 
     def __post_init__(self) -> None:
         where = str(self.source or self.name)

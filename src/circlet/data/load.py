@@ -5,8 +5,9 @@ from __future__ import annotations
 import difflib
 import logging
 import re
-from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -14,16 +15,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.checks import is_integer
-from circlet.data import catalog, matrices, records, xmc
-from circlet.data.dataset import Dataset, Split, as_labels, check_label_names, label_fault
+from circlet.data import catalog, matrices, records, sources, xmc
+from circlet.data.dataset import Dataset, Split, as_labels, check_label_names
 from circlet.data.lines import bad, iter_text, shown
+from circlet.data.names import read_label_names, read_names
+from circlet.data.plain import text_files
 from circlet.data.recognize import ACCEPTED, IN_WORDS, UnrecognizedError, recognize
 from circlet.data.vocabulary import read_splits
 from circlet.errors import ParameterError
 
 logger = logging.getLogger(__name__)
 
-_EXTENSIONS = r"\.(txt|svm|svmlight|libsvm|jsonl|json|csv|tsv|ft|fasttext)(\.gz)?"
+_EXTENSIONS = r"\.(txt|svm|svmlight|libsvm|jsonl|json|csv|tsv|ft|fasttext|parquet)(\.gz)?"
 _TRAIN = re.compile(rf"(?:.*[._-])?(?:train|trn){_EXTENSIONS}", re.IGNORECASE)
 _TEST = re.compile(rf"(?:.*[._-])?(?:test|tst){_EXTENSIONS}", re.IGNORECASE)
 _SPLIT_FILE = re.compile(r".*_(tr|tst)Split\.txt(\.gz)?")
@@ -40,25 +43,28 @@ class _Found:
 
 
 def load_dataset(
-    name_or_path: str | Path,
+    name_or_path: str | Path | Sequence[str | Path],
     *,
     text_column: str = "text",
     label_column: str = "labels",
     label_separator: str | None = None,
     split: int = 0,
     ids: bool = False,
+    names: str | Path | None = None,
+    names_language: str | None = None,
 ) -> Dataset:
-    """Read a dataset by its path, or by its name in the catalog.
+    """Read a dataset by its path, or by its name in the catalog; or several files with texts as one.
 
     The format is recognized from the content, recorded in the result's `format` and logged. A lone file is
     all training data. Beside matrices, `labels.txt` (one name per line) or `labels.tsv` (identifier, tab, name)
     names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one per line; each
-    file name may end in `.gz`.
+    file name may end in `.gz`. A folder of plain texts has their labels beside them; see `circlet.data.plain`.
 
     Parameters
     ----------
-    name_or_path : str or Path
-        A file, a folder, or a name that `circlet datasets list` shows.
+    name_or_path : str or Path, or several of them
+        A file, a folder, or a name that `circlet datasets list` shows. Several are files, or folders of plain
+        texts, whose documents are all training data.
     text_column, label_column : str
         The columns of CSV and TSV files and the keys of JSONL files.
     label_separator : str, optional
@@ -68,25 +74,37 @@ def load_dataset(
         Which column of the Repository's split files to use.
     ids : bool
         Read what the documents are called: the column `id` of CSV and TSV files or the key of JSONL files.
+    names : str or Path, optional
+        A vocabulary with names for labels that are URIs; see `circlet.data.names`.
+    names_language : str, optional
+        The language of these names, if the vocabulary has several.
 
     Raises
     ------
     DataError
         If the data is malformed; the message names the file, the line, what was found and what was wanted.
     """
-    named = ids and "id" not in (text_column, label_column)
-    columns = records.Columns(text_column, label_column, label_separator, "id" if named else None)
+    with_ids = ids and "id" not in (text_column, label_column)
+    columns = records.Columns(text_column, label_column, label_separator, "id" if with_ids else None)
     if not is_integer(split, 0):
         raise ParameterError(f"split is {split!r}; wanted an integer >= 0")
-    path = _locate(name_or_path)
+    several = [name_or_path] if isinstance(name_or_path, (str, Path)) else list(name_or_path)
+    if not several:
+        raise ParameterError("found no files to read; wanted at least one")
+    paths = [_locate(each) for each in several]
+    path = paths[0]
     name = path.name.removesuffix(".gz") or path.resolve().name
     if path.is_file():
         name = Path(name).stem
-    if path.is_dir():
+    if len(paths) > 1:
+        found, name = _read_several(paths, columns), f"{name} and {len(paths) - 1} more"
+    elif path.is_dir():
         found = _with_companions(path, _read_folder(path, columns, split))
     else:
         found = _read_files(path, None, columns)
     dataset = Dataset(name, found.train, found.test, found.names, found.format, path)
+    if names is not None:
+        dataset = named(dataset, read_names(names, names_language), names)
     logger.info("%s: recognized %s", path, dataset.format)
     return dataset
 
@@ -97,18 +115,21 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
     Returns
     -------
     file, format : (Path, str) or None
-        A lone file, or the test file of a folder (its train file, if there is no other), and one of
-        `records.FORMATS`; None if there are no such texts.
+        A lone file, or the test file of a folder (its train file, if there is no other), or a folder of plain
+        texts, and one of `sources.FORMATS`; None if there are no such texts.
     """
     path = _locate(name_or_path)
     if path.is_dir():
         names = _file_names(path)
-        if _layout(path, names) != "pair":
+        layout = _layout(path, names)
+        if layout not in ("pair", "texts"):
             return None
+        if layout == "texts":
+            return path, "plain"
         train, test = _find_pair(path, names)
         path = test or train
     kind = recognize(path, columns)
-    return (path, kind) if kind in records.FORMATS else None
+    return (path, kind) if kind in sources.FORMATS else None
 
 
 def is_there(path: Path) -> bool:
@@ -132,14 +153,35 @@ def _locate(name_or_path: str | Path) -> Path:
     return catalog.locate(name)
 
 
+def _read_several(paths: list[Path], columns: records.Columns) -> _Found:
+    """Read files with texts, or folders of plain texts, one after the other."""
+    kinds = [_kind_of(path, columns) for path in paths]
+    for path, kind in zip(paths, kinds, strict=True):
+        if kind not in sources.FORMATS:
+            raise bad(path, None, IN_WORDS.get(kind, kind), "only files with texts, if there are several")
+    all_of_them = (sources.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
+    train, _, names = read_splits(chain.from_iterable(all_of_them))
+    words = ", ".join(IN_WORDS[kind] for kind in dict.fromkeys(kinds))
+    return _Found(f"{words}; {len(paths)} files", train, None, names)
+
+
+def _kind_of(path: Path, columns: records.Columns) -> str:
+    """The format of a file, or of a folder of plain texts; other folders are just folders."""
+    if not path.is_dir():
+        return recognize(path, columns)
+    return "plain" if _layout(path, _file_names(path)) == "texts" else "a folder"
+
+
 def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Found:
     """Read one file, or a pair in one format."""
-    format_ = recognize(train, columns)
+    format_ = _kind_of(train, columns)
     pair = "" if test is None else ", train and test files"
-    if format_ in records.FORMATS:
+    if format_ in sources.FORMATS:
         columns, notation = records.settle(train, format_, columns)
-        after = None if test is None else records.iter_records(test, recognize(test, columns), columns)
-        first, second, names = read_splits(records.iter_records(train, format_, columns), after)
+        after = None
+        if test is not None:
+            after = sources.iter_documents(test, _kind_of(test, columns), columns)
+        first, second, names = read_splits(sources.iter_documents(train, format_, columns), after)
         words = f"{IN_WORDS[format_]}, {notation}" if notation else IN_WORDS[format_]
         return _Found(words + pair, first, second, names)
     words = IN_WORDS[format_] + pair
@@ -176,6 +218,8 @@ def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
         return _read_newer(folder)
     if layout == "split files":
         return _read_with_split_files(folder, names, split)
+    if layout == "texts":
+        return _read_files(folder, None, columns)
     return _read_files(*_find_pair(folder, names), columns)
 
 
@@ -183,17 +227,23 @@ def _file_names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir() if path.is_file())
 
 
-def _layout(folder: Path, names: list[str]) -> Literal["matrices", "newer", "split files", "pair"]:
+def _layout(folder: Path, names: list[str]) -> Literal["matrices", "newer", "split files", "texts", "pair"]:
     if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
         return "matrices"
     if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
         return "newer"
-    return "split files" if any(_SPLIT_FILE.fullmatch(name) for name in names) else "pair"
+    if any(_SPLIT_FILE.fullmatch(name) for name in names):
+        return "split files"
+    named = any(_TRAIN.fullmatch(name) or _TEST.fullmatch(name) for name in names)
+    return "texts" if not named and text_files(folder) else "pair"
 
 
 def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:
     """The train file of a folder, and its test file if there is one."""
     pair = [[name for name in names if pattern.fullmatch(name)] for pattern in (_TRAIN, _TEST)]
+    if not pair[0] and not pair[1] and text_files(folder / "train"):
+        test = folder / "test"
+        return folder / "train", test if test.is_dir() else None
     if not pair[0] and not pair[1]:
         some = ", ".join(names[:8]) or "nothing"
         raise bad(folder, None, f"{some} in the folder", ACCEPTED)
@@ -273,29 +323,10 @@ def _with_companions(folder: Path, found: _Found) -> _Found:
         parts.append(replace(split, texts=lines))
     files = [_plain_or_packed(folder, name) for name in ("labels.tsv", "labels.txt")]
     if names is None and (path := files[0] or files[1]):
-        names = _read_label_names(path)
+        names = read_label_names(path)
         check_label_names(names, found.train.Y.shape[1], str(path))
     assert parts[0] is not None
     return replace(found, train=parts[0], test=parts[1], names=names)
-
-
-def _read_label_names(path: Path) -> list[str]:
-    """Names of the labels in order; a name that several identifiers share gets its identifier in parentheses."""
-    identifiers, names = [], []
-    for number, line in iter_text(path):
-        identifier, tab, name = line.rstrip("\r\n").partition("\t")
-        name = name if tab else identifier
-        if ".tsv" not in path.suffixes and tab:
-            raise bad(path, number, f"a tab in {shown(line)}", "one label name per line")
-        if fault := label_fault(name):
-            raise bad(path, number, *f"{shown(name)}, {fault}".split("; wanted ", 1))
-        identifiers.append(identifier)
-        names.append(name)
-    count = Counter(names)
-    return [
-        name if count[name] == 1 or name == identifier else f"{name} ({identifier})"
-        for name, identifier in zip(names, identifiers, strict=True)
-    ]
 
 
 def _plain_or_packed(folder: Path, name: str) -> Path | None:

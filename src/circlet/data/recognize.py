@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 
 from circlet.data.lines import bad, iter_text, peek, shown
+from circlet.data.parquet import MAGIC
+from circlet.data.plain import PLAIN
 from circlet.data.records import Columns, header_delimiter
 from circlet.errors import DataError
 
@@ -14,8 +16,9 @@ __all__ = ["ACCEPTED", "IN_WORDS", "UnrecognizedError", "is_annif", "recognize"]
 ACCEPTED = (
     "a dataset's name; a folder with X.trn.npz and Y.trn.npz (or folders X.trn and Y.trn with their arrays, read "
     "from the disk as needed), with trn_X_Xf.txt and trn_X_Y.txt, with train.* and test.* files, "
-    "or with a data file and its *_trSplit.txt and *_tstSplit.txt; or one file: the Extreme "
-    "Classification Repository's text, svmlight, JSONL, CSV, TSV, fastText or Annif TSV"
+    "with a data file and its *_trSplit.txt and *_tstSplit.txt, or with plain texts (.txt) and their labels "
+    "beside them (.tsv or .key); or files: the Extreme Classification Repository's text, svmlight, JSONL, CSV, "
+    "TSV, fastText, Annif TSV or Parquet"
 )
 IN_WORDS = {
     "xmc": "Extreme Classification Repository text",
@@ -25,6 +28,8 @@ IN_WORDS = {
     "tsv": "TSV text",
     "fasttext": "fastText lines",
     "annif": "Annif short-text TSV",
+    "parquet": "Parquet",
+    "plain": "plain text, a document per file",
 }
 _SVM_ROW = re.compile(
     rb"(?:[0-9]+(?:,[0-9]+)*)?(?:[ \t]+[0-9]+:\S+)*[ \t\r]*|[0-9]+:\S+(?:[ \t]+[0-9]+:\S+)*[ \t\r]*"
@@ -43,6 +48,8 @@ def recognize(path: Path | str, columns: Columns | None = None) -> str:
         raise bad(path, None, "an empty file", "data")
     if start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
         raise bad(path, None, "a lone matrix", "the folder with X.trn.npz and Y.trn.npz")
+    if start.startswith(MAGIC):
+        return "parquet"
     if b"\0" in start:
         raise bad(path, None, "a binary file", ACCEPTED)
     # The last line may be cut off, unless it is the only one.
@@ -71,8 +78,10 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
         guess = "svmlight"  # its reader will say what is wrong with the row
     if guess is None and re.search(rb"\s__label__\S", start):
         guess = "fasttext"  # with its labels after the text
+    if guess is None and suffix == PLAIN:
+        guess = "plain"
     if guess is None:
-        wanted = f"one of these: {', '.join(IN_WORDS.values())}"
+        wanted = f"one of these: {', '.join(words for kind, words in IN_WORDS.items() if kind != 'plain')}"
         raise UnrecognizedError(str(bad(path, number, shown(first.strip()), wanted)))
     return guess
 

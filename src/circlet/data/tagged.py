@@ -1,6 +1,6 @@
 """Documents with the labels that a model suggests for them, written to JSONL, CSV, TSV or Parquet.
 
-Each document has its `id`, its `labels`, best first, and their `scores`.
+Each document has its `id`, its `labels`, best first, and their `scores`; and the `uris` of labels that have some.
 
 - `jsonl`: an object per document; labels and scores are lists.
 - `csv`, `tsv`: a header and a row per document; labels and scores are lists in JSON's notation, each in one field.
@@ -25,7 +25,7 @@ from circlet.data.records import DELIMITERS, table_row
 from circlet.errors import DataError, ParameterError
 from circlet.extras import require
 
-__all__ = ["ENDINGS", "Tagged", "format_of", "json_line", "writing_tagged"]
+__all__ = ["ENDINGS", "Tagged", "format_of", "json_line", "lines_of", "writing_tagged"]
 
 #: What the name of a file may end in.
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
@@ -35,11 +35,20 @@ _INT64 = range(-(1 << 63), 1 << 63)
 
 @dataclass(frozen=True)
 class Tagged:
-    """Labels of one document, best first, and their probabilities; labels without names are ids."""
+    """Labels of one document, best first, and their probabilities; labels without names are ids.
+
+    `uris` are those of the labels, if they have URIs besides their names.
+    """
 
     id: str | int
     labels: Sequence[str | int]
     scores: Sequence[float]
+    uris: Sequence[str] | None = None
+
+    def columns(self) -> dict[str, Any]:
+        """What is written of it, by name."""
+        uris = {} if self.uris is None else {"uris": self.uris}
+        return {"id": self.id, "labels": self.labels, **uris, "scores": self.scores}
 
 
 Write = Callable[[Sequence[Tagged]], object]
@@ -66,7 +75,7 @@ def format_of(path: Path) -> str:
 
 
 @contextmanager
-def writing_tagged(path: Path, *, named: bool = True) -> Iterator[Write]:
+def writing_tagged(path: Path, *, named: bool = True, with_uris: bool = False) -> Iterator[Write]:
     """Open a file for tagged documents, in the format that its name asks for, and yield what writes some of them.
 
     The file appears when the body ends; if an error ends it, whatever was at `path` stays.
@@ -76,30 +85,37 @@ def writing_tagged(path: Path, *, named: bool = True) -> Iterator[Write]:
     path : Path
     named : bool
         Whether labels are names, not ids; Parquet has to know before it sees one.
+    with_uris : bool
+        Whether labels have URIs besides.
     """
     kind = format_of(path)
     with writing(path) as out:
         if kind == "parquet":
-            with _RowGroups(out, named) as groups:
+            with _RowGroups(out, named, with_uris) as groups:
                 yield groups.write
             return
-        if kind == "jsonl":
-            yield lambda documents: out.writelines(json_line(document).encode() for document in documents)
-            return
-        mark = DELIMITERS[kind]
-        out.write(table_row(["id", "labels", "scores"], mark))
-        yield lambda documents: out.writelines(_table_line(document, mark) for document in documents)
+        header, lines = lines_of(kind, with_uris=with_uris)
+        out.write(header)
+        yield lambda documents: out.writelines(lines(documents))
+
+
+def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[Tagged]], Iterator[bytes]]]:
+    """How documents are written in a format of lines: what comes first, and what makes lines of some of them."""
+    if kind == "jsonl":
+        return b"", lambda documents: (json_line(document).encode() for document in documents)
+    mark = DELIMITERS[kind]
+    header = table_row(list(Tagged("", [], [], [] if with_uris else None).columns()), mark)
+    return header, lambda documents: (_table_line(document, mark) for document in documents)
 
 
 def json_line(document: Tagged) -> str:
     """A document as a line of JSONL."""
-    content = {"id": document.id, "labels": document.labels, "scores": document.scores}
-    return json.dumps(content, ensure_ascii=False) + "\n"
+    return json.dumps(document.columns(), ensure_ascii=False) + "\n"
 
 
 def _table_line(document: Tagged, mark: str) -> bytes:
-    lists = (json.dumps(values, ensure_ascii=False) for values in (document.labels, document.scores))
-    return table_row([str(document.id), *lists], mark)
+    identifier, *lists = document.columns().values()
+    return table_row([str(identifier), *(json.dumps(values, ensure_ascii=False) for values in lists)], mark)
 
 
 class _RowGroups:
@@ -108,8 +124,8 @@ class _RowGroups:
     Ids are integers if those of the first group are, and else strings: a file says so at its start.
     """
 
-    def __init__(self, out: IO[bytes], named: bool) -> None:
-        self.out, self.named = out, named
+    def __init__(self, out: IO[bytes], named: bool, with_uris: bool) -> None:
+        self.out, self.named, self.with_uris = out, named, with_uris
         self.held: list[Tagged] = []
         self.size = 0
         self.writer: Any = None
@@ -140,7 +156,9 @@ class _RowGroups:
         if self.writer is None:
             kind = pyarrow.int64() if all(map(_is_int64, ids)) else pyarrow.string()
             label = pyarrow.string() if self.named else pyarrow.int64()
-            columns = {"id": kind, "labels": pyarrow.list_(label), "scores": pyarrow.list_(pyarrow.float64())}
+            uris = {"uris": pyarrow.list_(pyarrow.string())} if self.with_uris else {}
+            columns = {"id": kind, "labels": pyarrow.list_(label), **uris}
+            columns["scores"] = pyarrow.list_(pyarrow.float64())
             self.writer = pyarrow.parquet.ParquetWriter(self.out, pyarrow.schema(columns))
         schema = self.writer.schema
         if pyarrow.types.is_string(schema.field("id").type):
@@ -148,11 +166,8 @@ class _RowGroups:
         elif (odd := next((one for one in ids if not _is_int64(one)), None)) is not None:
             wanted = "integers of 64 bits, as in all documents before, or a .jsonl file, which holds any ids"
             raise DataError(f"found the id {odd!r}; wanted {wanted}")
-        content = {
-            "id": ids,
-            "labels": [document.labels for document in self.held],
-            "scores": [document.scores for document in self.held],
-        }
+        content = {name: [document.columns()[name] for document in self.held] for name in schema.names}
+        content["id"] = ids
         self.writer.write_table(pyarrow.table(content, schema=schema))
         self.held, self.size = [], 0
 

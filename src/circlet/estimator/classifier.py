@@ -92,8 +92,12 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Whether held-out rows join the others in the end, so that the classifier learns from all rows.
     remember : int
         The most training rows that are kept with the model, so that it forgets nothing when feedback teaches it.
-    threshold : float
-        `predict` returns the labels that are at least this probable.
+    threshold : float or "auto"
+        `predict` returns the labels that are at least this probable. "auto" is what was best for `threshold_for`
+        on held-out rows, or 0.5 if none were held out.
+    threshold_for : str
+        "f1", "precision=0.9", "recall=0.8" or alike, over all decisions together: the highest F1, or as many
+        labels as possible of this precision, or as few as possible of this recall.
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool
@@ -176,7 +180,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         patience: int | None = DEFAULTS["patience"],
         join: bool = DEFAULTS["join"],
         remember: int = DEFAULTS["remember"],
-        threshold: float = 0.5,
+        threshold: float | Auto = "auto",
+        threshold_for: str = DEFAULTS["threshold_for"],
         top_k: int | None = None,
         keep_index: bool = False,
         encoder: str | torch.nn.Module | None = DEFAULTS["encoder"],
@@ -195,7 +200,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self.input_dropout, self.scaling, self.word_ngrams = input_dropout, scaling, word_ngrams
         self.char_ngrams, self.min_df, self.max_features = char_ngrams, min_df, max_features
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
-        self.members, self.top_k, self.keep_index = members, top_k, keep_index
+        self.members, self.threshold_for, self.top_k = members, threshold_for, top_k
+        self.keep_index = keep_index
         self.encoder, self.embedding, self.max_words = encoder, embedding, max_words
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
@@ -327,6 +333,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         """Add the labels of these targets that are new."""
         if len(targets.classes) > len(self.classes_):
             self.model_.ranker.grow(len(targets.classes))
+            names = targets.names() or []
+            if self.model_.label_uris is not None:  # a new label is its own URI
+                self.model_.label_uris += names[len(self.model_.label_uris) :]
             self.model_.label_names = targets.names()
             self._take(self.model_, targets)
 

@@ -60,8 +60,11 @@ class Workplace:
         return [folder / dataset for folder in (self.data, catalog.data_folder()) if folder is not None]
 
     def folder(self, dataset: str) -> Path | None:
-        """The dataset's folder; None if there is none."""
-        return next((place for place in self.places(dataset) if place.is_dir()), None)
+        """The dataset's folder; None if there is none, and it is not built from what is installed."""
+        found = next((place for place in self.places(dataset) if place.is_dir()), None)
+        if found is None and dataset in catalog.ENTRIES and catalog.is_here(dataset):
+            return catalog.locate(dataset)
+        return found
 
     def missing(self, dataset: str) -> str | None:
         """Where a missing dataset was looked for and how to get it; None if it was found."""

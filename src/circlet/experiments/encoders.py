@@ -1,8 +1,8 @@
 """Do circular codes suit networks that read texts? What the paper leaves to the future: LSTMs and transformers.
 
 The same encoder gets an output per label, or predicts codes. `cnn` with an output per label is XML-CNN (Liu et al.
-2017), of which the paper quotes published numbers; here it is trained anew, on the raw texts of pydocs and wordnet,
-like all other models. So nothing on this page can be compared with numbers of other texts.
+2017), of which the paper quotes published numbers; here it is trained anew, on the raw texts of pydocs and
+wordnet, like all other models. So nothing on this page can be compared with numbers of other texts.
 
 What the paper leaves open, and what we chose: everything, since it has no experiment of this kind. The encoders
 are those of `circlet.network.readers`, with 256 numbers per word, which are learned from these texts alone; they

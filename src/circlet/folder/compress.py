@@ -24,6 +24,7 @@ from circlet.folder.layout import (
     SAMPLE,
     STATE_FILE,
     TENSOR_FILE,
+    URIS,
     WEIGHTS,
 )
 from circlet.folder.manifest import checked, located
@@ -32,7 +33,7 @@ from circlet.folder.publish import Publication
 __all__ = ["check_output", "compress", "size_without_weights", "write_copy"]
 
 #: The files that are gzipped if weights are deflated.
-ZIPPED = (LABELS, STATE_FILE, TENSOR_FILE)
+ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
 #: Bytes by which `config.json` may grow in a copy; more if the model's folder has no list of files.
 GROWTH, UNLISTED_GROWTH = 100, 2000
 

@@ -90,7 +90,8 @@ def read_config(folder: Path) -> dict[str, Any]:
         )
     config.setdefault("store", "float32")  # older folders do not say, since there was no choice
     networks = "members" if "members" in config else "codebook"
-    for name in (*_ALWAYS, networks, *(_UNLISTED if config["format"] in UNLISTED else _LISTED)):
+    given = [name for name in _OPTIONAL if name in config]
+    for name in (*_ALWAYS, *given, networks, *(_UNLISTED if config["format"] in UNLISTED else _LISTED)):
         holds, wanted = _WANTED[name]
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
@@ -150,8 +151,11 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "training": (_training, "settings by name"),
     "codebook": (_is(dict, None), "a codebook's state or null"),
     "members": (_members, "the seed, codebook and calibration of each of two or more networks"),
+    "threshold": (lambda value: is_real(value) and 0 <= value <= 1, "a number from 0 to 1"),
     "generation": (lambda value: _count(value) and value < 10**17, "the number of the model, from 1"),
     "files": (_is(dict), "a list of files"),
 }
 _LISTED, _UNLISTED = ("generation", "files"), ("weights_sha256",)
-_ALWAYS = [name for name in _WANTED if name not in ("codebook", "members", *_LISTED, *_UNLISTED)]
+#: What older folders do not have.
+_OPTIONAL = ("threshold",)
+_ALWAYS = [name for name in _WANTED if name not in ("codebook", "members", *_LISTED, *_UNLISTED, *_OPTIONAL)]

@@ -18,7 +18,17 @@ from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
 from circlet.folder.index import Index, read_index
 from circlet.folder.labels import read_labels
-from circlet.folder.layout import CONFIG, ESTIMATOR, HISTORY, LABELS, REMEMBERED, STATE_FILE, TENSOR_FILE, WEIGHTS
+from circlet.folder.layout import (
+    CONFIG,
+    ESTIMATOR,
+    HISTORY,
+    LABELS,
+    REMEMBERED,
+    STATE_FILE,
+    TENSOR_FILE,
+    URIS,
+    WEIGHTS,
+)
 from circlet.folder.manifest import checked, reads_texts
 from circlet.folder.precision import Stored, stored
 from circlet.folder.sample import Sample, read_sample
@@ -48,6 +58,8 @@ class Contents(Generic[Tensor]):
     estimator : dict or None
         What is in `estimator.json`, if that was asked for.
     index : Index or None
+    label_uris : list of str or None
+        The URIs of labels that have names besides.
     """
 
     config: dict[str, Any]
@@ -59,6 +71,7 @@ class Contents(Generic[Tensor]):
     remembered: Sample | None = None
     estimator: dict[str, Any] | None = None
     index: Index | None = None
+    label_uris: list[str] | None = None
 
 
 def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
@@ -88,6 +101,7 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         read_sample(folder, config, REMEMBERED) if whole else None,
         read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
         read_index(folder, config, whole=whole),
+        read_labels(path(URIS), config["n_labels"]) if URIS in config["files"] else None,
     )
 
 

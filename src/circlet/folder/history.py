@@ -9,7 +9,10 @@ from circlet import files
 from circlet.checks import is_integer, is_real
 from circlet.errors import DataError
 
-__all__ = ["metrics_of", "read_history"]
+__all__ = ["KEPT", "kept_epochs", "metrics_of", "read_history"]
+
+#: In the record of an epoch: that it was the best on held-out rows, and that its weights are the model's.
+KEPT = "kept"
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
@@ -25,6 +28,22 @@ def read_history(path: Path) -> list[dict[str, Any]]:
                 f"{path}: found a damaged record, number {number}; wanted an epoch, and finite numbers"
             )
     return history
+
+
+def kept_epochs(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The records of the epochs that were chosen, one for each network; none if the last epochs' weights count.
+
+    Held-out rows that join in the end choose nothing, nor do those of a rehearsal, nor do epochs of further
+    training, which are not validated.
+    """
+    last = {record.get("member", 1): record["epoch"] for record in history}
+    chosen = {record.get("member", 1): record for record in history if record.get(KEPT) is True}
+    further = any(
+        not metrics_of(record) and "validation_loss" not in record
+        for record in history
+        if last[record.get("member", 1)] == record["epoch"]
+    )
+    return [] if further or chosen.keys() != last.keys() else list(chosen.values())
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:

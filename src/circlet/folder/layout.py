@@ -29,6 +29,7 @@ __all__ = [
     "SAMPLE",
     "STATE_FILE",
     "TENSOR_FILE",
+    "URIS",
     "WEIGHTS",
     "checkpoint_of",
     "is_checkpoint",
@@ -38,6 +39,8 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
+#: The URIs of labels that have both names and URIs.
+URIS = "uris.txt"
 #: Some of the rows that were held out, and their labels.
 SAMPLE = "sample.safetensors"
 #: Some of the rows that were trained on, and their labels.
@@ -45,7 +48,7 @@ REMEMBERED = "remembered.safetensors"
 #: What is predicted for the documents that it has learned from, if that was asked for.
 INDEX = "index.safetensors"
 #: All files that a model may have besides `config.json`, which says where they are.
-FILES = (WEIGHTS, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
+FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.

@@ -15,7 +15,12 @@ from circlet.data.catalog import ENTRIES
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
 
-__all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space"]
+__all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space", "label_columns"]
+
+#: So many labels of a document, the best ones, can be predicted at any threshold; no more are looked at.
+PREDICTED = 100
+#: Documents whose labels are ranked at a time, if probabilities are kept.
+BLOCK = 4096
 
 
 class Ranker(Protocol):
@@ -23,6 +28,7 @@ class Ranker(Protocol):
 
     vectorizer: Any
     label_names: list[str] | None
+    label_uris: list[str] | None
     label_counts: npt.NDArray[np.int64] | None
 
     @property
@@ -37,6 +43,9 @@ class Ranker(Protocol):
         self, documents: Any, k: int, *, favor_rare: float = ...
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
         """Ids and scores of the k best labels of each document."""
+
+    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Calibrated probabilities of scores."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +62,10 @@ class Evaluation:
     truth : csr_matrix of shape (documents, n_labels)
     ranked : ndarray of shape (documents, deepest k)
         Labels, best first; −1 for none.
+    label_names : list of str or None
+        Of all columns, those that the model does not know included.
+    chances : csr_matrix of shape (documents, n_labels) or None
+        Probabilities of the labels that may be predicted, if they were asked for.
     """
 
     values: dict[str, float]
@@ -60,15 +73,23 @@ class Evaluation:
     unknown_labels: int
     truth: sp.csr_matrix = field(repr=False, compare=False)
     ranked: npt.NDArray[np.int64] = field(repr=False, compare=False)
+    label_names: list[str] | None = field(default=None, repr=False, compare=False)
+    chances: sp.csr_matrix | None = field(default=None, repr=False, compare=False)
 
 
 def evaluate_model(
-    model: Ranker, dataset: Dataset, depths: Sequence[int], *, favor_rare: float = 0.0
+    model: Ranker,
+    dataset: Dataset,
+    depths: Sequence[int],
+    *,
+    favor_rare: float = 0.0,
+    least: float | None = None,
 ) -> Evaluation:
     """Rank a dataset's test rows, or all rows if it has no test part, and measure P@k, PSP@k and nDCG@k.
 
     Propensities come from the dataset's training rows, or from the frequencies that the model has seen.
-    `favor_rare` is that of `circlet.model.Model.top_k`.
+    `favor_rare` is that of `circlet.model.Model.top_k`. If `least` is given, the result has the probabilities of
+    all labels that are at least so probable, of the `PREDICTED` best of each document.
     """
     part = dataset.test or dataset.train
     if not part.Y.nnz:
@@ -88,12 +109,41 @@ def evaluate_model(
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
     deepest = min(max(depths), truth.shape[1])
-    ids, _ = model.top_k(documents, deepest, favor_rare=favor_rare)
+    chances = None
+    if least is None:
+        ids, _ = model.top_k(documents, deepest, favor_rare=favor_rare)
+    else:
+        ids, chances = _with_chances(model, documents, deepest, truth.shape, favor_rare, least)
     # A model with fewer labels leaves places empty, which count as wrong.
     ids = np.pad(ids, ((0, 0), (0, deepest - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
-    return Evaluation(evaluate(truth, ids, weights, depths, metrics=metrics), part.n, unknown, truth, ids)
+    values = evaluate(truth, ids, weights, depths, metrics=metrics)
+    return Evaluation(values, part.n, unknown, truth, ids, _all_names(model, dataset), chances)
+
+
+def _with_chances(
+    model: Ranker, documents: Any, depth: int, shape: tuple[int, int], favor_rare: float, least: float
+) -> tuple[npt.NDArray[np.int64], sp.csr_matrix]:
+    """Ids of the best labels, and probabilities of those of at least `least`; documents are ranked only once."""
+    best, row, label, chance = [], [], [], []
+    for start in range(0, shape[0], BLOCK):
+        ids, scores = model.top_k(documents[start : start + BLOCK], max(depth, PREDICTED), favor_rare=favor_rare)
+        best.append(ids[:, :depth])
+        found = model.probabilities(scores[:, :PREDICTED])
+        rows, places = np.nonzero((found >= least) & (ids[:, :PREDICTED] >= 0))
+        row.append(rows + start)
+        label.append(ids[rows, places])
+        chance.append(found[rows, places])
+    entries = (np.concatenate(chance), (np.concatenate(row), np.concatenate(label)))
+    return np.concatenate(best), sp.csr_matrix(entries, shape=shape)
+
+
+def _all_names(model: Ranker, dataset: Dataset) -> list[str] | None:
+    """The names of the columns that `in_label_space` gives."""
+    if model.label_names is None or dataset.label_names is None:
+        return model.label_names or dataset.label_names
+    return [*model.label_names, *(dataset.label_names[label] for label in label_columns(model, dataset)[1])]
 
 
 def _propensities(model: Ranker, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
@@ -119,9 +169,28 @@ def in_label_space(model: Ranker, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_
         return Y
     if model.label_names == dataset.label_names:
         return Y
-    known = {name: column for column, name in enumerate(model.label_names)}
-    for name in dataset.label_names:
-        known.setdefault(name, len(known))
-    columns = np.array([known[name] for name in dataset.label_names])
+    columns, new = label_columns(model, dataset)
     entries = Y.tocoo()
-    return sp.csr_matrix((entries.data, (entries.row, columns[entries.col])), shape=(Y.shape[0], len(known)))
+    shape = (Y.shape[0], model.n_labels + len(new))
+    matched = sp.csr_matrix((entries.data, (entries.row, columns[entries.col])), shape=shape)
+    matched.data[:] = 1  # a label that is there twice, by its name and by its URI
+    return matched
+
+
+def label_columns(model: Ranker, dataset: Dataset) -> tuple[npt.NDArray[np.int64], list[int]]:
+    """The column of each label of a dataset in the model's order, and those labels that are new, which follow.
+
+    Labels are the same if their URIs are, or their names; data may call a label of the model by either.
+    """
+    names = dataset.label_names or []
+    known = {name: column for column, name in enumerate(model.label_names or [])}
+    known |= {uri: column for column, uri in enumerate(model.label_uris or [])}
+    columns = np.empty(len(names), dtype=np.int64)
+    new: list[int] = []
+    for label, (name, uri) in enumerate(zip(names, dataset.label_uris or names, strict=True)):
+        column = known.get(uri, known.get(name))
+        if column is None:
+            column = model.n_labels + len(new)
+            new.append(label)
+        columns[label] = column
+    return columns, new

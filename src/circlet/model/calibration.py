@@ -1,4 +1,4 @@
-"""Calibration: the logistic curve from a label's score to the probability that the label is right."""
+"""Calibration: from a label's score to the probability that it is right, and the probability that is enough."""
 
 from __future__ import annotations
 
@@ -12,10 +12,16 @@ from scipy.sparse.linalg import norm
 from circlet.data.mapped import column_counts
 from circlet.features.scaling import ScaledRows
 from circlet.features.tokens import TokenRows
+from circlet.metrics.thresholds import best_threshold
 from circlet.network import Ensemble, Network
 from circlet.network.inference import top_k
+from circlet.settings.aim import Aim
+from circlet.training import CALIBRATION, THRESHOLD
 
-__all__ = ["as_if_new", "calibrate"]
+__all__ = ["as_if_new", "calibrate", "calibration_record", "choose_threshold"]
+
+#: So many labels of each row, the best ones, can be predicted when a threshold is chosen.
+DEPTH = 100
 
 
 def calibrate(network: Network | Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) -> tuple[float, float]:
@@ -26,8 +32,7 @@ def calibrate(network: Network | Ensemble, X: Any, Y: sp.csr_matrix, *, depth: i
     ones, so that a few rows never make anything certain.
     """
     ids, scores = top_k(network, X, depth)
-    rows = np.arange(len(ids))[:, None]
-    right = np.asarray(Y[np.broadcast_to(rows, ids.shape).ravel(), ids.ravel()]).ravel() > 0
+    right = _are_right(Y, ids)
     if right.all() or not right.any():
         return 1.0, 0.0
     n_right = int(right.sum())
@@ -35,6 +40,28 @@ def calibrate(network: Network | Ensemble, X: Any, Y: sp.csr_matrix, *, depth: i
     slope, intercept = _logistic_curve(scores.ravel().astype(np.float64), target)
     # A falling curve would reverse the ranking, and means that there was nothing to learn.
     return (slope, intercept) if slope > 0 else (1.0, 0.0)
+
+
+def choose_threshold(
+    network: Network | Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], aim: str
+) -> float | None:
+    """The probability from which on labels should be predicted, by held-out rows; None if they don't show one."""
+    ids, scores = top_k(network, X, DEPTH)
+    chances = _sigmoid(curve[0] * scores.astype(np.float64) + curve[1])
+    return best_threshold(chances.ravel(), _are_right(Y, ids), int(Y.nnz), Aim.of(aim))
+
+
+def calibration_record(network: Network, X: Any, Y: sp.csr_matrix, aim: str) -> dict[str, Any]:
+    """The calibration and the threshold by held-out rows, as the record of an epoch has them."""
+    curve = calibrate(network, X, Y)
+    return {CALIBRATION: list(curve), THRESHOLD: choose_threshold(network, X, Y, curve, aim)}
+
+
+def _are_right(Y: sp.csr_matrix, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Whether each of the ids, `(n, k)`, is a label of its row; flat."""
+    rows = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
+    found: npt.NDArray[np.bool_] = np.asarray(Y[rows.ravel(), ids.ravel()]).ravel() > 0
+    return found
 
 
 def _logistic_curve(x: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> tuple[float, float]:

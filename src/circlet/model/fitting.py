@@ -25,7 +25,7 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import MOST_LABELS
 from circlet.folder.sample import REMEMBERED_NUMBERS, merged, sample_of
 from circlet.model import rehearsal
-from circlet.model.calibration import as_if_new, calibrate
+from circlet.model.calibration import as_if_new, calibration_record, choose_threshold
 from circlet.model.deciding import Decider
 from circlet.model.indexing import add_to_index
 from circlet.model.model import Model
@@ -34,7 +34,7 @@ from circlet.network import Network
 from circlet.network.ensemble import as_one
 from circlet.settings import DEFAULTS, RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
-from circlet.training import CALIBRATION, Joining, Reporter, checkpoint, train
+from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, train
 
 __all__ = ["fit", "fit_further", "further_settings"]
 
@@ -119,7 +119,13 @@ def fit(
         sparse=sparse,
         label_names=label_names,
         vectorizer=vectorizer,
-        training={**asdict(settings.training), "documents": split.n, "held_out": 0, **decider.record()},
+        training={
+            **asdict(settings.training),
+            "threshold_for": settings.threshold_for,
+            "documents": split.n,
+            "held_out": 0,
+            **decider.record(),
+        },
         label_counts=column_counts(split.Y),
     )
     model.training["remember"] = settings.remember
@@ -141,6 +147,7 @@ def fit(
         held_out=held_out,
         rehearse=rehearse,
         share=settings.rehearses(split.n),
+        aim=settings.threshold_for,
         device=device,
         reporter=reporter,
         folder=folder,
@@ -151,9 +158,10 @@ def fit(
     if evaluated is None and settings.network.loss != "bce":
         # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
         # at all would be worse.
-        evaluated = rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE]
+        model.calibrate(rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE])
     if evaluated is not None:
         model.calibrate(*evaluated)
+        model.threshold = choose_threshold(model.ranker, *evaluated, model.calibration, settings.threshold_for)
     return model
 
 
@@ -170,13 +178,15 @@ def _train(
     held_out: npt.NDArray[np.int64] | None = None,
     rehearse: bool = False,
     share: bool = False,
+    aim: str = "f1",
     **options: Any,
 ) -> None:
     """Train the networks of a model one after the other, and add their records to its history.
 
     Rows that are held out join in the end, and each network is calibrated just before. Or, if it is rehearsed, it
     learns from all rows from the start, and has the calibration of one that did not. With `share`, features that
-    can't be told apart share their weights in the end.
+    can't be told apart share their weights in the end. The model's threshold is the mean of those of its networks,
+    which are best for `aim` on these rows.
 
     Each network has its own checkpoint in the folder until the model is saved, those of rehearsals included, so
     that an interrupted run goes on with the network that it was at. `options` are further arguments of
@@ -185,7 +195,7 @@ def _train(
     if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
         # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
         checkpoint.remove(folder)
-    several = len(model.networks) > 1
+    several, thresholds = len(model.networks) > 1, []
     reporter.plan(settings.epochs, len(model.networks))
     for member, network in enumerate(model.networks):
         before = sum(record.get("member", 1) == member + 1 for record in model.history)
@@ -195,10 +205,10 @@ def _train(
         joining, found, stage = None, None, number
         if held_out is not None and validation is not None and rehearse:
             stage = 2 * member + 1
-            first = {**shared, "stage": stage - 1, "sparse": model.sparse}
+            first = {**shared, "stage": stage - 1, "sparse": model.sparse, "aim": aim}
             found = rehearsal.rehearse(network, rows, Y, held_out, validation, settings, **first)
         elif held_out is not None and validation is not None:
-            joining = Joining(held_out, partial(calibrate, network, *validation))
+            joining = Joining(held_out, partial(calibration_record, network, *validation, aim))
         known = None if rehearse else validation
         records = train(network, rows, Y, settings, validation=known, joining=joining, stage=stage, **shared)
         if share:
@@ -210,6 +220,10 @@ def _train(
             if CALIBRATION in record:
                 slope, intercept = record[CALIBRATION]
                 model.set_curve(member, (slope, intercept))
+            if record.get(THRESHOLD) is not None:
+                thresholds.append(record[THRESHOLD])
+    if thresholds:  # no rows are left to choose one for several networks by
+        model.threshold = float(np.mean(thresholds))
 
 
 def further_settings(model: Model, **changes: Any) -> TrainingSettings:

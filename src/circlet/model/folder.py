@@ -27,6 +27,7 @@ from circlet.folder.layout import (
     SAMPLE,
     STATE_FILE,
     TENSOR_FILE,
+    URIS,
     WEIGHTS,
 )
 from circlet.folder.precision import Stored
@@ -52,7 +53,9 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         One of `precision.STORES`.
     """
     packed = precision.packed(model.tensors, store)
-    labels = None
+    labels = uris = None
+    if model.label_uris is not None:
+        uris = labels_text(model.label_uris, model.config["n_labels"])
     if model.label_names is not None:
         labels = labels_text(model.label_names, model.config["n_labels"])
     with publishing(folder) as new:
@@ -60,6 +63,8 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         files.write_json(new.path(HISTORY), model.history)
         if labels is not None:
             files.write_text(new.path(LABELS), labels)
+        if uris is not None:
+            files.write_text(new.path(URIS), uris)
         if model.vectorizer is not None:
             _write_vectorizer(model.vectorizer, new)
         if model.sample is not None:

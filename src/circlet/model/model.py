@@ -186,10 +186,12 @@ class Model(BaseModel):
             **self._codes(),
             "scaling": self.scaling.kind,
             "calibration": list(self.calibration),
+            **({} if self.threshold is None else {"threshold": self.threshold}),
             "training": self.training,
         }
         kept = (self.sample, self.remembered)
-        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept, index=self.index)
+        others = {"index": self.index, "label_uris": self.label_uris}
+        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept, **others)  # type: ignore[arg-type]
 
     def as_runtime(self) -> RuntimeModel:
         """The same model without torch, as it is now; a `DataError` if it has an encoder of its own."""
@@ -251,11 +253,13 @@ class Model(BaseModel):
             n_features=config["n_features"],
             sparse=config["sparse"],
             label_names=saved.label_names,
+            label_uris=saved.label_uris,
             vectorizer=saved.vectorizer,
             calibration=(float(slope), float(intercept)),
             history=saved.history,
             training=config["training"],
             label_counts=parts.label_counts,
+            threshold=config.get("threshold"),
         )
         model.sample, model.remembered, model.index = saved.sample, saved.remembered, saved.index
         return model

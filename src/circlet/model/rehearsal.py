@@ -1,7 +1,7 @@
 """Rehearsals: of few documents, a network is trained without some first, which then say how good the next one is.
 
-The next one learns from all documents. Its calibration, and what it loses if its weights are rounded, are those of
-the first one, which has the same sizes and is thrown away.
+The next one learns from all documents. Its calibration, its threshold, and what it loses if its weights are
+rounded, are those of the first one, which has the same sizes and is thrown away.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import scipy.sparse as sp
 
 from circlet.folder.rehearsed import LOST, METRIC
 from circlet.folder.rounding import rounded, steps_of
-from circlet.model.calibration import calibrate
+from circlet.model.calibration import calibration_record
 from circlet.model.folder import as_arrays, as_tensors
 from circlet.model.sharing import share_weights
 from circlet.network import Network
 from circlet.network.encoders import Encoder
 from circlet.settings import TrainingSettings
-from circlet.training import CALIBRATION, Reporter, train
+from circlet.training import Reporter, train
 from circlet.training.validation import measured
 
 __all__ = ["lost_by_rounding", "rehearse"]
@@ -40,6 +40,7 @@ def rehearse(
     validation: tuple[Any, sp.csr_matrix],
     settings: TrainingSettings,
     *,
+    aim: str,
     sparse: bool,
     reporter: Reporter,
     **options: Any,
@@ -55,6 +56,8 @@ def rehearse(
     held_out : ndarray of int64
     validation : tuple
         The held-out rows, as new ones would come, and their labels.
+    aim : str
+        What its threshold shall be best for; see `circlet.settings.aim`.
     sparse : bool
         Whether rows are sparse.
     settings, reporter, **options
@@ -63,7 +66,8 @@ def rehearse(
     Returns
     -------
     dict
-        Its metric on the held-out rows, its calibration, and what rounding costs it, as a record has them.
+        Its metric on the held-out rows, its calibration and threshold, and what rounding costs it, as a record
+        has them.
     """
     custom = copy.deepcopy(network.encoder) if network.custom else None
     trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=custom)
@@ -73,7 +77,7 @@ def rehearse(
     share_weights(trained, rows[learned])
     metrics = measured(trained, *validation, settings.metric)
     reporter.rehearsed(metrics)
-    found = {**metrics, CALIBRATION: list(calibrate(trained, *validation))}
+    found = {**metrics, **calibration_record(trained, *validation, aim)}
     if not isinstance(trained.encoder, Encoder):
         return found  # the runtime, which measures smaller copies, can run no other encoder
     return {**found, LOST: lost_by_rounding(trained, *validation)}

@@ -30,6 +30,8 @@ class BaseModel:
     n_features : int
     sparse : bool
     label_names : list of str or None
+    label_uris : list of str or None
+        The URIs of labels that have names besides.
     vectorizer : TextVectorizer, Tokenizer or None
         Turns texts into rows; None if documents are rows already.
     calibration : (slope, intercept)
@@ -38,6 +40,9 @@ class BaseModel:
         A record per epoch.
     training : dict
         How it was trained.
+    threshold : float or None
+        The probability from which on labels should be predicted, by rows that were held out in training; None if
+        that is unknown.
     label_counts : int64 ndarray of shape (n_labels,) or None
         How many of all documents seen have each label, held-out ones included; None if unknown.
     """
@@ -54,10 +59,13 @@ class BaseModel:
         history: list[dict[str, Any]] | None = None,
         training: dict[str, Any] | None = None,
         label_counts: npt.NDArray[np.int64] | None = None,
+        threshold: float | None = None,
+        label_uris: list[str] | None = None,
     ) -> None:
         self.scaling, self.n_features, self.sparse = scaling, n_features, sparse
         self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
+        self.threshold, self.label_uris = threshold, label_uris
 
     @property
     def documents_seen(self) -> int:

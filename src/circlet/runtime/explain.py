@@ -116,7 +116,7 @@ def explained(
     document = model.checked(document)
     found = attributed(model, model._rows(document, 0, 1), labels)
     terms: list[tuple[str, str, list[Span]]] = [(str(each), "feature", []) for each in found.columns.tolist()]
-    if model.vectorizer is not None:
+    if isinstance(model.vectorizer, TextVectorizer):
         terms = _terms(model.vectorizer, document[0], found.columns.tolist())
     elif features is not None:
         terms = [(features[each], "feature", []) for each in found.columns.tolist()]

@@ -113,11 +113,13 @@ class RuntimeModel(BaseModel):
             n_features=config["n_features"],
             sparse=config["sparse"],
             label_names=saved.label_names,
+            label_uris=saved.label_uris,
             vectorizer=saved.vectorizer,
             calibration=(float(slope), float(intercept)),
             history=saved.history,
             training=config["training"],
             label_counts=parts.label_counts,
+            threshold=config.get("threshold"),
         )
 
     @property

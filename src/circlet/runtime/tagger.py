@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -34,7 +34,8 @@ class Tagger(Tagging):
     single : bool
         Whether a document has exactly one label.
     threshold, top_k
-        Of `predict`, which returns all labels that are at least this probable or, if it is set, the `top_k` best.
+        Of `predict`, which returns all labels that are at least this probable ("auto": as probable as the model's
+        own threshold says) or, if it is set, the `top_k` best.
     feature_names : list of str, optional
         The names of the columns that the model was trained on.
 
@@ -61,12 +62,13 @@ class Tagger(Tagging):
         classes: npt.NDArray[Any],
         *,
         single: bool = False,
-        threshold: float = 0.5,
+        threshold: float | Literal["auto"] = "auto",
         top_k: int | None = None,
         feature_names: list[str] | None = None,
     ) -> None:
         self.model_: RuntimeModel = model
-        self.classes_, self.threshold, self.top_k = classes, threshold, top_k
+        self.classes_, self.top_k = classes, top_k
+        self.threshold: float | Literal["auto"] = threshold
         self.feature_names, self._one_each = feature_names, single
 
     @property
@@ -109,7 +111,7 @@ def load(folder: Path | str) -> Tagger:
         model,
         classes_of(path, state, model.n_features, model.n_labels, model.label_names),
         single=state["target"] == "single",
-        threshold=state["parameters"].get("threshold", 0.5),
+        threshold=state["parameters"].get("threshold", "auto"),
         top_k=state["parameters"].get("top_k"),
         feature_names=state["feature_names"],
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Collection, Iterator
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,12 +19,16 @@ from circlet.runtime.explaining import Explaining
 
 __all__ = ["Tagging", "TagsDocuments", "mask_of"]
 
+#: The threshold of a model that stores none.
+UNKNOWN = 0.5
+
 
 class TagsDocuments(Protocol):
     """What tagging needs from a model: `circlet.model.Model` has it, and `circlet.runtime.RuntimeModel`."""
 
     vectorizer: Any
     calibration: tuple[float, float]
+    threshold: float | None
 
     def gain(self, favor_rare: float) -> Any:
         """What labels are ranked by if rare ones are favored, with an attribute `weights`; None for 0."""
@@ -58,15 +62,16 @@ class Tagging(Explaining):
     ----------
     classes_ : ndarray of shape (n_labels,)
         The labels: names, or column numbers of an indicator.
-    threshold : float
-        `predict` returns the labels that are at least this probable.
+    threshold : float or "auto"
+        `predict` returns the labels that are at least this probable; "auto" is what training found to be best, or
+        0.5 if it held no rows out.
     top_k : int or None
         `predict` returns this many labels, the most probable, whatever the threshold.
     """
 
     model_: TagsDocuments
     classes_: npt.NDArray[Any]
-    threshold: float
+    threshold: float | Literal["auto"]
     top_k: int | None
 
     @abstractmethod
@@ -171,7 +176,12 @@ class Tagging(Explaining):
         return self.model_.probabilities(scores)
 
     def predict(self, X: Any) -> Any:
-        """Labels of documents.
+        """Labels of documents; `predict_labels` has their names.
+
+        Parameters
+        ----------
+        X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
+            Or one text, which is a batch of one, as everywhere: the result has one row.
 
         Returns
         -------
@@ -196,8 +206,50 @@ class Tagging(Explaining):
         found = [sp.csr_matrix(block >= least, dtype=np.float32) for block in blocks]
         return sp.vstack(found, format="csr", dtype=np.float32)
 
+    def predict_labels(self, X: Any) -> list[list[Any]]:
+        """The labels of documents that `predict` marks, as lists of names (or of column numbers), best first.
+
+        Returns
+        -------
+        list of list
+            A list for each document, which may be empty; of one document, a list with one list.
+        """
+        self._check_ready()
+        least = self._least_score()
+        documents = self._documents(X)
+        if self._single:
+            return [[label] for label in self.classes_[self._best_labels(documents)].tolist()]
+        if self.top_k is not None:
+            ids, _ = self.model_.top_k(documents, self.top_k)
+            return [row.tolist() for row in self.classes_[ids]]
+        found: list[list[Any]] = []
+        for block in self.model_.score_blocks(documents):
+            rows, columns = np.nonzero(block >= least)
+            order = np.lexsort((columns, -block[rows, columns], rows))
+            starts = np.searchsorted(rows, np.arange(1, len(block)))
+            found += [part.tolist() for part in np.split(self.classes_[columns[order]], starts)]
+        return found if count(documents) else []
+
+    def inverse_transform(self, Y: Any) -> list[list[Any]]:
+        """The labels that the rows of an indicator mark, such as that of `predict`, in the order of `classes_`.
+
+        Parameters
+        ----------
+        Y : sparse or dense matrix of shape (n, n_labels)
+        """
+        self._check_ready()
+        marked = sp.csr_matrix(Y, copy=True)
+        if marked.shape[1] != len(self.classes_):
+            raise DataError(f"found an indicator of {marked.shape[1]} labels; wanted {len(self.classes_)}")
+        marked.eliminate_zeros()
+        marked.sort_indices()
+        if not marked.shape[0]:
+            return []
+        return [part.tolist() for part in np.split(self.classes_[marked.indices], marked.indptr[1:-1])]
+
     def _documents(self, X: Any) -> Any:
-        texts = as_texts(X)
+        """A list of texts, or feature rows, checked to be like those that the model was trained on."""
+        texts = as_texts([X] if isinstance(X, str) else X)
         if texts is None and self.model_.vectorizer is not None:
             if getattr(X, "shape", (len(X),) if isinstance(X, (list, tuple)) else None) != (0,):
                 raise DataError(
@@ -227,8 +279,11 @@ class Tagging(Explaining):
         """The score whose probability is `threshold`."""
         if self.top_k is not None and not is_integer(self.top_k, 1):
             raise ParameterError(f"`top_k` must be None or an integer >= 1, got {self.top_k!r}")
-        calibration = self.model_.calibration if hasattr(self, "model_") else (1.0, 0.0)
-        return cut(self.threshold, calibration)
+        model = getattr(self, "model_", None)
+        threshold: Any = self.threshold
+        if isinstance(threshold, str) and threshold == "auto":
+            threshold = UNKNOWN if model is None or model.threshold is None else model.threshold
+        return cut(threshold, (1.0, 0.0) if model is None else model.calibration)
 
 
 def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:

@@ -104,7 +104,10 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         if asked.allowed is not None:
             own_labels(now, asked.allowed)
             allowed = tuple(sorted(set(asked.allowed)))
-        options = Options(asked.k, asked.threshold, asked.favor_rare, allowed)
+        threshold = asked.threshold
+        if threshold is None:  # it was chosen for probabilities alone
+            threshold = 0.0 if asked.favor_rare else now.threshold
+        options = Options(asked.k, threshold, asked.favor_rare, allowed)
         found = await tagged(request, now, options, documents_of(request, now, asked))
         results = [{"labels": [{"label": a, "probability": b} for a, b in row]} for row in found]
         return answer({"model": model, "version": now.version, "results": results})

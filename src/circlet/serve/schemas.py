@@ -50,7 +50,10 @@ class SuggestRequest(_Request):
         None, description="Feature rows: numbers by column, from 0, for models that take rows."
     )
     k: int = Field(5, ge=1, description="Most labels per document.")
-    threshold: Share = Field(0.0, description="Leave out labels with a lower probability.")
+    threshold: Share | None = Field(
+        None,
+        description="Leave out labels with a lower probability; by default, than the model's own threshold.",
+    )
     allowed: list[str] | None = Field(None, description="Suggest only these labels.")
     favor_rare: Share = Field(0.0, description="Rank rare labels higher; 0 is by probability alone.")
 

@@ -31,7 +31,6 @@ class ServedTagger(Protocol):
 
     model_: RuntimeModel
     classes_: npt.NDArray[Any]
-    threshold: float
 
     def suggest(
         self,
@@ -88,6 +87,11 @@ class Snapshot:
     def search(self) -> LabelSearch:
         """Finds labels by a part of their names."""
         return LabelSearch(self.names, self.tagger.model_.label_counts)
+
+    @property
+    def threshold(self) -> float:
+        """The probability that labels must reach unless a request says otherwise; 0 if training stored none."""
+        return self.tagger.model_.threshold or 0.0
 
     @property
     def takes(self) -> str:
@@ -183,7 +187,7 @@ class Served:
             "training": {key: value for key, value in model.training.items() if key != "decided"},
             "has_index": now.tagger.has_index,
             "can_learn": self.classroom is not None,
-            "threshold": now.tagger.threshold,
+            "threshold": now.threshold,
         }
 
 

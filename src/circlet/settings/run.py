@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
+from circlet.settings.aim import Aim
 from circlet.settings.auto import DECIDABLE, EFFORTS, Decision, Facts, by_rule, effort_of
 from circlet.settings.auto_reading import READING_RULES
 from circlet.settings.checked import check
@@ -25,7 +26,7 @@ FEWEST_TO_SPLIT = 20
 #: The value of a setting that is decided when the data are known.
 AUTO = "auto"
 #: The settings of a run that belong to none of its parts.
-_OWN = ("scaling", "validation", "members", "remember")
+_OWN = ("scaling", "validation", "members", "remember", "threshold_for")
 
 
 @dataclass(frozen=True)
@@ -60,6 +61,9 @@ class RunSettings:
         Number of networks that are trained one after the other and used as one: their probabilities are averaged.
     remember : int
         The most training rows that are kept with the model, so that it forgets nothing when it is taught more.
+    threshold_for : str
+        What the stored threshold is best for on held-out rows: `f1`, or for example `precision=0.9`; see
+        `circlet.settings.aim`.
     undecided : frozenset of str
         Names of settings that are decided when the data are known; `decided` does it.
     preset : str
@@ -73,10 +77,12 @@ class RunSettings:
     validation: float = 0.05
     members: int = 1
     remember: int = 2000
+    threshold_for: str = "f1"
     undecided: frozenset[str] = frozenset()
     preset: str = "default"
 
     def __post_init__(self) -> None:
+        Aim.of(self.threshold_for)  # refuses what is none
         size = self.validation
         valid = is_real(size) and (0 <= size < 1 or is_integer(size, 1) or (float(size).is_integer() and size > 0))
         check(

@@ -2,11 +2,12 @@
 
 from circlet.devices import resolve_device
 from circlet.settings import TrainingSettings
-from circlet.training.loop import CALIBRATION, DivergedError, InterruptedRunError, Joining, train
+from circlet.training.loop import CALIBRATION, THRESHOLD, DivergedError, InterruptedRunError, Joining, train
 from circlet.training.reporter import Reporter, StepsTaken
 
 __all__ = [
     "CALIBRATION",
+    "THRESHOLD",
     "DivergedError",
     "InterruptedRunError",
     "Joining",

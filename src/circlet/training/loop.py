@@ -11,7 +11,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from functools import cached_property
@@ -26,6 +26,7 @@ from torch import Tensor
 
 from circlet.data.mapped import column_counts
 from circlet.errors import CircletError
+from circlet.folder.history import KEPT
 from circlet.folder.lock import writing
 from circlet.memory import within_memory
 from circlet.network import Network
@@ -38,11 +39,11 @@ from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
 from circlet.training.validation import measured, watched, worth
 
-__all__ = ["CALIBRATION", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
+__all__ = ["CALIBRATION", "THRESHOLD", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
 
 
-#: The name of what `Joining.calibrate` returned, in the record of the last epoch before rows join.
-CALIBRATION = "calibration"
+#: The names of a calibration and of the best threshold, in the record of the last epoch before rows join.
+CALIBRATION, THRESHOLD = "calibration", "threshold"
 
 
 class Joining(NamedTuple):
@@ -53,11 +54,11 @@ class Joining(NamedTuple):
     rows : int64 ndarray
         Their numbers.
     calibrate : callable
-        Called just before they join. It returns numbers, which are kept in the epoch's record.
+        Called just before they join. It returns what the epoch's record shall hold besides.
     """
 
     rows: npt.NDArray[np.int64]
-    calibrate: Callable[[], Sequence[float]]
+    calibrate: Callable[[], dict[str, Any]]
 
 
 class InterruptedRunError(CircletError, KeyboardInterrupt):
@@ -120,7 +121,7 @@ def train(
     -------
     list of dict
         A record of every epoch: loss, seconds, documents per second, learning rate, validation metric;
-        and of several networks, the member, from 1.
+        and of several networks, the member, from 1. If the best epoch was kept, it is marked as `kept`.
     """
     place = device or torch.device("cpu")
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
@@ -177,6 +178,7 @@ class _Run:
                 self._run_epoch(interrupted)
         if self.progress.best:
             self.network.load_weights(self.progress.best)
+            self.progress.history[self._best_epoch()][KEPT] = True
         if self.stage is not None and self.progress.epoch > first and self.folder is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
@@ -233,7 +235,7 @@ class _Run:
         if self.validation is not None:
             record |= self._validate(*self.validation)
         if self.joining is not None and progress.epoch + 1 == self.settings.epochs:
-            record[CALIBRATION] = list(self.joining.calibrate())
+            record |= self.joining.calibrate()
         progress.history.append(record)
         self.reporter.record(record)
 
@@ -270,6 +272,12 @@ class _Run:
         metric = self.settings.metric
         values = [worth(metric, record[watched(metric)]) for record in history]
         return len(values) - 1 - int(np.argmax(values)) >= self.settings.patience
+
+    def _best_epoch(self) -> int:
+        """Among equal ones the last, as in `_validate`."""
+        metric = self.settings.metric
+        values = [worth(metric, record[watched(metric)]) for record in self.progress.history]
+        return len(values) - 1 - int(np.argmax(values[::-1]))
 
     def _stop(self) -> None:
         if self.folder is None:

@@ -1,0 +1,132 @@
+"""Readable names for labels that are URIs, from a vocabulary: Annif's TSV of subjects, or SKOS.
+
+- `.tsv`, `.txt`: a line for each subject: its URI, with or without angle brackets, a tab, its name, and whatever
+  follows another tab, such as a notation. The file may be compressed by gzip.
+- `.ttl`, `.nt`, `.rdf`, `.xml`: SKOS in RDF, whose `skos:prefLabel` is the name; this needs rdflib.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from circlet.data.dataset import Dataset, label_fault
+from circlet.data.lines import bad, iter_text, shown
+from circlet.errors import DataError
+from circlet.extras import require
+
+__all__ = ["named", "read_label_names", "read_names"]
+
+_PREFERRED = "http://www.w3.org/2004/02/skos/core#prefLabel"
+#: What rdflib calls the formats of files, by the endings of their names.
+_RDF = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}
+
+
+def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
+    """The names of a vocabulary by URI.
+
+    Parameters
+    ----------
+    path : Path or str
+    language : str, optional
+        Of SKOS names, such as `en`. By default it is the one that most names have, and English where it is among
+        the languages of all names.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"{path}: found no vocabulary; wanted a file of URIs and names")
+    kind = _RDF.get(path.suffix.lower())
+    return _read_tsv(path) if kind is None else _read_skos(path, kind, language)
+
+
+def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Dataset:
+    """The dataset with names in place of the URIs that are its labels, which it keeps as `label_uris`.
+
+    A name that several labels share gets its URI in parentheses. A label that the vocabulary does not have keeps
+    its URI as its name; if there are such labels, the dataset's format says so.
+    """
+    uris = dataset.label_names
+    if uris is None:
+        raise DataError(
+            f"{dataset.source}: found labels without URIs ({dataset.format}); names have to be for URIs"
+        )
+    found = [names.get(uri, uri) for uri in uris]
+    missing = sum(uri not in names for uri in uris)
+    if missing == len(uris):
+        raise DataError(
+            f"{source}: found none of the {len(uris):,} labels of {dataset.source}, such as {shown(uris[0])}; "
+            "wanted the vocabulary that they are from"
+        )
+    unique = _told_apart(found, uris)
+    words = f"{dataset.format}, names from {Path(source).name}"
+    if missing:
+        words += f" ({missing:,} labels are not in it and keep their URIs)"
+    return replace(dataset, label_names=unique, label_uris=uris, format=words)
+
+
+def read_label_names(path: Path) -> list[str]:
+    """The names of a matrix's labels, in order: one a line or, in a `.tsv`, after an identifier and a tab."""
+    identifiers, names = [], []
+    for number, line in iter_text(path):
+        identifier, tab, name = line.rstrip("\r\n").partition("\t")
+        name = name if tab else identifier
+        if ".tsv" not in path.suffixes and tab:
+            raise bad(path, number, f"a tab in {shown(line)}", "one label name per line")
+        if fault := label_fault(name):
+            raise bad(path, number, *f"{shown(name)}, {fault}".split("; wanted ", 1))
+        identifiers.append(identifier)
+        names.append(name)
+    return _told_apart(names, identifiers)
+
+
+def _told_apart(names: list[str], identifiers: list[str]) -> list[str]:
+    """Names, with their identifiers in parentheses where several labels share one."""
+    count = Counter(names)
+    return [
+        name if count[name] == 1 or name == identifier else f"{name} ({identifier})"
+        for name, identifier in zip(names, identifiers, strict=True)
+    ]
+
+
+def _read_tsv(path: Path) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for number, line in iter_text(path):
+        if line.isspace():
+            continue
+        uri, *fields = line.rstrip("\r\n").split("\t")
+        uri = uri[1:-1] if uri[:1] + uri[-1:] == "<>" else uri
+        if not fields or not uri:
+            raise bad(path, number, shown(line.strip()), "a URI, a tab and a name")
+        if fault := label_fault(fields[0]):
+            raise bad(path, number, *f"{shown(fields[0])}, {fault}".split("; wanted ", 1))
+        if names.setdefault(uri, fields[0]) != fields[0]:
+            raise bad(path, number, f"another name of {shown(uri)}, {shown(fields[0])}", "one name for each URI")
+    return names
+
+
+def _read_skos(path: Path, kind: str, language: str | None) -> dict[str, str]:
+    require("rdflib", extra="skos", purpose="reading SKOS")
+    import rdflib
+
+    graph: Any = rdflib.Graph()
+    try:
+        graph.parse(path, format=kind)
+    except Exception as error:  # each of its parsers has errors of its own
+        raise DataError(f"{path}: found no readable {kind} ({str(error).splitlines()[0][:200]})") from error
+    labels = [
+        (str(subject), str(name), (name.language or "").lower())
+        for subject, name in graph.subject_objects(rdflib.URIRef(_PREFERRED))
+        if not label_fault(str(name))
+    ]
+    languages = Counter(tag for _, _, tag in labels)
+    if not languages:
+        raise DataError(f"{path}: found no skos:prefLabel; wanted a SKOS vocabulary")
+    most = max(languages.values())
+    wanted = language.lower() if language else "en" if languages["en"] == most else languages.most_common(1)[0][0]
+    if wanted not in languages:
+        known = ", ".join(sorted(tag for tag in languages if tag)) or "none"
+        raise DataError(f"{path}: found names in the languages {known}; wanted one of these, not {language}")
+    # In a fixed order, since a graph has none.
+    return {uri: name for uri, name, tag in sorted(labels, reverse=True) if tag == wanted}
