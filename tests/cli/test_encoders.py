@@ -43,7 +43,9 @@ def test_it_is_used_as_any_model(reader, circlet, data):
     from circlet.model import Model
 
     texts = ["the fox and the wolf and the bear", "the rain and the snow", "nothing known"]
-    done = circlet("predict", reader, "-", "-k", "2", stdin="".join(f"{text}\n" for text in texts))
+    done = circlet(
+        "predict", reader, "-", "-k", "2", "--threshold", "0", stdin="".join(f"{text}\n" for text in texts)
+    )
     model = Model.load(reader)
     wanted = [[model.label_names[label] for label in row] for row in model.top_k(texts, 2)[0].tolist()]
     assert [json.loads(line)["labels"] for line in done.stdout.splitlines()] == wanted, done.stderr

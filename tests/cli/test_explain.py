@@ -40,7 +40,7 @@ def test_json(circlet, model):
     total = sum(each["value"] for each in animal["contributions"])
     assert total == pytest.approx(animal["score"] - animal["base"], abs=1e-4)
     assert sum(value for _, _, value in animal["spans"]) == pytest.approx(total, abs=1e-6)
-    predicted = json.loads(circlet("predict", model, "-", "-k", "2", stdin=TEXT).stdout)
+    predicted = json.loads(circlet("predict", model, "-", "-k", "2", "--threshold", "0", stdin=TEXT).stdout)
     assert [each["label"] for each in found] == predicted["labels"]
     assert [round(each["probability"], 4) for each in found] == pytest.approx(predicted["scores"], abs=1e-4)
 

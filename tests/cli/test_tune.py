@@ -19,7 +19,7 @@ def texts(tmp_path):
 def test_prints_a_command_that_trains(circlet, texts, tmp_path):
     # No trial fits into the budget but the two that always run.
     found = circlet(
-        "tune", str(texts), "--budget", "1s", "--preset", "fast", "--out", str(tmp_path / "t"), "--json"
+        "tune", str(texts), "--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"
     )
     assert found.returncode == 0, found.stderr
     report = json.loads(found.stdout)
@@ -33,7 +33,7 @@ def test_prints_a_command_that_trains(circlet, texts, tmp_path):
     trained = circlet(*words[1:])
     assert trained.returncode == 0, trained.stderr
 
-    again = circlet("tune", str(texts), "--budget", "1s", "--preset", "fast", "--out", str(tmp_path / "t"))
+    again = circlet("tune", str(texts), "--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"))
     assert f"going on after {report['trials']} trials" in again.stderr
     assert "Trials" in again.stdout
     assert report["command"] in again.stdout
@@ -48,7 +48,7 @@ def test_prints_a_command_that_trains(circlet, texts, tmp_path):
     ],
 )
 def test_mistakes(circlet, texts, tmp_path, options, message):
-    found = circlet("tune", str(texts), "--out", str(tmp_path / "t"), *options)
+    found = circlet("tune", str(texts), "--output", str(tmp_path / "t"), *options)
     assert found.returncode == 2
     assert message in found.stderr
     assert not (tmp_path / "t").exists()
@@ -56,6 +56,6 @@ def test_mistakes(circlet, texts, tmp_path, options, message):
 
 def test_too_few_documents(circlet, tmp_path):
     (tmp_path / "few.jsonl").write_text('{"text": "a", "labels": ["b"]}\n' * 10)
-    found = circlet("tune", str(tmp_path / "few.jsonl"), "--out", str(tmp_path / "t"))
+    found = circlet("tune", str(tmp_path / "few.jsonl"), "--output", str(tmp_path / "t"))
     assert found.returncode == 2
     assert "found 10 documents; wanted at least 40" in found.stderr

@@ -37,7 +37,7 @@ def mapped(tmp_path_factory: pytest.TempPathFactory) -> Dataset:
 def fitted(split: Split, scaling: str = "sqrt", loss: str = "bce", **given) -> Model:
     network = NetworkSettings(dim=16, hidden=(12,), dropout=0.2, loss=loss)
     training = TrainingSettings(epochs=2, batch_size=16, input_dropout=0.1, lr=0.01)
-    return fit(split, RunSettings(network, training, scaling=scaling, validation=0), **given)
+    return fit(split, RunSettings(network, training, scaling=scaling, validation=0, remember=0), **given)
 
 
 def assert_same_weights(one: Model, other: Model) -> None:

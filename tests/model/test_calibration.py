@@ -116,7 +116,7 @@ class TestThreshold:
         assert found["f1"].training["threshold_for"] == "f1"
 
     def test_several_networks_have_the_mean(self, split, small_run):
-        model = fit(split("sparse"), small_run.with_values({"validation": 0.3, "members": 2}))
+        model = fit(split("sparse"), small_run.with_values({"validation": 0.3, "members": 2, "join": True}))
         own = [record["threshold"] for record in model.history if "threshold" in record]
         assert len(own) == 2
         assert model.threshold == pytest.approx(np.mean(own))

@@ -159,9 +159,11 @@ class TestMistakes:
         encoder = nn.Linear(4, 8)
         rows, labels = np.eye(4, dtype=np.float32).repeat(3, axis=0), np.eye(4)[:, :2].repeat(3, axis=0)
         clf = CircletClassifier(dim=8, hidden=(8,), epochs=1, validation=0, encoder=encoder).fit(rows, labels)
-        with pytest.raises(ParameterError, match="found a custom encoder"):
+        with pytest.raises(ParameterError, match="found an encoder that only torch can run"):
             clf.explain(rows[:1])
-        with pytest.raises(ParameterError, match="`keep_index` must be False with a custom encoder"):
+        with pytest.raises(
+            ParameterError, match="`keep_index` must be False with an encoder that only torch can run"
+        ):
             clf.set_params(keep_index=True).fit(rows, labels)
 
     def test_keep_index_is_a_flag(self):

@@ -58,13 +58,14 @@ def test_the_promise_is_kept(saved, sample, synthetic, tmp_path):
 
 def test_the_best_that_fits(saved, sample, tmp_path):
     watched: list[Tried] = []
-    found = best_that_fits(saved, sample, size(saved) // 8, watched.append)
+    limit = size(saved) // 16
+    found = best_that_fits(saved, sample, limit, watched.append)
     write_copy(saved, tmp_path / "copy", found.weights, DEFLATED, found.config)
-    assert size(tmp_path / "copy") <= size(saved) // 8
+    assert size(tmp_path / "copy") <= limit
     assert sorted(watched, key=lambda each: each.coarseness) == found.tried
     finer = [each for each in found.tried if each.coarseness < found.chosen.coarseness]
     assert finer
-    assert all(each.bytes > size(saved) // 8 for each in finer)
+    assert all(each.bytes > limit for each in finer)
 
 
 def test_by_what_a_rehearsal_lost(saved, tmp_path):

@@ -23,7 +23,7 @@ def test_models(client):
     assert found == {"id": "colors", "labels": 6, "documents": 160, "takes": "texts", "version": "v1"}
 
 
-def test_card(client, folder, shared):
+def test_card(client, folder, shared, tagger):
     card, model = client.get(MODEL).json(), shared("texts")
     assert card["features"] == model.n_features
     assert card["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
@@ -31,7 +31,7 @@ def test_card(client, folder, shared):
     assert card["parameters"]["total"] > 0
     assert [record["epoch"] for record in card["history"]] == [1, 2, 3]
     assert card["metric"] in card["history"][0]
-    assert (card["has_index"], card["can_learn"], card["threshold"]) == (True, True, 0.5)
+    assert (card["has_index"], card["can_learn"], card["threshold"]) == (True, True, tagger.model_.threshold)
 
 
 class TestLabels:
@@ -68,7 +68,7 @@ class TestNear:
 class TestSuggest:
     def test_same_as_the_runtime(self, client, tagger, documents):
         texts = documents("texts")[:20]
-        found = client.post(f"{MODEL}/suggest", json={"texts": texts, "k": 3}).json()
+        found = client.post(f"{MODEL}/suggest", json={"texts": texts, "k": 3, "threshold": 0}).json()
         labels, chances = tagger.suggest(texts, k=3)
         assert (found["model"], found["version"]) == ("colors", "v1")
         assert [[each["label"] for each in row["labels"]] for row in found["results"]] == labels.tolist()
@@ -76,8 +76,16 @@ class TestSuggest:
         np.testing.assert_allclose(got, chances, atol=1e-6)
 
     def test_one_text_has_five_labels(self, client):
-        (row,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one"}).json()["results"]
+        (row,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one", "threshold": 0}).json()["results"]
         assert len(row["labels"]) == 5
+
+    def test_the_models_own_threshold(self, client, tagger):
+        least = tagger.model_.threshold
+        (row,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one"}).json()["results"]
+        assert 0 < len(row["labels"]) < 5
+        assert all(each["probability"] >= least for each in row["labels"])
+        (rare,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one", "favor_rare": 1}).json()["results"]
+        assert len(rare["labels"]) == 5  # it was chosen for rankings by probability
 
     def test_no_texts(self, client):
         assert client.post(f"{MODEL}/suggest", json={"texts": []}).json()["results"] == []
@@ -151,12 +159,16 @@ class TestRows:
 
     def test_same_as_the_runtime(self, rows_client):
         client, tagger = rows_client
-        found = client.post("/v1/models/rows/suggest", json={"rows": [{"0": 2, "13": 0.5}, {}], "k": 2}).json()
+        found = client.post(
+            "/v1/models/rows/suggest", json={"rows": [{"0": 2, "13": 0.5}, {}], "k": 2, "threshold": 0}
+        ).json()
         row = np.zeros((2, 14), dtype=np.float32)
         row[0, 0], row[0, 13] = 2, 0.5
         labels = [[each["label"] for each in row["labels"]] for row in found["results"]]
         assert labels == tagger.suggest(row, k=2)[0].astype(str).tolist()
-        assert client.post("/v1/models/rows/suggest", json={"rows": [{}], "allowed": ["3"]}).json()["results"] == [
+        assert client.post(
+            "/v1/models/rows/suggest", json={"rows": [{}], "allowed": ["3"], "threshold": 0}
+        ).json()["results"] == [
             {
                 "labels": [
                     {"label": "3", "probability": pytest.approx(float(tagger.predict_proba(row)[1, 3]), abs=1e-5)}

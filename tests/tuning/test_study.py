@@ -120,7 +120,7 @@ class TestResuming:
     def test_other_data_are_refused(self, dataset, tmp_path, worth):
         worth(dropout_matters)
         Study(dataset, tmp_path / "t.json").run(20)
-        with pytest.raises(DataError, match=r"t\.json: found a search with seed 0; name another --out"):
+        with pytest.raises(DataError, match=r"t\.json: found a search with seed 0; name another --output"):
             Study(dataset, tmp_path / "t.json", seed=1)
 
     @pytest.mark.parametrize("text", ["", "[]", "{}", '{"study": {}, "trials": [{"given": 3}]}'])

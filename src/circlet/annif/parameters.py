@@ -72,7 +72,9 @@ def _word(name: str, value: Any) -> str:
 #: How each setting of a run is read; the rest of a project's parameters are Annif's own.
 SETTINGS: dict[str, Callable[[str, Any], Any]] = {
     **dict.fromkeys(RunSettings.names(), _word),
-    **dict.fromkeys(("dim", "slots", "epochs", "batch_size", "members", "patience", "max_features"), whole),
+    **dict.fromkeys(
+        ("dim", "slots", "epochs", "batch_size", "members", "patience", "max_features", "remember"), whole
+    ),
     **dict.fromkeys(("dropout", "input_dropout", "lr", "weight_decay", "validation", "min_df"), number),
     **dict.fromkeys(("hidden", "word_ngrams", "char_ngrams"), _integers),
     "join": _switch,

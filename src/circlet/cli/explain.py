@@ -34,11 +34,15 @@ def explain(
         typer.Argument(metavar="TEXT", help="A text, or - for standard input; with --row, data in any format."),
     ],
     label: Annotated[
-        list[str] | None, typer.Option(help="Explain this label, however probable; can be repeated.")
+        list[str] | None,
+        typer.Option(
+            help="Explain this label, however probable; can be repeated.", show_default="the k most probable"
+        ),
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Explain so many labels, the most probable.")] = 3,
     row: Annotated[
-        int | None, typer.Option(min=0, help="Explain this row of the data TEXT, counted from 0.")
+        int | None,
+        typer.Option(min=0, help="Explain this row of the data TEXT, counted from 0.", show_default="none"),
     ] = None,
     similar: Annotated[
         int, typer.Option(min=0, help="Show so many documents like it that the model has learned from.")
@@ -51,8 +55,6 @@ def explain(
     All that is added and the score of an empty document (the base) make the score.
     docs/explain.md says what the numbers mean. --similar needs a model that was
     trained with --keep-index.
-
-    Example: circlet explain my-model "solve a sparse linear system" -k 1
     """
     from circlet.runtime import load
 

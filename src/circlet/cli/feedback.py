@@ -10,6 +10,7 @@ import typer
 
 from circlet.cli import options
 from circlet.cli.console import err, out
+from circlet.cli.help import Command, epilog
 from circlet.errors import DataError
 
 if TYPE_CHECKING:
@@ -20,16 +21,13 @@ app = typer.Typer(name="feedback", help="Show and export what users said about s
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="A log of feedback that `circlet serve` keeps.")]
 
 
-@app.command("list")
+@app.command("list", cls=Command, epilog=epilog("feedback list"))
 def list_(
     log: Log,
     everything: Annotated[bool, typer.Option("--all", help="Entries that were undone too.")] = False,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what users accepted and rejected, the oldest first.
-
-    Example: circlet feedback list feedback.jsonl
-    """
+    """Show what users accepted and rejected, the oldest first."""
     from circlet.report import Table
 
     entries = _open(log).entries(active_only=not everything)
@@ -50,7 +48,7 @@ def list_(
     out.print(Table(log.name, columns, rows, f"{len(entries):,} entries").rich())
 
 
-@app.command()
+@app.command(cls=Command, epilog=epilog("feedback export"))
 def export(
     log: Log,
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file to write.")],
@@ -60,8 +58,6 @@ def export(
     Each text is written once, with all labels that were accepted and not rejected later; the
     rejected ones are kept beside them, and training does not read these. Entries that were
     undone, and texts of which only rejected labels are known, are left out.
-
-    Example: circlet feedback export feedback.jsonl corrections.jsonl
     """
     from circlet import files
     from circlet.data.feedback import judged

@@ -50,6 +50,18 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     ),
     "export": ("circlet export mine tagger.onnx -k 10",),
     "embed": ("circlet embed my-texts --sentence-model all-MiniLM-L6-v2 --output features",),
+    "explain": (
+        'circlet explain mine "solve a sparse linear system"',
+        'circlet explain mine "solve a sparse linear system" --label algebra --json',
+    ),
+    "serve": (
+        "circlet serve --demo --open",
+        "circlet serve mine other",
+        "circlet serve mine --port 9000 --no-learn",
+    ),
+    "tune": ("circlet tune mine.jsonl --budget 10m", "circlet tune mine.jsonl --budget 2h --preset accurate"),
+    "feedback list": ("circlet feedback list mine.feedback.jsonl",),
+    "feedback export": ("circlet feedback export mine.feedback.jsonl corrected.jsonl",),
     "datasets list": ("circlet datasets list", "circlet datasets list --json"),
     "datasets fetch": ("circlet datasets fetch eurlex-4k",),
     "datasets info": ("circlet datasets info pydocs", "circlet datasets info mine.csv --label-column tags"),

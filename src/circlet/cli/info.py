@@ -34,7 +34,10 @@ def info(
         bool, typer.Option("--verify", help="Compare every byte of the model with the digests that were saved.")
     ] = False,
     near: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Show the labels that are nearest to this one instead.")
+        str | None,
+        typer.Option(
+            metavar="LABEL", help="Show the labels that are nearest to this one instead.", show_default="none"
+        ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

@@ -49,19 +49,27 @@ def serve(
         ),
     ] = None,
     token_file: Annotated[
-        Path | None, typer.Option(help="File with the token that clients must send; needed beyond this machine.")
+        Path | None,
+        typer.Option(
+            help="File with the token that clients must send; needed beyond this machine.", show_default="none"
+        ),
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without a token.")
     ] = False,
     allow_host: Annotated[
-        list[str] | None, typer.Option(help="Another name by which clients call the service, as behind a proxy.")
+        list[str] | None,
+        typer.Option(
+            help="Another name by which clients call the service, as behind a proxy.", show_default="none"
+        ),
     ] = None,
     allow_origin: Annotated[
-        list[str] | None, typer.Option(help="Pages of this origin may ask too, like https://example.org.")
+        list[str] | None,
+        typer.Option(help="Pages of this origin may ask too, like https://example.org.", show_default="none"),
     ] = None,
     proxy: Annotated[
-        list[str] | None, typer.Option(help="Address of a proxy whose X-Forwarded-For says who the client is.")
+        list[str] | None,
+        typer.Option(help="Address of a proxy whose X-Forwarded-For says who the client is.", show_default="none"),
     ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests per second of a client, in the long run; 0 is no limit.")
@@ -77,8 +85,6 @@ def serve(
 
     GET /v1/models lists the models, and POST /v1/models/ID/suggest takes {"text": "…"}.
     /openapi.json describes everything; /v1/projects speaks Annif's dialect. Ctrl-C stops.
-
-    Example: circlet serve my-model --open
     """
     for module in ("fastapi", "uvicorn"):
         require(module, extra="serve", purpose="the service")

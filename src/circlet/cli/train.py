@@ -129,7 +129,10 @@ def train(
         ),
     ] = None,
     feedback: Annotated[
-        Path | None, typer.Option(help="A log of corrections that users made, to learn from besides DATA.")
+        Path | None,
+        typer.Option(
+            help="A log of corrections that users made, to learn from besides DATA.", show_default="none"
+        ),
     ] = None,
     text_column: options.GivenTextColumn = None,
     label_column: options.GivenLabelColumn = None,

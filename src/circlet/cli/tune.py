@@ -28,7 +28,8 @@ def tune(
     data: options.Data,
     budget: Annotated[str, typer.Option(help="How long to search, like 90s, 10m or 2h.")] = "10m",
     out_folder: Annotated[
-        Path, typer.Option("--out", help="Folder for tuning.json and tuning.png; an earlier search there goes on.")
+        Path,
+        typer.Option("--output", help="Folder for tuning.json and tuning.png; an earlier search there goes on."),
     ] = Path("tuning"),
     preset: Annotated[str, typer.Option(help="What to start from: fast, default or accurate.")] = "default",
     text_column: options.TextColumn = "text",
@@ -47,8 +48,6 @@ def tune(
     other held-out rows, and the better mean wins. Test rows are never read.
 
     Every trial is kept: after Ctrl-C, or to search longer, run the same command again.
-
-    Example: circlet tune mine.jsonl --budget 10m --out tuning
     """
     seconds = _seconds(budget)
     options.use_torch("tuning", threads)

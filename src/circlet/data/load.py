@@ -18,7 +18,7 @@ from circlet.checks import is_integer
 from circlet.data import catalog, matrices, records, sources, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names
 from circlet.data.lines import bad, iter_text, shown
-from circlet.data.names import read_label_names, read_names
+from circlet.data.names import named, read_label_names, read_names
 from circlet.data.plain import text_files
 from circlet.data.recognize import ACCEPTED, IN_WORDS, UnrecognizedError, recognize
 from circlet.data.vocabulary import read_splits

@@ -49,8 +49,8 @@ class Tagging(tagging.Tagging):
 
     @property
     def _runtime(self) -> RuntimeModel:
-        if self.encoder is not None:
-            raise ParameterError("found a custom encoder; only networks of the usual layers can be looked into")
+        if self.model_.network.custom or self.model_.network.settings.reads_texts:
+            raise ParameterError("found an encoder that only torch can run; wanted the usual layers to look into")
         return self.model_.as_runtime()
 
     @property

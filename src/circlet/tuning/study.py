@@ -243,10 +243,10 @@ class Study:
                 for each in found["trials"]
             ]
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{self.path}: found no readable search ({error!r}); name another --out") from error
+            raise DataError(f"{self.path}: found no readable search ({error!r}); name another --output") from error
         if about != self.about:
             other = ", ".join(f"{key} {about.get(key)}" for key in self.about if about.get(key) != self.about[key])
-            raise DataError(f"{self.path}: found a search with {other}; name another --out")
+            raise DataError(f"{self.path}: found a search with {other}; name another --output")
         self.trials = trials
 
 
