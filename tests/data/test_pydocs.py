@@ -288,7 +288,7 @@ def test_cache_is_written_and_used(builds, tmp_path):
     assert sorted(path.name for path in folder.iterdir()) == ["pydocs.json", "test.jsonl", "train.jsonl"]
     records = [json.loads(line) for line in (folder / "train.jsonl").read_text("utf-8").splitlines()]
     document = first.train[0]
-    assert records[0] == {"name": document.name, "text": document.text, "labels": list(document.labels)}
+    assert records[0] == {"id": document.name, "text": document.text, "labels": list(document.labels)}
     state = json.loads((folder / "pydocs.json").read_text())
     assert sorted(state["versions"]) == ["numpy", "python", "scikit-learn", "scipy"]
     assert state["counts"]["train"] == len(first.train) == len(records)

@@ -42,7 +42,7 @@ from circlet.files import prepare_folder, read_bytes, write_json, write_text
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 1
+FORMAT = 2
 #: The name of the standard library among the packages.
 STDLIB = "python"
 #: Import names of the packages besides the standard library, and the distributions that have their versions.
@@ -124,7 +124,7 @@ def installed_roots() -> dict[str, Path]:
 def cached_pydocs(folder: Path) -> PyDocs:
     """Read the documents from `folder`; if they are missing, damaged or outdated, build them there first.
 
-    The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `name`, `text` and `labels`, and
+    The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `id` (its name), `text` and `labels`, and
     `pydocs.json`: the versions they were built from, their counts and their sha256.
     """
     versions = _versions()
@@ -174,11 +174,11 @@ def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
 
 def _document(line: str) -> PyDoc:
     record = json.loads(line)
-    return PyDoc(record["name"], record["text"], tuple(record["labels"]))
+    return PyDoc(record["id"], record["text"], tuple(record["labels"]))
 
 
 def _jsonl(documents: Iterable[PyDoc]) -> str:
-    records = ({"name": item.name, "text": item.text, "labels": item.labels} for item in documents)
+    records = ({"id": item.name, "text": item.text, "labels": item.labels} for item in documents)
     return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
 
 
