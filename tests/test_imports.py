@@ -22,6 +22,7 @@ LAYERS = (
     "metrics",
     "folder",
     "runtime",
+    "bulk",
     "export",
     "network",
     "training",
@@ -116,7 +117,9 @@ def test_packages_import_only_those_below_them():
                 assert LAYERS.index(below) <= LAYERS.index(package), f"{module} imports {other}"
 
 
-@pytest.mark.parametrize("package", ["settings", "data", "features", "metrics", "folder", "runtime", "export"])
+@pytest.mark.parametrize(
+    "package", ["settings", "data", "features", "metrics", "folder", "runtime", "bulk", "export"]
+)
 def test_what_needs_no_torch_names_none(package):
     for module, path in MODULES.items():
         if package_of(module) == package and module != "circlet.features.embed":
