@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from circlet import files
 from circlet.bulk import cutting, plan
 from circlet.bulk.blocks import Job, Outcome, columns_of, digest_of, tag_block
 from circlet.bulk.engines import ENGINES, default_workers
@@ -138,6 +139,7 @@ def tag_files(
         began = time.perf_counter()
         documents = _tag(job, left, engine, count, progress)
         seconds = time.perf_counter() - began
+        files.remove_leftovers(folder)  # of workers that were killed
     return Totals(documents, len(left), len(tasks) - len(left), seconds, count)
 
 
