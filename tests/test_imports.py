@@ -22,6 +22,7 @@ LAYERS = (
     "metrics",
     "folder",
     "runtime",
+    "bulk",
     "export",
     "network",
     "training",
@@ -120,7 +121,7 @@ def test_packages_import_only_those_below_them():
 
 
 @pytest.mark.parametrize(
-    "package", ["settings", "data", "features", "metrics", "folder", "runtime", "export", "serve"]
+    "package", ["settings", "data", "features", "metrics", "folder", "runtime", "bulk", "export", "serve"]
 )
 def test_what_needs_no_torch_names_none(package):
     for module, path in MODULES.items():

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["one_blas_thread", "spin_briefly", "use_threads", "worker_count"]
+__all__ = ["core_count", "one_blas_thread", "spin_briefly", "use_threads", "worker_count"]
 
 #: If the user has set any of these, OpenMP's own, GNU's or LLVM's, it decides how threads wait.
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -86,4 +86,9 @@ def _default_count() -> int:
     chosen = os.environ.get("OMP_NUM_THREADS", "").partition(",")[0]
     if chosen.isdecimal() and int(chosen):
         return int(chosen)
+    return core_count()
+
+
+def core_count() -> int:
+    """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -342,7 +342,7 @@ def test_other_versions_are_rebuilt(builds, tmp_path, monkeypatch):
     monkeypatch.setattr(pydocs, "_versions", lambda: {"python": "4.0"})
     cached_pydocs(tmp_path)
     assert len(builds) == 2
-    monkeypatch.setattr(pydocs, "FORMAT", 2)
+    monkeypatch.setattr(pydocs, "FORMAT", pydocs.FORMAT + 1)
     cached_pydocs(tmp_path)
     assert len(builds) == 3
 

@@ -62,6 +62,27 @@ def predict(
     ] = False,
     device: options.Device = "auto",
     threads: options.Threads = None,
+    engine: Annotated[
+        str | None,
+        typer.Option(
+            help="Tag files in blocks, by many workers: processes (of this machine) or ray. --output is a folder, "
+            "and INPUT may be a pattern such as 'docs/*.parquet'. After a crash, the same command goes on.",
+            show_default="none",
+        ),
+    ] = None,
+    workers: Annotated[
+        int | None,
+        typer.Option(min=1, help="With --engine: how many at a time, with one thread each.", show_default="cores"),
+    ] = None,
+    block_size: Annotated[
+        str | None, typer.Option(help="With --engine: how much a worker reads at a time.", show_default="16MB")
+    ] = None,
+    output_format: Annotated[
+        str | None,
+        typer.Option(
+            "--format", help="With --engine: parquet, jsonl, csv or tsv.", show_default="that of the input"
+        ),
+    ] = None,
 ) -> None:
     """Suggest labels for documents, with probabilities.
 
@@ -76,7 +97,7 @@ def predict(
     While a .jsonl, .csv or .tsv file is made, its results are in OUTPUT.part. If the command is interrupted or
     killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
-    from circlet.cli import answers
+    from circlet.cli import answers, bulk
     from circlet.cli.document_bar import DocumentBar
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.models import load_model
@@ -84,12 +105,33 @@ def predict(
     from circlet.data.tagged import format_of
 
     budget = None if memory is None else parse_bytes(memory)
-    answers.check(output, as_json=as_json)
+    inputs, size = data, None if block_size is None else parse_bytes(block_size, "--block-size")
+    bulk.check(engine, inputs, output, device, workers=workers, block_size=size, format=output_format)
+    if engine is None:
+        answers.check(output, as_json=as_json)
     loaded = load_model(model, device, threads)
     loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
     if threshold is None:
         # It was chosen for labels in the order of their probability; rare labels that are favored have low ones.
         threshold = 0.0 if favor_rare else loaded.threshold or 0.0
+    if engine is not None and output is not None:
+        bulk.tag(
+            model,
+            inputs,
+            output,
+            as_json=as_json,
+            engine=engine,
+            workers=workers,
+            k=k,
+            threshold=threshold or None,
+            favor_rare=favor_rare,
+            text_column=text_column,
+            format=output_format,
+            block_size=size,
+            memory=budget,
+            threads=threads or 1,
+        )
+        return
     lowest = threshold
     least, of_texts = loaded.least_score(lowest), loaded.vectorizer is not None
     # A bar would get in the way of results on the terminal, and of lines that are typed there.
@@ -130,13 +172,13 @@ def predict(
             answer_rows(data, answer, bar, done)
 
 
-def parse_bytes(text: str) -> int:
+def parse_bytes(text: str, option: str = "--memory") -> int:
     """Bytes of an amount such as 4096, 512K, 256MB or 1.5GiB; K, KB and KiB all mean 1024."""
     pattern = r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?"
     match = re.fullmatch(pattern, text.strip(), flags=re.IGNORECASE | re.ASCII)
     amount = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
     if amount < 1:
-        raise ParameterError(f"--memory must be an amount like 512K, 256MB, 2G or a number of bytes, got {text!r}")
+        raise ParameterError(f"{option} must be an amount like 512K, 256MB, 2G or a number of bytes, got {text!r}")
     return amount
 
 

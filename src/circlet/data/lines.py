@@ -62,16 +62,24 @@ def check_regular(path: Path) -> None:
         raise bad(path, None, "a pipe or device", wanted)
 
 
-def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
+def iter_lines(
+    path: Path, *, start: int = 0, end: int | None = None, first: int = 1
+) -> Iterator[tuple[int, bytes]]:
     """The lines of `path`, line ends included, with their numbers from 1.
 
     An empty file, a zero byte (a binary file), a line longer than `MAX_LINE` and a damaged or truncated gzip
     stream raise `DataError`; a byte order mark is dropped.
+
+    `start` and `end` ask for the lines between two bytes of a file that is not compressed; the first of them
+    starts at `start` and has the number `first`.
     """
-    number = 0
+    number, at = first - 1, start
     with explained(path), open_bytes(path) as stream:
-        while line := stream.readline(MAX_LINE + 1):
-            if number == 0 and line.startswith(BOM):
+        if start:
+            stream.seek(start)
+        while (end is None or at < end) and (line := stream.readline(MAX_LINE + 1)):
+            at += len(line)
+            if at == len(line) and line.startswith(BOM):
                 line = line[len(BOM) :]
                 if not line:
                     break
@@ -85,9 +93,16 @@ def iter_lines(path: Path) -> Iterator[tuple[int, bytes]]:
         raise bad(path, None, "an empty file", "data")
 
 
-def iter_text(path: Path, progress: Callable[[int], object] | None = None) -> Iterator[tuple[int, str]]:
+def iter_text(
+    path: Path,
+    progress: Callable[[int], object] | None = None,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    first: int = 1,
+) -> Iterator[tuple[int, str]]:
     """`iter_lines`, decoded from UTF-8; `progress` is told the bytes of each line."""
-    for number, line in iter_lines(path):
+    for number, line in iter_lines(path, start=start, end=end, first=first):
         if progress is not None:
             progress(len(line))
         yield number, decode(path, number, line)

@@ -124,7 +124,7 @@ def installed_roots() -> dict[str, Path]:
 def cached_pydocs(folder: Path) -> PyDocs:
     """Read the documents from `folder`; if they are missing, damaged or outdated, build them there first.
 
-    The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `id` (its name), `text` and `labels`, and
+    The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `id`, `text` and `labels`, and
     `pydocs.json`: the versions they were built from, their counts and their sha256.
     """
     versions = _versions()

@@ -1,0 +1,16 @@
+"""Tagging more documents than one process should: in blocks, by many workers, and again after a crash.
+
+`TagBatches` is for frameworks that have workers of their own, such as Ray Data and Spark. `tag_files` is what
+`circlet predict --engine` runs:
+
+- `cutting` finds where files may be cut into blocks;
+- `plan` keeps all blocks of a run in its output folder, so that the run can go on after a crash;
+- `blocks` tags one block, and writes its labels under the block's own name;
+- `engines` share blocks among processes, or among the workers of Ray;
+- `run` puts them together.
+"""
+
+from circlet.bulk.batches import TagBatches
+from circlet.bulk.run import Totals, tag_files
+
+__all__ = ["TagBatches", "Totals", "tag_files"]

@@ -1,0 +1,163 @@
+"""`TagBatches`: a tagger for frameworks that call something with a batch of rows, such as Ray Data and Spark."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet.errors import DataError, ParameterError
+from circlet.runtime import load
+from circlet.threads import use_threads
+
+__all__ = ["Suggestions", "TagBatches"]
+
+
+@dataclass(frozen=True)
+class Suggestions:
+    """The labels of some documents, one document after the other.
+
+    Attributes
+    ----------
+    labels, scores : ndarray
+        Of all documents, best first within each. Labels are names or integers; other classes are text.
+    ends : int64 ndarray of shape (n + 1,)
+        Those of document i are from `ends[i]` to `ends[i + 1]`.
+    """
+
+    labels: npt.NDArray[Any]
+    scores: npt.NDArray[np.float32]
+    ends: npt.NDArray[np.int64]
+
+    def lists(self) -> tuple[list[list[Any]], list[list[float]]]:
+        """Labels and scores of each document."""
+        labels, scores, ends = self.labels.tolist(), self.scores.tolist(), self.ends.tolist()
+        ranges = [slice(start, end) for start, end in pairwise(ends)]
+        return [labels[each] for each in ranges], [scores[each] for each in ranges]
+
+
+class TagBatches:
+    """Adds columns of labels and scores to batches of documents: a class for Ray Data's `Dataset.map_batches`.
+
+    It loads the model once, when it is made, and needs neither torch nor Ray. What it suggests is what
+    `circlet.load(model).suggest` does.
+
+    Parameters
+    ----------
+    model : Path or str
+        A folder that `circlet train` or `CircletClassifier.save` wrote, with a model of texts.
+    k : int
+        Labels per document, at most.
+    text_column : str
+        The column of a batch with the texts.
+    labels_column, scores_column : str
+        The columns to add: lists of labels, best first, and of their probabilities.
+    threshold : float, optional
+        Leave out labels that are less probable.
+    favor_rare : float
+        Rank rare labels higher; see `Tagger.suggest`.
+    memory : int, optional
+        Bytes that scores may take at a time.
+    threads : int, optional
+        Threads that this process may use: one by default, because there is usually a worker for each core. None
+        changes nothing.
+
+    Examples
+    --------
+    >>> import tempfile, circlet
+    >>> folder = tempfile.mkdtemp()
+    >>> texts, tags = ["red fox", "fast car"] * 10, [["animal"], ["vehicle"]] * 10
+    >>> circlet.CircletClassifier(dim=16, hidden=(8,), epochs=20, validation=0).fit(texts, tags).save(folder)
+    >>> tag = TagBatches(folder, k=1)
+    >>> tag({"text": np.array(["the fox", "a car"])})["labels"].tolist()
+    [['animal'], ['vehicle']]
+    """
+
+    def __init__(
+        self,
+        model: Path | str,
+        k: int = 5,
+        *,
+        text_column: str = "text",
+        labels_column: str = "labels",
+        scores_column: str = "scores",
+        threshold: float | None = None,
+        favor_rare: float = 0.0,
+        memory: int | None = None,
+        threads: int | None = 1,
+    ) -> None:
+        if len({text_column, labels_column, scores_column}) < 3:
+            raise ParameterError(
+                f"found the columns {text_column!r}, {labels_column!r}, {scores_column!r}; wanted three different"
+            )
+        if threads is not None:
+            use_threads(threads)
+        self.text_column, self.labels_column, self.scores_column = text_column, labels_column, scores_column
+        self.tagger = load(model)
+        if self.tagger.model_.vectorizer is None:
+            raise DataError(f"{model}: found a model of feature rows; wanted one that was trained on texts")
+        self.named = self.tagger.classes_.dtype.kind not in "iu"
+        self.options: dict[str, Any] = {"k": k, "threshold": threshold, "favor_rare": favor_rare, "memory": memory}
+        self.suggest(["a document"])  # wrong options should fail here, and not in the first batch of each worker
+
+    def suggest(self, texts: list[str]) -> Suggestions:
+        """The labels of texts."""
+        if not texts:
+            return Suggestions(self.tagger.classes_[:0], np.empty(0, np.float32), np.zeros(1, np.int64))
+        labels, scores = self.tagger.suggest(texts, **self.options)
+        kept = np.ones(labels.shape, dtype=np.bool_)
+        if self.options["threshold"] is not None:
+            kept = np.array(labels != None, dtype=np.bool_)  # noqa: E711 — element by element
+        ends = np.concatenate([[0], np.cumsum(kept.sum(axis=1))])
+        labels = labels[kept]
+        if self.tagger.classes_.dtype.kind in "fb":
+            labels = labels.astype(str)
+        return Suggestions(labels, scores[kept], ends)
+
+    def __call__(self, batch: Any) -> Any:
+        """Add columns to a batch: a dictionary of arrays, a pyarrow table or a pandas data frame; gives the same.
+
+        Raises
+        ------
+        DataError
+            If the batch has no column of texts, a row has no text, or columns of labels are there already.
+        """
+        arrow = hasattr(batch, "column_names")
+        names = list(batch.column_names if arrow else batch)
+        if self.text_column not in names:
+            raise DataError(f"found a batch with the columns {names}; wanted {self.text_column!r} among them")
+        for name in (self.labels_column, self.scores_column):
+            if name in names:
+                raise DataError(
+                    f"found a column {name!r} in the batch, which would be lost; wanted labels_column and "
+                    "scores_column with other names"
+                )
+        column = batch[self.text_column]
+        texts = column.to_pylist() if arrow else column.tolist() if hasattr(column, "tolist") else list(column)
+        for row, text in enumerate(texts):
+            if not isinstance(text, str):
+                what = f"{self.text_column!r} of type {type(text).__name__} in row {row} of a batch"
+                raise DataError(f"found {what}; wanted a string")
+        found = self.suggest(texts)
+        return self._with_arrow(batch, found) if arrow else self._with_lists(batch, found)
+
+    def _with_arrow(self, table: Any, found: Suggestions) -> Any:
+        import pyarrow
+
+        ends = pyarrow.array(found.ends, pyarrow.int32())
+        of_labels = pyarrow.string() if self.named else pyarrow.int64()
+        labels = pyarrow.ListArray.from_arrays(ends, pyarrow.array(found.labels.tolist(), of_labels))
+        scores = pyarrow.ListArray.from_arrays(ends, pyarrow.array(found.scores))
+        return table.append_column(self.labels_column, labels).append_column(self.scores_column, scores)
+
+    def _with_lists(self, batch: Any, found: Suggestions) -> Any:
+        names = self.labels_column, self.scores_column
+        columns = {
+            name: np.fromiter(lists, dtype=object, count=len(lists))  # np.array would make a matrix of them
+            for name, lists in zip(names, found.lists(), strict=True)
+        }
+        return {**batch, **columns} if isinstance(batch, dict) else batch.assign(**columns)

@@ -1,0 +1,176 @@
+"""Tag all documents of many files, in blocks that workers share; a run that was killed can go on."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+from circlet import files
+from circlet.bulk import cutting, plan
+from circlet.bulk.blocks import Job, Outcome, columns_of, digest_of, tag_block
+from circlet.bulk.engines import ENGINES, default_workers
+from circlet.bulk.plan import Task
+from circlet.checks import is_integer
+from circlet.data.records import Columns
+from circlet.errors import DataError, ParameterError
+from circlet.extras import require
+from circlet.folder import lock
+
+__all__ = ["BLOCK_SIZE", "FORMATS", "Totals", "tag_files"]
+
+#: Bytes of a block: large enough that a worker is busy for seconds, and small enough that few are lost with it.
+BLOCK_SIZE = 16 << 20
+#: What can be written.
+FORMATS = ("parquet", "jsonl", "csv", "tsv")
+#: A run stops after so many faulty blocks: what is wrong with them is probably wrong with the others.
+_MOST_FAULTS = 10
+#: Files that are cut into blocks at the same time.
+_READERS = 8
+
+
+@dataclass(frozen=True)
+class Totals:
+    """What a run has done.
+
+    Attributes
+    ----------
+    documents, blocks : int
+        How many were tagged.
+    blocks_before : int
+        How many blocks an earlier run had tagged.
+    seconds : float
+        From the first block to the last.
+    workers : int
+    """
+
+    documents: int
+    blocks: int
+    blocks_before: int
+    seconds: float
+    workers: int
+
+
+def tag_files(
+    model: Path | str,
+    inputs: Sequence[str],
+    output: Path | str,
+    *,
+    engine: str = "processes",
+    workers: int | None = None,
+    k: int = 5,
+    threshold: float | None = None,
+    favor_rare: float = 0.0,
+    text_column: str = "text",
+    format: str | None = None,  # noqa: A002 — as the option is called
+    block_size: int = BLOCK_SIZE,
+    memory: int | None = None,
+    threads: int = 1,
+    planned: Callable[[int], object] = lambda size: None,
+    progress: Callable[[int, int], object] = lambda size, documents: None,
+) -> Totals:
+    """Tag the documents of files, and write a file of labels for each block of them.
+
+    Called again with the same arguments after it was killed, it tags the blocks that are missing; the engine, the
+    number of workers and what they may use can be different.
+
+    Parameters
+    ----------
+    model : Path or str
+        The folder of a model of texts.
+    inputs : sequence of str
+        Files with texts, folders with such files, or patterns such as `docs/*.parquet`.
+    output : Path or str
+        A new or empty folder, or that of an earlier run.
+    engine : {"processes", "ray"}
+    workers : int, optional
+        As many as there are cores by default.
+    k, threshold, favor_rare, text_column, memory, threads
+        See `TagBatches`; the last two are those of each worker.
+    format : {"parquet", "jsonl", "csv", "tsv"}, optional
+        What to write; by default what the first file is, or JSONL.
+    block_size : int
+        Bytes of a block, about. More are used if a line, a row group or a compressed file has more.
+    planned, progress : callable
+        Told how many bytes are to be read in all, and the bytes and documents of each block that is done.
+
+    Raises
+    ------
+    DataError
+        If documents are faulty, once all other blocks are done (or ten are faulty); if files, options or the model
+        are not those of the run that began in `output`.
+    """
+    if engine not in ENGINES:
+        raise ParameterError(f"engine is {engine!r}; wanted one of {', '.join(ENGINES)}")
+    if not is_integer(block_size, 1):
+        raise ParameterError(f"block_size is {block_size!r}; wanted an integer >= 1")
+    if engine == "ray":
+        require("ray", extra="ray", purpose="--engine ray")
+    folder, paths, columns = Path(output).absolute(), cutting.find_files(inputs), columns_of(text_column)
+    plan.check_folder(folder)
+    options = plan.Options(
+        digest_of(model),
+        k,
+        threshold,
+        favor_rare,
+        text_column,
+        _checked_format(format, paths, columns),
+        block_size,
+    )
+    count = default_workers(engine) if workers is None else workers
+    with lock.writing(folder):
+        made = plan.load_plan(folder)
+        if made is None:
+            # Threads, because it is mostly waiting for disks or the network.
+            with ThreadPoolExecutor(_READERS) as pool:
+                cuts = pool.map(partial(cutting.cut, columns=columns, size=block_size), paths)
+                made = plan.Plan(options, list(cuts))
+            made.save(folder)
+        else:
+            made.check(folder, options, paths)
+        job = Job(str(Path(model).absolute()), str(folder), options, made.integer_ids, memory, threads)
+        tasks = list(made.tasks())
+        left = [task for task in tasks if not (folder / task.part).exists()]
+        planned(sum(task.block.size for task in left))
+        began = time.perf_counter()
+        documents = _tag(job, left, engine, count, progress)
+        seconds = time.perf_counter() - began
+        files.remove_leftovers(folder)  # of workers that were killed
+    return Totals(documents, len(left), len(tasks) - len(left), seconds, count)
+
+
+def _checked_format(wanted: str | None, paths: Sequence[Path], columns: Columns) -> str:
+    """The format to write: the one that is asked for, or that of the first file that has any documents."""
+    if wanted is None:
+        kinds = (cutting.format_in(path, columns) for path in paths)
+        first = next((kind for kind in kinds if kind != "empty"), "jsonl")
+        wanted = first if first in FORMATS else "jsonl"
+    if wanted not in FORMATS:
+        raise ParameterError(f"format is {wanted!r}; wanted one of {', '.join(FORMATS)}")
+    if wanted == "parquet":
+        require("pyarrow", extra="parquet", purpose="writing Parquet")
+    return wanted
+
+
+def _tag(
+    job: Job, tasks: Sequence[Task], engine: str, workers: int, progress: Callable[[int, int], object]
+) -> int:
+    """Tag blocks, and give the number of their documents; faulty ones raise `DataError` in the end."""
+    documents, faults = 0, list[Outcome]()
+    with closing(ENGINES[engine](partial(tag_block, job), tasks, workers)) as outcomes:
+        for outcome in outcomes:
+            documents += outcome.documents
+            if outcome.error is not None:
+                faults.append(outcome)
+            progress(outcome.task.block.size, outcome.documents)
+            if len(faults) == _MOST_FAULTS:
+                break
+    if faults:
+        first = min(faults, key=lambda outcome: outcome.task.part)
+        others = f" (and {len(faults) - 1} other blocks of {len(tasks)} have faults)" if len(faults) > 1 else ""
+        raise DataError(f"{first.error}{others}")
+    return documents

@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import circlet
+from circlet.bulk import TagBatches
+from circlet.errors import CircletError, DataError, ParameterError
+
+PAGE = Path(__file__).parents[2] / "docs" / "bulk.md"
+
+
+@pytest.fixture(scope="module")
+def documents(texts) -> list[str]:
+    return texts(20)
+
+
+@pytest.fixture(scope="module", params=[{"k": 3}, {"k": 6, "threshold": 0.3}, {"k": 2, "favor_rare": 1.0}])
+def options(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def wanted(model, documents, options) -> dict[str, list]:
+    """What the tagger itself suggests."""
+    labels, scores = circlet.load(model).suggest(documents, **options)
+    kept = [
+        [(a, b) for a, b in zip(*row, strict=True) if a is not None] for row in zip(labels, scores, strict=True)
+    ]
+    return {
+        "labels": [[a for a, _ in row] for row in kept],
+        "scores": [[float(b) for _, b in row] for row in kept],
+    }
+
+
+class TestEqualsTheTagger:
+    def test_dictionary(self, model, documents, options, wanted):
+        batch = {"text": np.array(documents), "n": np.arange(20)}
+        found = TagBatches(model, **options)(batch)
+        assert {name: found[name].tolist() for name in wanted} == wanted
+        assert list(found) == ["text", "n", "labels", "scores"]
+        assert list(batch) == ["text", "n"]
+
+    def test_arrow(self, model, documents, options, wanted):
+        pyarrow = pytest.importorskip("pyarrow")
+        table = pyarrow.table({"body": documents})
+        found = TagBatches(model, text_column="body", labels_column="a", scores_column="b", **options)(table)
+        assert {"labels": found["a"].to_pylist(), "scores": found["b"].to_pylist()} == wanted
+        assert str(found.schema.field("a").type).endswith(": string>")
+
+    def test_pandas(self, model, documents, options, wanted):
+        pandas = pytest.importorskip("pandas")
+        found = TagBatches(model, **options)(pandas.DataFrame({"text": documents}))
+        assert {name: found[name].tolist() for name in wanted} == wanted
+
+
+def test_labels_without_names(shared, documents, tmp_path):
+    pyarrow = pytest.importorskip("pyarrow")
+    shared("texts", names=False).save(tmp_path / "model")
+    tag = TagBatches(tmp_path / "model", k=2, threshold=0.1)
+    found = tag(pyarrow.table({"text": documents}))
+    assert str(found.schema.field("labels").type).endswith(": int64>")
+    assert found.schema == tag(pyarrow.table({"text": pyarrow.array([], pyarrow.string())})).schema
+
+
+def test_other_classes_are_text(documents, tmp_path):
+    y = np.array([1.0, 2.0])[np.arange(20) % 2]
+    small = {"dim": 16, "hidden": (8,), "epochs": 1, "validation": 0}
+    circlet.CircletClassifier(**small).fit(documents, y.tolist()).save(tmp_path / "model")
+    found = TagBatches(tmp_path / "model", k=2)({"text": documents[:1]})["labels"]
+    assert sorted(found[0]) == ["1.0", "2.0"]
+
+
+def test_no_rows(model):
+    found = TagBatches(model)({"text": np.array([], dtype=str)})
+    assert [len(column) for column in found.values()] == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("batch", "message"),
+    [
+        ({"body": ["a"]}, r"the columns \['body'\]; wanted 'text' among them"),
+        ({"text": ["a", None]}, "'text' of type NoneType in row 1 of a batch; wanted a string"),
+        ({"text": ["a"], "labels": [1]}, "a column 'labels' in the batch, which would be lost"),
+    ],
+)
+def test_faulty_batches(model, batch, message):
+    with pytest.raises(DataError, match=message):
+        TagBatches(model)(batch)
+
+
+@pytest.mark.parametrize("options", [{"k": 0}, {"threshold": 2}, {"labels_column": "text"}])
+def test_options_are_checked_when_it_is_made(model, options):
+    with pytest.raises(ParameterError):
+        TagBatches(model, **options)
+
+
+def test_a_model_of_rows(shared, tmp_path):
+    shared("sparse").save(tmp_path / "model")
+    with pytest.raises(CircletError, match="found a model of feature rows; wanted one that was trained on texts"):
+        TagBatches(tmp_path / "model")
+
+
+def recipe(framework: str) -> str:
+    """The Python of the page that uses a framework."""
+    blocks = re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    (found,) = [code for code in blocks if f"import {framework}" in code or f"from {framework}" in code]
+    return found
+
+
+def run_recipe(code: str, folder: Path, environment: dict[str, str]) -> None:
+    """Run a recipe where there are `my-model` and `docs`."""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+        env=environment,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.fixture
+def folder_of_recipe(model, write, documents, tmp_path) -> Path:
+    shutil.copytree(model, tmp_path / "my-model")
+    (tmp_path / "docs").mkdir()
+    write(tmp_path / "docs" / "a.parquet", documents, [str(row) for row in range(20)])
+    return tmp_path
+
+
+def check_labels(model: Path, documents: list[str], found: list[dict]) -> None:
+    labels, scores = circlet.load(model).suggest(documents, k=5)
+    rows = {row["id"]: row for row in found}
+    assert len(found) == len(rows) == 20
+    for row in range(20):
+        assert list(rows[str(row)]["labels"]) == labels[row].tolist()
+        np.testing.assert_allclose(rows[str(row)]["scores"], scores[row], rtol=1e-6)
+
+
+@pytest.mark.slow
+def test_recipe_for_ray_data(model, documents, folder_of_recipe, at_home):
+    pytest.importorskip("ray", reason="needs the extra ray")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    local = "import ray; ray.init(address='local', num_cpus=3, include_dashboard=False)\n"
+    run_recipe(local + recipe("ray"), folder_of_recipe, at_home)
+    check_labels(model, documents, parquet.read_table(folder_of_recipe / "tagged").to_pylist())
+
+
+@pytest.mark.slow
+def test_recipe_for_spark(model, documents, folder_of_recipe, at_home):
+    pytest.importorskip("pyspark", reason="needs pyspark")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    if shutil.which("java") is None:
+        pytest.skip("needs Java")
+    environment = {**at_home, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    run_recipe(recipe("pyspark"), folder_of_recipe, environment)
+    check_labels(model, documents, parquet.read_table(folder_of_recipe / "tagged").to_pylist())

@@ -1,0 +1,308 @@
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+import circlet
+from circlet.bulk import tag_files
+from circlet.bulk.engines import ENGINES
+from circlet.bulk.plan import PLAN
+from circlet.errors import DataError, OutputError, ParameterError
+from circlet.folder import lock
+
+
+@pytest.fixture
+def here(monkeypatch) -> list[str]:
+    """Let blocks be tagged one after the other in this process; gives the parts in the order of their tagging."""
+    done: list[str] = []
+
+    def one_after_the_other(function, items, workers):
+        for item in items:
+            done.append(item.part)
+            yield function(item)
+
+    monkeypatch.setitem(ENGINES, "processes", one_after_the_other)
+    return done
+
+
+@pytest.fixture
+def docs(tmp_path, write, texts) -> Path:
+    """Three files in three formats, one of them empty."""
+    folder = tmp_path / "docs"
+    folder.mkdir()
+    write(folder / "a.jsonl", texts(30))
+    write(folder / "b.csv", texts(20), list(range(20)))
+    (folder / "c.jsonl").touch()
+    return folder
+
+
+def parts(folder: Path) -> dict[str, int]:
+    return {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
+
+
+class TestTagFiles:
+    def test_every_document_once_and_in_order(self, here, model, docs, read, texts, tmp_path):
+        sizes, told = [], []
+        totals = tag_files(
+            model,
+            [str(docs)],
+            tmp_path / "out",
+            k=2,
+            block_size=200,
+            planned=sizes.append,
+            progress=lambda size, n: told.append((size, n)),
+        )
+        found = read(tmp_path / "out")
+        assert [row["id"] for row in found[:30]] == [f"a.jsonl:{line}" for line in range(1, 31)]
+        labels = circlet.load(model).suggest(texts(30), k=2)[0].tolist()
+        assert [row["labels"] for row in found] == labels + labels[:20]
+        assert (totals.documents, totals.blocks, totals.blocks_before) == (50, len(here), 0)
+        assert len(here) == 8
+        assert sum(n for _, n in told) == 50
+        assert [sum(size for size, _ in told)] == sizes
+        assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN, *here]
+
+    def test_threshold(self, here, model, docs, read, tmp_path):
+        tag_files(model, [str(docs / "a.jsonl")], tmp_path / "out", k=6, threshold=0.4)
+        scores = [row["scores"] for row in read(tmp_path / "out")]
+        assert all(score >= 0.4 for row in scores for score in row)
+        assert len({len(row) for row in scores}) > 1
+
+    def test_what_is_there_is_not_tagged_again(self, here, model, docs, tmp_path):
+        def again():
+            return tag_files(model, [str(docs)], tmp_path / "out", block_size=200)
+
+        again()
+        first, before = list(here), parts(tmp_path / "out")
+        lost = first[3]
+        (tmp_path / "out" / lost).unlink()
+        here.clear()
+        totals = again()
+        assert here == [lost]
+        assert (totals.blocks, totals.blocks_before) == (1, len(first) - 1)
+        after = parts(tmp_path / "out")
+        assert {name: when for name, when in after.items() if name != lost} == {
+            name: when for name, when in before.items() if name != lost
+        }
+        here.clear()
+        assert again().blocks == 0
+        assert here == []
+
+    def test_only_empty_files(self, here, model, docs, tmp_path):
+        assert tag_files(model, [str(docs / "c.jsonl")], tmp_path / "out").documents == 0
+        assert [path.name for path in (tmp_path / "out").iterdir()] == [PLAN]
+
+    @pytest.mark.parametrize(
+        ("change", "message"),
+        [
+            (lambda docs: os.utime(docs / "b.csv", ns=(0, 0)), r"b\.csv: found another time of change"),
+            (lambda docs: (docs / "c.jsonl").write_text("{}"), r"c\.jsonl: found another size"),
+            (lambda docs: (docs / "c.jsonl").unlink(), r"found a run with .*c\.jsonl, which is not in the input"),
+            (lambda docs: (docs / "d.jsonl").touch(), r"found a run without .*d\.jsonl"),
+        ],
+    )
+    def test_changed_inputs_are_refused(self, here, model, docs, tmp_path, change, message):
+        tag_files(model, [str(docs)], tmp_path / "out")
+        before = parts(tmp_path / "out")
+        (tmp_path / "out" / here[0]).unlink()
+        change(docs)
+        with pytest.raises(DataError, match=message):
+            tag_files(model, [str(docs)], tmp_path / "out")
+        del before[here[0]]
+        assert parts(tmp_path / "out") == before
+
+    def test_other_options_are_refused(self, here, model, docs, tmp_path):
+        tag_files(model, [str(docs)], tmp_path / "out")
+        with pytest.raises(DataError, match=r"out: found a run with -k 5, and now 2; wanted the same"):
+            tag_files(model, [str(docs)], tmp_path / "out", k=2)
+
+    def test_other_blocks_are_done_before_a_fault_is_told(self, here, model, docs, read, tmp_path):
+        with (docs / "a.jsonl").open("a") as stream:
+            stream.write("broken\n")
+        with pytest.raises(DataError, match=r"a\.jsonl:31: found 'broken' .*; wanted a JSON object$"):
+            tag_files(model, [str(docs)], tmp_path / "out", block_size=200)
+        assert len(parts(tmp_path / "out")) == len(here) - 1
+
+    def test_many_faults_end_the_run(self, here, model, tmp_path):
+        (tmp_path / "a.jsonl").write_text('{"body": ""}\n' * 100)
+        message = r"a\.jsonl:1: found the keys 'body'; wanted 'text' .* \(and 9 other blocks of 100 have faults\)"
+        with pytest.raises(DataError, match=message):
+            tag_files(model, [str(tmp_path / "a.jsonl")], tmp_path / "out", block_size=1)
+        assert len(here) == 10
+
+    @pytest.mark.parametrize(
+        ("options", "message"),
+        [
+            ({"engine": "steam"}, "engine is 'steam'; wanted one of processes, ray"),
+            ({"format": "xml"}, "format is 'xml'; wanted one of parquet, jsonl, csv, tsv"),
+            ({"block_size": 0}, "block_size is 0"),
+        ],
+    )
+    def test_wrong_options_write_nothing(self, model, docs, tmp_path, options, message):
+        with pytest.raises(ParameterError, match=message):
+            tag_files(model, [str(docs)], tmp_path / "out", **options)
+        assert not (tmp_path / "out").exists()
+
+    def test_one_run_at_a_time(self, here, model, docs, tmp_path, monkeypatch):
+        with lock.writing(tmp_path / "out"), ThreadPoolExecutor() as pool:
+            monkeypatch.setattr(lock, "writing", partial(lock.writing, patience=0.0))
+            with pytest.raises(OutputError, match="is writing into it"):
+                pool.submit(tag_files, model, [str(docs)], tmp_path / "out").result()
+
+    def test_formats_follow_the_input(self, here, model, docs, tmp_path):
+        tag_files(model, [str(docs / name) for name in ("c.jsonl", "b.csv")], tmp_path / "out")
+        assert {Path(part).suffix for part in here} == {".csv"}
+
+
+def wait_for(condition: Callable[[], object]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+
+
+def children_of(process: int, word: bytes) -> list[int]:
+    """The processes that a process has started, with this word in their command."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            parent = int(path.read_text().rpartition(")")[2].split()[1])
+            command = (path.parent / "cmdline").read_bytes()
+        except (OSError, IndexError):
+            continue  # it has ended
+        if parent == process and word in command:
+            found.append(int(path.parent.name))
+    return found
+
+
+def workers_of(process: int) -> list[int]:
+    return children_of(process, b"spawn_main")
+
+
+def busy_workers_of_ray(driver: int) -> list[int]:
+    return [worker for raylet in children_of(driver, b"raylet") for worker in children_of(raylet, b"ray::_call")]
+
+
+@pytest.fixture
+def long_run(model, write, texts, tmp_path) -> tuple[list[object], int]:
+    """The words of a command with many small blocks, and how many documents they have."""
+    path = write(tmp_path / "many.jsonl", texts(12_000))
+    return [model, path, "--output", tmp_path / "out", "--workers", 2, "--block-size", "500"], 12_000
+
+
+def check_all(folder: Path, read, n: int) -> None:
+    ids = [row["id"] for row in read(folder)]
+    assert ids == [f"many.jsonl:{line}" for line in range(1, n + 1)]
+    assert not list(folder.glob(".*"))
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds workers in /proc")
+class TestKilled:
+    def test_driver(self, long_run, started, read, tmp_path):
+        words, n = long_run
+        words += ["--engine", "processes"]
+        first = started(*words)
+        wait_for(lambda: len(parts(tmp_path / "out")) >= 5)
+        workers = workers_of(first.pid)
+        os.kill(first.pid, signal.SIGKILL)
+        first.communicate()
+        assert workers
+        wait_for(lambda: not any(Path(f"/proc/{worker}/environ").exists() for worker in workers))
+        before = parts(tmp_path / "out")
+        second = started(*words, "--json")
+        out, err = second.communicate(timeout=120)
+        assert second.returncode == 0, err
+        report = json.loads(out)
+        assert report["blocks_before"] == len(before)
+        assert report["blocks"] > 0
+        after = parts(tmp_path / "out")
+        assert {name: after[name] for name in before} == before
+        assert len(after) == report["blocks"] + report["blocks_before"]
+        check_all(tmp_path / "out", read, n)
+
+    def test_worker(self, long_run, started, read, tmp_path):
+        words, n = long_run
+        run = started(*words, "--engine", "processes", "--json")
+        wait_for(lambda: len(parts(tmp_path / "out")) >= 5)
+        os.kill(workers_of(run.pid)[0], signal.SIGKILL)
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0, err
+        assert json.loads(out)["documents"] == n
+        check_all(tmp_path / "out", read, n)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="finds workers in /proc")
+class TestRay:
+    @pytest.fixture(autouse=True)
+    def needs_ray(self):
+        pytest.importorskip("ray", reason="needs the extra ray")
+
+    def test_as_by_processes(self, long_run, started, read, tmp_path):
+        """Half of the parts are gone when Ray goes on with what processes have begun."""
+        words, n = long_run
+        words[words.index("500")] = "50K"
+        first = started(*words, "--engine", "processes")
+        first.communicate(timeout=120)
+        assert first.returncode == 0
+        wanted = read(tmp_path / "out")
+        for name in sorted(parts(tmp_path / "out"))[::2]:
+            (tmp_path / "out" / name).unlink()
+        run = started(*words, "--engine", "ray", "--json")
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0, err
+        report = json.loads(out)
+        assert report["engine"] == "ray"
+        assert report["blocks"] >= report["blocks_before"] > 0
+        assert read(tmp_path / "out") == wanted
+        check_all(tmp_path / "out", read, n)
+
+    def test_a_faulty_row_is_one_line(self, started, model, tmp_path):
+        (tmp_path / "a.jsonl").write_text('{"text": "a"}\nbroken\n')
+        run = started(model, tmp_path / "a.jsonl", "--output", tmp_path / "out", "--engine", "ray", "--workers", 1)
+        out, err = run.communicate(timeout=120)
+        assert (run.returncode, out) == (2, "")
+        assert re.fullmatch(r"circlet: .*a\.jsonl:2: found 'broken' .*; wanted a JSON object\n", err)
+
+    def test_killed_worker_and_killed_driver(self, long_run, started, read, tmp_path):
+        words, n = long_run
+        words += ["--engine", "ray"]
+        first = started(*words)
+        wait_for(lambda: len(parts(tmp_path / "out")) >= 5)
+        busy: list[int] = []  # its name is that of its task, while it has one
+        wait_for(lambda: busy or busy.extend(busy_workers_of_ray(first.pid)))
+        os.kill(busy[0], signal.SIGKILL)
+        several = len(parts(tmp_path / "out")) + 20
+        wait_for(lambda: len(parts(tmp_path / "out")) >= several)
+        first.kill()
+        first.communicate()
+        before = parts(tmp_path / "out")
+        second = started(*words, "--json")
+        out, err = second.communicate(timeout=200)
+        assert second.returncode == 0, err
+        assert json.loads(out)["blocks_before"] >= len(before)
+        after = parts(tmp_path / "out")
+        assert {name: after[name] for name in before} == before
+        check_all(tmp_path / "out", read, n)
+
+
+def test_module_needs_no_torch(model, docs, tmp_path):
+    code = (
+        "import sys; sys.modules.update(torch=None, sklearn=None)\n"
+        "from circlet.bulk import TagBatches\n"
+        "print(TagBatches(sys.argv[1], k=1)({'text': ['label0']})['labels'][0])"
+    )
+    done = subprocess.run([sys.executable, "-c", code, str(model)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("['")
