@@ -43,7 +43,8 @@ __all__ = ["CALIBRATION", "THRESHOLD", "DivergedError", "InterruptedRunError", "
 
 
 #: The names of a calibration and of the best threshold, in the record of the last epoch before rows join.
-CALIBRATION, THRESHOLD = "calibration", "threshold"
+CALIBRATION = "calibration"
+THRESHOLD = "threshold"
 
 
 class Joining(NamedTuple):
