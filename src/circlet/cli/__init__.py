@@ -11,7 +11,19 @@ from typing import Annotated, TextIO, cast
 
 import typer
 
-from circlet.cli import compress, datasets, demo, embed, evaluate, export, info, predict, reproduce, train
+from circlet.cli import (
+    compress,
+    datasets,
+    demo,
+    embed,
+    evaluate,
+    export,
+    info,
+    options,
+    predict,
+    reproduce,
+    train,
+)
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
 from circlet.errors import CircletError, shortened
 from circlet.memory import about_memory
@@ -51,11 +63,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Define the options that come before a command."""
+    options.check_processes(context.invoked_subcommand)
 
 
 def main() -> None:

@@ -2,30 +2,32 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import Any
 
 import typer
 
 from circlet import files
+from circlet.checks import is_integer
 from circlet.cli.console import err
 from circlet.cli.progress import TrainingBar
 from circlet.data import Dataset, load_dataset
-from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
-from circlet.folder.publish import new_generation, remove_run
+from circlet.folder.publish import new_generation, remove_run, settle
 from circlet.metrics.evaluation import in_label_space
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
-from circlet.training import InterruptedRunError, checkpoint
+from circlet.training import InterruptedRunError, Reporter, checkpoint
+from circlet.training.distributed import LostError, World
 
-__all__ = ["carry_out", "check_folder", "finished", "resumed"]
+__all__ = ["begun", "carry_out", "check_folder", "finished", "resumed"]
 
 #: How data is read unless options say otherwise.
 READ: dict[str, Any] = load_dataset.__kwdefaults__ or {}
@@ -38,6 +40,16 @@ BEFORE: dict[str, dict[str, Any]] = {
 }
 #: The settings that training a finished model further can change; the others are the model's.
 FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
+
+
+def begun(folder: Path, run: dict[str, Any], *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The run to carry out in `folder`: this one, or the one to resume; None if that one is finished already."""
+    if settle(folder) and resume:
+        return None
+    if resume:
+        return resumed(folder, run)
+    check_folder(folder, run, overwrite=overwrite)
+    return run
 
 
 def check_folder(folder: Path, run: dict[str, Any], *, overwrite: bool) -> None:
@@ -103,13 +115,17 @@ def _check_description(run: dict[str, Any]) -> None:
     columns = {"text_column", "label_column", "label_separator", "split"}
     wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
     wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), "store"})
+    wrong += [] if is_integer(run.get("processes", 1), 1) else ["processes"]
     lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
     if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
         raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
 
 
-def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
-    """Train the model that `run` describes, save it, and return a summary."""
+def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> dict[str, Any] | None:
+    """Train the model that `run` describes on a device, save it, and return a summary.
+
+    Of several processes, only the first one saves it and has a summary.
+    """
     further = run.get("continue", False)
     read = {**READ, **{name: value for name, value in run["read"].items() if value is not None}}
     run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0, "read": read}
@@ -121,12 +137,14 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     for name in ("hidden", "char_ngrams"):
         if name in given:
             given[name] = tuple(given[name])
+    if "batch_size" in given:
+        # As many as there were when the run was started: a resumed run has the same batches.
+        given["batch_size"] *= run.get("processes", 1)
     if not run.get("decides") and run["preset"] in BEFORE:
         settings = RunSettings.of({**BEFORE[run["preset"]], **given}, seed=run["seed"])
     else:
         settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"]).with_values(without)
     TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
-    place = resolve_device(device)
     before = Model.load(folder, place) if further else None
     if before is not None and (fixed := sorted(set(given) - set(FURTHER))):
         raise ParameterError(f"--continue: {', '.join(fixed)} can't change, only {', '.join(FURTHER)}")
@@ -136,24 +154,33 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
             "wanted some to learn from"
         )
-    files.prepare_folder(folder)
-    # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
-    files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
+    if world.is_first:
+        files.prepare_folder(folder)
+        # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
+        files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
     try:
         if before is None:
-            model = _train(dataset, settings, folder, place)
+            model = _train(dataset, settings, folder, place, world)
         else:
-            model = _train_further(before, dataset, given, folder)
+            model = _train_further(before, dataset, given, folder, world)
     except InterruptedRunError as error:
-        err.print(
-            f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
-            highlight=False,
-            soft_wrap=True,
-        )
+        if world.is_first:
+            err.print(
+                f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
+                highlight=False,
+                soft_wrap=True,
+            )
         raise typer.Exit(130) from error
-    except CircletError:
-        _clean_up(folder)
+    except LostError:  # the run goes on when all processes are there again
         raise
+    except CircletError:
+        if world.is_first:
+            _clean_up(folder)
+        raise
+    if not world.is_first:
+        return None
+    if world.size > 1:
+        model.training["processes"] = world.size
     if before is None:
         model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     else:
@@ -189,22 +216,26 @@ def _store_before(folder: Path) -> str:
     return "float32" if store == DEFLATED else store
 
 
-def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any) -> Model:
-    _announce(dataset, dataset.train.n, dataset.n_labels)
-    _warn(dataset.train.n, dataset.n_labels)
-    with TrainingBar() as bar:
+def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any, world: World) -> Model:
+    if world.is_first:
+        _announce(dataset, dataset.train.n, dataset.n_labels, world)
+        _warn(dataset.train.n, dataset.n_labels)
+    with _reporter(world) as reporter:
         return fit(
             dataset.train,
             settings,
             label_names=dataset.label_names,
             device=device,
-            reporter=bar,
+            reporter=reporter,
             folder=folder,
-            resume=(folder / checkpoint.NAME).exists(),
+            resume=_has_checkpoint(folder, world),
+            world=world,
         )
 
 
-def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path) -> Model:
+def _train_further(
+    model: Model, dataset: Dataset, given: dict[str, Any], folder: Path, world: World
+) -> Model:
     documents: Any = dataset.train.texts if model.vectorizer is not None else dataset.train.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
@@ -217,22 +248,36 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
     if names is not None and more is not None:
         model.label_names = list(dict.fromkeys([*names, *more]))
     settings = further_settings(model, **given)
-    _announce(dataset, dataset.train.n, Y.shape[1])
-    with TrainingBar() as bar:
+    if world.is_first:
+        _announce(dataset, dataset.train.n, Y.shape[1], world)
+    with _reporter(world) as reporter:
         fit_further(
             model,
             documents,
             Y,
             settings,
-            reporter=bar,
+            reporter=reporter,
             folder=folder,
-            resume=(folder / checkpoint.NAME).exists(),
+            resume=_has_checkpoint(folder, world),
+            world=world,
         )
     return model
 
 
-def _announce(dataset: Dataset, documents: int, labels: int) -> None:
-    err.print(f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels", soft_wrap=True)
+def _reporter(world: World) -> AbstractContextManager[Reporter]:
+    """A progress bar; of several processes, only the first one has it."""
+    return TrainingBar() if world.is_first else nullcontext(Reporter())
+
+
+def _has_checkpoint(folder: Path, world: World) -> bool:
+    return bool(world.from_first((folder / checkpoint.NAME).exists))
+
+
+def _announce(dataset: Dataset, documents: int, labels: int, world: World) -> None:
+    processes = f", {world.size} processes" if world.size > 1 else ""
+    err.print(
+        f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels{processes}", soft_wrap=True
+    )
 
 
 def _warn(documents: int, labels: int) -> None:

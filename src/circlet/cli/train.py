@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -56,7 +57,9 @@ def train(
         float | None, setting("input_dropout", "Share of features dropped in training.")
     ] = None,
     epochs: Annotated[int | None, setting("epochs", "Passes over the data.")] = None,
-    batch_size: Annotated[int | None, setting("batch_size", "Documents per step.")] = None,
+    batch_size: Annotated[
+        int | None, setting("batch_size", "Documents per step, and per process if torchrun starts several.")
+    ] = None,
     optimizer: Annotated[str | None, setting("optimizer", "adamw, adam, adadelta or sgd.")] = None,
     first_layer: Annotated[
         str | None, setting("first_layer", "Optimizer of the weights that multiply features: sgd, or same.")
@@ -135,6 +138,10 @@ def train(
     --members 3 trains three networks with different seeds and averages their probabilities;
     the model is still one folder, three times as large.
 
+    torchrun --nproc-per-node 4 -m circlet train DATA --model DIR trains with four processes:
+    each learns from its share of every batch. --batch-size counts per process; a batch size
+    that is decided from the data is shared, and gives the model that one process would.
+
     Example: circlet train eurlex-4k --model eurlex-model
     """
     options.use_torch("training", threads)
@@ -155,22 +162,23 @@ def train(
     run["decides"] = True
     if further:
         run["continue"] = True
-    from circlet.cli.runs import carry_out, check_folder, finished, resumed
+    from circlet.cli.runs import begun, carry_out, finished
     from circlet.folder.lock import writing
-    from circlet.folder.publish import settle
+    from circlet.training.distributed import joined
 
     run = json.loads(json.dumps(run))  # the same values as --resume reads back
     if resume and overwrite:
         raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
-    with writing(model, patience=0):
-        if settle(model) and resume:
-            summary = finished(model)
-        else:
-            if resume:
-                run = resumed(model, run)
-            else:
-                check_folder(model, run, overwrite=overwrite)
-            summary = carry_out(run, model, device)
+    with joined(device) as (world, place):
+        # Of several processes, the first one alone looks at the folder and writes into it.
+        with writing(model, patience=0) if world.is_first else nullcontext():
+            run["processes"] = world.size
+            started = world.from_first(lambda: begun(model, run, resume=resume, overwrite=overwrite))
+            summary = None if started is None else carry_out(started, model, place, world)
+            if started is None and world.is_first:
+                summary = finished(model)
+    if summary is None:
+        return
     if as_json:
         print(json.dumps(summary, ensure_ascii=False, indent=1))
     else:
