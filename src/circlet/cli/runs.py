@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager, nullcontext
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +27,7 @@ from circlet.model import Model, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import InterruptedRunError, Reporter, checkpoint
-from circlet.training.distributed import LostError, World
+from circlet.training.distributed import RESTARTS, LostError, World
 
 __all__ = ["begun", "carry_out", "check_folder", "finished", "resumed"]
 
@@ -44,6 +46,9 @@ FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay"
 
 def begun(folder: Path, run: dict[str, Any], *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
     """The run to carry out in `folder`: this one, or the one to resume; None if that one is finished already."""
+    # Processes that torchrun starts again, because one of them ended, go on with their own run.
+    again = os.environ.get(RESTARTS, "0") != "0" and (folder / RUN).is_file()
+    resume = resume or again
     if settle(folder) and resume:
         return None
     if resume:
@@ -154,39 +159,51 @@ def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> di
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
             "wanted some to learn from"
         )
-    if world.is_first:
-        files.prepare_folder(folder)
-        # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
-        files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
-    try:
+    with _described(run, folder) if world.is_first else _silent():
         if before is None:
             model = _train(dataset, settings, folder, place, world)
         else:
             model = _train_further(before, dataset, given, folder, world)
-    except InterruptedRunError as error:
-        if world.is_first:
-            err.print(
-                f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
-                highlight=False,
-                soft_wrap=True,
-            )
-        raise typer.Exit(130) from error
-    except LostError:  # the run goes on when all processes are there again
-        raise
-    except CircletError:
-        if world.is_first:
-            _clean_up(folder)
-        raise
     if not world.is_first:
         return None
-    if world.size > 1:
-        model.training["processes"] = world.size
+    model.training |= {"processes": world.size} if world.size > 1 else {}
     if before is None:
         model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
     else:
         model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
     model.save(folder, store)
     return _summary(folder, model, store)
+
+
+@contextmanager
+def _described(run: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Keep the description of a run beside its checkpoint until it is over, and say how to resume it."""
+    files.prepare_folder(folder)
+    # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
+    files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
+    try:
+        yield
+    except InterruptedRunError as error:
+        err.print(
+            f"{error}\nto resume: circlet train {run['data']} --model {folder} --resume",
+            highlight=False,
+            soft_wrap=True,
+        )
+        raise typer.Exit(130) from error
+    except LostError:  # the run goes on when all processes are there again
+        raise
+    except CircletError:
+        _clean_up(folder)
+        raise
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Leave it to the first process to say that the run was interrupted."""
+    try:
+        yield
+    except InterruptedRunError as error:
+        raise typer.Exit(130) from error
 
 
 def finished(folder: Path) -> dict[str, Any]:
@@ -233,9 +250,7 @@ def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any, w
         )
 
 
-def _train_further(
-    model: Model, dataset: Dataset, given: dict[str, Any], folder: Path, world: World
-) -> Model:
+def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path, world: World) -> Model:
     documents: Any = dataset.train.texts if model.vectorizer is not None else dataset.train.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"

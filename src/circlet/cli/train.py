@@ -169,14 +169,17 @@ def train(
     run = json.loads(json.dumps(run))  # the same values as --resume reads back
     if resume and overwrite:
         raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
-    with joined(device) as (world, place):
-        # Of several processes, the first one alone looks at the folder and writes into it.
-        with writing(model, patience=0) if world.is_first else nullcontext():
-            run["processes"] = world.size
-            started = world.from_first(lambda: begun(model, run, resume=resume, overwrite=overwrite))
-            summary = None if started is None else carry_out(started, model, place, world)
-            if started is None and world.is_first:
-                summary = finished(model)
+    # Of several processes, the first one alone looks at the folder and writes into it.
+    with (
+        joined(device) as (world, place),
+        writing(model, patience=0) if world.is_first else nullcontext(),
+    ):
+        run["processes"] = world.size
+        started = world.from_first(lambda: begun(model, run, resume=resume, overwrite=overwrite))
+        if started is not None:
+            summary = carry_out(started, model, place, world)
+        else:
+            summary = finished(model) if world.is_first else None
     if summary is None:
         return
     if as_json:

@@ -80,7 +80,7 @@ class Batches:
         return joining if epoch == self.joining else len(self.learned)
 
     def share(self, epoch: int, step: int) -> Share:
-        """This process's part of a batch."""
+        """The part of a batch that is for this process."""
         return self.world.share(min(self.size, self.rows(epoch) - step * self.size))
 
     def order(self, epoch: int) -> Any:
@@ -94,7 +94,7 @@ class Batches:
         return random.permutation(np.concatenate([self.held_out, others]))
 
     def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
-        """This process's part of the batches from step `first` on, each prepared two steps ahead by a thread."""
+        """Batches from step `first` on, or this process's parts of them, prepared two steps ahead by a thread."""
         order = self.order(epoch)
         parts = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         with ThreadPoolExecutor(1) as thread:

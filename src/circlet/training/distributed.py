@@ -1,9 +1,8 @@
 """Training by several processes, which all hold the same weights.
 
-Every process has all documents, and learns from its share of each batch. What the processes exchange in a step
-makes it the step that one process would have taken with the whole batch, to rounding: gradients are summed, those of
-the first layer only in the rows that some process has touched. All then take the same step. The first process alone
-writes files and reports.
+Every process has all documents, and learns from its share of each batch. Then gradients are summed, those of the
+first layer only in the rows that some process has touched, and all processes take the same step: to rounding, the
+step that one process would have taken with the whole batch. The first process alone writes files and reports.
 """
 
 from __future__ import annotations
@@ -19,6 +18,8 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
@@ -28,9 +29,15 @@ from circlet.training.row_optimizer import blocks_of
 __all__ = ["ALONE", "LostError", "Share", "World", "joined"]
 
 #: How long a process waits for the others before it gives up.
-TIMEOUT = timedelta(minutes=10)
+MINUTES = 10
+TIMEOUT = timedelta(minutes=MINUTES)
 #: What torchrun says to each process.
-RANK, SIZE, LOCAL_RANK, LOCAL_SIZE = "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"
+SIZE, LOCAL_RANK, LOCAL_SIZE, RESTARTS = (
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "TORCHELASTIC_RESTART_COUNT",
+)
 
 
 class LostError(CircletError, ConnectionError):
@@ -78,7 +85,7 @@ class World:
         return self.rank == 0
 
     def share(self, n: int) -> Share:
-        """This process's part of a batch of n documents."""
+        """The part of a batch of n documents that is for this process."""
         start, stop = (each * n // self.size for each in (self.rank, self.rank + 1))
         return Share(slice(start, stop) if stop > start else slice(0, 1), n, (stop - start) / max(n, 1))
 
@@ -169,7 +176,8 @@ class World:
 
     def _union(self, own: Tensor) -> Tensor:
         """The rows that any process has touched, ascending."""
-        return torch.cat(self.gather(own)).unique()
+        union: Tensor = torch.unique(torch.cat(self.gather(own)))
+        return union
 
     def from_first(self, make: Callable[[], Any]) -> Any:
         """What `make` returns in the first process, the only one that calls it: anything that JSON can hold."""
@@ -187,11 +195,11 @@ class World:
         """The first process's tensors by name; the others may have none, or have some to be overwritten."""
         if self.size == 1:
             return dict(tensors)
-        about = [[name, str(each.dtype).removeprefix("torch."), list(each.shape)] for name, each in tensors.items()]
         found = dict(tensors)
+        about = [[name, str(each.dtype), list(each.shape)] for name, each in found.items()]
         for name, kind, shape in self.from_first(lambda: about):
             if name not in found:
-                found[name] = torch.empty(shape, dtype=getattr(torch, kind))
+                found[name] = torch.empty(shape, dtype=getattr(torch, kind.removeprefix("torch.")))
             with self._exchange(found[name]):
                 dist.broadcast(found[name], 0)
         return found
@@ -213,7 +221,7 @@ class World:
         if self.store is None:
             return True
         try:
-            return int(self.store.add("circlet/errors", 1)) == 1
+            return int(self.store.add("errors", 1)) == 1
         except RuntimeError:  # the store is gone too: nobody knows who has spoken
             return True
 
@@ -226,7 +234,7 @@ class World:
             yield
         except RuntimeError as error:
             raise LostError(
-                f"another process ended or did not answer for {TIMEOUT}; start all of them again with --resume"
+                f"another process ended or did not answer for {MINUTES} minutes; start all again with --resume"
             ) from error
 
 
@@ -246,7 +254,9 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
         return
     nccl = torch.cuda.is_available() and dist.is_nccl_available()
     try:
-        store, rank, _ = next(dist.rendezvous("env://", timeout=TIMEOUT))
+        found, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        # If torchrun starts all processes again, the store still has what the former ones said.
+        store = PrefixStore(f"circlet/{os.environ.get(RESTARTS, '0')}", found)
         backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
     except (RuntimeError, ValueError) as error:

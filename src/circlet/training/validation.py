@@ -29,9 +29,7 @@ def worth(metric: str, value: float) -> float:
     return -value if metric == LEAST_LOSS else value
 
 
-def measured(
-    network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: World = ALONE
-) -> dict[str, float]:
+def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: World = ALONE) -> dict[str, float]:
     """A metric of scaled rows with these labels, by the name that it has in records.
 
     Of several processes, each takes its share of the rows, and all get the same result.
