@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import threading
 from collections.abc import Callable
@@ -25,7 +26,7 @@ from circlet.network.batch import ColumnEntries
 from circlet.network.encoders import Dropout, RowGradient
 from circlet.network.inference import mean_loss
 from circlet.settings import TrainingSettings
-from circlet.training import InterruptedRunError, Joining, Reporter, StepsTaken, distributed, train
+from circlet.training import InterruptedRunError, Joining, Reporter, StepsTaken, distributed, steps, train
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, LostError, World, joined
 from circlet.training.validation import measured
@@ -507,3 +508,36 @@ def trained_not_at_all(case: str) -> dict[str, Tensor]:
     width, dense, network, _ = CASES[case]
     settings = NetworkSettings(**{"dim": 32, "hidden": (24,), "dropout": 0.0, **network})
     return Network(settings, width, 12, sparse=not dense).weights()
+
+
+def train_all(device: str, rank: int, folder: str) -> None:
+    """What each of two processes does that compute on the same device."""
+    world = joined_by_file(Path(folder) / "store", rank, 2)
+    for case in CASES:
+        network, _ = trained(case, world, device=torch.device(device))
+        weights = {name: tensor.cpu() for name, tensor in network.weights().items()}
+        save_file(weights, Path(folder) / f"{case} {rank}")
+    dist.destroy_process_group()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "device",
+    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
+)
+def test_two_processes_on_one_device_train_what_one_does(tmp_path, monkeypatch, device):
+    """Through gloo, even on a GPU: nccl wants one for each. A process that uses one can't be forked."""
+    # Recorded steps draw other random numbers, and are for one process only.
+    monkeypatch.setattr(steps, "recordable", lambda *_: False)
+    root = Path(__file__).parents[2]
+    code = "from tests.training.test_distributed import train_all; train_all({!r}, {}, {!r})"
+    children = [
+        subprocess.Popen([sys.executable, "-c", code.format(device, rank, str(tmp_path))], cwd=root)
+        for rank in range(2)
+    ]
+    assert [child.wait(timeout=300) for child in children] == [0, 0]
+    for case in CASES:
+        both = [load_file(tmp_path / f"{case} {rank}") for rank in range(2)]
+        assert all(torch.equal(tensor, both[1][name]) for name, tensor in both[0].items()), case
+        alone, _ = trained(case, ALONE, device=torch.device(device))
+        assert_close(both[0], {name: tensor.cpu() for name, tensor in alone.weights().items()})

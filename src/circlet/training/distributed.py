@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from datetime import timedelta
@@ -75,8 +76,8 @@ class World:
 
     def __init__(self, rank: int = 0, size: int = 1, store: Any = None) -> None:
         self.rank, self.size, self.store = rank, size, store
-        #: Bytes that this process has handed over to the others, for benchmarks.
-        self.sent = 0
+        #: For benchmarks: bytes that this process had for the others, and seconds that exchanges took it.
+        self.sent, self.seconds = 0, 0.0
         self._room = torch.empty(0)
 
     @property
@@ -230,8 +231,10 @@ class World:
         """Explain what happens if another process ends during an exchange."""
         if tensor is not None:
             self.sent += tensor.numel() * tensor.element_size()
+        started = time.perf_counter()
         try:
             yield
+            self.seconds += time.perf_counter() - started
         except RuntimeError as error:
             raise LostError(
                 f"another process ended or did not answer for {MINUTES} minutes; start all again with --resume"
@@ -267,13 +270,16 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
     world, before = World(rank, size, store), signal.signal(signal.SIGTERM, _on_end)
     try:
         yield world, _own_device(device)
-        dist.destroy_process_group()  # not after an error: it might wait for a process that is gone
+        if nccl:
+            dist.destroy_process_group()  # not after an error: it might wait for a process that is gone
     except CircletError as error:
         if world.speaks():
             raise
         raise SystemExit(2) from error
     finally:
         signal.signal(signal.SIGTERM, before)
+        if not nccl:
+            dist.destroy_process_group()
 
 
 def _own_device(name: str) -> torch.device:
