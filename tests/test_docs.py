@@ -1,14 +1,18 @@
-"""docs/scale.md is correct: its Python runs, its formulas hold, and its numbers are the committed ones."""
+"""Pages of docs are correct: their Python runs, their formulas hold, and their numbers are the committed ones."""
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import math
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+
+from circlet.network import Network, NetworkSettings
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/scale.md"
@@ -21,10 +25,46 @@ def text() -> str:
 
 @pytest.fixture(scope="module")
 def scale_page():
-    spec = importlib.util.spec_from_file_location("scale_page", ROOT / "benchmarks/scale_page.py")
+    return benchmark("scale_page")
+
+
+def benchmark(name: str) -> Any:
+    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+class TestSeveralProcesses:
+    """docs/distributed.md."""
+
+    @pytest.fixture(scope="class")
+    def module(self):
+        return benchmark("distributed")
+
+    def test_its_tables_are_those_of_the_committed_run(self, module):
+        result = json.loads((ROOT / "benchmarks/results/distributed.json").read_text(encoding="utf-8"))
+        page = module.DOCS.read_text(encoding="utf-8")
+        assert page == module.filled(page, result), "run python benchmarks/distributed.py"
+        assert (ROOT / "benchmarks/results/distributed.md").read_text(encoding="utf-8") == module.page_of(result)
+        for name, size in module.PLANNED.items():
+            for each in result["planned"][name]:
+                assert module.exchanged(size, each["processes"], each["documents"]).items() <= each.items()
+
+    def test_what_a_step_exchanges_by_hand(self, module):
+        size = module.Size(10, features=4, words=4, labels=7, hidden=3, first_layer="same", dim=5)
+        assert size.dense == 3 + (3 * 10 + 10) + 7 + 1
+        found = module.exchanged(size, 2, 8)  # every document has every word
+        assert found == {"rows": 4, "dense": 4 * 51, "first layer": 4 * 12 + 8 * 4, "whole first layer": 4 * 12}
+
+    def test_the_sizes_of_gradients_are_those_of_a_network(self, module):
+        size = module.Size(10, features=50, words=4, labels=7, hidden=3, first_layer="same", dim=5)
+        network = Network(NetworkSettings(hidden=(3,), dim=5, slots=size.labels), 50, 7, sparse=True)
+        assert network.parameter_counts()["total"] == 50 * 3 + size.dense
+
+    def test_links_lead_somewhere(self, module):
+        for target in re.findall(r"\]\(([^)#]+)[^)]*\)", module.DOCS.read_text(encoding="utf-8")):
+            assert (module.DOCS.parent / target).exists(), target
 
 
 def test_python_runs(one_thread):

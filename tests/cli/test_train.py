@@ -3,7 +3,13 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -243,3 +249,120 @@ class TestNames:
         finished = circlet("predict", tmp_path / "s", "-", stdin="a fox\n")
         assert finished.returncode == 2
         assert "uris.txt: found other content than config.json describes" in finished.stderr
+
+
+#: torchrun, on a port that is free.
+TORCHRUN = (
+    sys.executable,
+    "-m",
+    "torch.distributed.run",
+    "--standalone",
+    "--nproc-per-node",
+    "2",
+    "-m",
+    "circlet",
+)
+
+
+def lines_of(stderr: str) -> list[str]:
+    """What circlet itself says about a mistake, among torchrun's own lines."""
+    return [line for line in stderr.splitlines() if line.startswith("circlet: ")]
+
+
+def assert_same_weights(one: Path, other: Path) -> None:
+    """To rounding."""
+    first, second = (load_file(folder / "weights.safetensors") for folder in (one, other))
+    assert first.keys() == second.keys()
+    for name, tensor in first.items():
+        torch.testing.assert_close(tensor, second[name], rtol=1e-3, atol=1e-4)
+
+
+@pytest.mark.slow
+class TestSeveralProcesses:
+    @pytest.fixture
+    def options(self, data, small) -> list[str]:
+        return ["train", str(data), *small, "--precision", "float32"]
+
+    def test_two_train_what_one_does_with_twice_the_batch(self, circlet, process, options, tmp_path):
+        one, two = tmp_path / "one", tmp_path / "two"
+        assert circlet(*options, "--batch-size", "32", "--model", one).returncode == 0
+        finished = process(*TORCHRUN, *options, "--batch-size", "16", "--model", str(two), "--json")
+        assert finished.returncode == 0, finished.stderr
+        summary = json.loads(finished.stdout)  # of one process only
+        assert (summary["training"]["processes"], summary["training"]["batch_size"]) == (2, 32)
+        assert "; 200 documents, 4 labels, 2 processes" in finished.stderr
+        assert finished.stderr.count("epoch  25/25") == 1
+        assert {path.name for path in two.iterdir()} == {path.name for path in one.iterdir()}
+        assert_same_weights(one, two)
+
+    def test_a_batch_that_is_decided_from_the_data_is_shared(self, circlet, process, data, tmp_path):
+        words = ["train", str(data), "--hidden", "32", "--epochs", "2", "--dim", "64", "--device", "cpu"]
+        words += ["--precision", "float32", "--members", "2", "--model"]
+        assert circlet(*words, tmp_path / "one").returncode == 0
+        finished = process(*TORCHRUN, *words, str(tmp_path / "two"))
+        assert finished.returncode == 0, finished.stderr
+        assert_same_weights(tmp_path / "one", tmp_path / "two")
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+    @pytest.mark.parametrize("first", [True, False], ids=["the first", "the second"])
+    def test_a_killed_process_ends_the_others_and_the_run_goes_on(self, circlet, options, tmp_path, first):
+        folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
+        assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
+        running = subprocess.Popen([*TORCHRUN, *words, str(folder)], stderr=subprocess.PIPE, text=True)
+        while not (folder / "checkpoint.safetensors").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        holder = json.loads((folder / ".lock").read_text())["pid"]
+        os.kill(next(pid for pid in map(int, children) if (pid == holder) == first), signal.SIGKILL)
+        _, stderr = running.communicate(timeout=60)
+        assert running.returncode != 0
+        (line,) = lines_of(stderr)
+        assert "--resume" in line
+        finished = circlet("train", options[1], "--model", folder, "--resume", "--device", "cpu")
+        assert finished.returncode == 0, finished.stderr
+        assert_same_weights(tmp_path / "whole", folder)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+    def test_torchrun_can_start_a_killed_run_again(self, circlet, options, tmp_path):
+        folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
+        assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
+        launch = [*TORCHRUN[:4], "--max-restarts", "1", *TORCHRUN[4:], *words, str(folder)]
+        running = subprocess.Popen(launch, stderr=subprocess.PIPE, text=True)
+        while not (folder / "checkpoint.safetensors").exists():
+            assert running.poll() is None
+            time.sleep(0.01)
+        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
+        os.kill(int(children[-1]), signal.SIGKILL)
+        _, stderr = running.communicate(timeout=120)
+        assert running.returncode == 0, stderr
+        assert_same_weights(tmp_path / "whole", folder)
+
+    @pytest.mark.parametrize(
+        ("given", "line"),
+        [
+            (["--device", "cuda:1"], "found --device cuda:1 for several processes; wanted auto, cpu or cuda"),
+            (["--dropout", "2"], "`dropout` must be at least 0 and below 1, got 2.0"),
+            (["--resume"], "holds no interrupted run"),
+        ],
+    )
+    def test_mistakes_are_one_line(self, process, options, tmp_path, given, line):
+        finished = process(*TORCHRUN, *options, "--model", str(tmp_path / "m"), *given)
+        assert finished.returncode != 0
+        (found,) = lines_of(finished.stderr)
+        assert line in found
+        assert not (tmp_path / "m").exists()
+
+    @pytest.mark.skipif(torch.cuda.device_count() > 1, reason="has enough GPUs")
+    def test_too_few_gpus(self, process, options, tmp_path):
+        finished = process(*TORCHRUN, *options, "--model", str(tmp_path / "m"), "--device", "cuda")
+        (line,) = lines_of(finished.stderr)
+        assert f"found {torch.cuda.device_count()} GPUs for 2 processes; wanted one each" in line
+
+
+def test_other_commands_are_one_process(refused, circlet, model):
+    together = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
+    line = refused("info", model, **together, RANK="0")
+    assert "found 2 processes of circlet info; only train shares its work: start one" in line
+    silent = circlet("info", model, **together, RANK="1")
+    assert (silent.returncode, silent.stdout, silent.stderr) == (2, "", "")

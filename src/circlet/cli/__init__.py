@@ -21,6 +21,7 @@ from circlet.cli import (
     export,
     feedback,
     info,
+    options,
     predict,
     reproduce,
     serve,
@@ -72,11 +73,13 @@ def _print_version(wanted: bool) -> None:
 
 @app.callback()
 def _root(
+    context: typer.Context,
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
     """Define the options that come before a command."""
+    options.check_processes(context.invoked_subcommand)
 
 
 def main() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from circlet.cli.help import complete_data, complete_preset
+from circlet.errors import ParameterError
 from circlet.extras import require
 from circlet.settings import DEFAULTS
 
@@ -81,3 +83,13 @@ def use_torch(purpose: str, threads: int | None = None, *, extra: str = "train")
         import torch
 
         torch.set_num_threads(threads)
+
+
+def check_processes(command: str | None) -> None:
+    """Refuse a command that torchrun started several times, unless it can share its work."""
+    number, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK")
+    if number == "1" or rank is None or command in (None, "train"):
+        return
+    if rank != "0":
+        raise typer.Exit(2)  # the first process says why
+    raise ParameterError(f"found {number} processes of circlet {command}; only train shares its work: start one")

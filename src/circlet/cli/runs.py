@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -9,26 +12,27 @@ from typing import Any
 import typer
 
 from circlet import files
+from circlet.checks import is_integer
 from circlet.cli.console import err, track
 from circlet.cli.progress import TrainingBar
 from circlet.data import Dataset, load_dataset
 from circlet.data.corrected import corrected
 from circlet.data.feedback import FeedbackLog, judged
-from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CONFIG, RUN
 from circlet.folder.precision import check_store
-from circlet.folder.publish import new_generation, remove_run
+from circlet.folder.publish import new_generation, remove_run, settle
 from circlet.metrics.evaluation import in_label_space, label_columns
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import RunSettings
 from circlet.settings.run import FEWEST_TO_SPLIT
-from circlet.training import InterruptedRunError, checkpoint
+from circlet.training import InterruptedRunError, Reporter, checkpoint
+from circlet.training.distributed import RESTARTS, LostError, World
 
-__all__ = ["carry_out", "check_folder", "finished", "resumed"]
+__all__ = ["begun", "carry_out", "check_folder", "finished", "resumed"]
 
 #: How data is read unless options say otherwise.
 READ: dict[str, Any] = {
@@ -45,6 +49,19 @@ BEFORE: dict[str, dict[str, Any]] = {
 }
 #: The settings that training a finished model further can change; the others are the model's.
 FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
+
+
+def begun(folder: Path, run: dict[str, Any], *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+    """The run to carry out in `folder`: this one, or the one to resume; None if that one is finished already."""
+    # Processes that torchrun starts again, because one of them ended, go on with their own run.
+    again = os.environ.get(RESTARTS, "0") != "0" and (folder / RUN).is_file()
+    resume = resume or again
+    if settle(folder) and resume:
+        return None
+    if resume:
+        return resumed(folder, run)
+    check_folder(folder, run, overwrite=overwrite)
+    return run
 
 
 def check_folder(folder: Path, run: dict[str, Any], *, overwrite: bool) -> None:
@@ -124,13 +141,17 @@ def _check_description(run: dict[str, Any]) -> None:
     wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), *OWN})
     if run.get("feedback") is not None:
         wrong += [] if type(run["feedback"]["records"]) is int and run["feedback"]["file"] else ["feedback"]
+    wrong += [] if is_integer(run.get("processes", 1), 1) else ["processes"]
     lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
     if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
         raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
 
 
-def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
-    """Train the model that `run` describes, save it, and return a summary."""
+def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> dict[str, Any] | None:
+    """Train the model that `run` describes on a device, save it, and return a summary.
+
+    Of several processes, only the first one saves it and has a summary.
+    """
     further = run.get("continue", False)
     read = {**READ, **{name: value for name, value in run["read"].items() if value is not None}}
     run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0, "read": read}
@@ -142,24 +163,42 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
     for name in ("hidden", "char_ngrams"):
         if name in given:
             given[name] = tuple(given[name])
+    if "batch_size" in given:
+        # As many as there were when the run was started: a resumed run has the same batches.
+        given["batch_size"] *= run.get("processes", 1)
     if not run.get("decides") and run["preset"] in BEFORE:
         settings = RunSettings.of({**BEFORE[run["preset"]], **given}, seed=run["seed"])
     else:
         settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"]).with_values(without)
     TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
-    place = resolve_device(device)
     keep_index = bool(run["given"].get("keep_index"))
     before = _before(folder, place, given, keep_index) if further else None
     keep_index = keep_index if before is None else before.index is not None
     dataset = _dataset(run, ids=keep_index)
+    with _described(run, folder) if world.is_first else _silent():
+        if before is None:
+            model = _train(dataset, settings, folder, place, world, keep_index=keep_index)
+        else:
+            model = _train_further(before, dataset, given, folder, world)
+    if not world.is_first:
+        return None
+    model.training |= {"processes": world.size} if world.size > 1 else {}
+    if before is None:
+        model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
+    else:
+        model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
+    model.save(folder, store)
+    return _summary(folder, model, store)
+
+
+@contextmanager
+def _described(run: dict[str, Any], folder: Path) -> Iterator[None]:
+    """Keep the description of a run beside its checkpoint until it is over, and say how to resume it."""
     files.prepare_folder(folder)
     # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
     files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
     try:
-        if before is None:
-            model = _train(dataset, settings, folder, place, keep_index=keep_index)
-        else:
-            model = _train_further(before, dataset, given, folder)
+        yield
     except InterruptedRunError as error:
         err.print(
             f"{error}\nto resume: circlet train {_in_words(run['data'])} --model {folder} --resume",
@@ -167,15 +206,20 @@ def carry_out(run: dict[str, Any], folder: Path, device: str) -> dict[str, Any]:
             soft_wrap=True,
         )
         raise typer.Exit(130) from error
+    except LostError:  # the run goes on when all processes are there again
+        raise
     except CircletError:
         _clean_up(folder)
         raise
-    if before is None:
-        model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
-    else:
-        model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
-    model.save(folder, store)
-    return _summary(folder, model, store)
+
+
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Leave it to the first process to say that the run was interrupted."""
+    try:
+        yield
+    except InterruptedRunError as error:
+        raise typer.Exit(130) from error
 
 
 def _dataset(run: dict[str, Any], *, ids: bool) -> Dataset:
@@ -234,27 +278,31 @@ def _before(folder: Path, device: Any, given: dict[str, Any], keep_index: bool) 
     return model
 
 
-def _train(dataset: Dataset, settings: RunSettings, folder: Path, device: Any, *, keep_index: bool) -> Model:
-    _announce(dataset, dataset.train.n, dataset.n_labels)
-    _warn(dataset.train.n, dataset.n_labels)
-    with TrainingBar() as bar:
+def _train(
+    dataset: Dataset, settings: RunSettings, folder: Path, device: Any, world: World, *, keep_index: bool
+) -> Model:
+    if world.is_first:
+        _announce(dataset, dataset.train.n, dataset.n_labels, world)
+        _warn(dataset.train.n, dataset.n_labels)
+    with _reporter(world) as reporter:
         model = fit(
             dataset.train,
             settings,
             label_names=dataset.label_names,
             device=device,
-            reporter=bar,
+            reporter=reporter,
             folder=folder,
-            resume=(folder / checkpoint.NAME).exists(),
+            resume=_has_checkpoint(folder, world),
+            world=world,
         )
-    if keep_index:
+    if keep_index and world.is_first:
         documents: Any = dataset.train.X if model.vectorizer is None else dataset.train.texts
         add_to_index(model, documents, dataset.train.ids, track=partial(track, "indexing documents"))
     model.label_uris = dataset.label_uris
     return model
 
 
-def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path) -> Model:
+def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path, world: World) -> Model:
     documents: Any = dataset.train.texts if model.vectorizer is not None else dataset.train.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
@@ -271,23 +319,37 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
             model.label_uris = [*model.label_uris, *(uris[label] for label in new)]
         model.label_names = [*names, *(more[label] for label in new)]
     settings = further_settings(model, **given)
-    _announce(dataset, dataset.train.n, Y.shape[1])
-    with TrainingBar() as bar:
+    if world.is_first:
+        _announce(dataset, dataset.train.n, Y.shape[1], world)
+    with _reporter(world) as reporter:
         fit_further(
             model,
             documents,
             Y,
             settings,
-            reporter=bar,
+            reporter=reporter,
             folder=folder,
-            resume=(folder / checkpoint.NAME).exists(),
+            resume=_has_checkpoint(folder, world),
+            world=world,
             ids=dataset.train.ids,
         )
     return model
 
 
-def _announce(dataset: Dataset, documents: int, labels: int) -> None:
-    err.print(f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels", soft_wrap=True)
+def _reporter(world: World) -> AbstractContextManager[Reporter]:
+    """A progress bar; of several processes, only the first one has it."""
+    return TrainingBar() if world.is_first else nullcontext(Reporter())
+
+
+def _has_checkpoint(folder: Path, world: World) -> bool:
+    return bool(world.from_first((folder / checkpoint.NAME).exists))
+
+
+def _announce(dataset: Dataset, documents: int, labels: int, world: World) -> None:
+    processes = f", {world.size} processes" if world.size > 1 else ""
+    err.print(
+        f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels{processes}", soft_wrap=True
+    )
 
 
 def _warn(documents: int, labels: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -64,7 +65,9 @@ def train(
         float | None, setting("input_dropout", "Share of features dropped in training.")
     ] = None,
     epochs: Annotated[int | None, setting("epochs", "Passes over the data.")] = None,
-    batch_size: Annotated[int | None, setting("batch_size", "Documents per step.")] = None,
+    batch_size: Annotated[
+        int | None, setting("batch_size", "Documents per step, and per process if torchrun starts several.")
+    ] = None,
     optimizer: Annotated[str | None, setting("optimizer", "adamw, adam, adadelta or sgd.")] = None,
     first_layer: Annotated[
         str | None, setting("first_layer", "Optimizer of the weights that multiply features: sgd, or same.")
@@ -185,6 +188,10 @@ def train(
     --feedback adds the corrections of a log that `circlet serve` keeps: texts with the
     labels that users accepted. A text that is in DATA too gains these labels, and loses
     those that users rejected.
+
+    torchrun --nproc-per-node 4 -m circlet train DATA --model DIR trains with four processes:
+    each learns from its share of every batch. --batch-size counts per process; a batch size
+    that is decided from the data is shared, and gives the model that one process would.
     """
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
@@ -217,22 +224,26 @@ def train(
         run["feedback"] = described(feedback)
     if further:
         run["continue"] = True
-    from circlet.cli.runs import carry_out, check_folder, finished, resumed
+    from circlet.cli.runs import begun, carry_out, finished
     from circlet.folder.lock import writing
-    from circlet.folder.publish import settle
+    from circlet.training.distributed import joined
 
     run = json.loads(json.dumps(run))  # the same values as --resume reads back
     if resume and overwrite:
         raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
-    with writing(model, patience=0):
-        if settle(model) and resume:
-            summary = finished(model)
+    # Of several processes, the first one alone looks at the folder and writes into it.
+    with (
+        joined(device) as (world, place),
+        writing(model, patience=0) if world.is_first else nullcontext(),
+    ):
+        run["processes"] = world.size
+        started = world.from_first(lambda: begun(model, run, resume=resume, overwrite=overwrite))
+        if started is not None:
+            summary = carry_out(started, model, place, world)
         else:
-            if resume:
-                run = resumed(model, run)
-            else:
-                check_folder(model, run, overwrite=overwrite)
-            summary = carry_out(run, model, device)
+            summary = finished(model) if world.is_first else None
+    if summary is None:
+        return
     if as_json:
         print(json.dumps(summary, ensure_ascii=False, indent=1))
     else:

@@ -19,6 +19,7 @@ from circlet.model.trial import FEWEST_ROWS, first_layer
 from circlet.settings import Decision, Facts, RunSettings
 from circlet.settings.auto import effort_of
 from circlet.training import Reporter
+from circlet.training.distributed import ALONE, World
 
 __all__ = ["Decider"]
 
@@ -36,6 +37,8 @@ class Decider:
         Where a trial runs.
     resumed : Path or None
         The folder of an interrupted run, whose decisions stand.
+    world : World
+        The processes that train together: the first one decides for all.
     """
 
     def __init__(
@@ -45,13 +48,17 @@ class Decider:
         reporter: Reporter,
         device: torch.device | None,
         resumed: Path | None,
+        world: World = ALONE,
     ) -> None:
         self.split, self.settings, self.reporter, self.device = split, settings, reporter, device
+        self.world = world
         self.decisions: list[Decision] = []
         #: Whether a trial has yet to decide the optimizer of the first layer.
         self.to_try = "first_layer" in settings.undecided and effort_of(settings.preset).trial
-        if resumed is not None and (resumed / DECIDED).is_file():
-            self._restore(resumed / DECIDED)
+        kept = world.from_first(lambda: None if resumed is None else self._read(resumed / DECIDED))
+        if kept is not None:
+            self.decisions, self.to_try = [Decision.from_dict(each) for each in kept], False
+            self.settings = settings.with_values({each.name: each.value for each in self.decisions})
 
     def by_rule(self) -> RunSettings:
         """The settings with everything decided that rules decide."""
@@ -75,7 +82,9 @@ class Decider:
         if self.to_try and evaluated is not None and held_out is not None:
             learned = np.delete(np.arange(self.split.n), held_out)
             if len(learned) >= FEWEST_ROWS:
-                found = first_layer(rows, self.split.Y, learned, evaluated, self.settings, self.device)
+                # Each process tries on its own, so that the trial is the same for any number of them.
+                own = first_layer(rows, self.split.Y, learned, evaluated, self.settings, self.device)
+                found = Decision.from_dict(self.world.from_first(own.as_dict))
                 self.decisions = [found if each.name == found.name else each for each in self.decisions]
                 self.settings = self.settings.with_values({found.name: found.value})
         self.reporter.decided(self.decisions)
@@ -93,14 +102,17 @@ class Decider:
         else:
             (folder / DECIDED).unlink(missing_ok=True)  # of a run that was never resumed
 
-    def _restore(self, path: Path) -> None:
+    def _read(self, path: Path) -> list[dict[str, Any]] | None:
+        """What an interrupted run decided; None if it had not yet decided anything."""
+        if not path.is_file():
+            return None
         try:
             found = [Decision.from_dict(each) for each in files.read_json(path)]
             # What is given now stands. If it is not what was decided then, the checkpoint is another run's.
             known = [each for each in found if each.name in self.settings.undecided]
-            self.settings = self.settings.with_values({each.name: each.value for each in known})
+            self.settings.with_values({each.name: each.value for each in known})  # refuses invalid values
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(
                 f"{path}: found no readable decisions ({error!r}); train again in another folder"
             ) from error
-        self.decisions, self.to_try = known, False
+        return [each.as_dict() for each in known]

@@ -35,6 +35,7 @@ from circlet.network.ensemble import as_one
 from circlet.settings import DEFAULTS, RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
 from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, train
+from circlet.training.distributed import ALONE, World
 
 __all__ = ["fit", "fit_further", "further_settings"]
 
@@ -55,6 +56,7 @@ def fit(
     reporter: Reporter | None = None,
     folder: Path | None = None,
     resume: bool = False,
+    world: World = ALONE,
 ) -> Model:
     """Train a model on documents and their labels.
 
@@ -73,19 +75,20 @@ def fit(
     label_names : list of str, optional
     encoder : nn.Module, optional
         Replaces the default encoder; see `Network`. Each of several networks has a copy of it.
-    device, reporter, folder, resume
+    device, reporter, folder, resume, world
         See `circlet.training.train`.
     """
     split = _for_encoder(split, settings, encoder)
     validation = validation and _for_encoder(validation, settings, encoder)
     _check(split, validation)
+    folder = folder if world.is_first else None
     n_labels = int(split.Y.shape[1])
     if n_labels > MOST_LABELS:  # before they are counted: a file may claim any number
         raise DataError(f"found {n_labels:,} labels; wanted at most {MOST_LABELS:,}, which a saved model may have")
     if label_names is not None:
         check_label_names(label_names, n_labels, "label_names")
     reporter = reporter or Reporter()
-    decider = Decider(split, settings, reporter, device, folder if resume else None)
+    decider = Decider(split, settings, reporter, device, folder if resume else None, world)
     settings = decider.by_rule()
     held_out = None if validation is not None else settings.held_out(split.n)
     if held_out is not None and not settings.joins:
@@ -152,6 +155,7 @@ def fit(
         reporter=reporter,
         folder=folder,
         resume=resume,
+        world=world,
     )
     if held_out is not None:
         return model
@@ -285,6 +289,7 @@ def fit_further(
     folder: Path | None = None,
     resume: bool = False,
     ids: Sequence[str | int] | None = None,
+    world: World = ALONE,
 ) -> None:
     """Train a model on more documents, in place.
 
@@ -299,11 +304,12 @@ def fit_further(
         Labels in the model's order, then new ones.
     settings : TrainingSettings
         Usually those of `further_settings`.
-    reporter, folder, resume
+    reporter, folder, resume, world
         See `circlet.training.train`.
     ids : sequence of str or int, optional
         What the documents are called in the index.
     """
+    folder = folder if world.is_first else None
     rows, Y = model.rows(documents), as_csr(Y, "Y")
     if Y.shape[1] > model.n_labels:
         model.ranker.grow(Y.shape[1])
@@ -316,6 +322,7 @@ def fit_further(
         reporter=reporter or Reporter(),
         folder=folder,
         resume=resume,
+        world=world,
         fresh=False,
     )
     model.count(Y)

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from circlet.network.batch import ColumnEntries, SparseRows
 
-__all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear"]
+__all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear", "SummedRows"]
 
 
 class RowGradient(NamedTuple):
@@ -50,6 +50,18 @@ class RowGradient(NamedTuple):
             mode="sum",
             per_sample_weights=entries.values[own].to(self.gradient.dtype),
         )
+
+
+class SummedRows(NamedTuple):
+    """The sum of the row gradients of several processes: rows, ascending, `(rows, units)`, and units as above."""
+
+    rows: Tensor
+    gradient: Tensor
+    units: Tensor | None = None
+
+    def values(self, part: slice = slice(None)) -> Tensor:
+        """The gradient of some of the touched rows, `(rows, units)`."""
+        return self.gradient[part]
 
 
 class Hidden(NamedTuple):
@@ -150,11 +162,15 @@ class Dropout(nn.Module):
         self.p, self.generator = p, generator
         #: Whether units are dropped for whole batches.
         self.by_batch = False
+        #: Where the rows begin in a batch that several processes share, and how many it has; None if all are here.
+        self.part: tuple[int, int] | None = None
 
     def forward(self, x: Tensor) -> Tensor:
         if not self.training or self.p == 0:
             return x
-        return x * self._kept(x[:1] if self.by_batch else x).div_(1 - self.p)
+        # All processes draw for the whole batch, so that it makes no difference how many there are.
+        start, n = (0, 1) if self.by_batch else self.part or (0, len(x))
+        return x * self._kept(x, n)[start : start + len(x)].div_(1 - self.p)
 
     def draw(self, width: int) -> Tensor | None:
         """The units that the next batch computes with, ascending; None for all of them."""
@@ -164,15 +180,16 @@ class Dropout(nn.Module):
         order = torch.rand(width, generator=self.generator, device=self.generator.device)
         return order.topk(n).indices.sort().values
 
-    def _kept(self, x: Tensor) -> Tensor:
-        """1 where a number is kept, 0 where it is dropped."""
+    def _kept(self, x: Tensor, n: int) -> Tensor:
+        """1 where a number is kept, 0 where it is dropped, for n rows like those of x."""
+        shape = torch.Size((n, *x.shape[1:]))
         if x.device.type != "cpu":
-            return torch.empty_like(x).bernoulli_(1 - self.p, generator=self.generator)
+            return x.new_empty(shape).bernoulli_(1 - self.p, generator=self.generator)
         # A CPU draws numbers one by one, so each 64-bit number makes four decisions, with 16 bits each.
         least = min(round(self.p * (1 << 16)), (1 << 16) - 1) - (1 << 15)
-        draws = torch.empty((x.numel() + 3) // 4, dtype=torch.int64)
+        draws = torch.empty((shape.numel() + 3) // 4, dtype=torch.int64)
         parts = draws.random_(-(1 << 63), None, generator=self.generator).view(torch.int16)
-        return (parts[: x.numel()].view(x.shape) >= least).to(x.dtype)
+        return (parts[: shape.numel()].view(shape) >= least).to(x.dtype)
 
 
 class Encoder(nn.Module):

@@ -145,6 +145,12 @@ class Network(nn.Module):
             if isinstance(module, Dropout):
                 module.by_batch = by_batch
 
+    def drop_as_part(self, start: int, n: int) -> None:
+        """Let dropout know that the next rows begin at `start` of a batch of n, which several processes share."""
+        for module in self.modules():
+            if isinstance(module, Dropout):
+                module.part = start, n
+
     @property
     def device(self) -> torch.device:
         """Where the weights are."""

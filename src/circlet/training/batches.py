@@ -19,6 +19,7 @@ from circlet.features.scaling import ScaledRows
 from circlet.features.tokens import TokenRows
 from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
 from circlet.settings import TrainingSettings
+from circlet.training.distributed import ALONE, Share, World
 
 __all__ = ["Batches", "DeviceRows"]
 
@@ -40,12 +41,20 @@ class Batches:
     seed : int
     held_out : int64 ndarray, optional
         Rows that no epoch has but a further one, number `settings.epochs`, in which they join as many others.
+    world : World
+        The processes that share each batch.
     """
 
     def __init__(
-        self, X: Any, Y: sp.csr_matrix, settings: TrainingSettings, seed: int, held_out: Any = None
+        self,
+        X: Any,
+        Y: sp.csr_matrix,
+        settings: TrainingSettings,
+        seed: int,
+        held_out: Any = None,
+        world: World = ALONE,
     ) -> None:
-        self.X, self.Y, self.seed = X, Y, seed
+        self.X, self.Y, self.seed, self.world = X, Y, seed, world
         self.joining, self.held_out = settings.epochs, held_out
         self.learned = None if held_out is None else np.delete(np.arange(X.shape[0]), held_out)
         self.size, self.dropout = settings.batch_size, settings.input_dropout
@@ -57,6 +66,8 @@ class Batches:
         first = X[self.order(0)[: self.size]]
         self.sgd = settings.first_layer == "sgd"
         self.by_rows = sp.issparse(first) and (self.sgd or len(np.unique(first.indices)) < FEW * X.shape[1])
+        #: Entries of each row, where input dropout has to skip those of other processes.
+        self.entries = _entries(X) if self.dropout and world.size > 1 else None
 
     def steps(self, epoch: int) -> int:
         """The number of batches of an epoch."""
@@ -69,6 +80,10 @@ class Batches:
         joining = len(self.held_out) + min(len(self.held_out), len(self.learned))
         return joining if epoch == self.joining else len(self.learned)
 
+    def share(self, epoch: int, step: int) -> Share:
+        """The part of a batch that is for this process."""
+        return self.world.share(min(self.size, self.rows(epoch) - step * self.size))
+
     def order(self, epoch: int) -> Any:
         """The rows of an epoch, in their order."""
         random = np.random.default_rng([self.seed, epoch])
@@ -80,7 +95,7 @@ class Batches:
         return random.permutation(np.concatenate([self.held_out, others]))
 
     def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
-        """The batches of an epoch from step `first` on, each prepared two steps ahead by a thread."""
+        """Batches from step `first` on, or this process's parts of them, prepared two steps ahead by a thread."""
         order = self.order(epoch)
         parts = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         with ThreadPoolExecutor(1) as thread:
@@ -93,12 +108,14 @@ class Batches:
                 yield ready
 
     def _prepare(self, rows: Any, epoch: int, step: int) -> tuple[Any, LabelSets]:
-        X, Y = self.X[rows], self.Y[rows]
+        own = self.share(epoch, step).rows
+        X, Y = self.X[rows[own]], self.Y[rows[own]]
         release(self.Y)
         if self.dropout:
-            random = np.random.default_rng([self.seed, epoch, step])
             values = X.data if sp.issparse(X) else X.ids if isinstance(X, TokenRows) else X
-            kept = random.random(values.shape, dtype=np.float32) >= self.dropout
+            before = 0 if self.entries is None else int(self.entries[rows[: own.start]].sum())
+            random = _uniform(np.random.default_rng([self.seed, epoch, step]), before, values.size)
+            kept = random.reshape(values.shape) >= self.dropout
             if isinstance(X, TokenRows):
                 X = X.forgetting(~kept)
             else:
@@ -109,6 +126,21 @@ class Batches:
             else as_batch(X)
         )
         return batch, label_sets(Y)
+
+
+def _entries(X: Any) -> Any:
+    """The number of values of each row."""
+    if isinstance(X, TokenRows):
+        return np.diff(X.starts)
+    matrix = X.X if isinstance(X, ScaledRows) else X
+    return np.diff(matrix.indptr) if hasattr(matrix, "indptr") else np.full(X.shape[0], X.shape[1])
+
+
+def _uniform(random: np.random.Generator, skipped: int, n: int) -> Any:
+    """The next n numbers after those that are skipped, as if all had been drawn."""
+    # Each state of the generator makes two numbers of 32 bits.
+    random.bit_generator.advance(skipped // 2)  # type: ignore[attr-defined]
+    return random.random(skipped % 2 + n, dtype=np.float32)[skipped % 2 :]
 
 
 class DeviceRows:

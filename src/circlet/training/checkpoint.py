@@ -26,6 +26,7 @@ from circlet.folder.layout import checkpoint_of as name_of
 from circlet.folder.layout import is_checkpoint
 from circlet.network import Network
 from circlet.settings import NetworkSettings, TrainingSettings
+from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
@@ -79,11 +80,46 @@ def save(
 
 
 def restore(
-    path: Path, network: Network, optimizer: Optimizer, identity: str, label_names: list[str] | None = None
+    path: Path | None,
+    network: Network,
+    optimizer: Optimizer,
+    identity: str,
+    label_names: list[str] | None = None,
+    world: World = ALONE,
 ) -> Progress | None:
-    """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint."""
-    if not path.exists():
+    """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint.
+
+    Of several processes, the first one reads it for all.
+    """
+    tensors: dict[str, Tensor] = {}
+
+    def read() -> dict[str, Any] | None:
+        if path is None or not path.exists():
+            return None
+        about, found = _read(path, identity, label_names)
+        tensors.update(found)
+        return about
+
+    about = world.from_first(read)
+    if about is None:
         return None
+    tensors = world.tensors_from_first(tensors)
+    progress = Progress(about["epoch"], about["step"], about["total_loss"], about["history"])
+    network.load_weights(_part(tensors, "network."))
+    if about["best_value"] is not None:
+        progress.best, progress.best_value = _part(tensors, "best."), about["best_value"]
+    states: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in _part(tensors, "optimizer.").items():
+        index, _, key = name.partition(".")
+        states.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
+    network.seed_noise(0)  # puts the generator on the right device
+    network.noise.set_state(tensors["noise"])
+    return progress
+
+
+def _read(path: Path, identity: str, label_names: list[str] | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """What a checkpoint says about itself, and its tensors; `DataError` unless it is intact and of this run."""
     try:
         tensors, metadata = read_tensors(path, "torch")
         about = _described(metadata)
@@ -101,18 +137,7 @@ def restore(
         raise DataError(
             f"{path}: found a checkpoint of labels with other names; wanted those that the run was started with"
         )
-    progress = Progress(about["epoch"], about["step"], about["total_loss"], about["history"])
-    network.load_weights(_part(tensors, "network."))
-    if about["best_value"] is not None:
-        progress.best, progress.best_value = _part(tensors, "best."), about["best_value"]
-    states: dict[int, dict[str, Tensor]] = {}
-    for name, tensor in _part(tensors, "optimizer.").items():
-        index, _, key = name.partition(".")
-        states.setdefault(int(index), {})[key] = tensor
-    optimizer.load_state_dict({**optimizer.state_dict(), "state": states})
-    network.seed_noise(0)  # puts the generator on the right device
-    network.noise.set_state(tensors["noise"])
-    return progress
+    return about, tensors
 
 
 def remove(folder: Path) -> None:

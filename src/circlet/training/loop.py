@@ -34,6 +34,7 @@ from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
 from circlet.training import checkpoint
 from circlet.training.batches import Batches
+from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import make_optimizer
 from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
@@ -86,6 +87,7 @@ def train(
     member: int | None = None,
     stage: int | None = None,
     label_names: list[str] | None = None,
+    world: World = ALONE,
 ) -> list[dict[str, Any]]:
     """Train a network in place.
 
@@ -117,6 +119,8 @@ def train(
         those of the others when the network is trained: resuming then has nothing to do.
     label_names : list of str, optional
         A checkpoint of labels with other names is refused.
+    world : World
+        The processes that train it together, each with the same arguments; only the first one uses the folder.
 
     Returns
     -------
@@ -124,12 +128,11 @@ def train(
         A record of every epoch: loss, seconds, documents per second, learning rate, validation metric;
         and of several networks, the member, from 1. If the best epoch was kept, it is marked as `kept`.
     """
-    place = device or torch.device("cpu")
+    place, folder = device or torch.device("cpu"), folder if world.is_first else None
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
     with within_memory(f"training {size} documents"), nullcontext() if folder is None else writing(folder):
-        run = _Run(
-            network, X, Y, settings, validation, joining, place, reporter, folder, member, stage, label_names
-        )
+        options = (joining, place, reporter, folder, member, stage, label_names, world)
+        run = _Run(network, X, Y, settings, validation, *options)
         if fresh:
             network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
@@ -152,12 +155,14 @@ class _Run:
         member: int | None = None,
         stage: int | None = None,
         label_names: list[str] | None = None,
+        world: World = ALONE,
     ) -> None:
         self.network, self.settings, self.validation = network.to(device), settings, validation
         self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
         self.joining, self.member, self.stage, self.label_names = joining, member, stage, label_names
+        self.world = world
         held_out = None if joining is None else joining.rows
-        self.batches = Batches(X, Y, settings, network.settings.seed, held_out)
+        self.batches = Batches(X, Y, settings, network.settings.seed, held_out, world)
         self.optimizer = make_optimizer(network, settings, device)
         network.drop_by_batch(settings.first_layer == "sgd")
         book = network.codebook
@@ -167,20 +172,23 @@ class _Run:
         self.progress = checkpoint.Progress()
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
-        if self.folder is not None and resume:
-            state = (self.network, self.optimizer, self._identity, self.label_names)
+        if self.world.size > 1:
+            self.world.check_same(self._identity, "documents, labels or settings")
+            self.world.tensors_from_first(self.network.weights())  # drawn on another processor, they may differ
+        if resume:
+            state = (self.network, self.optimizer, self._identity, self.label_names, self.world)
             self.progress = checkpoint.restore(self._checkpoint, *state) or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         if self.member is not None:
             self.reporter.member(self.member)
         first = self.progress.epoch
-        with _interruptions() as interrupted:
+        with _interruptions(self.world) as interrupted:
             while self.progress.epoch < self._epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
         if self.progress.best:
             self.network.load_weights(self.progress.best)
             self.progress.history[self._best_epoch()][KEPT] = True
-        if self.stage is not None and self.progress.epoch > first and self.folder is not None:
+        if self.stage is not None and self.progress.epoch > first and self._checkpoint is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
             checkpoint.save(self._checkpoint, finished, self.network, None, self._identity, self.label_names)
@@ -203,13 +211,18 @@ class _Run:
         started, first = time.perf_counter(), progress.step
         rates = self._rates(n_steps)
         self.network.train()
-        for taken in self.steps.epoch(progress.epoch, rates, first):
-            if not math.isfinite(taken.loss):
-                raise self._diverged(f"loss became {taken.loss} by step {progress.step + taken.steps}")
-            progress.total_loss += taken.loss
+        for own in self.steps.epoch(progress.epoch, rates, first):
+            # All processes know the whole loss, and stop after the same step, whichever was interrupted.
+            loss, stops = self.world.sum(own.loss, interrupted.is_set())
+            taken = own._replace(loss=loss)
+            if not math.isfinite(loss):
+                raise self._diverged(f"loss became {loss} by step {progress.step + taken.steps}")
+            progress.total_loss += loss
             progress.step += taken.steps
             self.reporter.step(taken)
-            if interrupted.is_set() and progress.step < n_steps:
+            if self.world.size == 1:
+                stops = interrupted.is_set()  # also if it was only just now
+            if stops and progress.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
         if not all(map(is_finite, self.network.parameters())):
@@ -218,7 +231,7 @@ class _Run:
             self._record(n_steps, first, rates[-1], seconds)
         progress.epoch, progress.step = progress.epoch + 1, 0
         self._save()
-        if interrupted.is_set():
+        if any(self.world.sum(interrupted.is_set())):
             self._stop()
 
     def _record(self, n_steps: int, first: int, rate: float, seconds: float) -> None:
@@ -258,7 +271,8 @@ class _Run:
         )
 
     def _validate(self, X: Any, Y: sp.csr_matrix) -> dict[str, float]:
-        found, metric = measured(self.network, X, Y, self.settings.metric), self.settings.metric
+        metric = self.settings.metric
+        found = measured(self.network, X, Y, metric, self.world)
         value = worth(metric, found[watched(metric)])
         # Among equal epochs the last one wins, because it has learned most.
         if self.joining is None and value >= self.progress.best_value:
@@ -293,14 +307,13 @@ class _Run:
         raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
 
     def _save(self) -> None:
-        if self.folder is not None:
+        if self._checkpoint is not None:
             state = (self.network, self.optimizer, self._identity, self.label_names)
             checkpoint.save(self._checkpoint, self.progress, *state)
 
     @property
-    def _checkpoint(self) -> Path:
-        assert self.folder is not None
-        return self.folder / checkpoint.name_of(self.stage or 0)
+    def _checkpoint(self) -> Path | None:
+        return None if self.folder is None else self.folder / checkpoint.name_of(self.stage or 0)
 
     @cached_property
     def _identity(self) -> str:
@@ -320,20 +333,26 @@ def is_finite(weight: Tensor) -> bool:
 
 
 @contextmanager
-def _interruptions() -> Iterator[threading.Event]:
-    """Make Ctrl-C wait for the end of a step; a second Ctrl-C does not wait."""
+def _interruptions(world: World) -> Iterator[threading.Event]:
+    """Make Ctrl-C wait for the end of a step; a second Ctrl-C does not wait.
+
+    If several processes train, neither do they end before the step when torchrun or the system asks them to: a
+    terminal and torchrun both pass Ctrl-C on, and torchrun kills those that do not end soon.
+    """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():
         yield interrupted
         return
 
     def on_interrupt(*_: Any) -> None:
-        if interrupted.is_set():
+        if interrupted.is_set() and world.size == 1:
             raise KeyboardInterrupt
         interrupted.set()
 
-    before = signal.signal(signal.SIGINT, on_interrupt)
+    handled = (signal.SIGINT,) if world.size == 1 else (signal.SIGINT, signal.SIGTERM)
+    before = [signal.signal(each, on_interrupt) for each in handled]
     try:
         yield interrupted
     finally:
-        signal.signal(signal.SIGINT, before)
+        for each, handler in zip(handled, before, strict=True):
+            signal.signal(each, handler)

@@ -21,7 +21,8 @@ from circlet.network.encoders import Dropout, Encoder
 from circlet.network.network import TABLE_LIMIT, Network
 from circlet.settings.network import COSINES
 from circlet.training.batches import Batches, DeviceRows
-from circlet.training.optimizers import Optimizer, set_rate
+from circlet.training.distributed import ALONE, Share, World
+from circlet.training.optimizers import Optimizer, first_weight, set_rate
 from circlet.training.reporter import StepsTaken
 
 __all__ = ["PlainSteps", "RecordedSteps", "make_steps"]
@@ -33,18 +34,22 @@ WARM_UP = 3
 
 
 class PlainSteps:
-    """Steps that are launched from Python, one by one."""
+    """Steps that are launched from Python, one by one, alone or together with other processes."""
 
     def __init__(self, network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
 
     def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[StepsTaken]:
         """Take the steps of an epoch from `first` on, with a learning rate for each."""
-        for rate, (rows, labels) in zip(rates[first:], self.batches.epoch(epoch, first), strict=True):
-            set_rate(self.optimizer, rate)
+        world = self.batches.world
+        for step, (rows, labels) in enumerate(self.batches.epoch(epoch, first), first):
+            set_rate(self.optimizer, rates[step])
+            share = self.batches.share(epoch, step)
+            if world.size > 1:
+                self.network.drop_as_part(share.rows.start, share.of)
             batch = rows.to(self.device), labels.to(self.device)
-            loss = learn(self.network, self.optimizer, *batch, half=self.batches.half)
-            yield StepsTaken(1, float(loss), len(labels))
+            loss = learn(self.network, self.optimizer, *batch, half=self.batches.half, world=world, share=share)
+            yield StepsTaken(1, float(loss), share.of)
 
 
 class RecordedSteps:
@@ -123,6 +128,7 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
     book = network.codebook
     return (
         device.type == "cuda"
+        and batches.world.size == 1
         # A custom encoder may look at its values or draw random numbers of its own.
         and isinstance(network.encoder, Encoder)
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
@@ -134,10 +140,20 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
     )
 
 
-def learn(network: Network, optimizer: Optimizer, rows: Any, labels: LabelSets, *, half: bool = True) -> Tensor:
+def learn(
+    network: Network,
+    optimizer: Optimizer,
+    rows: Any,
+    labels: LabelSets,
+    *,
+    half: bool = True,
+    world: World = ALONE,
+    share: Share | None = None,
+) -> Tensor:
     """One step: the loss of a batch, its gradient, and a step of the optimizer.
 
-    With `half`, layers compute in bfloat16 if that is faster on the device.
+    With `half`, layers compute in bfloat16 if that is faster on the device. If several processes share the batch,
+    the loss is what this one's `share` adds to that of the whole.
     """
     optimizer.zero_grad(set_to_none=True)
     kind = labels.ids.device.type
@@ -146,6 +162,12 @@ def learn(network: Network, optimizer: Optimizer, rows: Any, labels: LabelSets, 
     with faster if half and multiplies_bfloat16(kind) else nullcontext():
         output = network(rows)
     loss: Tensor = network.loss(output.float(), labels)
+    if world.size > 1 and share is not None:
+        loss = loss * share.weight
     loss.backward()  # type: ignore[no-untyped-call]
+    if world.size > 1:
+        first, entries = first_weight(network), getattr(rows, "by_columns", None)
+        touched = {} if first is None or entries is None else {first: entries.touched}
+        world.average_gradients(network.parameters(), touched)
     optimizer.step()
     return loss.detach()

@@ -5,11 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import scipy.sparse as sp
+import torch
 
 from circlet.metrics import evaluate
 from circlet.network import Network
 from circlet.network.inference import mean_loss, top_k
 from circlet.settings.training import LEAST_LOSS
+from circlet.training.distributed import ALONE, World
 
 __all__ = ["VALIDATION_LOSS", "measured", "watched", "worth"]
 
@@ -27,10 +29,18 @@ def worth(metric: str, value: float) -> float:
     return -value if metric == LEAST_LOSS else value
 
 
-def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str) -> dict[str, float]:
-    """A metric of scaled rows with these labels, by the name that it has in records."""
+def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: World = ALONE) -> dict[str, float]:
+    """A metric of scaled rows with these labels, by the name that it has in records.
+
+    Of several processes, each takes its share of the rows, and all get the same result.
+    """
+    share = world.share(X.shape[0])
+    own = X if world.size == 1 else X[share.rows]
     if metric == LEAST_LOSS:
-        return {VALIDATION_LOSS: mean_loss(network, X, Y)}
+        labels = Y if world.size == 1 else Y[share.rows]
+        (total,) = world.sum(mean_loss(network, own, labels) * share.weight)
+        return {VALIDATION_LOSS: total}
     name, _, depth = metric.partition("@")
-    ids, _ = top_k(network, X, int(depth))
-    return evaluate(Y, ids, k=int(depth), metrics=(name,))
+    ids = torch.from_numpy(top_k(network, own, int(depth))[0])
+    everything = torch.cat(world.gather(ids if share.weight else ids[:0]))
+    return evaluate(Y, everything.numpy(), k=int(depth), metrics=(name,))

@@ -1,0 +1,254 @@
+"""What several processes gain, and what they exchange: training by one and by two processes on this machine.
+
+Documents are synthetic, in two sizes: those of EURLex-4K, and with many more features, of which a batch touches
+few. Every measurement is a run of its own, and they take turns. The bytes of larger models on more processes are
+worked out by the formula that `docs/distributed.md` explains.
+
+    python benchmarks/distributed.py [--out benchmarks/results]     about two minutes on two idle cores
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from circlet import files
+from circlet.data.synthetic import make_multilabel
+from circlet.features import Scaling
+from circlet.network import Network, NetworkSettings
+from circlet.provenance import provenance
+from circlet.report import Table
+from circlet.settings import TrainingSettings
+from circlet.training import Reporter, train
+from circlet.training.distributed import World, joined
+
+#: The page whose tables are made from the result.
+DOCS = Path(__file__).resolve().parents[1] / "docs/distributed.md"
+REPETITIONS = 3
+#: Documents per step, of all processes together.
+BATCHES = (128, 1024)
+#: Processes and the threads of each.
+WAYS = {"1 process × 1 thread": (1, 1), "1 process × 2 threads": (1, 2), "2 processes × 1 thread": (2, 1)}
+
+
+class Size(NamedTuple):
+    """A dataset and a network."""
+
+    documents: int
+    features: int
+    words: int
+    labels: int
+    hidden: int
+    first_layer: str
+    dim: int = 800
+
+    @property
+    def dense(self) -> int:
+        """Numbers of all gradients but that of the weights that multiply features."""
+        return self.hidden + (self.hidden + 1) * 2 * self.dim + self.labels + 1
+
+
+#: What is measured here.
+MEASURED = {
+    "EURLex-4K's sizes": Size(4000, 5000, 200, 4000, 1024, "sgd"),
+    "many features": Size(4000, 200_000, 50, 4000, 1024, "same"),
+}
+#: What is only worked out: EURLex-4K with the default hidden layer, and a million labels.
+PLANNED = {
+    "EURLex-4K": Size(15_449, 5000, 237, 3956, 2048, "sgd"),
+    "a million labels": Size(10_000_000, 1_000_000, 100, 1_000_000, 1024, "same"),
+}
+#: Processes and documents of each in a step.
+PLAN = ((2, 256), (8, 256), (64, 256))
+
+
+def touched(size: Size, documents: int) -> int:
+    """How many features so many documents have, if the r-th of them occurs as often as Zipf's law says."""
+    ranks = np.arange(1, size.features + 1)
+    low, high = 0.0, float(size.features)
+    for _ in range(60):  # of frequencies min(1, c / r), those that add up to the words of a document
+        c = (low + high) / 2
+        low, high = (c, high) if np.minimum(1, c / ranks).sum() < size.words else (low, c)
+    return round(float((1 - (1 - np.minimum(1, low / ranks)) ** documents).sum()))
+
+
+def exchanged(size: Size, processes: int, documents: int) -> dict[str, float]:
+    """Bytes that each process sends in a step, if each has so many documents, by a ring all-reduce."""
+    rows = touched(size, processes * documents)
+    ring = 2 * (processes - 1) / processes
+    ids = 8 * touched(size, documents) * (processes - 1)
+    whole, by_rows = size.features * size.hidden, rows * size.hidden
+    return {
+        "rows": rows,
+        "dense": ring * 4 * size.dense,
+        "first layer": ring * 4 * min(whole, by_rows) + ids,
+        "whole first layer": ring * 4 * whole,
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
+    parser.add_argument("--worker", choices=list(MEASURED), help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(MEASURED[options.worker])
+        return
+    found: dict[str, dict[str, list[Any]]] = {name: {way: [] for way in WAYS} for name in MEASURED}
+    for _ in range(REPETITIONS):
+        for name, ways in found.items():
+            for way, runs in ways.items():
+                runs.append(measured(name, *WAYS[way]))
+                speeds = ", ".join(f"{each['documents_per_second']:,}" for each in runs[-1].values())
+                print(f"{name}, {way}: {speeds} documents/s", flush=True)
+    result = {
+        "benchmark": "distributed",
+        "provenance": {**provenance(), "seed": 0},
+        "sizes": {name: size._asdict() for name, size in {**MEASURED, **PLANNED}.items()},
+        "measured": found,
+        "planned": {
+            name: [{"processes": n, "documents": each, **exchanged(size, n, each)} for n, each in PLAN]
+            for name, size in PLANNED.items()
+        },
+    }
+    files.write_json(options.out / "distributed.json", result)
+    files.write_text(options.out / "distributed.md", page_of(result))
+    if options.out.resolve() == DOCS.parents[1] / "benchmarks/results":
+        files.write_text(DOCS, filled(DOCS.read_text(encoding="utf-8"), result))
+    print(page_of(result))
+
+
+def measured(name: str, processes: int, threads: int) -> dict[str, dict[str, float]]:
+    """What `work` prints, for each batch."""
+    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(processes)]
+    words = [*(launch if processes > 1 else []), __file__, "--worker", name]
+    environment = {**os.environ, "OMP_NUM_THREADS": str(threads)}
+    done = subprocess.run(
+        [sys.executable, *words],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode:
+        raise SystemExit(done.stderr)
+    found: dict[str, dict[str, float]] = json.loads(done.stdout)
+    return found
+
+
+class Epochs(Reporter):
+    """Keeps what the last epoch was, and what it exchanged."""
+
+    def __init__(self, world: World) -> None:
+        self.world, self.before = world, (0, 0.0)
+        self.last: dict[str, Any] = {}
+
+    def epoch(self, number: int, n_steps: int, done: int) -> None:
+        self.before, self.steps = (self.world.sent, self.world.seconds), n_steps
+
+    def record(self, record: dict[str, Any]) -> None:
+        self.last = {
+            "documents_per_second": record["documents_per_second"],
+            "bytes_per_step": (self.world.sent - self.before[0]) / self.steps,
+            "exchange_share": (self.world.seconds - self.before[1]) / record["seconds"],
+        }
+
+
+def work(size: Size) -> None:
+    """Train on this machine, alone or as one of several processes; the first one prints what it measured."""
+    split = make_multilabel(size.documents, size.features, size.labels, seed=0, words_per_row=size.words).train
+    X, found = Scaling("sqrt").fit(split.X).transform(split.X), {}
+    with joined("cpu") as (world, device):
+        for batch in BATCHES:
+            network = Network(
+                NetworkSettings(hidden=(size.hidden,), dim=size.dim, dropout=0.5),
+                size.features,
+                size.labels,
+                sparse=True,
+            )
+            settings = TrainingSettings(epochs=2, batch_size=batch, first_layer=size.first_layer, lr=1e-4)
+            reporter = Epochs(world)
+            train(network, X, split.Y, settings, device=device, reporter=reporter, world=world)
+            found[str(batch)] = reporter.last
+        if world.is_first:
+            print(json.dumps(found))
+
+
+def page_of(result: dict[str, Any]) -> str:
+    """The page of a result."""
+    made = result["provenance"]
+    return (
+        "# Training by several processes\n\n"
+        f"{speeds_of(result).markdown()}\n"
+        f"{plan_of(result).markdown()}\n"
+        f"`{made['command']}`, on {made['machine']['processor']} with {made['machine']['cores']} cores; "
+        f"torch {made['versions']['torch']}.\n"
+    )
+
+
+def filled(page: str, result: dict[str, Any]) -> str:
+    """The text of `DOCS` with the tables of a result."""
+    for name, table in (("speeds", speeds_of(result)), ("plan", plan_of(result))):
+        head, rest = page.split(f"<!-- {name} -->\n")
+        page = f"{head}<!-- {name} -->\n{table.markdown()}<!-- end -->{rest.partition('<!-- end -->')[2]}"
+    return page
+
+
+def speeds_of(result: dict[str, Any]) -> Table:
+    """Documents per second, and what was exchanged."""
+
+    def median(name: str, way: str, batch: int, what: str) -> float:
+        return statistics.median(float(run[str(batch)][what]) for run in result["measured"][name][way])
+
+    (alone, _, together), rows = WAYS, []
+    for name in result["measured"]:
+        for batch in BATCHES:
+            speeds = {way: median(name, way, batch, "documents_per_second") for way in WAYS}
+            gain = f"{speeds[together] / speeds[alone]:.2f}×"
+            sent = f"{median(name, together, batch, 'bytes_per_step') / 1e6:.1f}"
+            share = f"{median(name, together, batch, 'exchange_share'):.0%}"
+            rows.append((name, batch, *(f"{each:,.0f}" for each in speeds.values()), gain, sent, share))
+    note = (
+        f"Documents per second in the second epoch, medians of {REPETITIONS} runs that took turns. The batch is "
+        "that of all processes together. MB: what each of two processes has for the other in a step; share: of "
+        "its time, that it spent on exchanges, waiting included."
+    )
+    columns = ("", "batch", *WAYS, "gain over 1 × 1", "MB per step", "share")
+    return Table("Training by one and by two processes on one machine", columns, rows, note)
+
+
+def plan_of(result: dict[str, Any]) -> Table:
+    """Bytes per step on more processes than there are here."""
+    rows = [
+        (
+            name,
+            each["processes"],
+            f"{each['processes'] * each['documents']:,}",
+            f"{each['rows']:,}",
+            *(f"{each[part] / 1e6:,.1f}" for part in ("dense", "first layer", "whole first layer")),
+            f"{1e3 * (each['dense'] + each['first layer']) / 50e9:.2f}",
+        )
+        for name, plans in result["planned"].items()
+        for each in plans
+    ]
+    columns = (
+        *("", "processes", "documents per step", "rows touched", "MB dense", "MB first layer"),
+        *("MB if it were whole", "ms at 50 GB/s"),
+    )
+    note = (
+        "Worked out, not measured: MB that each process sends in a step by a ring all-reduce, with 256 documents "
+        "each, words as frequent as Zipf's law says, and all hidden units kept."
+    )
+    return Table("What a step exchanges", columns, rows, note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,314 @@
+"""Training by several processes, which all hold the same weights.
+
+Every process has all documents, and learns from its share of each batch. Then gradients are summed, those of the
+first layer only in the rows that some process has touched, and all processes take the same step: to rounding, the
+step that one process would have taken with the whole batch. The first process alone writes files and reports.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from datetime import timedelta
+from typing import Any, NamedTuple
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
+
+from circlet.devices import resolve_device
+from circlet.errors import CircletError, DataError, ParameterError
+from circlet.network.encoders import RowGradient, SummedRows
+from circlet.training.row_optimizer import blocks_of
+
+__all__ = ["ALONE", "LostError", "Share", "World", "joined"]
+
+#: How long a process waits for the others before it gives up.
+MINUTES = 10
+TIMEOUT = timedelta(minutes=MINUTES)
+#: What torchrun says to each process.
+SIZE, LOCAL_RANK, LOCAL_SIZE, RESTARTS = (
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "LOCAL_WORLD_SIZE",
+    "TORCHELASTIC_RESTART_COUNT",
+)
+
+
+class LostError(CircletError, ConnectionError):
+    """Another process ended or does not answer."""
+
+
+class Share(NamedTuple):
+    """The part of a batch that one process learns from.
+
+    Parameters
+    ----------
+    rows : slice
+        Never empty: of fewer documents than processes, some processes take the first one too, with weight 0.
+    of : int
+        Documents of the whole batch.
+    weight : float
+        What the mean loss of these rows contributes to the mean loss of the batch.
+    """
+
+    rows: slice
+    of: int
+    weight: float
+
+
+class World:
+    """The processes that train a network together, as one of them sees them.
+
+    Parameters
+    ----------
+    rank, size : int
+        The number of this process, from 0, and how many there are.
+    store : torch.distributed.Store, optional
+        What `speaks` asks; it outlives single processes.
+    """
+
+    def __init__(self, rank: int = 0, size: int = 1, store: Any = None) -> None:
+        self.rank, self.size, self.store = rank, size, store
+        #: For benchmarks: bytes that this process had for the others, and seconds that exchanges took it.
+        self.sent, self.seconds = 0, 0.0
+        self._room = torch.empty(0)
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process writes files and reports."""
+        return self.rank == 0
+
+    def share(self, n: int) -> Share:
+        """The part of a batch of n documents that is for this process."""
+        start, stop = (each * n // self.size for each in (self.rank, self.rank + 1))
+        return Share(slice(start, stop) if stop > start else slice(0, 1), n, (stop - start) / max(n, 1))
+
+    def sum(self, *numbers: float) -> list[float]:
+        """The sums of numbers of all processes."""
+        if self.size == 1:
+            return list(numbers)
+        totals = torch.tensor(numbers, dtype=torch.float64)
+        with self._exchange(totals):
+            dist.all_reduce(totals)
+        return totals.tolist()
+
+    def gather(self, own: Tensor) -> list[Tensor]:
+        """The tensors of all processes, which differ in their first dimension at most."""
+        if self.size == 1:
+            return [own]
+        counts = torch.zeros(self.size, dtype=torch.int64)
+        counts[self.rank] = len(own)
+        with self._exchange(counts):
+            dist.all_reduce(counts)
+        padded = own.new_zeros(int(counts.max()), *own.shape[1:])
+        padded[: len(own)] = own
+        found = [torch.empty_like(padded) for _ in range(self.size)]
+        with self._exchange(padded):
+            dist.all_gather(found, padded)
+        return [each[:n] for each, n in zip(found, counts.tolist(), strict=True)]
+
+    def average_gradients(self, weights: Iterable[nn.Parameter], touched: Mapping[nn.Parameter, Tensor]) -> None:
+        """Sum the gradients of all processes; with losses weighted by `Share.weight`, that is their mean.
+
+        Parameters
+        ----------
+        weights : Parameters
+        touched : dict
+            The rows outside of which the gradient of a weight is zero, where they are known.
+        """
+        if self.size == 1:
+            return
+        waiting, by_rows = [], []
+        for weight in weights:
+            if "row_gradient" in weight.__dict__ or weight in touched:
+                by_rows.append(weight)
+            elif weight.grad is not None:
+                weight.grad = weight.grad.contiguous()
+                with self._exchange(weight.grad):
+                    waiting.append(dist.all_reduce(weight.grad, async_op=True))
+        for weight in by_rows:
+            own: RowGradient | None = weight.__dict__.get("row_gradient")
+            if own is not None:
+                weight.row_gradient = self.exchange_rows(own, weight.shape[1])  # type: ignore[attr-defined]
+            elif weight.grad is not None:
+                self._sum_touched(weight.grad, touched[weight])
+        with self._exchange():
+            for each in waiting:
+                each.wait()
+
+    def exchange_rows(self, own: RowGradient, width: int) -> SummedRows:
+        """The sum of the row gradients of all processes, over all rows that any of them has touched.
+
+        Parameters
+        ----------
+        own : RowGradient
+        width : int
+            Columns of the weight, of which `own` may have some: the same ones in all processes.
+        """
+        rows = self._union(own.rows)
+        places = torch.searchsorted(rows, own.rows)
+        units = width if own.units is None else len(own.units)
+        # Fresh memory for tens of megabytes takes the system longer than the arithmetic.
+        if self._room.numel() < len(rows) * units:
+            self._room = torch.empty(len(rows) * units)
+        total = self._room[: len(rows) * units].view(len(rows), units).zero_()
+        for part in blocks_of(own):
+            total.index_copy_(0, places[part], own.values(part).float())
+        with self._exchange(total):
+            dist.all_reduce(total)
+        return SummedRows(rows, total, own.units)
+
+    def _sum_touched(self, gradient: Tensor, own: Tensor) -> None:
+        """Sum a whole gradient in place: only the rows that some process has touched, if these are few."""
+        rows = self._union(own)
+        few = 2 * len(rows) < len(gradient)
+        part = gradient[rows] if few else gradient
+        with self._exchange(part):
+            dist.all_reduce(part)
+        if few:
+            gradient.index_copy_(0, rows, part)
+
+    def _union(self, own: Tensor) -> Tensor:
+        """The rows that any process has touched, ascending."""
+        union: Tensor = torch.unique(torch.cat(self.gather(own)))
+        return union
+
+    def from_first(self, make: Callable[[], Any]) -> Any:
+        """What `make` returns in the first process, the only one that calls it: anything that JSON can hold."""
+        if self.size == 1:
+            return make()
+        text = json.dumps(make()).encode() if self.is_first else b""
+        (length,) = self.sum(len(text))
+        content = torch.zeros(int(length), dtype=torch.uint8)
+        content[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else content[:0]
+        with self._exchange(content):
+            dist.broadcast(content, 0)
+        return json.loads(content.numpy().tobytes())
+
+    def tensors_from_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+        """The first process's tensors by name; the others may have none, or have some to be overwritten."""
+        if self.size == 1:
+            return dict(tensors)
+        found = dict(tensors)
+        about = [[name, str(each.dtype), list(each.shape)] for name, each in found.items()]
+        for name, kind, shape in self.from_first(lambda: about):
+            if name not in found:
+                found[name] = torch.empty(shape, dtype=getattr(torch, kind.removeprefix("torch.")))
+            with self._exchange(found[name]):
+                dist.broadcast(found[name], 0)
+        return found
+
+    def check_same(self, text: str, what: str) -> None:
+        """Raise `DataError` in all processes unless the text is the same in all of them."""
+        if self.size == 1:
+            return
+        texts = self.gather(torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8))
+        others = [rank for rank, each in enumerate(texts) if not torch.equal(each, texts[0])]
+        if others:
+            raise DataError(
+                f"found that process {others[0]} of {self.size} has {what} that differ from those of process 0; "
+                "wanted the same in all of them"
+            )
+
+    def speaks(self) -> bool:
+        """Whether this process is the first to report an error; what one says, the others need not repeat."""
+        if self.store is None:
+            return True
+        try:
+            return int(self.store.add("errors", 1)) == 1
+        except RuntimeError:  # the store is gone too: nobody knows who has spoken
+            return True
+
+    @contextmanager
+    def _exchange(self, tensor: Tensor | None = None) -> Iterator[None]:
+        """Explain what happens if another process ends during an exchange."""
+        if tensor is not None:
+            self.sent += tensor.numel() * tensor.element_size()
+        started = time.perf_counter()
+        try:
+            yield
+            self.seconds += time.perf_counter() - started
+        except RuntimeError as error:
+            raise LostError(
+                f"another process ended or did not answer for {MINUTES} minutes; start all again with --resume"
+            ) from error
+
+
+#: One process that trains on its own.
+ALONE = World()
+
+
+@contextmanager
+def joined(device: str) -> Iterator[tuple[World, torch.device]]:
+    """The processes that torchrun started this one with, and where it computes; `ALONE` without torchrun.
+
+    A `CircletError` of the body leaves only the first process that has one; the others end quietly.
+    """
+    size = _number(SIZE, 1)
+    if size == 1:
+        yield ALONE, resolve_device(device)
+        return
+    nccl = torch.cuda.is_available() and dist.is_nccl_available()
+    try:
+        found, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        # If torchrun starts all processes again, the store still has what the former ones said.
+        store = PrefixStore(f"circlet/{os.environ.get(RESTARTS, '0')}", found)
+        backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+    except (RuntimeError, ValueError) as error:
+        raise ParameterError(
+            f"found {SIZE} {size} in the environment, but the other processes can't be reached "
+            f"({str(error).splitlines()[0]}); wanted to be started by torchrun"
+        ) from error
+    world, before = World(rank, size, store), signal.signal(signal.SIGTERM, _on_end)
+    try:
+        yield world, _own_device(device)
+        if nccl:
+            dist.destroy_process_group()  # not after an error: it might wait for a process that is gone
+    except CircletError as error:
+        if world.speaks():
+            raise
+        raise SystemExit(2) from error
+    finally:
+        signal.signal(signal.SIGTERM, before)
+        if not nccl:
+            dist.destroy_process_group()
+
+
+def _own_device(name: str) -> torch.device:
+    """Where this process computes: each has a GPU of its own."""
+    if name == "auto" and not torch.cuda.is_available():
+        return torch.device("cpu")
+    if name not in ("auto", "cpu", "cuda"):
+        raise ParameterError(f"found --device {name} for several processes; wanted auto, cpu or cuda")
+    if name == "cpu":
+        return torch.device("cpu")
+    number, here, gpus = _number(LOCAL_RANK, 0), _number(LOCAL_SIZE, 1), torch.cuda.device_count()
+    if gpus < here:
+        raise ParameterError(
+            f"found {gpus} GPUs for {here} processes; wanted one each: start fewer, or add --device cpu"
+        )
+    place = torch.device("cuda", number)
+    torch.cuda.set_device(place)
+    return place
+
+
+def _number(name: str, default: int) -> int:
+    value = os.environ.get(name, "")
+    if not value:
+        return default
+    if not value.isdecimal():
+        raise ParameterError(f"found {name} {value!r} in the environment; wanted a number, as torchrun sets it")
+    return int(value)
+
+
+def _on_end(*_: Any) -> None:
+    """Called when the system or torchrun ends this process, the latter because another one has ended."""
+    raise LostError("this process was ended, perhaps because another one was; start all again with --resume")
