@@ -53,7 +53,8 @@ def parts(folder: Path) -> dict[str, int]:
 
 class TestTagFiles:
     def test_every_document_once_and_in_order(self, here, model, docs, read, texts, tmp_path):
-        sizes, told = [], []
+        sizes: list[int] = []
+        told: list[tuple[int, int]] = []
         totals = tag_files(
             model,
             [str(docs)],

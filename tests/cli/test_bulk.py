@@ -10,8 +10,8 @@ class TestEngine:
         rows = [{"id": row, **one} for row, one in enumerate(topics(40))]
         path = write_jsonl(tmp_path / "a.jsonl", rows)
         alone = circlet("predict", model, path, "--threshold", "0.3").stdout
-        words = ("predict", model, f"{tmp_path}/*.jsonl", "--threshold", "0.3", "--output", tmp_path / "out")
-        words += ("--engine", "processes", "--block-size", "2K", "--workers", "2")
+        words = ["predict", model, f"{tmp_path}/*.jsonl", "--threshold", "0.3", "--output", tmp_path / "out"]
+        words += ["--engine", "processes", "--block-size", "2K", "--workers", "2"]
         finished = circlet(*words)
         assert finished.returncode == 0
         assert finished.stdout == ""
