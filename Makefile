@@ -87,7 +87,8 @@ format: $(VENV)/.dev  ## let ruff fix what it can
 
 bench: $(VENV)/.bench  ## speed and memory against others (half an hour and 14 GB; keep the machine idle)
 	@$(BIN)/circlet datasets fetch eurlex-4k
-	@for part in algebra metrics training calibration growth limits startup threads distributed scale_page; do $(BIN)/python benchmarks/$$part.py; done
+	@for part in algebra metrics training calibration growth limits startup threads distributed bulk scale_page; do \
+		$(BIN)/python benchmarks/$$part.py; done
 
 # `make bench-peers DATA=folder` also looks for datasets there; wordnet and yso-finna-en are nowhere else. `SLOW=1` adds
 # all of yso-finna-en. What is measured already is not run again: delete its files in benchmarks/results/peers.
