@@ -61,11 +61,14 @@ ACROSS_MODULES = {
     "serve/test_with_annif.py",
     "training/test_joining.py",
     "test_docs.py",
+    "test_guides.py",
     "test_imports.py",
     "test_mirror.py",
     "test_peers.py",
     "test_readme.py",
+    "test_release.py",
     "test_security.py",
+    "test_site.py",
     "test_threads.py",
 }
 
