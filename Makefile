@@ -8,7 +8,7 @@ PIP := $(BIN)/pip$(or $(FOUND),-none)
 INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --constraint constraints.txt --editable
 
 .DEFAULT_GOAL := help
-.PHONY: help demo serve test slow browser-test screenshots fuzz docs lint format bench bench-peers reproduce clean
+.PHONY: help demo serve test slow browser-test screenshots fuzz docs release-check lint format bench bench-peers reproduce clean
 
 help:  ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*## /\t/' | expand -t 14
@@ -45,6 +45,11 @@ $(VENV)/.docs: $(VENV)/.run
 	@$(INSTALL) '.[docs]'
 	@touch $@
 
+$(VENV)/.release: $(VENV)/.run
+	@echo "adding what builds and checks releases"
+	@$(INSTALL) '.[release]'
+	@touch $@
+
 demo: $(VENV)/.run  ## see it work
 	@$(BIN)/circlet demo
 
@@ -75,6 +80,12 @@ docs: $(VENV)/.docs  ## the documentation's site, into .site/built; fails at a b
 	@$(BIN)/python docs/gather.py
 	@$(BIN)/mkdocs build --strict --quiet
 	@echo ".site/built/index.html"
+
+release-check: $(VENV)/.release  ## build wheel and sdist into dist, and check what is in them; publishes nothing
+	@rm -rf dist
+	@$(BIN)/python -m build --outdir dist .
+	@$(BIN)/python -m twine check --strict dist/*
+	@$(BIN)/python deploy/release.py dist/* $(if $(TAG),--tag $(TAG))
 
 lint: $(VENV)/.dev  ## ruff and mypy
 	@$(BIN)/ruff check .

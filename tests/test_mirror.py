@@ -67,7 +67,9 @@ ACROSS_MODULES = {
     "test_mirror.py",
     "test_peers.py",
     "test_readme.py",
+    "test_release.py",
     "test_security.py",
+    "test_site.py",
     "test_threads.py",
 }
 

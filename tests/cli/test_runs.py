@@ -160,6 +160,7 @@ class TestContinue:
             assert after[name] == before[name]
         assert sorted(contents(finished)) == sorted(
             [
+                "MODEL_CARD.md",
                 "config.json",
                 "history.json",
                 "labels.txt",

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 
 def test_a_trained_folder_is_complete_without_leftovers(model):
     assert {path.name for path in model.iterdir()} == {
-        *("config.json", "weights.safetensors", "history.json", "labels.txt"),
+        *("MODEL_CARD.md", "config.json", "weights.safetensors", "history.json", "labels.txt"),
         *("vectorizer.json", "vectorizer.safetensors", "remembered.safetensors"),
     }
     assert (model / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\n"

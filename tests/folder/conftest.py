@@ -88,7 +88,9 @@ def as_before() -> Callable[[Path], None]:
     def change(folder: Path) -> None:
         path = folder / "config.json"
         config = files.read_json(path)
-        weights = config.pop("files")["weights.safetensors"]["sha256"]
+        listed = config.pop("files")
+        weights = listed["weights.safetensors"]["sha256"]
+        (folder / listed["MODEL_CARD.md"]["file"]).unlink()  # there was none
         del config["generation"], config["sha256"]
         files.write_json(path, {**config, "format": 2 if "members" in config else 1, "weights_sha256": weights})
         estimator = folder / "estimator.json"

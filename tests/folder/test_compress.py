@@ -51,7 +51,7 @@ class TestCompress:
         compress(folder, tmp_path / "copy", "bf16")
         assert tree(folder) == before
         found = sorted(path.name for path in (tmp_path / "copy").iterdir())
-        assert found == ["config.json", "history.json", "labels.txt", "weights.safetensors"]
+        assert found == ["MODEL_CARD.md", "config.json", "history.json", "labels.txt", "weights.safetensors"]
 
     def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
         compress(folder, tmp_path / "one", "int8")

@@ -10,7 +10,7 @@ import pytest
 from circlet import files
 from circlet.errors import OutputError
 from circlet.folder.config import read_config
-from circlet.folder.layout import CHECKPOINT, DECIDED, HISTORY, LABELS, RUN, WEIGHTS, name_in
+from circlet.folder.layout import CARD, CHECKPOINT, DECIDED, HISTORY, LABELS, RUN, WEIGHTS, name_in
 from circlet.folder.publish import new_generation, publishing, remove_run, settle
 from circlet.model import Model
 
@@ -23,7 +23,7 @@ def test_each_model_has_names_of_its_own(tmp_path, untrained):
     for number in (1, 2, 3):
         assert new_generation(tmp_path) == number
         untrained(seed=number).save(tmp_path)
-        own = [name_in(number, name) for name in (HISTORY, LABELS, WEIGHTS)]
+        own = [name_in(number, name) for name in (CARD, HISTORY, LABELS, WEIGHTS)]
         assert names(tmp_path) == sorted(["config.json", *own])
         assert read_config(tmp_path)["generation"] == number
         assert Model.load(tmp_path).network.settings.seed == number
@@ -35,7 +35,8 @@ def test_names_that_are_there_are_not_used_again(damage, folder, untrained):
     (folder / "config.json").write_text(damage)
     assert new_generation(folder) == 8
     untrained().save(folder)
-    assert names(folder) == ["config.json", "history-8.json", "labels-8.txt", "weights-8.safetensors"]
+    own = [name_in(8, name) for name in (CARD, HISTORY, LABELS, WEIGHTS)]
+    assert names(folder) == sorted(["config.json", *own])
 
 
 def test_a_failure_leaves_the_former_model(folder, untrained, monkeypatch, state):
@@ -63,7 +64,8 @@ def test_ctrl_c_right_after_the_commit(folder, untrained, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         untrained(seed=3).save(folder)
     assert Model.load(folder).network.settings.seed == 3
-    assert names(folder) == ["config.json", "history-2.json", "labels-2.txt", "weights-2.safetensors"]
+    own = [name_in(2, name) for name in (CARD, HISTORY, LABELS, WEIGHTS)]
+    assert names(folder) == sorted(["config.json", *own])
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])

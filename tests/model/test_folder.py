@@ -90,6 +90,7 @@ class TestRoundTrip:
             shared(kind, names).save(folder)
             found = sorted(path.name for path in folder.iterdir())
             always = [
+                "MODEL_CARD.md",
                 "config.json",
                 "history.json",
                 "remembered.safetensors",
@@ -147,7 +148,7 @@ class TestRoundTrip:
     @pytest.mark.parametrize("store", ["float32", "int8"])
     def test_whoever_may_read_the_weights_may_read_the_rest(self, store, tmp_path, shared):
         shared("texts").save(tmp_path, store)
-        assert len(list(tmp_path.iterdir())) == 8
+        assert len(list(tmp_path.iterdir())) == 9
         assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
 
     @pytest.mark.parametrize("store", ["float32", "bf16", "int8"])

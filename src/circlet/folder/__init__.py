@@ -11,6 +11,7 @@
 | `index.safetensors` | predictions for the documents it learned from, if asked for; see `index` |
 | `remembered.safetensors` | some rows that were trained on and their labels, for teaching; see `sample` |
 | `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
+| `MODEL_CARD.md` | what the model is, for people; made from the files above, and never read; see `card` |
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
 | `.lock` | who is writing here, as long as somebody is; see `lock` |
 

@@ -11,13 +11,18 @@ from typing import Any
 from circlet import files
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.folder import precision, tensors
+from circlet.folder.card import model_card
 from circlet.folder.config import FORMAT, reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.estimator import read_estimator, without_digest
+from circlet.folder.history import read_history
+from circlet.folder.labels import read_labels
 from circlet.folder.layout import (
+    CARD,
     CONFIG,
     ESTIMATOR,
+    HISTORY,
     INDEX,
     LABELS,
     REMEMBERED,
@@ -111,6 +116,7 @@ def _write(
     if ESTIMATOR in config["files"]:
         state = read_estimator(checked(folder, config, ESTIMATOR), config)
         files.write_json(new.path(ESTIMATOR), without_digest(state))
+    files.write_text(new.path(CARD), _card(folder, config, store))
     kept = {name: value for name, value in config.items() if name != "weights_sha256"}
     new.commit({**kept, "format": FORMAT, "store": store})
 
@@ -124,9 +130,18 @@ def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
         for name in _others(config)
         for path in [located(folder, config, name)]
     )
+    written += len(_card(folder, config, DEFLATED).encode())
     return written + sum(copied) + (GROWTH if config["generation"] else UNLISTED_GROWTH)
+
+
+def _card(folder: Path, config: dict[str, Any], store: str) -> str:
+    """The card of a copy; the model's own may be missing, or changed by its reader."""
+    labels = None
+    if config["named_labels"]:
+        labels = read_labels(checked(folder, config, LABELS), config["n_labels"])
+    return model_card({**config, "store": store}, read_history(checked(folder, config, HISTORY)), labels)
 
 
 def _others(config: dict[str, Any]) -> list[str]:
     """The files that are copied as they are, or only gzipped."""
-    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE, REMEMBERED, INDEX)]
+    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE, REMEMBERED, INDEX, CARD)]

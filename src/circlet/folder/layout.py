@@ -15,6 +15,7 @@ from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
 from circlet.files import GZIPPED
 
 __all__ = [
+    "CARD",
     "CHECKPOINT",
     "CONFIG",
     "DECIDED",
@@ -39,6 +40,8 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
+#: What the model is, for people.
+CARD = "MODEL_CARD.md"
 #: The URIs of labels that have both names and URIs.
 URIS = "uris.txt"
 #: Some of the rows that were held out, and their labels.
@@ -48,7 +51,7 @@ REMEMBERED = "remembered.safetensors"
 #: What is predicted for the documents that it has learned from, if that was asked for.
 INDEX = "index.safetensors"
 #: All files that a model may have besides `config.json`, which says where they are.
-FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
+FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR, CARD)
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.
@@ -59,7 +62,7 @@ DECIDED = "decided.json"
 LOCK = ".lock"
 
 _CHECKPOINTS = re.compile(r"checkpoint(-[0-9]+)?\.safetensors")
-_NUMBERED = re.compile(r"(?P<stem>[a-z]+)(-(?P<number>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)(\.gz)?")
+_NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]+)(-(?P<number>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)(\.gz)?")
 
 
 def name_in(generation: int, name: str, *, zipped: bool = False) -> str:

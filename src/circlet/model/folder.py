@@ -14,11 +14,13 @@ from circlet import files
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import precision
+from circlet.folder.card import model_card
 from circlet.folder.config import FORMAT
 from circlet.folder.contents import Contents
 from circlet.folder.index import write_index
 from circlet.folder.labels import labels_text
 from circlet.folder.layout import (
+    CARD,
     ESTIMATOR,
     HISTORY,
     INDEX,
@@ -76,7 +78,9 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         if model.estimator is not None:
             files.write_json(new.path(ESTIMATOR), model.estimator)
         has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
-        new.commit({"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store})
+        config = {"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store}
+        files.write_text(new.path(CARD), model_card(config, model.history, model.label_names))
+        new.commit(config)
 
 
 def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) -> None:

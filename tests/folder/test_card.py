@@ -1,0 +1,163 @@
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+
+from circlet.files import read_json, write_json
+from circlet.folder.card import model_card
+from circlet.folder.compress import compress
+from circlet.folder.config import read_config, sealed
+from circlet.folder.contents import read
+from circlet.folder.layout import CARD
+from circlet.runtime import load
+
+CONFIG = {
+    "network": {"head": "chrr", "dim": 32, "hidden": [64, 16], "encoder": "features", "loss": "bce"},
+    "n_features": 1234,
+    "n_labels": 12345,
+    "texts": True,
+    "store": "int8",
+    "threshold": 0.25,
+    "training": {
+        "data": "mine",
+        "format": "JSONL text",
+        "documents": 1900,
+        "held_out": 100,
+        "threshold_for": "precision=0.9",
+        "decided": [{"setting": "dim", "value": 32, "why": "a few more than labels", "tried": False}],
+    },
+}
+HISTORY = [
+    {"epoch": 1, "loss": 0.5, "nDCG@5": 0.5},
+    {"epoch": 2, "loss": 0.4, "nDCG@5": 0.75, "kept": True},
+    {"epoch": 3, "loss": 0.3, "nDCG@5": 0.625},
+]
+
+
+def changed(**training):
+    values = {**CONFIG["training"], **training}
+    return {**CONFIG, "training": {name: value for name, value in values.items() if value is not ...}}
+
+
+def test_it_says_what_the_record_says():
+    card = model_card(CONFIG, HISTORY, [f"label {i}" for i in range(10)])
+    for line in (
+        "# A tagger trained on mine",
+        "| data | mine (JSONL text) |",
+        "| documents | 2,000 |",
+        "| labels | 12,345, such as label 0, label 2, label 4, label 6, label 8 |",
+        "| reads | 1,234 words of texts |",
+        "| hidden layers | 64, 16, encoder features |",
+        "| output | codes of 32 dimensions, head chrr, loss bce |",
+        "| weights stored as | int8 |",
+        "| nDCG@5 | 75.0 % |",
+        "| dim | 32: a few more than labels |",
+    ):
+        assert line in card.splitlines(), line
+    assert "Measured on 100 documents that it has not learned from." in card
+    assert "a probability of at least 0.250: chosen for precision=0.9 there" in card
+    assert "torch is not needed" in card
+    assert "## Intended use, and limits" in card
+
+
+def test_it_does_not_claim_what_nobody_measured():
+    assert "Nothing was held out" in model_card(CONFIG, [{"epoch": 1, "loss": 0.5}], None)
+    assert "at least 0.250" not in model_card(CONFIG, [], None)
+    assert "that it has learned from since" in model_card(changed(held_out=0), HISTORY, None)
+    assert "Further training" not in model_card(CONFIG, HISTORY, None)
+    further = model_card(changed(continued_on=["more", "a|b"], taught=3), HISTORY, None)
+    assert "Further training came after that" in further
+    assert "| then trained on | more, a\\|b |" in further
+    assert "| labels taught by corrections | 3 |" in further
+
+
+def test_of_several_networks_each_is_judged_by_itself():
+    several = {**CONFIG, "members": [{}, {}]}
+    history = [{"epoch": 1, "member": member, "nDCG@5": member / 4} for member in (1, 2)]
+    card = model_card(several, history, None)
+    assert "| networks | 2 |" in card
+    assert "| nDCG@5, network 1 | 25.0 % |" in card
+    assert "| nDCG@5, network 2 | 50.0 % |" in card
+
+
+def test_what_an_older_record_does_not_say_is_left_out():
+    card = model_card({**changed(data=..., format=..., decided=...), "texts": False}, [], None)
+    assert "documents given in Python" in card
+    assert "What was decided" not in card
+    assert "features of rows" in card
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("a|b", "a\\|b"),
+        ("`rm` *x* _y_", "\\`rm\\` \\*x\\* \\_y\\_"),
+        ("<script>alert(1)</script>", "\\<script\\>alert(1)\\</script\\>"),
+        ("[a](http://b)", "\\[a\\](http://b)"),
+        ("one\n# two\r\n\tthree", "one \\# two three"),
+        ("back\\slash &amp; $x$", "back\\\\slash \\&amp; \\$x\\$"),
+        ("\x1b[31m\x00", "\\[31m"),
+        ("\ud800", "?"),
+        ("größer 日本", "größer 日本"),
+        ("x" * 500, "x" * 200 + "…"),
+        ("", "?"),
+    ],
+)
+def test_odd_names_are_shown_as_they_are(name, shown):
+    card = model_card(changed(data=name, decided=...), HISTORY, [name])
+    assert f"# A tagger trained on {shown}" in card.splitlines()
+    assert f"| labels | 12,345, such as {shown} |" in card.splitlines()
+    assert card.encode()
+    plain = model_card(changed(data="x", decided=...), HISTORY, ["x"])
+    assert len(card.splitlines()) == len(plain.splitlines())
+
+
+class TestInItsFolder:
+    def test_it_is_listed_and_tells_of_the_model(self, folder):
+        config, saved = read_config(folder), read(folder)
+        card = (folder / config["files"][CARD]["file"]).read_text(encoding="utf-8")
+        assert card == model_card(config, saved.history, saved.label_names)
+        assert f"{config['n_labels']:,}" in card
+
+    def test_a_further_model_has_another_one(self, folder, untrained, only_the_model):
+        untrained().save(folder)
+        assert only_the_model(folder)
+        assert (folder / "MODEL_CARD-2.md").is_file()
+        assert not (folder / CARD).exists()
+
+    def test_a_copy_says_how_its_weights_are_stored(self, folder, tmp_path):
+        (folder / CARD).write_text("changed by its reader", encoding="utf-8")
+        compress(folder, tmp_path / "copy", "int8")
+        assert "| weights stored as | int8 |" in (tmp_path / "copy" / CARD).read_text(encoding="utf-8")
+
+    def test_folders_without_it_work(self, folder, tmp_path):
+        config = read_json(folder / "config.json")
+        (folder / config["files"].pop(CARD)["file"]).unlink()
+        write_json(folder / "config.json", sealed(config))
+        assert load(folder).model_.n_labels == config["n_labels"]
+        compress(folder, tmp_path / "copy", "bf16")
+        assert CARD in read_config(tmp_path / "copy")["files"]
+
+    def test_who_only_uses_a_model_does_not_read_it(self, folder):
+        (folder / CARD).write_text("changed", encoding="utf-8")
+        read(folder, whole=True)
+
+    def test_info(self, folder, circlet):
+        before = json.loads(circlet("info", folder, "--json").stdout)
+        assert before["bytes"][CARD] == (folder / CARD).stat().st_size
+        assert circlet("info", folder, "--verify").returncode == 0
+        (folder / CARD).write_text("changed", encoding="utf-8")
+        damaged = circlet("info", folder, "--verify")
+        assert damaged.returncode == 2
+        assert re.search(r"MODEL_CARD.md: found other content than config.json describes", damaged.stderr)
+
+
+def test_no_name_in_the_record_breaks_it():
+    """Values that nobody checks may be anything that JSON has."""
+    for odd in (None, 1, [], {}, "x", [["y"]], True):
+        network = dict.fromkeys(CONFIG["network"], odd)
+        record = {"setting": odd, "value": odd, "why": odd, "tried": odd}
+        training = {"data": odd, "continued_on": odd, "taught": odd, "threshold_for": odd, "decided": [record]}
+        assert model_card({**changed(**training), "network": network}, HISTORY, None)
