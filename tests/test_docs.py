@@ -35,12 +35,13 @@ def benchmark(name: str) -> Any:
     return module
 
 
+@pytest.fixture(scope="module")
+def module():
+    return benchmark("distributed")
+
+
 class TestSeveralProcesses:
     """docs/distributed.md."""
-
-    @pytest.fixture(scope="class")
-    def module(self):
-        return benchmark("distributed")
 
     def test_its_tables_are_those_of_the_committed_run(self, module):
         result = json.loads((ROOT / "benchmarks/results/distributed.json").read_text(encoding="utf-8"))

@@ -69,7 +69,6 @@ ACROSS_MODULES = {
     "test_readme.py",
     "test_release.py",
     "test_security.py",
-    "test_site.py",
     "test_threads.py",
 }
 

@@ -433,7 +433,10 @@ class TestTogether:
     def test_three_processes_and_rows_that_join(self, in_processes, tmp_path):
         held_out = np.arange(0, 49, 8)
         X, Y = problem(49, 600)
-        options = {"joining": Joining(held_out, lambda: {"calibration": [1.0, 0.0]}), "validation": (X[held_out], Y[held_out])}
+        options = {
+            "joining": Joining(held_out, lambda: {"calibration": [1.0, 0.0]}),
+            "validation": (X[held_out], Y[held_out]),
+        }
 
         def work(world: World) -> None:
             network, _ = trained("rows", world, **options)
