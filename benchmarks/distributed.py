@@ -4,7 +4,7 @@ Documents are synthetic, in two sizes: those of EURLex-4K, and with many more fe
 few. Every measurement is a run of its own, and they take turns. The bytes of larger models on more processes are
 worked out by the formula that `docs/distributed.md` explains.
 
-    python benchmarks/distributed.py [--out benchmarks/results]     about two minutes on two idle cores
+    python benchmarks/distributed.py [--out benchmarks/results]     two to three minutes on two cores
 """
 
 from __future__ import annotations
@@ -66,6 +66,8 @@ PLANNED = {
     "EURLex-4K": Size(15_449, 5000, 237, 3956, 2048, "sgd"),
     "a million labels": Size(10_000_000, 1_000_000, 100, 1_000_000, 1024, "same"),
 }
+#: Bytes per second of a link of 400 Gbit/s.
+LINK = 50e9
 #: Processes and documents of each in a step.
 PLAN = ((2, 256), (8, 256), (64, 256))
 
@@ -81,16 +83,16 @@ def touched(size: Size, documents: int) -> int:
 
 
 def exchanged(size: Size, processes: int, documents: int) -> dict[str, float]:
-    """Bytes that each process sends in a step, if each has so many documents, by a ring all-reduce."""
+    """Bytes that each process sends in a step, if each has so many documents, around a ring."""
+    ring = 2 * (processes - 1) / processes  # an all-reduce; in an all-gather, each passes on all parts but one
     rows = touched(size, processes * documents)
-    ring = 2 * (processes - 1) / processes
-    ids = 8 * touched(size, documents) * (processes - 1)
-    whole, by_rows = size.features * size.hidden, rows * size.hidden
+    of_documents = (processes - 1) * documents * (4 * size.hidden + 12 * size.words)
+    by_sum = processes * documents >= 2 * size.features  # as `circlet.training.steps.learn` decides
     return {
-        "rows": rows,
         "dense": ring * 4 * size.dense,
-        "first layer": ring * 4 * min(whole, by_rows) + ids,
-        "whole first layer": ring * 4 * whole,
+        "first layer": ring * 4 * size.features * size.hidden if by_sum else of_documents,
+        "rows": rows,
+        "as rows": ring * 4 * rows * size.hidden,
     }
 
 
@@ -232,20 +234,22 @@ def plan_of(result: dict[str, Any]) -> Table:
             name,
             each["processes"],
             f"{each['processes'] * each['documents']:,}",
+            *(f"{each[part] / 1e6:,.1f}" for part in ("dense", "first layer")),
+            f"{1e3 * (each['dense'] + each['first layer']) / LINK:.2f}",
             f"{each['rows']:,}",
-            *(f"{each[part] / 1e6:,.1f}" for part in ("dense", "first layer", "whole first layer")),
-            f"{1e3 * (each['dense'] + each['first layer']) / 50e9:.2f}",
+            f"{each['as rows'] / 1e6:,.1f}",
         )
         for name, plans in result["planned"].items()
         for each in plans
     ]
     columns = (
-        *("", "processes", "documents per step", "rows touched", "MB dense", "MB first layer"),
-        *("MB if it were whole", "ms at 50 GB/s"),
+        *("", "processes", "documents per step", "MB dense", "MB first layer", f"ms at {LINK / 1e9:.0f} GB/s"),
+        *("rows touched", "MB as rows"),
     )
     note = (
-        "Worked out, not measured: MB that each process sends in a step by a ring all-reduce, with 256 documents "
-        "each, words as frequent as Zipf's law says, and all hidden units kept."
+        "Worked out, not measured: MB that each process sends in a step, with 256 documents each, all hidden "
+        "units kept, and words as frequent as Zipf's law says. As rows: if the gradient of the first layer itself "
+        "were exchanged, in those rows that the batch has touched."
     )
     return Table("What a step exchanges", columns, rows, note)
 

@@ -55,12 +55,14 @@ class TestSeveralProcesses:
     def test_what_a_step_exchanges_by_hand(self, module):
         size = module.Size(10, features=4, words=4, labels=7, hidden=3, first_layer="same", dim=5)
         assert size.dense == 3 + (3 * 10 + 10) + 7 + 1
-        found = module.exchanged(size, 2, 8)  # every document has every word
-        assert found == {"rows": 4, "dense": 4 * 51, "first layer": 4 * 12 + 8 * 4, "whole first layer": 4 * 12}
+        found = module.exchanged(size, 2, 3)  # every document has every word
+        assert found == {"dense": 4 * 51, "first layer": 3 * (4 * 3 + 12 * 4), "rows": 4, "as rows": 4 * 12}
+        assert module.exchanged(size, 2, 4)["first layer"] == 4 * 12
 
     def test_the_sizes_of_gradients_are_those_of_a_network(self, module):
         size = module.Size(10, features=50, words=4, labels=7, hidden=3, first_layer="same", dim=5)
-        network = Network(NetworkSettings(hidden=(3,), dim=5, slots=size.labels), 50, 7, sparse=True)
+        settings = NetworkSettings(hidden=(3,), dim=5, codebook="independent")
+        network = Network(settings, 50, 7, sparse=True)
         assert network.parameter_counts()["total"] == 50 * 3 + size.dense
 
     def test_links_lead_somewhere(self, module):

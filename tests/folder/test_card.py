@@ -157,7 +157,7 @@ class TestInItsFolder:
 def test_no_name_in_the_record_breaks_it():
     """Values that nobody checks may be anything that JSON has."""
     for odd in (None, 1, [], {}, "x", [["y"]], True):
-        network = dict.fromkeys(CONFIG["network"], odd)
+        network = {name: odd for name in CONFIG["network"]}
         record = {"setting": odd, "value": odd, "why": odd, "tried": odd}
         training = {"data": odd, "continued_on": odd, "taught": odd, "threshold_for": odd, "decided": [record]}
         assert model_card({**changed(**training), "network": network}, HISTORY, None)

@@ -191,56 +191,86 @@ class TestRows:
         row_gradient([0, 3, 7], [[5.0, 6.0], [10.0, 20.0], [7.0, 8.0]]),
     )
 
-    def test_a_group_of_one_process(self):
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
-        try:
-            found = World().exchange_rows(self.OWN[1], 2)
-        finally:
-            dist.destroy_process_group()
+    def test_alone(self):
+        found = ALONE.exchange_rows(self.OWN[1])
         assert found.rows.tolist() == [0, 3, 7]
         assert torch.equal(found.values(), self.OWN[1].values())
         assert torch.equal(found.values(slice(1, 2)), torch.tensor([[10.0, 20.0]]))
 
+    def test_a_group_of_one_process(self):
+        """Through gloo itself."""
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        try:
+            weight, world = nn.Parameter(torch.zeros(8, 2)), World()
+            weight.grad = torch.ones(8, 2)
+            world.average_gradients([weight], by_rows=True)
+        finally:
+            dist.destroy_process_group()
+        assert torch.equal(weight.grad, torch.ones(8, 2))
+
     def test_rows_are_summed_by_number(self, run_together):
-        for found in run_together(lambda world: world.exchange_rows(self.OWN[world.rank], 2)):
+        for found in run_together(lambda world: world.exchange_rows(self.OWN[world.rank])):
             assert found.rows.tolist() == [0, 1, 3, 7]
             assert found.values().tolist() == [[5, 6], [1, 2], [13, 24], [7, 8]]
             assert found.units is None
 
+    def test_documents_with_several_features_and_columns_without(self, run_together):
+        """Three documents, of which the first process has one: it is as if one process had all."""
+        X = sp.csr_matrix(np.array([[0, 2, 3, 0], [0, 0, 0, 0], [1, 0, 5, 0]], dtype=np.float32))
+        gradient = torch.tensor([[1.0, -1.0], [7.0, 7.0], [10.0, 0.5]])
+
+        def exchange(world: World, exact: bool) -> RowGradient:
+            own = slice(0, 1) if world.is_first else slice(1, 3)
+            return world.exchange_rows(
+                RowGradient(ColumnEntries.of(X[own], by_rows=True, exact=exact), gradient[own])
+            )
+
+        for exact in (True, False):
+            for found in run_together(lambda world, exact=exact: exchange(world, exact)):
+                assert found.rows.tolist() == [0, 1, 2]
+                assert found.values().tolist() == [[10, 0.5], [2, -2], [53, -0.5]]
+                assert torch.equal(found.whole(torch.Size((4, 2))), torch.from_numpy(X.toarray()).mT @ gradient)
+
     def test_units_that_dropout_kept(self, run_together):
         own = [row_gradient([rank], [[1.0, 2.0]], units=[0, 4]) for rank in range(2)]
-        for found in run_together(lambda world: world.exchange_rows(own[world.rank], 6)):
+        for found in run_together(lambda world: world.exchange_rows(own[world.rank])):
             assert found.rows.tolist() == [0, 1]
             assert found.units.tolist() == [0, 4]
             assert found.values().tolist() == [[1, 2], [1, 2]]
 
     def test_a_process_that_touched_nothing(self, run_together):
-        own = [self.OWN[0], RowGradient(*row_gradient([], [])[:1], torch.zeros(0, 2))]
-        for found in run_together(lambda world: world.exchange_rows(own[world.rank], 2)):
+        empty = sp.csr_matrix((1, 8), dtype=np.float32)
+        nothing = RowGradient(ColumnEntries.of(empty, by_rows=True, exact=True), torch.ones(1, 2))
+        for found in run_together(lambda world: world.exchange_rows((self.OWN[0], nothing)[world.rank])):
             assert found.rows.tolist() == [1, 3]
             assert found.values().tolist() == [[1, 2], [3, 4]]
 
-    @pytest.mark.parametrize("n", [5, 40], ids=["most rows", "few rows"])
-    def test_rows_of_a_whole_gradient(self, run_together, n):
-        def exchange(world: World) -> tuple[Tensor, int]:
-            weight, touched = nn.Parameter(torch.zeros(n, 2)), [torch.tensor([0, 2]), torch.tensor([2, 4])]
-            weight.grad = torch.zeros(n, 2).index_fill_(0, touched[world.rank], world.rank + 1.0)
-            world.average_gradients([weight], {weight: touched[world.rank]})
-            return weight.grad, world.sent
+    def test_bytes_are_those_of_documents(self, run_together):
+        def exchange(world: World) -> int:
+            world.exchange_rows(self.OWN[world.rank])
+            return world.sent
 
-        (first, sent), (second, _) = run_together(exchange)
-        assert torch.equal(first, second)
-        assert first[:5, 0].tolist() == [1, 0, 3, 0, 2]
-        assert not first[5:].any()
-        # The numbers of rows, their ids, and then three rows or all of them.
-        assert sent == 2 * 8 + 2 * 8 + (5 * 8 if n == 5 else 3 * 8)
+        # Two numbers of documents and of features; 2 units and a feature for each document, of which there are 3
+        # with padding.
+        assert run_together(exchange) == [2 * 16 + 3 * 8 + 3 * 12] * 2
+
+    def test_an_optimizer_of_whole_weights(self, run_together):
+        def exchange(world: World) -> nn.Parameter:
+            weight = nn.Parameter(torch.zeros(8, 2))
+            weight.row_gradient = self.OWN[world.rank]
+            world.average_gradients([weight], by_rows=False)
+            return weight
+
+        for weight in run_together(exchange):
+            assert not hasattr(weight, "row_gradient")
+            assert weight.grad.sum(dim=1).tolist() == [11, 3, 0, 37, 0, 0, 0, 15]
 
     def test_whole_gradients_and_rows_together(self, run_together):
         def exchange(world: World) -> tuple[Any, Tensor, Any]:
             first, second, frozen = (nn.Parameter(torch.zeros(8, 2)) for _ in range(3))
             first.row_gradient = self.OWN[world.rank]
             second.grad = torch.full((2, 8), world.rank + 1.0).mT  # not contiguous
-            world.average_gradients([first, second, frozen], {first: self.OWN[world.rank].rows})
+            world.average_gradients([first, second, frozen], by_rows=True)
             return first.row_gradient, second.grad, frozen.grad
 
         for rows, whole, nothing in run_together(exchange):
@@ -359,6 +389,7 @@ CASES: dict[str, tuple[int, bool, dict[str, Any], dict[str, Any]]] = {
     "dense": (20, True, {"dropout": 0.2}, {"input_dropout": 0.2, "optimizer": "adadelta", "lr": 1.0}),
     "cosine": (600, False, {"loss": "cosine"}, {"optimizer": "sgd"}),
     "softmax": (600, False, {"loss": "softmax"}, {"optimizer": "adam", "metric": "loss", "patience": 2}),
+    "few features": (13, False, {"dropout": 0.3}, {"optimizer": "adam", "batch_size": 32}),
     "an output per label": (20, False, {"head": "fc"}, {}),
 }
 

@@ -96,6 +96,10 @@ class SparseRows:
     def __len__(self) -> int:
         return len(self.starts)
 
+    def for_row_gradients(self) -> SparseRows:
+        """The same batch, for which the weight gets a `RowGradient` on any device."""
+        return replace(self, by_columns=self.by_columns and replace(self.by_columns, by_rows=True))
+
     def to(self, device: torch.device) -> SparseRows:
         """The same batch on a device; on a device other than the CPU, the weight gets a full gradient."""
         if self.values.device == device:

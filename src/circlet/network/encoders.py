@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from circlet.network.batch import ColumnEntries, SparseRows
 
-__all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear", "SummedRows"]
+__all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear"]
 
 
 class RowGradient(NamedTuple):
@@ -51,17 +51,14 @@ class RowGradient(NamedTuple):
             per_sample_weights=entries.values[own].to(self.gradient.dtype),
         )
 
-
-class SummedRows(NamedTuple):
-    """The sum of the row gradients of several processes: rows, ascending, `(rows, units)`, and units as above."""
-
-    rows: Tensor
-    gradient: Tensor
-    units: Tensor | None = None
-
-    def values(self, part: slice = slice(None)) -> Tensor:
-        """The gradient of some of the touched rows, `(rows, units)`."""
-        return self.gradient[part]
+    def whole(self, shape: torch.Size) -> Tensor:
+        """The gradient of all rows of a weight of this shape."""
+        touched = self.values()
+        if self.units is not None:
+            touched = touched.new_zeros(len(touched), shape[1]).index_copy_(1, self.units, touched)
+        if len(touched) == shape[0]:
+            return touched
+        return touched.new_zeros(shape).index_copy_(0, self.rows, touched)
 
 
 class Hidden(NamedTuple):
@@ -102,12 +99,7 @@ class _SparseProduct(torch.autograd.Function):
             # A batch has a few thousand of a million features: the rest would be zeros to write, read and add.
             ctx.weight.row_gradient = by_rows
             return None, None, None
-        touched = by_rows.values()
-        if units is not None:
-            touched = touched.new_zeros(len(touched), ctx.weight.shape[1]).index_copy_(1, units, touched)
-        if len(touched) == len(ctx.weight):
-            return touched, None, None
-        return gradient.new_zeros(ctx.weight.shape).index_copy_(0, entries.touched, touched), None, None
+        return by_rows.whole(ctx.weight.shape), None, None
 
 
 class SparseLinear(nn.Module):

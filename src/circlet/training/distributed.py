@@ -1,8 +1,9 @@
 """Training by several processes, which all hold the same weights.
 
-Every process has all documents, and learns from its share of each batch. Then gradients are summed, those of the
-first layer only in the rows that some process has touched, and all processes take the same step: to rounding, the
-step that one process would have taken with the whole batch. The first process alone writes files and reports.
+Every process has all documents, and learns from its share of each batch. Then gradients are summed; that of the
+first layer, which has a row per feature, each process works out from what all exchange about their documents. So
+all take the same step: to rounding, the step that one process would have taken with the whole batch. The first
+process alone writes files and reports.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Any, NamedTuple
 
+import numpy as np
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
@@ -24,10 +26,10 @@ from torch.distributed.rendezvous import rendezvous
 
 from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.network.encoders import RowGradient, SummedRows
-from circlet.training.row_optimizer import blocks_of
+from circlet.network.batch import ColumnEntries
+from circlet.network.encoders import RowGradient
 
-__all__ = ["ALONE", "LostError", "Share", "World", "joined"]
+__all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined"]
 
 #: How long a process waits for the others before it gives up.
 MINUTES = 10
@@ -78,7 +80,6 @@ class World:
         self.rank, self.size, self.store = rank, size, store
         #: For benchmarks: bytes that this process had for the others, and seconds that exchanges took it.
         self.sent, self.seconds = 0, 0.0
-        self._room = torch.empty(0)
 
     @property
     def is_first(self) -> bool:
@@ -114,71 +115,53 @@ class World:
             dist.all_gather(found, padded)
         return [each[:n] for each, n in zip(found, counts.tolist(), strict=True)]
 
-    def average_gradients(self, weights: Iterable[nn.Parameter], touched: Mapping[nn.Parameter, Tensor]) -> None:
+    def average_gradients(self, weights: Iterable[nn.Parameter], *, by_rows: bool) -> None:
         """Sum the gradients of all processes; with losses weighted by `Share.weight`, that is their mean.
 
         Parameters
         ----------
         weights : Parameters
-        touched : dict
-            The rows outside of which the gradient of a weight is zero, where they are known.
+        by_rows : bool
+            Whether the optimizer takes row gradients; otherwise they become gradients of whole weights.
         """
-        if self.size == 1:
-            return
-        waiting, by_rows = [], []
+        waiting, sparse = [], []
         for weight in weights:
-            if "row_gradient" in weight.__dict__ or weight in touched:
-                by_rows.append(weight)
+            if "row_gradient" in weight.__dict__:
+                sparse.append(weight)
             elif weight.grad is not None:
                 weight.grad = weight.grad.contiguous()
                 with self._exchange(weight.grad):
                     waiting.append(dist.all_reduce(weight.grad, async_op=True))
-        for weight in by_rows:
-            own: RowGradient | None = weight.__dict__.get("row_gradient")
-            if own is not None:
-                weight.row_gradient = self.exchange_rows(own, weight.shape[1])  # type: ignore[attr-defined]
-            elif weight.grad is not None:
-                self._sum_touched(weight.grad, touched[weight])
+        for weight in sparse:
+            rows = self.exchange_rows(weight.__dict__.pop("row_gradient"))
+            if by_rows:
+                weight.row_gradient = rows  # type: ignore[attr-defined]
+            else:
+                weight.grad = rows.whole(weight.shape)
         with self._exchange():
             for each in waiting:
                 each.wait()
 
-    def exchange_rows(self, own: RowGradient, width: int) -> SummedRows:
-        """The sum of the row gradients of all processes, over all rows that any of them has touched.
+    def exchange_rows(self, own: RowGradient) -> RowGradient:
+        """The row gradient of the whole batch, from those of all processes' documents.
 
-        Parameters
-        ----------
-        own : RowGradient
-        width : int
-            Columns of the weight, of which `own` may have some: the same ones in all processes.
+        Documents' features and the gradients of their hidden units are exchanged, and the rows are summed from
+        these. The rows themselves would be many times as large: a document has hundreds of them.
         """
-        rows = self._union(own.rows)
-        places = torch.searchsorted(rows, own.rows)
-        units = width if own.units is None else len(own.units)
-        # Fresh memory for tens of megabytes takes the system longer than the arithmetic.
-        if self._room.numel() < len(rows) * units:
-            self._room = torch.empty(len(rows) * units)
-        total = self._room[: len(rows) * units].view(len(rows), units).zero_()
-        for part in blocks_of(own):
-            total.index_copy_(0, places[part], own.values(part).float())
-        with self._exchange(total):
-            dist.all_reduce(total)
-        return SummedRows(rows, total, own.units)
-
-    def _sum_touched(self, gradient: Tensor, own: Tensor) -> None:
-        """Sum a whole gradient in place: only the rows that some process has touched, if these are few."""
-        rows = self._union(own)
-        few = 2 * len(rows) < len(gradient)
-        part = gradient[rows] if few else gradient
-        with self._exchange(part):
-            dist.all_reduce(part)
-        if few:
-            gradient.index_copy_(0, rows, part)
-
-    def _union(self, own: Tensor) -> Tensor:
-        """The rows that any process has touched, ascending."""
-        union: Tensor = torch.unique(torch.cat(self.gather(own)))
-        return union
+        entries = own.entries
+        ends = torch.cat([entries.starts[1:], entries.starts.new_tensor([len(entries.rows)])])
+        columns = entries.touched.repeat_interleave(ends - entries.starts)
+        packed = torch.stack([columns.int(), entries.rows.int(), entries.values.view(torch.int32)], dim=1)
+        gradients, parts = self.gather(own.gradient), self.gather(packed)
+        before = np.cumsum([0, *map(len, gradients[:-1])])
+        rows = torch.cat([part[:, 1] + int(n) for part, n in zip(parts, before, strict=True)]).long()
+        columns, bits = (torch.cat([part[:, i] for part in parts]) for i in (0, 2))
+        # Stable: all processes add up documents in the order that one process would.
+        columns, order = columns.long().sort(stable=True)
+        touched, counts = torch.unique_consecutive(columns, return_counts=True)
+        values = bits.contiguous().view(torch.float32)[order]
+        whole = ColumnEntries(touched, rows[order], counts.cumsum(0) - counts, values, by_rows=True)
+        return RowGradient(whole, torch.cat(gradients), own.units)
 
     def from_first(self, make: Callable[[], Any]) -> Any:
         """What `make` returns in the first process, the only one that calls it: anything that JSON can hold."""
@@ -186,8 +169,7 @@ class World:
             return make()
         text = json.dumps(make()).encode() if self.is_first else b""
         (length,) = self.sum(len(text))
-        content = torch.zeros(int(length), dtype=torch.uint8)
-        content[: len(text)] = torch.frombuffer(bytearray(text), dtype=torch.uint8) if text else content[:0]
+        content = torch.frombuffer(bytearray(text or int(length)), dtype=torch.uint8)
         with self._exchange(content):
             dist.broadcast(content, 0)
         return json.loads(content.numpy().tobytes())

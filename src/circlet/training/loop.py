@@ -336,8 +336,8 @@ def is_finite(weight: Tensor) -> bool:
 def _interruptions(world: World) -> Iterator[threading.Event]:
     """Make Ctrl-C wait for the end of a step; a second Ctrl-C does not wait.
 
-    If several processes train, neither do they end before the step when torchrun or the system asks them to: a
-    terminal and torchrun both pass Ctrl-C on, and torchrun kills those that do not end soon.
+    Several processes that train together always wait, also when the system or torchrun ends them: a terminal and
+    torchrun both pass on the same Ctrl-C, and torchrun kills a process that takes too long.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():

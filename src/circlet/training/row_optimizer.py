@@ -24,9 +24,9 @@ from torch.optim.adam import adam
 from torch.optim.adamw import adamw
 from torch.optim.sgd import sgd
 
-from circlet.network.encoders import RowGradient, SummedRows
+from circlet.network.encoders import RowGradient
 
-__all__ = ["ALGORITHMS", "RowOptimizer", "blocks_of"]
+__all__ = ["ALGORITHMS", "RowOptimizer"]
 
 #: Numbers of a row gradient at a time. A whole one of 5,000 rows of 2,048 is too large for any cache, and each
 #: step would get fresh memory for it, which takes the system longer than the arithmetic.
@@ -158,7 +158,7 @@ class RowOptimizer:
             algorithm = ALGORITHMS[group["algorithm"]]
             for weight in group["params"]:
                 # Removed, because the next step must not use it again.
-                by_rows: RowGradient | SummedRows | None = weight.__dict__.pop("row_gradient", None)
+                by_rows: RowGradient | None = weight.__dict__.pop("row_gradient", None)
                 if by_rows is None and weight.grad is None:
                     continue
                 state = self.state.setdefault(weight, {})
@@ -184,11 +184,11 @@ class RowOptimizer:
         return (weight for group in self.param_groups for weight in group["params"])
 
 
-def _update_rows(weight: Tensor, gradient: RowGradient | SummedRows, state: State, group: Group) -> None:
+def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Group) -> None:
     algorithm = ALGORITHMS[group["algorithm"]]
     count = state.get(COUNT)
     before = None if count is None else count.clone()
-    for part in blocks_of(gradient):
+    for part in _blocks(gradient):
         touched, values = gradient.rows[part], gradient.values(part)
         if gradient.units is not None:
             values = values.new_zeros(len(values), weight.shape[1]).index_copy_(1, gradient.units, values)
@@ -204,11 +204,11 @@ def _update_rows(weight: Tensor, gradient: RowGradient | SummedRows, state: Stat
             count.copy_(own[COUNT])
 
 
-def _descend(weight: Tensor, gradient: RowGradient | SummedRows, state: State, group: Group) -> None:
+def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group) -> None:
     """Plain SGD, which moves nothing but the touched rows of the units that were kept."""
     rows, units, rate = gradient.rows, gradient.units, group["lr"]
     every = len(rows) == len(weight)
-    for part in blocks_of(gradient):
+    for part in _blocks(gradient):
         values = gradient.values(part)
         if units is None and every:
             weight[part].add_(values, alpha=-rate)
@@ -222,7 +222,7 @@ def _descend(weight: Tensor, gradient: RowGradient | SummedRows, state: State, g
                 weight.index_copy_(0, rows[part], own)
 
 
-def blocks_of(gradient: RowGradient | SummedRows) -> Iterator[slice]:
+def _blocks(gradient: RowGradient) -> Iterator[slice]:
     """The touched rows, a few at a time."""
     size = max(1, BLOCK // gradient.gradient.shape[1])
     return (slice(start, start + size) for start in range(0, len(gradient.rows), size))

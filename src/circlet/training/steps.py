@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from circlet.devices import multiplies_bfloat16
-from circlet.network.batch import LabelSets
+from circlet.network.batch import LabelSets, SparseRows
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.network import TABLE_LIMIT, Network
 from circlet.settings.network import COSINES
@@ -156,18 +156,22 @@ def learn(
     the loss is what this one's `share` adds to that of the whole.
     """
     optimizer.zero_grad(set_to_none=True)
+    by_rows, first = True, first_weight(network)
+    if share is not None and isinstance(rows, SparseRows) and rows.by_columns is not None:
+        by_rows = rows.by_columns.by_rows
+        # Then what there is to say about the documents is less than the sum of their gradients, sent twice.
+        if world.size > 1 and first is not None and share.of < 2 * len(first):
+            rows = rows.for_row_gradients()
     kind = labels.ids.device.type
     # No cache of cast weights: a step uses each weight once, and a recorded step must not keep any between steps.
     faster = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
     with faster if half and multiplies_bfloat16(kind) else nullcontext():
         output = network(rows)
     loss: Tensor = network.loss(output.float(), labels)
-    if world.size > 1 and share is not None:
+    if share is not None and world.size > 1:
         loss = loss * share.weight
     loss.backward()  # type: ignore[no-untyped-call]
     if world.size > 1:
-        first, entries = first_weight(network), getattr(rows, "by_columns", None)
-        touched = {} if first is None or entries is None else {first: entries.touched}
-        world.average_gradients(network.parameters(), touched)
+        world.average_gradients(network.parameters(), by_rows=by_rows)
     optimizer.step()
     return loss.detach()
