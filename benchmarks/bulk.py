@@ -29,7 +29,7 @@ from circlet.report import Table
 
 CIRCLET = [sys.executable, "-m", "circlet"]
 ROUNDS = 3
-FEW, MANY = 10_000, 110_000
+FEW, MANY = 5_000, 85_000
 GOAL = 1.7
 ONE, THREADS, PROCESSES, RAY = "one process, one thread", "one process, its default threads", "processes", "ray"
 #: Cores of the clusters that the projection is for, and documents to tag.
@@ -140,8 +140,8 @@ def page_of(result: dict[str, Any]) -> str:
     note = (
         f"Medians of {ROUNDS} rounds in which all took turns, on {machine['cores']} cores. The model is that of "
         f"the preset `fast` for pydocs, and a document has {length:.0f} bytes on average. Documents/s is what "
-        f"{many - few:,} more of them take; starting is the rest. Compared with one process, {share:.2%} of the "
-        "documents or more have the same labels."
+        f"{many - few:,} more of them take; starting is the rest. At least {share:.2%} of the documents have "
+        "the same labels as from one process."
     )
     if RAY not in speed:
         note += " Ray was not installed."

@@ -186,6 +186,34 @@ def test_page_of_growth(scale_page, tmp_path):
     assert (tmp_path / "growth.png").stat().st_size > 10_000
 
 
+def test_page_of_bulk():
+    spec = importlib.util.spec_from_file_location("bulk", ROOT / "benchmarks/bulk.py")
+    bulk = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(bulk)
+    result = {
+        "provenance": {**MADE, "machine": {"cores": 2}},
+        "documents": [1000, 21_000],
+        "bytes": 2_100_000,
+        "seconds": {
+            bulk.ONE: {
+                "1000": [3.0, 2.0, 9.0],
+                "21000": [23.0, 23.0, 9.0],
+            },  # medians 3 and 23: 1,000/s from 2 s on
+            bulk.PROCESSES: {"1000": [3.0] * 3, "21000": [13.0] * 3},
+            bulk.RAY: {"1000": [9.0] * 3, "21000": [24.0] * 3},
+        },
+        "same_labels": {bulk.ONE: 1.0, bulk.PROCESSES: 0.99999},
+    }
+    page = bulk.page_of(result)
+    assert "| one process, one thread | 2.0 | 1,000 | 1.00× | – | – |" in page
+    assert "| `--engine processes`, 2 workers | 2.5 | 2,000 | 2.00× | 1.7× | reached |" in page
+    assert "| `--engine ray`, 2 workers | 8.2 | 1,333 | 1.33× | 1.7× | missed |" in page
+    assert "| 1,024 | 1,024,000 | 16.3 |" in page
+    assert "At least 99.99% of the documents" in page
+    made = json.loads((ROOT / "benchmarks/results/bulk.json").read_text(encoding="utf-8"))
+    assert bulk.page_of(made) == (ROOT / "benchmarks/results/bulk.md").read_text(encoding="utf-8")
+
+
 def test_page_of_limits(scale_page):
     path = {"name": "head", "bytes": 2e6, "flops": 3e9, "floor_ms": 2.0, "bound": "bandwidth", "ms": 3.0}
     step = dict.fromkeys(("batch", "features", "hidden", "dim", "labels"), 10)

@@ -103,3 +103,13 @@ def test_a_link_to_a_device(tmp_path):
         load_dataset(tmp_path / "train.txt")
     with pytest.raises(DataError, match="found nothing in the folder"):
         load_dataset(tmp_path)
+
+
+def test_some_lines_of_a_file(tmp_path):
+    path = put(tmp_path, lines.BOM + b"one\ntwo\nthree\n")
+    assert list(lines.iter_text(path, end=7)) == [(1, "one\n")]
+    assert list(lines.iter_text(path, start=7, end=11, first=2)) == [(2, "two\n")]
+    assert list(lines.iter_lines(path, start=11, first=3)) == [(3, b"three\n")]
+    path.write_bytes(b"one\ntw\0\n")
+    with pytest.raises(DataError, match=":2: found a zero byte"):
+        list(lines.iter_lines(path, start=4, first=2))

@@ -85,7 +85,7 @@ def ray_tasks(
     It uses the cluster that is connected already or that RAY_ADDRESS names, or else starts Ray on this machine.
     """
     ray = _ray(workers)
-    task = ray.remote(num_cpus=1, max_retries=_ATTEMPTS)(_call)
+    task = ray.remote(num_cpus=1, max_retries=_ATTEMPTS - 1)(_call)
     shared, waiting = ray.put(function), iter(items)
     running: list[Any] = []
     try:
@@ -96,7 +96,7 @@ def ray_tasks(
                 return
             done, running = ray.wait(running)
             yield from ray.get(done)
-    except ray.exceptions.WorkerCrashedError:
+    except (ray.exceptions.WorkerCrashedError, ray.exceptions.OutOfMemoryError):
         raise WorkersLostError from None
     finally:
         for each in running:
