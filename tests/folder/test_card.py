@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from circlet.folder.contents import read
 from circlet.folder.layout import CARD
 from circlet.runtime import load
 
-CONFIG = {
+CONFIG: dict[str, Any] = {
     "network": {"head": "chrr", "dim": 32, "hidden": [64, 16], "encoder": "features", "loss": "bce"},
     "n_features": 1234,
     "n_labels": 12345,
@@ -156,8 +157,9 @@ class TestInItsFolder:
 
 def test_no_name_in_the_record_breaks_it():
     """Values that nobody checks may be anything that JSON has."""
-    for odd in (None, 1, [], {}, "x", [["y"]], True):
-        network = {name: odd for name in CONFIG["network"]}
+    odds: tuple[Any, ...] = (None, 1, [], {}, "x", [["y"]], True)
+    for odd in odds:
+        network = dict.fromkeys(CONFIG["network"], odd)
         record = {"setting": odd, "value": odd, "why": odd, "tried": odd}
         training = {"data": odd, "continued_on": odd, "taught": odd, "threshold_for": odd, "decided": [record]}
         assert model_card({**changed(**training), "network": network}, HISTORY, None)
