@@ -64,6 +64,7 @@ ACROSS_MODULES = {
     "test_guides.py",
     "test_imports.py",
     "test_mirror.py",
+    "test_notebooks.py",
     "test_peers.py",
     "test_readme.py",
     "test_release.py",

@@ -58,7 +58,7 @@ def test_every_public_name_has_a_reference(package):
         if isinstance(value, ModuleType):
             found = any(f"{each}.".startswith(f"{dotted}.") for each in described)
         else:
-            found = {package, dotted} & described or any(value is each for each in objects if callable(each))
+            found = bool({package, dotted} & described) or any(value is each for each in objects if callable(each))
         if not found:
             missing.append(name)
     assert not missing
