@@ -65,6 +65,7 @@ ACROSS_MODULES = {
     "test_imports.py",
     "test_site.py",
     "test_mirror.py",
+    "test_notebooks.py",
     "test_peers.py",
     "test_readme.py",
     "test_release.py",

@@ -115,7 +115,7 @@ def finished(*words: object, folder: Path) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         list(map(str, words)),
         cwd=folder,
-        env={**alone, "HOME": str(folder), "PYTHONUTF8": "1"},
+        env={**alone, "HOME": str(folder), "USERPROFILE": str(folder), "PYTHONUTF8": "1"},
         capture_output=True,
         text=True,
         check=False,
@@ -144,7 +144,7 @@ def wheel(tmp_path_factory) -> Path:
 def fresh(tmp_path_factory) -> Path:
     """A folder with a virtual environment that has only pip."""
     folder = tmp_path_factory.mktemp("fresh")
-    subprocess.run([sys.executable, "-m", "venv", folder / "venv"], check=True)
+    ran(sys.executable, "-m", "venv", folder / "venv", folder=folder)
     return folder
 
 
