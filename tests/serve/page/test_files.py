@@ -28,7 +28,7 @@ def saved(page, button: str) -> tuple[str, str]:
 
 
 def expected(post, *documents: tuple) -> list[dict]:
-    results = post("suggest", texts=[text for _, text in documents])["results"]
+    results = post("suggest", texts=[text for _, text in documents], threshold=0)["results"]
     return [
         {
             "id": key,

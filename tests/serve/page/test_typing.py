@@ -20,7 +20,7 @@ def test_types_and_sees_what_the_service_suggests(page, post):
     page.wait_for_function("count => document.querySelectorAll('.row').length === count", arg=5)
     row(page, "module: asyncio").wait_for()
     page.wait_for_timeout(400)  # for answers that are still on the way
-    expected = post("suggest", text=LOOP, k=5)["results"][0]["labels"]
+    expected = post("suggest", text=LOOP, k=5, threshold=0)["results"][0]["labels"]
     assert labels(page) == [each["label"] for each in expected]
     shown = page.locator(".row .percent").all_inner_texts()
     assert shown == [f"{100 * each['probability']:.1f}\u00a0%" for each in expected]
