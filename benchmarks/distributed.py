@@ -151,7 +151,7 @@ class Epochs(Reporter):
 
     def __init__(self, world: World) -> None:
         self.world, self.before = world, (0, 0.0)
-        self.last: dict[str, Any] = {}
+        self.last: dict[str, float] = {}
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         self.before, self.steps = (self.world.sent, self.world.seconds), n_steps
@@ -208,7 +208,7 @@ def speeds_of(result: dict[str, Any]) -> Table:
     """Documents per second, and what was exchanged."""
 
     def median(name: str, way: str, batch: int, what: str) -> float:
-        return statistics.median(float(run[str(batch)][what]) for run in result["measured"][name][way])
+        return float(statistics.median(run[str(batch)][what] for run in result["measured"][name][way]))
 
     (alone, _, together), rows = WAYS, []
     for name in result["measured"]:

@@ -39,6 +39,13 @@ def reader(tmp_path_factory, circlet, data):
     return folder
 
 
+def test_an_index_is_refused_before_training(circlet, data, tmp_path):
+    finished = circlet("train", data, "--model", tmp_path / "m", "--encoder", "cnn", "--keep-index")
+    assert finished.returncode == 2
+    assert "--keep-index: found encoder cnn, which only torch can run" in finished.stderr
+    assert not (tmp_path / "m").exists()
+
+
 def test_it_is_used_as_any_model(reader, circlet, data):
     from circlet.model import Model
 

@@ -172,6 +172,10 @@ def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> di
         settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"]).with_values(without)
     TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
     keep_index = bool(run["given"].get("keep_index"))
+    if keep_index and settings.network.reads_texts:
+        raise ParameterError(
+            f"--keep-index: found encoder {settings.network.encoder}, which only torch can run; leave the option out"
+        )
     before = _before(folder, place, given, keep_index) if further else None
     keep_index = keep_index if before is None else before.index is not None
     dataset = _dataset(run, ids=keep_index)
