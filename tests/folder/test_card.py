@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from typing import Any
 
 import pytest
 
@@ -156,8 +157,9 @@ class TestInItsFolder:
 
 def test_no_name_in_the_record_breaks_it():
     """Values that nobody checks may be anything that JSON has."""
-    for odd in (None, 1, [], {}, "x", [["y"]], True):
-        network = dict.fromkeys(CONFIG["network"], odd)
+    values: list[Any] = [None, 1, [], {}, "x", [["y"]], True]
+    for odd in values:
+        network = dict.fromkeys(("head", "dim", "hidden", "encoder", "loss"), odd)
         record = {"setting": odd, "value": odd, "why": odd, "tried": odd}
         training = {"data": odd, "continued_on": odd, "taught": odd, "threshold_for": odd, "decided": [record]}
         assert model_card({**changed(**training), "network": network}, HISTORY, None)
