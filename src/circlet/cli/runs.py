@@ -174,7 +174,7 @@ def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> di
     keep_index = bool(run["given"].get("keep_index"))
     if keep_index and settings.network.reads_texts:
         raise ParameterError(
-            f"--keep-index: found encoder {settings.network.encoder}, which only torch can run; leave the option out"
+            f"--keep-index: found encoder {settings.network.encoder}, which only torch can run; leave it out"
         )
     before = _before(folder, place, given, keep_index) if further else None
     keep_index = keep_index if before is None else before.index is not None
