@@ -59,7 +59,8 @@ def test_it_says_what_the_record_says():
         assert line in card.splitlines(), line
     assert "Measured on 100 documents that it has not learned from." in card
     assert "a probability of at least 0.250: chosen for precision=0.9 there" in card
-    assert "torch is not needed" in card
+    assert "`pip install circlet` is enough" in card
+    assert 'circlet.load("model")' in card
     assert "## Intended use, and limits" in card
 
 
@@ -72,6 +73,18 @@ def test_it_does_not_claim_what_nobody_measured():
     assert "Further training came after that" in further
     assert "| then trained on | more, a\\|b |" in further
     assert "| labels taught by corrections | 3 |" in further
+
+
+def test_the_loss_is_shown_if_nothing_else_was_watched():
+    history = [{"epoch": 1, "loss": 0.5, "validation_loss": 0.25}]
+    assert "| loss | 0.25 |" in model_card(CONFIG, history, None)
+    assert "Nothing was held out" in model_card(CONFIG, [{"epoch": 1, "validation_loss": "?"}], None)
+
+
+def test_a_network_that_reads_texts_needs_torch():
+    card = model_card({**CONFIG, "network": {**CONFIG["network"], "encoder": "cnn"}}, HISTORY, None)
+    assert "pip install 'circlet[train]'" in card
+    assert 'circlet.CircletClassifier.load("model")' in card
 
 
 def test_of_several_networks_each_is_judged_by_itself():

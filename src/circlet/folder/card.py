@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from circlet.checks import is_real
 from circlet.folder.history import kept_epochs, metrics_of
 from circlet.settings import Decision
 from circlet.version import __version__
@@ -22,7 +23,7 @@ _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$])")
 _USE = """\
 ## How to use it
 
-`pip install circlet` is enough{torch}. With this folder as `model`:
+{install}. With this folder as `model`:
 
 ```console
 circlet predict model documents.{suffix}
@@ -32,9 +33,12 @@ circlet info model
 ```python
 import circlet
 
-names, probabilities = circlet.load("model").suggest({documents}, k=5)
+names, probabilities = circlet.{load}("model").suggest({documents}, k=5)
 ```
 """
+
+_WITH_TORCH = "It needs torch: `pip install 'circlet[train]'`"
+_WITHOUT_TORCH = "`pip install circlet` is enough, without torch, unless it has a custom encoder"
 
 _LIMITS = """\
 ## Intended use, and limits
@@ -99,17 +103,17 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
 
 def _quality(config: dict[str, Any], history: list[dict[str, Any]]) -> str:
     training = config["training"]
-    measured = {each.get("member", 1): metrics_of(each) for each in history if metrics_of(each)}
-    measured |= {each.get("member", 1): metrics_of(each) for each in kept_epochs(history) if metrics_of(each)}
+    records = [each for each in (*history, *kept_epochs(history)) if _measures(each)]
+    measured = {each.get("member", 1): _measures(each) for each in records}  # of each network, the last one counts
     if not measured:
         return (
             "Nothing was held out to measure it on. Evaluate it on documents that it has not learned from "
             "(`circlet evaluate`) before you rely on it.\n"
         )
     rows = [
-        (f"{_plain(name)}" + (f", network {member}" if len(measured) > 1 else ""), f"{100 * value:.1f} %")
-        for member, metrics in sorted(measured.items())
-        for name, value in metrics.items()
+        (_plain(name) + (f", network {member}" if len(measured) > 1 else ""), value)
+        for member, measures in sorted(measured.items())
+        for name, value in measures.items()
     ]
     held_out = int(training.get("held_out", 0))
     where = "documents that were held out at first, and that it has learned from since"
@@ -118,6 +122,13 @@ def _quality(config: dict[str, Any], history: list[dict[str, Any]]) -> str:
     later = " Further training came after that." if {"continued_on", "taught"} & set(training) else ""
     notes = f"Measured on {where}. Choices were made on them too, so expect a little less elsewhere.{later}\n"
     return f"{_table(rows)}\n{notes}{_threshold(config)}"
+
+
+def _measures(record: dict[str, Any]) -> dict[str, str]:
+    """What an epoch's record says about held-out rows, as text."""
+    shown = {name: f"{100 * value:.1f} %" for name, value in metrics_of(record).items()}
+    loss = record.get("validation_loss")
+    return {**shown, "loss": f"{loss:.4g}"} if not shown and is_real(loss) else shown
 
 
 def _threshold(config: dict[str, Any]) -> str:
@@ -142,7 +153,8 @@ def _use(config: dict[str, Any]) -> str:
     torch = config["network"].get("encoder", "features") != "features"
     texts = bool(config.get("texts"))
     return _USE.format(
-        torch=", with torch beside it" if torch else "; torch is not needed",
+        install=_WITH_TORCH if torch else _WITHOUT_TORCH,
+        load="CircletClassifier.load" if torch else "load",
         suffix="jsonl" if texts else "svm",
         documents='["a text"]' if texts else "rows",
     )
