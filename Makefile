@@ -56,8 +56,9 @@ demo: $(VENV)/.run  ## see it work
 serve: $(VENV)/.run  ## try it in a browser: a page that tags, explains and learns
 	@$(BIN)/circlet serve --demo --open
 
+# Two processes, each with whole files of tests, since those share models that they have trained.
 test: $(VENV)/.dev  ## the fast tests
-	@$(BIN)/python -m pytest
+	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(VENV)/.dev  ## the slow tests, and every property on many random examples
 	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random
