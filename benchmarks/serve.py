@@ -40,6 +40,14 @@ analyzer=snowball(english)
 vocab=labels
 limit=5
 """
+SENTENCES = """
+from pathlib import Path
+from nltk.tokenize.punkt import PunktTrainer, save_punkt_params
+
+folder = Path("nltk/tokenizers/punkt_tab/english")
+folder.mkdir(parents=True)
+save_punkt_params(PunktTrainer(Path("train.tsv").read_text(encoding="utf-8")).get_params(), dir=str(folder))
+"""
 
 
 def main() -> None:
@@ -209,6 +217,9 @@ def annif_server(options: argparse.Namespace) -> Iterator[int | None]:
         (place / "train.tsv").write_text("\n".join(rows) + "\n", encoding="utf-8")
         annif, port = str(options.annif / "bin" / "annif"), free_port()
         own = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        own["NLTK_DATA"] = str(place / "nltk")
+        # Annif's analyzers split texts by NLTK's sentence model, a download; NLTK can also learn one from texts.
+        subprocess.run([options.annif / "bin" / "python", "-c", SENTENCES], cwd=place, env=own, check=True)
         for words in (["load-vocab", "-L", "en", "labels", "labels.tsv"], ["train", "annif", "train.tsv"]):
             subprocess.run([annif, *words], cwd=place, env=own, check=True)
         # What Annif's documentation recommends for use: gunicorn with a worker per core.
