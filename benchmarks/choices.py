@@ -4,7 +4,8 @@
 
 A trial trains a model on 85% of the training rows of a dataset, as `circlet train` would, and ranks the labels of
 the others; test rows are never read. Every question has a JSON file. Trials that are in it already are not run
-again. Accuracies are percentages. Seconds are those of a shared machine, and may include other work on it.
+again. Accuracies are percentages. Seconds are those of a shared machine, and may include other work on it; a
+question's trials may come from several machines.
 """
 
 from __future__ import annotations
@@ -50,6 +51,12 @@ def grid(datasets: tuple[str, ...], preset: str, *variants: dict[str, Any]) -> l
 MATRICES = ("bibtex", "delicious", "eurlex-4k")
 TEXTS = ("pydocs-3000", "wordnet-3000", "yso-3000")
 SGD = {"first_layer": "sgd"}
+#: Sets with few documents for each label, larger than those that peers are measured on.
+SPARSE = {f"yso-{size}": ("yso-finna-en", size) for size in (20_000, 50_000, 100_000, 200_000)}
+#: What the rules had for labels with one or two documents.
+BY_HEART = {"first_layer": "same", "lr": 3e-3, "dropout": 0.3, "epochs": 20, "dim": 5000}
+CHARACTERS: dict[str, Any] = {"char_ngrams": (3, 5), "max_features": 100_000}
+USUAL = {"lr": 1e-3, "dropout": 0.3, "epochs": 7, "dim": 800}
 QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
     "first-layer": (
         "Is the first layer better trained by SGD or by AdamW, and does the short trial choose the better one?",
@@ -184,6 +191,166 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
             ),
         ),
     ),
+    "few-shot": (
+        "How few documents of a label make it few-shot, and what do such labels need?",
+        grid(
+            ("yso-20000", "yso-50000"),
+            "default",
+            USUAL,
+            *(
+                {**BY_HEART, **given}
+                for given in (
+                    {},
+                    {"epochs": 10},
+                    {"epochs": 30},
+                    {"first_layer": "sgd"},
+                    {"lr": 1e-3},
+                    {"dropout": 0.5},
+                    {"dropout": 0.1},
+                    {"dim": 800},
+                    {"dim": 2500},
+                    {"dim": 7500},
+                    {"hidden": (2048,)},
+                    {"batch_size": 64},
+                    {"batch_size": 256},
+                    {"char_ngrams": None, "max_features": None},
+                    {"input_dropout": 0.2},
+                    {"head": "fc"},
+                )
+            ),
+        )
+        + grid(
+            ("yso-100000", "wordnet-3000", "wordnet-10000"),
+            "default",
+            {},
+            BY_HEART,
+            {**BY_HEART, "epochs": 10},
+            {**BY_HEART, "epochs": 5},
+            {**BY_HEART, "dim": 2500, "epochs": 10},
+        )
+        + grid(
+            ("yso-20000",),
+            "default",
+            *(
+                {**BY_HEART, "dim": 7500, "dropout": 0.1, **given}
+                for given in (
+                    {},
+                    {"epochs": 12},
+                    {"epochs": 12, "batch_size": 256},
+                    {"epochs": 12, "lr": 2e-3},
+                    {"epochs": 12, "lr": 5e-3},
+                    {"input_dropout": 0.2},
+                    {"max_features": 100_000},
+                    {"max_features": 100_000, "word_ngrams": (1, 2)},
+                    {"hidden": (2048,)},
+                    {"hidden": (512,)},
+                    {"hidden": (2048,), "dropout": 0.5},
+                    {"hidden": (2048,), "epochs": 12},
+                    {"hidden": (2048,), "dim": 5000, "epochs": 12},
+                    {"dim": 15_000},
+                    {"scaling": "l2"},
+                    {"head": "chrr"},
+                    {"loss": "softmax"},
+                    {"weight_decay": 0.1},
+                )
+            ),
+        )
+        + grid(
+            ("yso-10000",),
+            "default",
+            {},
+            *(
+                {**BY_HEART, "dim": 6000, "dropout": 0.1, **given}
+                for given in (
+                    {},
+                    {"epochs": 12},
+                    {"hidden": (2048,)},
+                    {"input_dropout": 0.2},
+                    {"max_features": 100_000},
+                )
+            ),
+        )
+        + grid(
+            ("yso-50000",),
+            "default",
+            *(
+                {**BY_HEART, "epochs": 10, **given}
+                for given in (
+                    {"batch_size": 256},
+                    {"lr": 1e-3},
+                    {"lr": 2e-3},
+                    {"dim": 9500},
+                    {"hidden": (1024,)},
+                    {"epochs": 6},
+                    {"char_ngrams": (3, 5), "max_features": 50_000},
+                    {"char_ngrams": (3, 5), "max_features": 100_000},
+                    {"min_df": 1},
+                )
+            ),
+        )
+        + grid(
+            ("yso-100000",),
+            "default",
+            *(
+                {**BY_HEART, "epochs": 5, **given}
+                for given in (
+                    {"lr": 1e-3},
+                    {"epochs": 3},
+                    {"dim": 3000},
+                    {"dim": 10_500},
+                    {"hidden": (1024,)},
+                    {"dropout": 0.5},
+                    {"batch_size": 256},
+                    {"char_ngrams": (3, 5), "max_features": 100_000},
+                )
+            ),
+        )
+        + grid(
+            ("yso-200000",),
+            "default",
+            {},
+            *({**BY_HEART, "epochs": 4, **given} for given in ({}, {"lr": 1e-3}, {"dropout": 0.4})),
+        ),
+    ),
+    "few-shot-cpu": (
+        "The same on CPUs, where rows of the first layer rest while no document touches them, and the rules made of it.",
+        grid(
+            ("yso-50000",),
+            "default",
+            *(
+                {**BY_HEART, "epochs": 8, "hidden": (1024,), "batch_size": 256, **given}
+                for given in (
+                    {**CHARACTERS},
+                    {**CHARACTERS, "lr": 1.5e-3},
+                    {**CHARACTERS, "dropout": 0.1},
+                    {**CHARACTERS, "epochs": 5},
+                    {"char_ngrams": None, "max_features": None, "min_df": 1},
+                )
+            ),
+        )
+        + grid(
+            ("yso-1000", "yso-3000", "yso-10000", "yso-20000"),
+            "default",
+            {},
+            {"dropout": 0.3},
+        )
+        + grid(("yso-20000",), "default", {"weight_decay": 0.1}, {"dim": 2500}, {"batch_size": 256})
+        + grid(("yso-50000", "yso-100000"), "default", {})
+        + grid(
+            ("yso-100000",),
+            "default",
+            {
+                **BY_HEART,
+                "epochs": 5,
+                "hidden": (1024,),
+                "batch_size": 256,
+                "char_ngrams": None,
+                "max_features": None,
+                "min_df": 1,
+            },
+        )
+        + grid(("yso-20000", "yso-50000"), "fast", {}),
+    ),
     "few-labels": (
         "Which head and dimension suit few labels?",
         grid(
@@ -250,7 +417,7 @@ def plain(given: dict[str, Any]) -> dict[str, Any]:
 
 def judged_apart(trial: Trial, data: Path | None) -> Dataset:
     """The training rows alone: most of them to train on, the others in place of test rows."""
-    source, size = SMALL.get(trial.dataset, (trial.dataset, None))
+    source, size = {**SMALL, **SPARSE}.get(trial.dataset, (trial.dataset, None))
     dataset = load(source, data)
     if size is not None:
         dataset = drawn(trial.dataset, dataset, size)
@@ -279,6 +446,7 @@ def measured(trial: Trial, seed: int, options: argparse.Namespace) -> dict[str, 
         "seconds": round(seconds, 1),
         "decided": model.training.get("decided", []),
         "device": model.device.type,
+        "processor": provenance()["machine"]["processor"],
     }
 
 

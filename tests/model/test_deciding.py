@@ -105,6 +105,21 @@ class TestByRule:
         )
         assert (joined, apart) == (300, 100)
 
+    @pytest.mark.parametrize(
+        ("labels", "few"),
+        [
+            # 0 to 9 once, and 10 ten times: half of all labels of documents are of labels with one.
+            ([*range(10), *[10] * 10], True),
+            # 0 to 8 once, and 9 ten times: most of all are the same.
+            ([*range(9), *[9] * 10], False),
+        ],
+    )
+    def test_looks_at_what_a_typical_label_has(self, labels, few):
+        n = len(labels)
+        Y = sp.csr_matrix((np.ones(n, np.float32), (np.arange(n), labels)), shape=(n, 11))
+        decider, _ = run_of(Split(rows(n).X, Y), RunSettings.from_preset("default", {}))
+        assert decider.by_rule().training.first_layer == ("same" if few else "sgd")
+
     def test_looks_at_the_numbers_of_documents_and_labels(self):
         decider, _ = run_of(rows(19), RunSettings.from_preset("default", {}))
         assert decider.by_rule().validation == 0

@@ -14,8 +14,10 @@ from circlet.settings.auto import (
     DECIDABLE,
     DIM,
     EFFORTS,
+    FEW_SHOT_DIM,
     FEW_TEXTS,
     MANY,
+    MORE_FEATURES,
     VERY_MANY,
     Decision,
     Facts,
@@ -157,25 +159,42 @@ class TestEpochs:
 
 
 class TestFewShot:
-    """Labels with one or two documents."""
+    """Labels that a thousandth of the documents have, or three documents."""
 
-    def decide(self, preset: str, n: int, labels: int, per_label: float, **given) -> dict:
-        facts = Facts(n, labels, True, True, per_label=per_label, **given)
+    def decide(self, preset: str, n: int, labels: int, typical: float, **given) -> dict:
+        facts = Facts(n, labels, True, True, typical=typical, **given)
         return {each.name: each.value for each in by_rule(preset, ALL, facts)}
 
-    @given(preset=presets, n=counts, labels=st.integers(1000, 10**6))
+    @given(preset=presets, n=st.integers(20, FEW_TEXTS), labels=st.integers(1000, 10**6))
     def test_is_learned_by_heart(self, preset, n, labels):
-        found = self.decide(preset, n, labels, 2.9)
-        assert (found["first_layer"], found["lr"], found["dropout"]) == ("same", 3e-3, 0.3)
-        assert labels / 2 <= found["dim"] <= labels / 2 + 10
+        found = self.decide(preset, n, labels, 3)
+        assert (found["first_layer"], found["lr"], found["dropout"]) == ("same", 3e-3, 0.1)
+        assert min(labels / 2, FEW_SHOT_DIM) <= found["dim"] <= min(labels / 2 + 10, FEW_SHOT_DIM)
 
-    def test_needs_more_epochs(self):
-        few, more = (self.decide("default", 3000, 5000, per_label) for per_label in (1.0, 3.0))
-        assert few["epochs"] == 2 * more["epochs"]
-        assert more["lr"] == EFFORTS["default"].lr
+    @pytest.mark.parametrize(
+        ("n", "typical", "few"),
+        [(1000, 3, True), (1000, 4, False), (10_000, 10, True), (10_000, 11, False),
+         (VERY_MANY, 200, True), (VERY_MANY + 1, 1, False)],
+    )  # fmt: skip
+    def test_is_a_thousandth_of_the_documents_or_three(self, n, typical, few):
+        assert Facts(n, 5000, True, True, typical=typical).few_shot is few
+
+    def test_texts_are_known_by_more_of_their_words(self):
+        few, others = (self.decide("default", 50_000, 20_000, typical) for typical in (10, 100))
+        names = ("char_ngrams", "max_features", "min_df", "hidden")
+        assert [few[name] for name in names] == [(3, 5), MORE_FEATURES, 1, (1024,)]
+        assert [others[name] for name in names] == [None, None, 2, (2048,)]
+
+    @pytest.mark.parametrize(
+        ("preset", "n", "epochs"),
+        [("default", 3000, 18), ("default", 10_000, 12), ("default", 20_000, 10), ("default", 100_000, 4),
+         ("fast", 20_000, 8), ("accurate", 10_000, 20), ("accurate", 20_000, 16)],
+    )  # fmt: skip
+    def test_takes_epochs_of_its_own(self, preset, n, epochs):
+        assert self.decide(preset, n, 5000, 1)["epochs"] == epochs
 
     def test_is_known_only_beside_adam(self):
-        assert self.decide("default", 3000, 5000, 1.0, adam=False)["dropout"] != 0.3
+        assert self.decide("default", 3000, 5000, 1, adam=False)["dropout"] != 0.1
 
 
 class TestSizes:

@@ -9,7 +9,7 @@ from circlet.settings.network import ENCODERS
 
 
 def decided(documents: int, encoder: str = "cnn", preset: str = "default", **given) -> RunSettings:
-    facts = Facts(documents, 500, texts=True, sparse=True, per_label=given.pop("per_label", 9.0))
+    facts = Facts(documents, 500, texts=True, sparse=True, typical=given.pop("typical", 100.0))
     return RunSettings.from_preset(preset, {"encoder": encoder, **given}).decided(facts)[0]
 
 
@@ -21,7 +21,7 @@ def test_they_decide_what_can_be_decided():
 @pytest.mark.parametrize("preset", EFFORTS)
 @pytest.mark.parametrize("documents", [4, 30, 3000, 60_000, 10**6])
 def test_nothing_is_left_to_features(encoder, preset, documents):
-    settings = decided(documents, encoder, preset, per_label=1.0)
+    settings = decided(documents, encoder, preset, typical=1.0)
     assert not settings.undecided
     assert settings.training.first_layer == "same"
     assert settings.training.lr == 3e-3

@@ -32,6 +32,7 @@ from circlet.training.distributed import ALONE, LostError, World, joined
 from circlet.training.validation import measured
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 forks = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 
 
@@ -197,16 +198,19 @@ class TestRows:
         assert torch.equal(found.values(), self.OWN[1].values())
         assert torch.equal(found.values(slice(1, 2)), torch.tensor([[10.0, 20.0]]))
 
-    def test_a_group_of_one_process(self):
-        """Through gloo itself."""
-        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    @pytest.mark.parametrize(
+        ("device", "backend"), [("cpu", "gloo"), pytest.param("cuda", "nccl", marks=needs_gpu)]
+    )
+    def test_a_group_of_one_process(self, device, backend):
+        """Through gloo and nccl themselves; the latter wants a GPU for each process."""
+        dist.init_process_group(f"{device}:{backend}", store=dist.HashStore(), rank=0, world_size=1)
         try:
-            weight, world = nn.Parameter(torch.zeros(8, 2)), World()
-            weight.grad = torch.ones(8, 2)
+            weight, world = nn.Parameter(torch.zeros(8, 2, device=device)), World()
+            weight.grad = torch.ones(8, 2, device=device)
             world.average_gradients([weight], by_rows=True)
         finally:
             dist.destroy_process_group()
-        assert torch.equal(weight.grad, torch.ones(8, 2))
+        assert weight.grad.tolist() == [[1, 1]] * 8
 
     def test_rows_are_summed_by_number(self, run_together):
         for found in run_together(lambda world: world.exchange_rows(self.OWN[world.rank])):
@@ -555,10 +559,7 @@ def train_all(device: str, rank: int, folder: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    "device",
-    ["cpu", pytest.param("cuda", marks=pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU"))],
-)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
 def test_two_processes_on_one_device_train_what_one_does(tmp_path, monkeypatch, device):
     """Through gloo, even on a GPU: nccl wants one for each. A process that uses one can't be forked."""
     # Recorded steps draw other random numbers, and are for one process only.

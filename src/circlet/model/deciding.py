@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -66,9 +67,9 @@ class Decider:
         n, labels = self.split.Y.shape
         adam = self.settings.training.optimizer in ("adam", "adamw")
         features = None if self.split.X is None else int(self.split.X.shape[1])
-        per_label = float(column_counts(self.split.Y).sum()) / labels
+        typical = _typical(column_counts(self.split.Y))
         texts, joins = self.split.X is None, self.settings.joins
-        facts = Facts(n, labels, texts, bool(sparse), adam, features, per_label, joins)
+        facts = Facts(n, labels, texts, bool(sparse), adam, features, typical, joins)
         self.settings, decided = self.settings.decided(facts)
         self.decisions += decided
         # Where a rule is sure of it, AdamW is used everywhere, and nothing is tried.
@@ -116,3 +117,11 @@ class Decider:
                 f"{path}: found no readable decisions ({error!r}); train again in another folder"
             ) from error
         return [each.as_dict() for each in known]
+
+
+def _typical(counts: npt.NDArray[np.int64]) -> float:
+    """The most documents that the labels have that make up half of all labels of documents."""
+    ordered = np.sort(counts)
+    if not ordered.sum():
+        return math.inf
+    return float(ordered[np.searchsorted(ordered.cumsum(), ordered.sum() / 2)])

@@ -1,8 +1,9 @@
 """What is decided from the data: settings that were left open, by rules that a preset's effort scales.
 
 Most of their numbers come from trials on held-out training rows, which `benchmarks/choices.py` runs and
-`experiments/results/choices` keeps; only one of its datasets has very many documents. Those for labels with one or
-two documents, for rehearsals, and for the epochs of fewer than 15,000 documents rest on trials that are not kept.
+`experiments/results/choices` keeps; only one of its datasets has very many documents, and all those with few-shot
+labels are parts of that one. Those for rehearsals, and for the epochs of fewer than 15,000 documents, rest on trials
+that are not kept.
 What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.trial`. For encoders
 that read texts, `circlet.settings.auto_reading` has other rules.
 """
@@ -122,9 +123,14 @@ EFFORTS = {
 }
 #: Texts up to this number get character n-grams, and at most this many features.
 FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
-#: Labels are few-shot if they have fewer documents than this, on average. A network must then learn each of them
-#: by heart: by Adam, at a high rate, with codes that are nearly orthogonal.
-FEW_SHOT = 3.0
+#: So do more texts with few-shot labels, and these then have at most this many features.
+MORE_FEATURES = 100_000
+#: Labels are few-shot if the typical one has at most this share of the documents, or this number of them. Rare
+#: words then tell labels apart, and a network must learn these by heart: by Adam, with many dimensions.
+FEW_SHOT_SHARE, FEW_SHOT = 1e-3, 3
+#: More dimensions than these do not tell few-shot labels further apart.
+FEW_SHOT_DIM = 5000
+BY_HEART = "rare labels are learned by heart"
 #: Above this number of documents, batches are larger, and Adam trains the first layer, too: so many documents show
 #: rare words often enough. The short trial is too short to tell.
 VERY_MANY = 200_000
@@ -151,8 +157,8 @@ class Facts:
         Whether the other layers are trained by Adam or AdamW.
     features : int or None
         None if they are made of texts, which have many.
-    per_label : float
-        Documents of a label, on average.
+    typical : float
+        Documents of a typical label: half of all labels of documents have at most so many.
     joins : bool
         Whether held-out documents are learned from in the end, so that holding out many costs nothing.
     """
@@ -163,13 +169,14 @@ class Facts:
     sparse: bool
     adam: bool = True
     features: int | None = None
-    per_label: float = math.inf
+    typical: float = math.inf
     joins: bool = True
 
     @property
     def few_shot(self) -> bool:
-        """Whether labels have too few documents to generalize from."""
-        return self.per_label < FEW_SHOT and self.adam
+        """Whether labels are few-shot, and documents not so many that they have rules of their own."""
+        rare = self.typical <= max(FEW_SHOT, FEW_SHOT_SHARE * self.documents)
+        return rare and self.adam and self.documents <= VERY_MANY
 
 
 @dataclass(frozen=True)
@@ -216,13 +223,15 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
-    n = facts.documents
+    n, own = facts.documents, effort.epochs
+    if facts.few_shot:
+        own = min(own, 15) + 5
     if n > ALL_EPOCHS:
-        epochs = max(effort.fewest, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer))
+        epochs = max(effort.fewest, round(own * (ALL_EPOCHS / n) ** effort.fewer))
         return epochs, "more documents need fewer epochs"
     needed = math.ceil(effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
     if facts.few_shot:
-        return 2 * min(needed, effort.epochs + 10), "labels with one or two documents are learned by heart"
+        return max(own, 2 * min(needed, effort.epochs + 10)), BY_HEART
     if n > SMALL_BATCHES:
         # A dozen are enough, however few documents there are.
         needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer)))
@@ -238,6 +247,8 @@ def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
         return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
     if n > VERY_MANY:
         return 512, "many documents allow larger steps"
+    if facts.few_shot and n > FEW_TEXTS:
+        return 256, "as good for rare labels, and faster"
     if n > MANY_DOCUMENTS:
         return effort.many[0], "as the preset says for many documents"
     if n <= 10_000:
@@ -246,8 +257,8 @@ def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
-    if facts.texts and facts.documents <= FEW_TEXTS:
-        return (effort.hidden // 2,), "enough for few texts, whose many features would make more of it large"
+    if facts.texts and (facts.documents <= FEW_TEXTS or _char_ngrams(facts, effort)[0]):
+        return (effort.hidden // 2,), "enough for texts whose many features would make more of it large"
     if facts.documents > VERY_MANY:
         return (1024,), "more dimensions do as much, and need less memory if there are many features"
     if facts.documents > MANY_DOCUMENTS:
@@ -258,7 +269,7 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
     if facts.few_shot:
-        return 0.3, "labels with one or two documents are learned by heart"
+        return 0.1 if n <= FEW_TEXTS else 0.3, BY_HEART
     if facts.features is not None and facts.features < effort.hidden and n <= VERY_MANY:
         return effort.few_features, "fewer features than hidden units"
     if n > VERY_MANY and facts.adam:
@@ -276,7 +287,7 @@ def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
     if 1.25 * facts.labels < DIM:
         return max(32, math.ceil(1.25 * facts.labels)), "a few more than labels"
     if facts.few_shot:
-        return math.ceil(facts.labels / 20) * 10, "as many as tell labels with one or two documents apart"
+        return min(math.ceil(facts.labels / 20) * 10, FEW_SHOT_DIM), "as many as tell rare labels apart"
     product = facts.documents * facts.labels
     grown = DIM * effort.dim * max(1.0, product / MANY) ** 0.45
     if facts.documents > VERY_MANY:
@@ -287,19 +298,23 @@ def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _char_ngrams(facts: Facts, effort: Effort) -> tuple[tuple[int, int] | None, str]:
-    if facts.texts and effort.char_ngrams and facts.documents <= FEW_TEXTS:
-        return (3, 5), "few texts show few of all words, but many of their parts"
+    if facts.texts and effort.char_ngrams:
+        if facts.documents <= FEW_TEXTS:
+            return (3, 5), "few texts show few of all words, but many of their parts"
+        if facts.few_shot:
+            return (3, 5), "texts with a rare label show few of all words, but many of their parts"
     return None, "words are enough" if facts.texts else "documents are not texts"
 
 
 def _max_features(facts: Facts, effort: Effort) -> tuple[int | None, str]:
     if _char_ngrams(facts, effort)[0] is None:
         return None, "all of them"
-    return MOST_FEATURES, "more parts of words would make the model large"
+    most = MOST_FEATURES if facts.documents <= FEW_TEXTS else MORE_FEATURES
+    return most, "more parts of words would make the model large"
 
 
 def _min_df(facts: Facts, effort: Effort) -> tuple[int, str]:
-    if facts.texts and facts.documents > FEW_TEXTS:
+    if facts.texts and facts.documents > FEW_TEXTS and not facts.few_shot:
         return 2, "a word of one text among many teaches nothing"
     return 1, "all words" if facts.texts else "documents are not texts"
 
@@ -310,15 +325,15 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
     if not facts.sparse:
         return "same", "the features are dense"
     if facts.few_shot:
-        return "same", "labels with one or two documents are learned by heart"
+        return "same", BY_HEART
     if facts.documents > VERY_MANY:
         return "same", "very many documents show rare words often enough"
     return "sgd", "usually better for sparse features"
 
 
 def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
-    if facts.few_shot:
-        return 3e-3, "labels with one or two documents are learned by heart"
+    if facts.few_shot and facts.documents <= FEW_TEXTS:
+        return 3e-3, BY_HEART
     if MANY_DOCUMENTS < facts.documents <= VERY_MANY:
         return effort.many[1], "as the preset says for many documents"
     return effort.lr, "as the preset says"
