@@ -2,8 +2,8 @@
 
 Most of their numbers come from trials on held-out training rows, which `benchmarks/choices.py` runs and
 `experiments/results/choices` keeps; only one of its datasets has very many documents, and all those with few-shot
-labels are parts of that one. Those for rehearsals, and for the epochs of fewer than 15,000 documents, rest on trials
-that are not kept.
+labels are parts of that one. Those for rehearsals, and for the epochs of fewer than 15,000 documents, rest on
+trials that are not kept.
 What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.trial`. For encoders
 that read texts, `circlet.settings.auto_reading` has other rules.
 """
