@@ -313,8 +313,10 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
         ),
     ),
     "few-shot-cpu": (
-        "The same on CPUs, where rows of the first layer rest while no document touches them, "
-        "and the rules made of it.",
+        (
+            "The same on CPUs, where rows of the first layer rest while no document touches them, "
+            "and the rules made of it."
+        ),
         grid(
             ("yso-50000",),
             "default",
