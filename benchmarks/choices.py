@@ -331,13 +331,9 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
                 )
             ),
         )
-        + grid(
-            ("yso-1000", "yso-3000", "yso-10000", "yso-20000"),
-            "default",
-            {},
-            {"dropout": 0.3},
-        )
-        + grid(("yso-20000",), "default", {"weight_decay": 0.1}, {"dim": 2500}, {"batch_size": 256})
+        + grid(("yso-1000", "yso-3000", "yso-10000"), "default", {}, {"dropout": 0.3})
+        + grid(("yso-20000",), "default", {})
+        + grid(("yso-20000",), "fast", {})
         + grid(("yso-50000", "yso-100000"), "default", {})
         + grid(
             ("yso-100000",),
@@ -351,8 +347,7 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
                 "max_features": None,
                 "min_df": 1,
             },
-        )
-        + grid(("yso-20000", "yso-50000"), "fast", {}),
+        ),
     ),
     "few-labels": (
         "Which head and dimension suit few labels?",

@@ -70,9 +70,8 @@ def _read(folder: Path) -> list[dict[str, Any]]:
         else:
             with path.open(encoding="utf-8", newline="") as stream:
                 for row in csv.DictReader(stream, delimiter="\t" if path.suffix == ".tsv" else ","):
-                    rows.append(
-                        {"id": row["id"], **{name: json.loads(row[name]) for name in ("labels", "scores")}}
-                    )
+                    lists = {name: json.loads(value) for name, value in row.items() if name != "id"}
+                    rows.append({"id": row["id"], **lists})
     return rows
 
 

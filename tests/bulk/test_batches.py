@@ -4,13 +4,14 @@ import re
 import shutil
 import subprocess
 import sys
+from copy import copy
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 import circlet
-from circlet.bulk import TagBatches
+from circlet.bulk import TagBatches, tag_files
 from circlet.errors import CircletError, DataError, ParameterError
 
 PAGE = Path(__file__).parents[2] / "docs" / "bulk.md"
@@ -67,6 +68,43 @@ def test_labels_without_names(shared, documents, tmp_path):
     found = tag(pyarrow.table({"text": documents}))
     assert str(found.schema.field("labels").type).endswith(": int64>")
     assert found.schema == tag(pyarrow.table({"text": pyarrow.array([], pyarrow.string())})).schema
+
+
+class TestUris:
+    @pytest.fixture
+    def with_uris(self, shared, tmp_path) -> Path:
+        found = copy(shared("texts"))
+        found.label_uris = [f"http://example.org/{name}" for name in found.label_names]
+        found.save(tmp_path / "model")
+        return tmp_path / "model"
+
+    def test_are_added_beside_names(self, with_uris, documents):
+        found = TagBatches(with_uris, k=2, threshold=0.1, uris_column="links")({"text": documents})
+        assert list(found) == ["text", "labels", "scores", "links"]
+        for labels, uris in zip(found["labels"], found["links"], strict=True):
+            assert uris == [f"http://example.org/{label}" for label in labels]
+
+    def test_in_arrow_have_a_type_even_without_rows(self, with_uris, documents):
+        pyarrow = pytest.importorskip("pyarrow")
+        tag = TagBatches(with_uris)
+        found = tag(pyarrow.table({"text": documents}))
+        assert found.schema == tag(pyarrow.table({"text": pyarrow.array([], pyarrow.string())})).schema
+        assert str(found.schema.field("uris").type).endswith(": string>")
+        assert found["uris"][0].as_py() == [f"http://example.org/{label}" for label in found["labels"][0].as_py()]
+
+    def test_a_column_that_is_there(self, with_uris):
+        with pytest.raises(DataError, match=r"a column 'uris' in the batch, .* wanted another uris_column"):
+            TagBatches(with_uris)({"text": ["a"], "uris": [1]})
+
+    @pytest.mark.parametrize("kind", ["jsonl", "csv", "parquet"])
+    def test_are_in_the_parts_of_a_run(self, with_uris, documents, write, read, tmp_path, kind):
+        if kind == "parquet":
+            pytest.importorskip("pyarrow")
+        write(tmp_path / "a.jsonl", documents)
+        tag_files(with_uris, [str(tmp_path / "a.jsonl")], tmp_path / "out", k=2, format=kind, workers=1)
+        for row in read(tmp_path / "out"):
+            assert row["uris"] == [f"http://example.org/{label}" for label in row["labels"]]
+            assert len(row["uris"]) == 2
 
 
 def test_other_classes_are_text(documents, tmp_path):

@@ -27,17 +27,21 @@ class Suggestions:
         Of all documents, best first within each. Labels are names or integers; other classes are text.
     ends : int64 ndarray of shape (n + 1,)
         Those of document i are from `ends[i]` to `ends[i + 1]`.
+    uris : object ndarray, optional
+        The URIs of the labels, if these have some besides their names.
     """
 
     labels: npt.NDArray[Any]
     scores: npt.NDArray[np.float32]
     ends: npt.NDArray[np.int64]
+    uris: npt.NDArray[Any] | None = None
 
-    def lists(self) -> tuple[list[list[Any]], list[list[float]]]:
-        """Labels and scores of each document."""
-        labels, scores, ends = self.labels.tolist(), self.scores.tolist(), self.ends.tolist()
-        ranges = [slice(start, end) for start, end in pairwise(ends)]
-        return [labels[each] for each in ranges], [scores[each] for each in ranges]
+    def lists(self) -> dict[str, list[list[Any]]]:
+        """Labels, URIs if there are some, and scores of each document."""
+        ranges = [slice(start, end) for start, end in pairwise(self.ends.tolist())]
+        every = {"labels": self.labels, "uris": self.uris, "scores": self.scores}
+        values = {name: found.tolist() for name, found in every.items() if found is not None}
+        return {name: [found[each] for each in ranges] for name, found in values.items()}
 
 
 class TagBatches:
@@ -54,8 +58,9 @@ class TagBatches:
         Labels per document, at most.
     text_column : str
         The column of a batch with the texts.
-    labels_column, scores_column : str
-        The columns to add: lists of labels, best first, and of their probabilities.
+    labels_column, scores_column, uris_column : str
+        The columns to add: lists of labels, best first, of their probabilities and, if the model's labels have
+        URIs besides their names, of these.
     threshold : float, optional
         Leave out labels that are less probable.
     favor_rare : float
@@ -85,29 +90,37 @@ class TagBatches:
         text_column: str = "text",
         labels_column: str = "labels",
         scores_column: str = "scores",
+        uris_column: str = "uris",
         threshold: float | None = None,
         favor_rare: float = 0.0,
         memory: int | None = None,
         threads: int | None = 1,
     ) -> None:
-        if len({text_column, labels_column, scores_column}) < 3:
-            raise ParameterError(
-                f"found the columns {text_column!r}, {labels_column!r}, {scores_column!r}; wanted three different"
-            )
+        columns = [text_column, labels_column, scores_column, uris_column]
+        if len(set(columns)) < len(columns):
+            raise ParameterError(f"found the columns {', '.join(map(repr, columns))}; wanted four different names")
         if threads is not None:
             use_threads(threads)
-        self.text_column, self.labels_column, self.scores_column = text_column, labels_column, scores_column
+        self.text_column = text_column
         self.tagger = load(model)
         if self.tagger.model_.vectorizer is None:
             raise DataError(f"{model}: found a model of feature rows; wanted one that was trained on texts")
         self.named = self.tagger.classes_.dtype.kind not in "iu"
+        names, uris = self.tagger.model_.label_names, self.tagger.model_.label_uris
+        #: The URI of each label, if labels have some besides their names, all of which differ.
+        self.uris = None if names is None or uris is None else dict(zip(names, uris, strict=True))
+        #: What is added to a batch, by the name that `Suggestions.lists` gives it.
+        self.columns = {"labels": labels_column, "scores": scores_column}
+        if self.uris is not None:
+            self.columns["uris"] = uris_column
         self.options: dict[str, Any] = {"k": k, "threshold": threshold, "favor_rare": favor_rare, "memory": memory}
         self.suggest(["a document"])  # wrong options should fail here, and not in the first batch of each worker
 
     def suggest(self, texts: list[str]) -> Suggestions:
         """The labels of texts."""
         if not texts:
-            return Suggestions(self.tagger.classes_[:0], np.empty(0, np.float32), np.zeros(1, np.int64))
+            labels, scores, ends = self.tagger.classes_[:0], np.empty(0, np.float32), np.zeros(1, np.int64)
+            return Suggestions(labels, scores, ends, None if self.uris is None else labels)
         labels, scores = self.tagger.suggest(texts, **self.options)
         kept = np.ones(labels.shape, dtype=np.bool_)
         if self.options["threshold"] is not None:
@@ -116,7 +129,10 @@ class TagBatches:
         labels = labels[kept]
         if self.tagger.classes_.dtype.kind in "fb":
             labels = labels.astype(str)
-        return Suggestions(labels, scores[kept], ends)
+        uris = None
+        if self.uris is not None:
+            uris = np.array([self.uris[label] for label in labels.tolist()], dtype=object)
+        return Suggestions(labels, scores[kept], ends, uris)
 
     def __call__(self, batch: Any) -> Any:
         """Add columns to a batch: a dictionary of arrays, a pyarrow table or a pandas data frame; gives the same.
@@ -124,17 +140,16 @@ class TagBatches:
         Raises
         ------
         DataError
-            If the batch has no column of texts, a row has no text, or columns of labels are there already.
+            If the batch has no column of texts, a row has no text, or a column to add is there already.
         """
         arrow = hasattr(batch, "column_names")
         names = list(batch.column_names if arrow else batch)
         if self.text_column not in names:
             raise DataError(f"found a batch with the columns {names}; wanted {self.text_column!r} among them")
-        for name in (self.labels_column, self.scores_column):
+        for kind, name in self.columns.items():
             if name in names:
                 raise DataError(
-                    f"found a column {name!r} in the batch, which would be lost; wanted labels_column and "
-                    "scores_column with other names"
+                    f"found a column {name!r} in the batch, which would be lost; wanted another {kind}_column"
                 )
         column = batch[self.text_column]
         texts = column.to_pylist() if arrow else column.tolist() if hasattr(column, "tolist") else list(column)
@@ -149,15 +164,17 @@ class TagBatches:
         import pyarrow
 
         ends = pyarrow.array(found.ends, pyarrow.int32())
-        of_labels = pyarrow.string() if self.named else pyarrow.int64()
-        labels = pyarrow.ListArray.from_arrays(ends, pyarrow.array(found.labels.tolist(), of_labels))
-        scores = pyarrow.ListArray.from_arrays(ends, pyarrow.array(found.scores))
-        return table.append_column(self.labels_column, labels).append_column(self.scores_column, scores)
+        kinds = {"labels": None if self.named else pyarrow.int64(), "scores": pyarrow.float32()}
+        for kind, name in self.columns.items():
+            values = pyarrow.array(getattr(found, kind).tolist(), kinds.get(kind) or pyarrow.string())
+            table = table.append_column(name, pyarrow.ListArray.from_arrays(ends, values))
+        return table
 
     def _with_lists(self, batch: Any, found: Suggestions) -> Any:
-        names = self.labels_column, self.scores_column
+        lists = found.lists()
         columns = {
-            name: np.fromiter(lists, dtype=object, count=len(lists))  # np.array would make a matrix of them
-            for name, lists in zip(names, found.lists(), strict=True)
+            # np.array would make a matrix of lists of the same length.
+            name: np.fromiter(lists[kind], dtype=object, count=len(lists[kind]))
+            for kind, name in self.columns.items()
         }
         return {**batch, **columns} if isinstance(batch, dict) else batch.assign(**columns)

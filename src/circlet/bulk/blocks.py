@@ -14,6 +14,7 @@ from circlet.bulk.batches import TagBatches
 from circlet.bulk.cutting import Block, File, unchanged
 from circlet.bulk.plan import Options, Task
 from circlet.data.lines import bad, iter_text
+from circlet.data.parquet import iter_parquet
 from circlet.data.records import Columns, Record, parse
 from circlet.data.tagged import Tagged, writing_tagged
 from circlet.errors import CircletError, DataError
@@ -102,12 +103,14 @@ def _tagger(job: Job) -> TagBatches:
 def _write(job: Job, task: Task) -> int:
     tagger, n = _tagger(job), 0
     records = documents(task.file, task.block, columns_of(job.options.text_column))
-    with writing_tagged(Path(job.output) / task.part, named=tagger.named) as write:
+    with_uris = tagger.uris is not None
+    with writing_tagged(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
         for batch in _batches(records):
-            labels, scores = tagger.suggest([record.text for record in batch]).lists()
+            found = tagger.suggest([record.text for record in batch]).lists()
             ids = [_id(job, task, record) for record in batch]
-            rounded = [[round(score, 4) for score in each] for each in scores]  # as `circlet predict` does
-            write([Tagged(*each) for each in zip(ids, labels, rounded, strict=True)])
+            scores = [[round(score, 4) for score in each] for each in found["scores"]]  # as `circlet predict` does
+            uris = found.get("uris", [None] * len(batch))
+            write([Tagged(*each) for each in zip(ids, found["labels"], scores, uris, strict=True)])
             n += len(batch)
         unchanged(task.file)
     return n
@@ -147,7 +150,8 @@ def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
     """
     path = Path(file.path)
     if file.format == "parquet":
-        yield from _rows(path, block, columns)
+        groups = range(block.start, block.end)
+        yield from iter_parquet(path, columns, need_labels=False, groups=groups, first=block.first)
         return
     if file.compressed:
         lines = iter_text(path)
@@ -157,30 +161,3 @@ def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
         moved = ((block.first - len(header) + at, line) for at, (_, line) in enumerate(header))
         lines = chain(moved, iter_text(path, start=block.start, end=block.end, first=block.first))
     yield from parse(lines, path, file.format, columns, need_labels=False)
-
-
-def _rows(path: Path, block: Block, columns: Columns) -> Iterator[Record]:
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            names = [name for name in (columns.text, columns.id) if name in file.schema_arrow.names]
-            number = block.first
-            groups = range(block.start, block.end)
-            for batch in file.iter_batches(_DOCUMENTS, row_groups=list(groups), columns=names):
-                texts = batch.column(columns.text).to_pylist()
-                ids = batch.column(columns.id).to_pylist() if columns.id in names else [None] * len(texts)
-                for text, identifier in zip(texts, ids, strict=True):
-                    if not isinstance(text, str):
-                        raise bad(path, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
-                    if not isinstance(identifier, (str, int, type(None))):
-                        found = f"{columns.id!r} of type {type(identifier).__name__}"
-                        raise bad(path, number, found, "a string or an integer")
-                    yield Record(number, text, (), identifier)
-                    number += 1
-    except (pyarrow.ArrowException, OSError) as error:
-        if isinstance(error, DataError):
-            raise
-        found = f"no readable Parquet ({str(error).splitlines()[0][:200]})"
-        raise bad(path, None, found, "a complete file") from error

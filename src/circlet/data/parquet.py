@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +24,15 @@ def iter_parquet(
     columns: Columns | None = None,
     *,
     need_labels: bool = True,
+    groups: Sequence[int] | None = None,
+    first: int = 1,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Record]:
     """The documents of a file, one at a time; their line is the number of their row, from 1.
 
-    Labels are lists of strings or integers, or one of them; a missing value is no label. `progress` is told a
-    share of the file's bytes for each row.
+    Labels are lists of strings or integers, or one of them; a missing value is no label. `groups` are the numbers
+    of the row groups to read, of which the first begins with row `first`; by default, all are read. `progress` is
+    told a share of the file's bytes for each row.
     """
     require("pyarrow", extra="parquet", purpose="reading Parquet")
     import pyarrow
@@ -41,18 +44,18 @@ def iter_parquet(
             wanted = _present(path, file.schema_arrow.names, columns, need_labels)
             rows = file.metadata.num_rows
             share = path.stat().st_size // max(rows, 1)
-            number = 0
-            for batch in file.iter_batches(_ROWS, columns=list(dict.fromkeys(wanted.values()))):
+            number, names = first, list(dict.fromkeys(wanted.values()))
+            for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
                 for row in batch.to_pylist():
-                    number += 1
                     if progress is not None:
                         progress(share)
                     yield _record(path, number, row, wanted)
+                    number += 1
     except (pyarrow.ArrowException, OSError) as error:
         if isinstance(error, DataError):
             raise
         raise DataError(f"{path}: found no readable Parquet ({str(error).splitlines()[0][:200]})") from error
-    if not number:
+    if number == first and groups is None:
         raise bad(path, None, "no documents", "at least one")
 
 
