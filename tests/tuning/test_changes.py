@@ -20,30 +20,36 @@ def test_every_setting_is_one_of_a_run():
 
 def test_rows():
     found = alternatives(ROWS)
-    assert found[:4] == [("epochs", 14), ("dropout", 0.5), ("first_layer", "same"), ("scaling", "l2")]
-    assert ("char_ngrams", (3, 5)) not in found  # not texts
-    assert ("hidden", (4096,)) in found
-    assert found.index(("epochs", 14)) < found.index(("epochs", 4))
+    assert found[:3] == [{"epochs": 14, "dropout": 0.5}, {"epochs": 14}, {"dropout": 0.5}]
+    assert found[3:5] == [{"first_layer": "same"}, {"scaling": "l2"}]
+    assert {"char_ngrams": (3, 5)} not in found  # not texts
+    assert {"hidden": (4096,)} in found
+    assert found.index({"epochs": 14}) < found.index({"epochs": 4})
+
+
+def test_strong_dropout_is_not_made_stronger_with_longer_training():
+    assert alternatives({**ROWS, "dropout": 0.8})[0] == {"epochs": 14}
 
 
 def test_texts_and_dense_rows():
     texts = alternatives({**ROWS, "texts": True})
-    assert ("char_ngrams", (3, 5)) in texts
-    assert not any(name == "scaling" for name, _ in texts)
+    assert {"char_ngrams": (3, 5)} in texts
+    assert not any("scaling" in change for change in texts)
     dense = alternatives({**ROWS, "sparse": False, "scaling": "standard"})
-    assert ("scaling", "l2") in dense
-    assert not any(name == "first_layer" for name, _ in dense)
+    assert {"scaling": "l2"} in dense
+    assert not any("first_layer" in change for change in dense)
 
 
 @given(st.integers(1, 100), st.sampled_from([0.0, 0.1, 0.5, 0.9]), st.integers(8, 512))
 def test_alternatives_differ_and_are_valid(epochs, dropout, batch_size):
     now = {**ROWS, "epochs": epochs, "dropout": dropout, "batch_size": batch_size}
-    for name, value in alternatives(now):
-        assert value != now[name]
-        if name == "dropout":
-            assert 0 <= value < 1
-        if name in ("epochs", "batch_size"):
-            assert value >= 1
+    for change in alternatives(now):
+        for name, value in change.items():
+            assert value != now[name]
+            if name == "dropout":
+                assert 0 <= value < 1
+            if name in ("epochs", "batch_size"):
+                assert value >= 1
 
 
 def test_options():

@@ -1,8 +1,8 @@
 """A search: trials one after the other, each a change of the best so far, until the time is used up.
 
 Within minutes there is time for some dozen trials, too few for a model of how good settings are. So the search
-climbs: it changes one setting of the best trial so far and keeps the change if held-out rows are ranked better.
-When every single change has been tried, it tries pairs of changes. In the end, the defaults and the best are
+climbs: it changes the best trial so far and keeps the change if held-out rows are ranked better. When every single
+change has been tried, it tries pairs of changes. In the end, the defaults and the best are
 trained once more with other held-out rows and another seed, since the best of many trials was lucky in part; the
 better mean of both wins.
 
@@ -159,14 +159,12 @@ class Study:
             yield {}
         while self.searched:
             best = self.best
-            singles = alternatives(best.values)
-            pairs = [two for two in itertools.combinations(singles, 2) if two[0][0] != two[1][0]]
+            found = alternatives(best.values)
+            pairs = [{**a, **b} for a, b in itertools.combinations(found, 2) if not a.keys() & b.keys()]
             np.random.default_rng(self.seed).shuffle(pairs)
             tried = [trial.given for trial in self.trials]
             fresh = (
-                changed
-                for changes in (*((single,) for single in singles), *pairs)
-                if (changed := self._changed(best, dict(changes))) not in tried
+                changed for changes in (*found, *pairs) if (changed := self._changed(best, changes)) not in tried
             )
             count = len(self.trials)
             for given in fresh:
@@ -185,7 +183,8 @@ class Study:
     def _expected(self, given: dict[str, Any]) -> float:
         """Seconds that a trial should take, from the best so far and how much more work it is."""
         best = self.best
-        now, then = best.values, {**best.decided, **given}
+        # What is given no longer is as the defaults have it.
+        now, then = best.values, {**self.trials[0].decided, **best.decided, **given}
         grown = [(_size(then[name]) / _size(now[name])) ** power for name, power in _WORK.items() if name in now]
         return float(best.seconds * math.prod(grown))
 
