@@ -7,6 +7,7 @@ item. If a worker is killed, its item is given to another one.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing
 import os
 import signal
@@ -125,7 +126,7 @@ def _ray(workers: int | None = None) -> Any:
         object_store_memory=100 << 20,
         include_dashboard=False,
         log_to_driver=False,
-        logging_level="error",
+        logging_level=logging.ERROR,
     )
     return ray
 

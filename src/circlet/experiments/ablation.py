@@ -20,16 +20,8 @@ from typing import TYPE_CHECKING
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
 from circlet.experiments.recipes import CHRR
-from circlet.experiments.training_cells import (
-    Recipe,
-    Runs,
-    Settings,
-    TrainingCell,
-    millions,
-    runs,
-    title_of,
-    verdict,
-)
+from circlet.experiments.runs import Runs, millions, runs, verdict
+from circlet.experiments.training_cells import Recipe, Settings, TrainingCell, title_of
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from circlet.experiments.cells import Result
 from circlet.experiments.codebook_cells import STORED, Capacity
-from circlet.experiments.training_cells import Runs
+from circlet.experiments.runs import Runs
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -39,7 +39,8 @@ from circlet.experiments.codebook_cells import (
     Comparison,
     ScoringCell,
 )
-from circlet.experiments.training_cells import FIXED, Recipe, Runs, shown, title_of, verdict
+from circlet.experiments.runs import Runs, runs, shown, verdict
+from circlet.experiments.training_cells import FIXED, Recipe, title_of
 from circlet.report import Cell as Entry
 from circlet.report import Table
 
@@ -133,7 +134,7 @@ def _settings(result: Result) -> Settings:
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
     """Runs of each model that has any, by title."""
-    found = {r.title: training_cells.runs(result, r.cells(dataset, _settings(result))) for r in recipes(dataset)}
+    found = {r.title: runs(result, r.cells(dataset, _settings(result))) for r in recipes(dataset)}
     return {title: these for title, these in found.items() if these is not None}
 
 

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from circlet.experiments import Claim
 from circlet.experiments.cells import Result
 from circlet.experiments.recipes import FC
-from circlet.experiments.training_cells import Recipe, Runs, Settings, TrainingCell, runs, title_of, verdict
+from circlet.experiments.runs import Runs, runs, verdict
+from circlet.experiments.training_cells import Recipe, Settings, TrainingCell, title_of
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

@@ -27,17 +27,8 @@ from circlet.experiments import Claim
 from circlet.experiments import training_cells as trained
 from circlet.experiments.cells import Result
 from circlet.experiments.paired import Difference, compare
-from circlet.experiments.training_cells import (
-    FIXED,
-    TEXTS,
-    Recipe,
-    Runs,
-    TrainingCell,
-    millions,
-    runs,
-    title_of,
-    verdict,
-)
+from circlet.experiments.runs import Runs, millions, runs, verdict
+from circlet.experiments.training_cells import FIXED, TEXTS, Recipe, TrainingCell, title_of
 from circlet.report import Cell, Table
 from circlet.settings import AUTO
 

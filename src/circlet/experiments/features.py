@@ -19,16 +19,8 @@ from circlet.experiments import Claim
 from circlet.experiments.cells import Result
 from circlet.experiments.published import published
 from circlet.experiments.recipes import CHRR, FC, OWN
-from circlet.experiments.training_cells import (
-    Recipe,
-    Runs,
-    Settings,
-    TrainingCell,
-    millions,
-    runs,
-    title_of,
-    verdict,
-)
+from circlet.experiments.runs import Runs, millions, runs, verdict
+from circlet.experiments.training_cells import Recipe, Settings, TrainingCell, title_of
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

@@ -31,7 +31,8 @@ from circlet.experiments import Claim, training_cells
 from circlet.experiments.cells import Result, Workplace
 from circlet.experiments.paired import Difference, compare
 from circlet.experiments.recipes import FC
-from circlet.experiments.training_cells import Recipe, Runs, TrainingCell, runs, title_of, verdict
+from circlet.experiments.runs import Runs, runs, verdict
+from circlet.experiments.training_cells import Recipe, TrainingCell, title_of
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

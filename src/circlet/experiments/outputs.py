@@ -29,17 +29,8 @@ from typing import TYPE_CHECKING
 from circlet.experiments import Claim, training_cells
 from circlet.experiments.cells import Result
 from circlet.experiments.other_outputs import other_cells
-from circlet.experiments.training_cells import (
-    DEPTHS,
-    FIXED,
-    Recipe,
-    Runs,
-    TrainingCell,
-    millions,
-    runs,
-    title_of,
-    verdict,
-)
+from circlet.experiments.runs import Runs, millions, runs, verdict
+from circlet.experiments.training_cells import DEPTHS, FIXED, Recipe, TrainingCell, title_of
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

@@ -36,19 +36,8 @@ from circlet.experiments.cells import Result
 from circlet.experiments.compression import compression_table
 from circlet.experiments.published import CORRECTED, PUBLISHED_METRICS, published
 from circlet.experiments.recipes import ACCURATE, CHRR, CIRCLET, FC, FC_768, FC_1024, HRR, OWN
-from circlet.experiments.training_cells import (
-    DEPTHS,
-    LESS,
-    Recipe,
-    Runs,
-    Settings,
-    TrainingCell,
-    millions,
-    runs,
-    shown,
-    title_of,
-    verdict,
-)
+from circlet.experiments.runs import Runs, millions, runs, shown, verdict
+from circlet.experiments.training_cells import DEPTHS, LESS, Recipe, Settings, TrainingCell, title_of
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

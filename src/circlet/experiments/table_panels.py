@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from circlet.experiments.published import published
 from circlet.experiments.recipes import ACCURATE, CHRR, CIRCLET, FC, HRR
-from circlet.experiments.training_cells import DEPTHS, Runs, title_of
+from circlet.experiments.runs import Runs
+from circlet.experiments.training_cells import DEPTHS, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

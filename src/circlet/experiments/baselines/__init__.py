@@ -50,7 +50,8 @@ from circlet.experiments.baselines.tree_cells import MODELS
 from circlet.experiments.baselines.verdicts import claims
 from circlet.experiments.cells import Result
 from circlet.experiments.published import REPOSITORY
-from circlet.experiments.training_cells import DEPTHS, Runs
+from circlet.experiments.runs import Runs
+from circlet.experiments.training_cells import DEPTHS
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:

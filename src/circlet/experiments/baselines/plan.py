@@ -13,7 +13,8 @@ from circlet.experiments.cells import Result
 from circlet.experiments.paired import Difference, compare
 from circlet.experiments.published import CORRECTED, REPOSITORY, published
 from circlet.experiments.recipes import CIRCLET
-from circlet.experiments.training_cells import Recipe, Runs, TrainingCell, runs, title_of
+from circlet.experiments.runs import Runs, runs
+from circlet.experiments.training_cells import Recipe, TrainingCell, title_of
 
 FAST, PFASTRE = MODELS.values()
 OURS = CIRCLET.title

@@ -19,7 +19,7 @@ from circlet.experiments.baselines.plan import (
 )
 from circlet.experiments.baselines.tree_cells import MODELS
 from circlet.experiments.cells import Result
-from circlet.experiments.training_cells import verdict
+from circlet.experiments.runs import verdict
 
 
 def claims(result: Result) -> list[Claim]:
