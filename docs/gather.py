@@ -1,7 +1,7 @@
 """Gather the pages of the whole repository, under their own paths, for mkdocs to build the site from.
 
 Pages link to each other, to pictures, results and source files by relative paths, which work in a checkout and on
-a forge. The site keeps these paths. A link to a folder, which a forge lists, leads to a list of its files here, and a
+a forge. The site keeps these paths. A link to a folder, which a forge lists, leads to a list of its files here. A
 notebook, which a forge shows, is a page here.
 """
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ast
 import base64
 import importlib.util
+import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -85,6 +87,44 @@ def test_the_check_finds_what_is_missing():
     assert "circlet.data.nothing" not in referenced()
     with pytest.raises(AttributeError):
         resolve("circlet.data.nothing")
+
+
+def docstrings() -> dict[str, str]:
+    """Of everything that reference pages describe, the methods of its classes included."""
+    found = {}
+    for dotted in referenced():
+        value = resolve(dotted)
+        inner = getattr(value, "__all__", None) or (vars(value) if isinstance(value, type) else ())
+        within = {f"{dotted}.{name}": getattr(value, name) for name in inner if not name.startswith("_")}
+        found |= {name: inspect.getdoc(each) or "" for name, each in {dotted: value, **within}.items()}
+    return found
+
+
+def test_each_parameter_has_an_entry_of_its_own():
+    """The site gives several parameters in one entry the default of the first."""
+    documented = 0
+    for name, text in docstrings().items():
+        section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S+\n-+$|\Z)", text, re.DOTALL | re.MULTILINE)
+        entries = re.findall(r"^\S.*$", section[1], re.MULTILINE) if section else []
+        documented += len(entries)
+        assert [entry for entry in entries if "," in entry.partition(" :")[0]] == [], name
+    assert documented > 150
+
+
+def test_defaults_of_the_classifier_are_documented():
+    (text,) = re.findall(
+        r"^Parameters\n-+\n(.*?)^Attributes\n", docstrings()["circlet.CircletClassifier"], re.S | re.M
+    )
+    entries = dict(re.findall(r"^(\w+) : (.*)$", text, re.MULTILINE))
+    parameters = {
+        name: each.default
+        for name, each in inspect.signature(resolve("circlet.CircletClassifier")).parameters.items()
+    }
+    assert set(entries) == set(parameters)
+    for name, entry in entries.items():
+        choices = re.match(r"{(.*?)[,}]", entry)
+        shown = choices[1] if choices else entry.rpartition("default=")[2]
+        assert ast.literal_eval(shown) == parameters[name], entry
 
 
 def test_every_page_is_in_the_navigation():
