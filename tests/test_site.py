@@ -91,7 +91,7 @@ def test_the_check_finds_what_is_missing():
 
 def docstrings() -> dict[str, str]:
     """Of everything that reference pages describe, the methods of its classes included."""
-    found = {}
+    found: dict[str, str] = {}
     for dotted in referenced():
         value = resolve(dotted)
         inner = getattr(value, "__all__", None) or (vars(value) if isinstance(value, type) else ())
