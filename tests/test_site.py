@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import ast
+import base64
+import importlib.util
+import inspect
 import re
 from importlib import import_module
 from pathlib import Path
@@ -19,17 +23,24 @@ PACKAGES = (
     "circlet.algebra",
     "circlet.algebra.circular",
     "circlet.algebra.holographic",
+    "circlet.annif",
+    "circlet.bulk",
     "circlet.codebooks",
+    "circlet.codebooks.decoding",
     "circlet.data",
     "circlet.estimator",
     "circlet.features",
     "circlet.metrics",
     "circlet.model",
+    "circlet.network",
     "circlet.runtime",
+    "circlet.serve.learning",
     "circlet.settings",
     "circlet.training",
     "circlet.tuning",
 )
+#: Packages whose names nobody but circlet itself uses.
+INTERNAL = {"circlet.kernels"}
 
 
 def referenced() -> set[str]:
@@ -64,6 +75,13 @@ def test_every_public_name_has_a_reference(package):
     assert not missing
 
 
+def test_every_package_with_public_names_is_checked():
+    packages = [path.parent.name for path in (ROOT / "src/circlet").glob("*/__init__.py")]
+    named = {f"circlet.{name}" for name in packages if hasattr(import_module(f"circlet.{name}"), "__all__")}
+    assert "circlet.bulk" in named
+    assert named <= {*PACKAGES, *INTERNAL}
+
+
 def test_the_check_finds_what_is_missing():
     assert "circlet.data.load_dataset" in referenced()
     assert "circlet.data.nothing" not in referenced()
@@ -71,12 +89,111 @@ def test_the_check_finds_what_is_missing():
         resolve("circlet.data.nothing")
 
 
+def docstrings() -> dict[str, str]:
+    """Of everything that reference pages describe, the methods of its classes included."""
+    found: dict[str, str] = {}
+    for dotted in referenced():
+        value = resolve(dotted)
+        inner = getattr(value, "__all__", None) or (vars(value) if isinstance(value, type) else ())
+        within = {f"{dotted}.{name}": getattr(value, name) for name in inner if not name.startswith("_")}
+        found |= {name: inspect.getdoc(each) or "" for name, each in {dotted: value, **within}.items()}
+    return found
+
+
+def test_each_parameter_has_an_entry_of_its_own():
+    """The site gives several parameters in one entry the default of the first."""
+    documented = 0
+    for name, text in docstrings().items():
+        section = re.search(r"^Parameters\n-+\n(.*?)(?=^\S+\n-+$|\Z)", text, re.DOTALL | re.MULTILINE)
+        entries = re.findall(r"^\S.*$", section[1], re.MULTILINE) if section else []
+        documented += len(entries)
+        assert [entry for entry in entries if "," in entry.partition(" :")[0]] == [], name
+    assert documented > 150
+
+
+def test_defaults_of_the_classifier_are_documented():
+    (text,) = re.findall(
+        r"^Parameters\n-+\n(.*?)^Attributes\n", docstrings()["circlet.CircletClassifier"], re.S | re.M
+    )
+    entries = dict(re.findall(r"^(\w+) : (.*)$", text, re.MULTILINE))
+    parameters = {
+        name: each.default
+        for name, each in inspect.signature(resolve("circlet.CircletClassifier")).parameters.items()
+    }
+    assert set(entries) == set(parameters)
+    for name, entry in entries.items():
+        choices = re.match(r"{(.*?)[,}]", entry)
+        shown = choices[1] if choices else entry.rpartition("default=")[2]
+        assert ast.literal_eval(shown) == parameters[name], entry
+
+
 def test_every_page_is_in_the_navigation():
     navigation = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
     pages = [path.relative_to(ROOT).as_posix() for path in DOCS.rglob("*.md")]
-    assert [page for page in pages if f": {page}\n" not in navigation] == []
+    notebooks = [path.relative_to(ROOT).with_suffix(".md").as_posix() for path in DOCS.rglob("*.ipynb")]
+    assert notebooks
+    assert [page for page in pages + notebooks if f": {page}\n" not in navigation] == []
     for page in re.findall(r": (\S+\.md)$", navigation, re.MULTILINE):
-        assert (ROOT / page).is_file(), page
+        assert page in notebooks or (ROOT / page).is_file(), page
+
+
+@pytest.fixture(scope="module")
+def gather():
+    spec = importlib.util.spec_from_file_location("gather", DOCS / "gather.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_a_notebook_becomes_a_page(gather):
+    picture = {"image/png": base64.b64encode(b"dots").decode(), "text/plain": ["<Figure>"]}
+    cells = [
+        {"cell_type": "markdown", "source": ["# Title\n", "More"]},
+        {
+            "cell_type": "code",
+            "source": ["print(1)\n", "f()"],
+            "outputs": [
+                {"output_type": "stream", "text": ["1\n"]},
+                {"output_type": "display_data", "data": picture},
+                {"output_type": "execute_result", "data": {"text/plain": ["'```'"]}},
+            ],
+        },
+        {"cell_type": "code", "source": ["g()"], "outputs": []},
+    ]
+    page, files = gather.as_page({"cells": cells}, "play")
+    assert page.split("\n\n") == [
+        "# Title\nMore",
+        "```python\nprint(1)\nf()\n```",
+        "```text\n1\n```",
+        "![What the code above draws](play-1.png)",
+        "````text\n'```'\n````",
+        "```python\ng()\n```\n",
+    ]
+    assert files == {"play-1.png": b"dots"}
+
+
+def test_the_site_gathers_notebooks_and_no_link_leads_to_their_files(gather, tmp_path, monkeypatch):
+    monkeypatch.setattr(gather, "PAGES", tmp_path)
+    gather.gather()
+    notebooks = sorted((tmp_path / "docs/notebooks").glob("*.ipynb"))
+    assert notebooks
+    for notebook in notebooks:
+        text = notebook.with_suffix(".md").read_text(encoding="utf-8")
+        assert text.startswith(f"# {notebook.stem[:3].capitalize()}")
+        assert text.count(f"({notebook.name})") == 1  # to download it
+        for target in re.findall(r"\]\(([^):#]+)", text):
+            assert (notebook.parent / target).exists(), target
+    assert "(notebooks/tag-your-own-documents.md)" in (tmp_path / "docs/tutorial.md").read_text(encoding="utf-8")
+
+
+def test_the_site_needs_no_other_server():
+    """Diagrams in Mermaid's language would load a script; pictures with fonts or links to elsewhere would, too."""
+    for page in [ROOT / "mkdocs.yml", *ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
+        assert "```mermaid" not in page.read_text(encoding="utf-8"), page
+    for picture in DOCS.rglob("*.svg"):
+        text = picture.read_text(encoding="utf-8").replace("http://www.w3.org/2000/svg", "")
+        assert "://" not in text, picture
+        assert "<title" in text, picture
 
 
 @pytest.mark.parametrize("page", ["tutorial.md", "ideas.md", "guides"])

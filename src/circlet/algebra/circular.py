@@ -77,7 +77,10 @@ def bind(a: Tensor, b: Tensor) -> Tensor:
 
     Parameters
     ----------
-    a, b : Tensor of shape (..., dim)
+    a : Tensor of shape (..., dim)
+        What is associated.
+    b : Tensor of shape (..., dim)
+        With what; shapes broadcast.
 
     Returns
     -------
@@ -133,7 +136,10 @@ def similarity(a: Tensor, b: Tensor) -> Tensor:
 
     Parameters
     ----------
-    a, b : Tensor of shape (..., dim)
+    a : Tensor of shape (..., dim)
+        What is compared.
+    b : Tensor of shape (..., dim)
+        With what; shapes broadcast.
 
     Returns
     -------

@@ -100,7 +100,10 @@ def bind(a: Tensor, b: Tensor) -> Tensor:
 
     Parameters
     ----------
-    a, b : Tensor of shape (..., dim)
+    a : Tensor of shape (..., dim)
+        What is associated.
+    b : Tensor of shape (..., dim)
+        With what; shapes broadcast.
 
     Returns
     -------
@@ -150,7 +153,10 @@ def similarity(a: Tensor, b: Tensor, *, cosine: bool = False) -> Tensor:
 
     Parameters
     ----------
-    a, b : Tensor of shape (..., dim)
+    a : Tensor of shape (..., dim)
+        What is compared.
+    b : Tensor of shape (..., dim)
+        With what; shapes broadcast.
     cosine : bool
         Divide by both norms (0 where a vector is zero), as the paper does in its loss, so that a network cannot
         gain by making its output larger.

@@ -58,9 +58,12 @@ class TagBatches:
         Labels per document, at most.
     text_column : str
         The column of a batch with the texts.
-    labels_column, scores_column, uris_column : str
-        The columns to add: lists of labels, best first, of their probabilities and, if the model's labels have
-        URIs besides their names, of these.
+    labels_column : str
+        The column to add with lists of labels, best first.
+    scores_column : str
+        The column to add with lists of their probabilities.
+    uris_column : str
+        The column to add with lists of their URIs, if the model's labels have some besides their names.
     threshold : float, optional
         Leave out labels that are less probable.
     favor_rare : float

@@ -39,13 +39,16 @@ class Totals:
 
     Attributes
     ----------
-    documents, blocks : int
-        How many were tagged.
+    documents : int
+        How many documents were tagged.
+    blocks : int
+        How many blocks were tagged.
     blocks_before : int
         How many blocks an earlier run had tagged.
     seconds : float
         From the first block to the last.
     workers : int
+        How many there were.
     """
 
     documents: int
@@ -87,16 +90,29 @@ def tag_files(
     output : Path or str
         A new or empty folder, or that of an earlier run.
     engine : {"processes", "ray"}
+        What the workers are: processes on this machine, or actors on a Ray cluster.
     workers : int, optional
         As many as there are cores by default.
-    k, threshold, favor_rare, text_column, memory, threads
-        See `TagBatches`; the last two are those of each worker.
+    k : int
+        Labels per document, at most.
+    threshold : float, optional
+        Leave out labels that are less probable.
+    favor_rare : float
+        Rank rare labels higher; see `Tagger.suggest`.
+    text_column : str
+        The column or key with the texts.
     format : {"parquet", "jsonl", "csv", "tsv"}, optional
         What to write; by default what the first file is, or JSONL.
     block_size : int
         Bytes of a block, about. More are used if a line, a row group or a compressed file has more.
-    planned, progress : callable
-        Told how many bytes are to be read in all, and the bytes and documents of each block that is done.
+    memory : int, optional
+        Bytes that scores may take at a time in each worker.
+    threads : int
+        Threads of each worker.
+    planned : callable
+        Told how many bytes are to be read in all.
+    progress : callable
+        Told the bytes and documents of each block that is done.
 
     Raises
     ------

@@ -47,6 +47,7 @@ class Codebook(ABC):
     Parameters
     ----------
     n_labels : int
+        Number of labels; `grow` adds more.
     dim : int
         Dimension of the vector symbols: angles, or components of real vectors.
     seed : int
@@ -143,12 +144,18 @@ class Codebook(ABC):
         Parameters
         ----------
         predicted : Tensor of shape (batch, width)
+            The vectors.
         k : int
             May exceed n_labels; there are then n_labels columns.
         bias : Tensor of shape (n_labels,), optional
             Added to the similarities.
-        memory, allowed, threshold
-            See `circlet.codebooks.decoding.top_k`, which also says what is returned.
+        memory : int, optional
+            Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`, which also says what is
+            returned.
+        allowed : bool Tensor of shape (n_labels,), optional
+            Labels where it is False are never suggested.
+        threshold : float, optional
+            Labels with a lower score are left out.
         """
         self.check_prediction(predicted)
         return decoding.top_k(

@@ -64,8 +64,11 @@ def top_k(
     find : callable
         Called with k and a budget in bytes: `of_series`, `of_blocks` or `of_rows` with their other arguments.
     outputs : Tensor of shape (batch, width)
-    n_labels, k : int
-        k may exceed n_labels; there are then n_labels columns.
+        The predicted vectors.
+    n_labels : int
+        Number of labels.
+    k : int
+        May exceed n_labels; there are then n_labels columns.
     memory : int, optional
         Bytes that scores and temporaries may take at a time. Tables that do not depend on the batch come on top:
         about 12 bytes per slot of a spectral codebook, or a block of codes (about 10 MB) of another codebook. A

@@ -20,8 +20,14 @@ class HolographicCodebook(Codebook):
 
     Parameters
     ----------
-    n_labels, dim, seed, cache
-        See `Codebook`.
+    n_labels : int
+        Number of labels.
+    dim : int
+        Dimension of the codes.
+    seed : int
+        The codes follow from it.
+    cache : bool
+        Keep a table of all codes when they are first needed.
     projected : bool
         Put every Fourier coefficient on the unit circle. Without it, codes are scaled to norm 1 when they are
         scored, so that a score is a cosine.

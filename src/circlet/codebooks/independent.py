@@ -23,8 +23,14 @@ class IndependentCodebook(Codebook):
 
     Parameters
     ----------
-    n_labels, dim, seed, cache
-        See `Codebook`.
+    n_labels : int
+        Number of labels.
+    dim : int
+        Dimension of the codes.
+    seed : int
+        The codes follow from it.
+    cache : bool
+        Keep a table of all codes when they are first needed.
     phases : int, optional
         Draw from this many evenly spaced angles instead of the whole circle; an angle then takes only a few bits.
     """

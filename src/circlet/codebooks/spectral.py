@@ -34,8 +34,14 @@ class SpectralCodebook(Codebook):
 
     Parameters
     ----------
-    n_labels, dim, seed, cache
-        See `Codebook`.
+    n_labels : int
+        Number of labels.
+    dim : int
+        Dimension of the codes.
+    seed : int
+        The codes follow from it.
+    cache : bool
+        Keep a table of all codes when they are first needed.
     length : int, optional
         M, an even integer of at least `n_labels` and 2 (dim + 1). By default the next fast FFT length that leaves
         5% room for new labels. The closer M is to 2 dim, the closer codes are to orthogonal.

@@ -65,8 +65,10 @@ def load_dataset(
     name_or_path : str or Path, or several of them
         A file, a folder, or a name that `circlet datasets list` shows. Several are files, or folders of plain
         texts, whose documents are all training data.
-    text_column, label_column : str
-        The columns of CSV and TSV files and the keys of JSONL files.
+    text_column : str
+        The column with the texts in CSV, TSV and Parquet files, and the key in JSONL files.
+    label_column : str
+        The column and key with the labels.
     label_separator : str, optional
         What separates labels in CSV and TSV files, or `[]` for lists such as ``['a', 'b']``. By default it is
         guessed from the first rows, and `;` where these do not tell; the result's `format` says which.

@@ -51,8 +51,12 @@ def make_multilabel(
     ----------
     n : int
         Training rows. A smaller dataset is the beginning of a larger one.
-    n_features, n_labels : int
+    n_features : int
+        Words that there are: columns of X.
+    n_labels : int
+        Labels that there are: columns of Y.
     seed : int
+        All rows follow from it.
     n_test : int
         Test rows; the same for any n.
     labels_per_row : int

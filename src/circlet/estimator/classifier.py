@@ -43,76 +43,88 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         How much is spent where a parameter is "auto".
     head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
         How the vector is predicted; see `circlet.network.heads`. "fc" is the usual layer with an output per label.
-    dim : int or "auto"
-        Dimension of the labels' codes.
-    hidden : tuple of int or "auto"
-        Widths of the hidden layers.
+    dim : int or "auto", default="auto"
+        Dimension of the labels' codes. By default decided from the data.
+    hidden : tuple of int or "auto", default="auto"
+        Widths of the hidden layers. By default decided from the data.
     codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
         Where labels get their codes from; "auto" is spectral, or holographic for `hrr`.
-    slots : int or None
+    slots : int or None, default=None
         Number of labels that a spectral codebook has room for; None leaves 5% room for new labels.
     loss : {"bce", "mean-bce", "cosine", "absolute-cosine", "softmax"}
         See `circlet.network.losses`; "cosine" is the paper's.
     activation : {"relu", "leaky-relu"}
+        What follows each hidden layer.
     initial : {"he", "torch"}
         Initial weights: He's, for ReLU, or those that torch's layers start with.
-    dropout : float or "auto"
-        Share of hidden units dropped in training.
-    input_dropout : float
-        Share of a document's features dropped in training.
-    epochs, batch_size : int or "auto"
+    dropout : float or "auto", default="auto"
+        Share of hidden units dropped in training. By default decided from the data.
+    epochs : int or "auto", default="auto"
+        How many times training goes over the documents. By default decided from the data.
+    batch_size : int or "auto", default="auto"
+        Documents per training step. By default decided from the data.
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
+        What trains the weights; `sgd` has momentum 0.9.
     first_layer : {"auto", "sgd", "same"}
-        Whether the weights that multiply the features are trained by SGD or by the optimizer of the others.
-    lr : float
-        The peak learning rate.
+        Whether the weights that multiply the features are trained by SGD or by the optimizer of the others. By
+        default decided from the data, by a short trial or a rule.
+    lr : float or "auto", default="auto"
+        The peak learning rate. By default decided from the data.
     schedule : {"one-cycle", "constant", "step"}
-    weight_decay : float
+        How the learning rate changes: up and then down to almost 0; never; or times 0.7 after every epoch.
+    weight_decay : float, default=0.0
+        How strongly weights are pulled towards 0.
     precision : {"auto", "float32"}
         Whether layers compute in bfloat16 where the device multiplies it faster.
+    input_dropout : float, default=0.0
+        Share of a document's features dropped in training.
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
-        How feature rows are scaled. Texts are always weighted by tf-idf.
-    word_ngrams : (int, int) or None
-    char_ngrams : (int, int), "auto" or None
-        Lengths of the shortest and longest n-grams of words, and of characters, that are features of texts.
-    min_df : int or float
-        Leave out terms that occur in fewer texts than this number or share.
-    max_features : int, "auto" or None
-        Keep only this many terms, the most frequent.
-    validation : float, int or "auto"
+        How feature rows are scaled. By default decided from the data. Texts are always weighted by tf-idf.
+    word_ngrams : (int, int) or None, default=(1, 1)
+        Lengths of the shortest and longest runs of words that are features of texts; None for no words.
+    char_ngrams : (int, int), "auto" or None, default="auto"
+        The same for runs of characters; None for none. By default decided from the data.
+    min_df : int, float or "auto", default="auto"
+        Leave out terms that occur in fewer texts than this number or share. By default decided from the data.
+    max_features : int, "auto" or None, default="auto"
+        Keep only this many terms, the most frequent; None keeps all. By default decided from the data.
+    validation : float, int or "auto", default="auto"
         Share or number of rows to hold out of training at first, for decisions, choosing the best epoch and
-        calibrating probabilities; 0 for none. With fewer than 20 rows none are held out.
-    members : int
+        calibrating probabilities; 0 for none. By default decided from the data. With fewer than 20 rows none are
+        held out.
+    members : int, default=1
         Number of networks that are trained one after the other and used as one: their probabilities are averaged.
-    metric : str
+    metric : str, default="nDCG@5"
         The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ..., or "loss" for the least loss.
-    patience : int or None
-        Stop after this many epochs without a better metric.
-    join : bool
+    patience : int or None, default=None
+        Stop after this many epochs without a better metric; None never stops early.
+    join : bool, default=True
         Whether held-out rows join the others in the end, so that the classifier learns from all rows.
-    remember : int
+    remember : int, default=2000
         The most training rows that are kept with the model, so that it forgets nothing when feedback teaches it.
-    threshold : float or "auto"
+    threshold : float or "auto", default="auto"
         `predict` returns the labels that are at least this probable. "auto" is what was best for `threshold_for`
         on held-out rows, or 0.5 if none were held out.
-    threshold_for : str
+    threshold_for : str, default="f1"
         "f1", "precision=0.9", "recall=0.8" or alike, over all decisions together: the highest F1, or as many
         labels as possible of this precision, or as few as possible of this recall.
-    top_k : int or None
+    top_k : int or None, default=None
         `predict` returns this many labels, the most probable, whatever the threshold.
-    keep_index : bool
+    keep_index : bool, default=False
         Keep what is predicted for every document of `fit`, a byte per number, so that `similar` can find them.
     encoder : {"features", "cnn", "lstm", "transformer"}, torch.nn.Module or None
         What turns documents into hidden vectors: layers over features, which is also what None means, or a network
         that reads texts word by word; see `circlet.network.readers`. A module of your own maps a batch to
         `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
-    embedding, max_words : int or None
-        Numbers per word, and words of a text that are read, in an encoder that reads texts; None for 256.
-    device : str
+    embedding : int or None, default=None
+        Numbers per word in an encoder that reads texts; None for 256.
+    max_words : int or None, default=None
+        Words of a text that such an encoder reads, from the first; None for 256.
+    device : str, default="auto"
         "auto" is a GPU if there is one.
-    random_state : int, RandomState, Generator or None
+    random_state : int, RandomState, Generator or None, default=0
         All randomness follows from it. On a CPU, the same int gives the same weights.
-    verbose : bool
+    verbose : bool, default=False
         Log each epoch at level INFO instead of DEBUG (logger `circlet.estimator`).
 
     Attributes
@@ -211,6 +223,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Parameters
         ----------
         X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
+            Texts, or a row of features for each document.
         y : indicator of shape (n, n_labels), list of label lists, or array of shape (n,)
             A sparse or dense matrix of zeros and ones; or lists of names, str or int; or one class per row.
 
@@ -231,7 +244,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
 
         Parameters
         ----------
-        X, y
+        X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
+            As for `fit`.
+        y : indicator of shape (n, n_labels), list of label lists, or array of shape (n,)
             As for `fit`. In an indicator, new labels are additional columns.
         classes : list, optional
             Labels that may come later. Only head `fc` needs them, in the first call.
@@ -268,6 +283,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Parameters
         ----------
         folder : Path or str
+            What `save` or `circlet train` wrote.
         device : str, optional
             Replaces the saved device.
         encoder : torch.nn.Module, optional

@@ -64,8 +64,11 @@ def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 
     Parameters
     ----------
     y_true : (n, n_labels) sparse or dense, of zeros and ones
-    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores; see the module
+        True labels.
+    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores
+        Predictions; see the module.
     k : int or iterable of int
+        How many predictions count.
 
     Returns
     -------
@@ -111,8 +114,12 @@ def psp_at_k(
 
     Parameters
     ----------
-    y_true, ranked, k
-        As in `precision_at_k`.
+    y_true : (n, n_labels) sparse or dense, of zeros and ones
+        True labels.
+    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores
+        Predictions; see the module.
+    k : int or iterable of int
+        How many predictions count.
     inv_propensity : (n_labels,) array
         From `inverse_propensity` of the training labels.
     normalize : bool
@@ -155,8 +162,16 @@ def evaluate(
 
     Parameters
     ----------
-    y_true, ranked, inv_propensity, k, normalize
-        As in `psp_at_k`.
+    y_true : (n, n_labels) sparse or dense, of zeros and ones
+        True labels.
+    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores
+        Predictions; see the module.
+    inv_propensity : (n_labels,) array, optional
+        From `inverse_propensity` of the training labels; PSP and PSnDCG need it.
+    k : int or iterable of int
+        How many predictions count.
+    normalize : bool
+        Which form of PSP and PSnDCG, as in `psp_at_k`.
     metrics : sequence of str, optional
         Any of P, R, nDCG, coverage, PSP and PSnDCG. Default: all of them, the last two only if `inv_propensity`
         is given.
@@ -193,8 +208,10 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     ----------
     y_train : (n, n_labels) sparse or dense, of zeros and ones
         Labels of the training rows, n >= 3: for fewer, log N − 1 is negative and the estimate is no probability.
-    a, b : float
-        0.5 and 0.4 for the Wikipedia sets, 0.6 and 2.6 for the Amazon sets, the defaults for all others.
+    a : float
+        0.5 for the Wikipedia sets, 0.6 for the Amazon sets, the default for all others.
+    b : float
+        0.4 for the Wikipedia sets, 2.6 for the Amazon sets, the default for all others.
 
     Returns
     -------

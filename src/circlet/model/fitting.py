@@ -73,10 +73,19 @@ def fit(
     validation : Split, optional
         Rows for choosing the best epoch and calibrating probabilities, instead of rows that are held out.
     label_names : list of str, optional
+        What labels are called, in the order of the columns.
     encoder : nn.Module, optional
         Replaces the default encoder; see `Network`. Each of several networks has a copy of it.
-    device, reporter, folder, resume, world
-        See `circlet.training.train`.
+    device : torch.device, optional
+        Where to train; by default on the CPU.
+    reporter : Reporter, optional
+        Told how training goes.
+    folder : Path, optional
+        Where a checkpoint is written after every epoch.
+    resume : bool
+        Continue from the checkpoint in `folder`, if there is one.
+    world : World
+        The processes that train together; see `circlet.training.train`.
     """
     split = _for_encoder(split, settings, encoder)
     validation = validation and _for_encoder(validation, settings, encoder)
@@ -299,15 +308,23 @@ def fit_further(
     Parameters
     ----------
     model : Model
+        What is trained further.
     documents : list of str, or rows
+        Of the kind that the model was trained on.
     Y : csr_matrix of shape (n, n_labels)
         Labels in the model's order, then new ones.
     settings : TrainingSettings
         Usually those of `further_settings`.
-    reporter, folder, resume, world
-        See `circlet.training.train`.
+    reporter : Reporter, optional
+        Told how training goes.
+    folder : Path, optional
+        Where a checkpoint is written after every epoch.
+    resume : bool
+        Continue from the checkpoint in `folder`, if there is one.
     ids : sequence of str or int, optional
         What the documents are called in the index.
+    world : World
+        The processes that train together; see `circlet.training.train`.
     """
     folder = folder if world.is_first else None
     rows, Y = model.rows(documents), as_csr(Y, "Y")

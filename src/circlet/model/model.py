@@ -45,7 +45,9 @@ class Model(BaseModel):
     ----------
     network : Network or Ensemble
         What scores labels; it becomes the attribute `ranker`.
-    scaling, **about
+    scaling : Scaling
+        Fitted; it is applied to rows before a network sees them.
+    **about
         See `BaseModel`.
 
     Attributes

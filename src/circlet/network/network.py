@@ -50,8 +50,11 @@ class Network(nn.Module):
     Parameters
     ----------
     settings : NetworkSettings
-    n_features, n_labels : int
-        For an encoder that reads texts, features are words.
+        What defines it, besides the sizes of the data.
+    n_features : int
+        Number of features; for an encoder that reads texts, of words.
+    n_labels : int
+        Number of labels.
     sparse : bool
         Whether batches are `SparseRows` or tensors.
     encoder : nn.Module, optional

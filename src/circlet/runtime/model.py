@@ -53,7 +53,9 @@ class RuntimeModel(BaseModel):
     scorer : Scorer or MeanScorer
     index : Index or None
         Vectors of the documents that it has learned from.
-    scaling, **about
+    scaling : Scaling
+        Fitted; it is applied to rows before a network sees them.
+    **about
         See `BaseModel`.
 
     Attributes

@@ -29,13 +29,16 @@ class Tagger(Tagging):
     Parameters
     ----------
     model : RuntimeModel
+        What scores labels; it becomes the attribute `model_`.
     classes : ndarray of shape (n_labels,)
         The labels: names, or column numbers.
     single : bool
         Whether a document has exactly one label.
-    threshold, top_k
-        Of `predict`, which returns all labels that are at least this probable ("auto": as probable as the model's
-        own threshold says) or, if it is set, the `top_k` best.
+    threshold : float or "auto"
+        `predict` returns all labels that are at least this probable; "auto": as probable as the model's own
+        threshold says.
+    top_k : int, optional
+        If it is set, `predict` returns this many labels, the best, whatever the threshold.
     feature_names : list of str, optional
         The names of the columns that the model was trained on.
 

@@ -140,6 +140,7 @@ class Learner:
     folder : Path or str
         The model as it was trained; it is never changed.
     feedback : FeedbackLog
+        What users said; all of it that is not undone is learned.
     on_swap : callable
         Called with the tagger and the name of each new version that shall be served: before this returns if a
         taught version was served last time, then from another thread.

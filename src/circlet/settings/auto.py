@@ -150,9 +150,14 @@ class Facts:
 
     Parameters
     ----------
-    documents, labels : int
-    texts, sparse : bool
-        Whether documents are texts, and whether their features are sparse, as those of texts are.
+    documents : int
+        How many documents there are to learn from.
+    labels : int
+        How many labels there are.
+    texts : bool
+        Whether documents are texts.
+    sparse : bool
+        Whether their features are sparse, as those of texts are.
     adam : bool
         Whether the other layers are trained by Adam or AdamW.
     features : int or None

@@ -49,7 +49,9 @@ class RunSettings:
     Parameters
     ----------
     network : NetworkSettings
+        How documents become scores of labels.
     training : TrainingSettings
+        How the network is trained.
     text : TextSettings
         For documents that are texts.
     scaling : str

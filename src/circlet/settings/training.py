@@ -33,7 +33,10 @@ class TrainingSettings:
 
     Parameters
     ----------
-    epochs, batch_size : int
+    epochs : int
+        How many times training goes over the documents.
+    batch_size : int
+        Documents per step.
     optimizer : str
         adamw, adam, adadelta or sgd (with momentum 0.9).
     first_layer : str
@@ -47,6 +50,7 @@ class TrainingSettings:
     schedule : str
         one-cycle: up for 30% of the steps, then down to almost 0; constant; step: times 0.7 after every epoch.
     weight_decay : float
+        How strongly weights are pulled towards 0.
     input_dropout : float
         Share of a document's features dropped in training.
     precision : str

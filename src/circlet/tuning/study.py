@@ -80,7 +80,9 @@ class Study:
     preset : str
         What the search starts from.
     seed : int
+        Which rows are held out, and what is tried, follow from it.
     device : torch.device or None
+        Where to train; None for the CPU.
 
     Attributes
     ----------
