@@ -129,7 +129,7 @@ def test_table_quick_where_nothing_is_fetched(tmp_path, capsys):
     table("--quick", "--seeds", "1", "--output", str(tmp_path))
     printed = capsys.readouterr()
     assert "found none of the datasets; a quick run takes pydocs instead" in printed.err
-    assert "Docstrings of the Python standard library" in printed.out
+    assert "Python docs" in printed.out
     assert len(list((tmp_path / "cells" / "quick-pydocs").glob("*.json"))) == 5
 
 
