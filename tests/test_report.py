@@ -31,6 +31,17 @@ def test_terminal_shows_brackets_as_they_are():
     assert "3,993" in stream.getvalue()
 
 
+def test_a_narrow_terminal_cuts_no_number():
+    table = Table(
+        "t", ("", "of parameters", "P@1/3/5"), [("a name of very many words", 782_592, "94.5/82.2/63.1")]
+    )
+    stream = io.StringIO()
+    Console(file=stream, width=50).print(table.rich())
+    rows = stream.getvalue().splitlines()
+    assert rows[-3].split()[-2:] == ["782,592", "94.5/82.2/63.1"]
+    assert rows[-2].split() == ["many", "words"]
+
+
 def test_a_short_row_is_refused():
     with pytest.raises(ValueError, match="2 cells for 3 columns"):
         Table("t", ("a", "b", "c"), [("x", 1)])

@@ -65,8 +65,12 @@ class Table:
 
         table = rich.table.Table(box=rich.box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
         for position, column in enumerate(self.columns):
-            justify: Literal["left", "right"] = "right" if self._is_numeric(position) else "left"
-            table.add_column(escape(column), justify=justify, no_wrap=position == 0)
+            # Numbers are never cut, however narrow the terminal is; words are wrapped instead.
+            numeric = self._is_numeric(position)
+            justify: Literal["left", "right"] = "right" if numeric else "left"
+            widest = max((len(_text(row[position])) for row in self.rows), default=0)
+            least = widest if numeric else None
+            table.add_column(escape(column), justify=justify, min_width=least, overflow="fold")
         for row in self.rows:
             table.add_row(*(escape(_text(cell)) for cell in row))
         # rich wraps its own title and caption at the table's width, which is too narrow for a sentence.

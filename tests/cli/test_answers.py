@@ -82,7 +82,7 @@ class TestTerminal:
 
     def test_long_ids_are_cut(self):
         rows = shown(([Tagged("http://example.org/documents/1", ["a"], [1.0])], ["the fox"]))
-        assert rows[2].split() == ["http://example.…", "the", "fox", "a", "100%"]
+        assert rows[2].split() == ["http://example.org/…", "the", "fox", "a", "100%"]
 
     def test_rows_without_texts(self):
         rows = shown(([Tagged(0, [7], [0.5])], None))
@@ -157,3 +157,23 @@ def test_a_file_in_a_new_folder(tmp_path):
     with answers.opened(path, as_json=False, named=True) as write:
         write([FOX], ["the fox"])
     assert path.read_text() == 'id,labels,scores\n0,"[""animal"", ""[red] fur""]","[0.987, 0.004]"\n'
+
+
+def test_lines_break_between_labels():
+    pairs = [("kind: function", "99%"), ("package: scipy", "9%"), ("a label longer than any line", "1%")]
+    lines = [line.plain for line in answers.label_lines(pairs, 40)]
+    assert lines == ["kind: function 99%   package: scipy 9%", "a label longer than any line 1%"]
+    assert [line.plain for line in answers.label_lines(pairs, 1)] == [
+        f"{label} {chance}" for label, chance in pairs
+    ]
+    assert [line.plain for line in answers.label_lines([("狐狸" * 3, "1%"), ("b", "2%")], 16)] == [
+        "狐狸狐狸狐狸 1%",
+        "b 2%",
+    ]
+
+
+def test_the_table_breaks_between_labels():
+    names = [f"package: number {n}" for n in range(6)]
+    lines = shown(([Tagged("tests/a.py", names, [0.5] * 6)], None))
+    assert all("package:" not in line.rstrip().split("  ")[-1] or line.rstrip().endswith("50%") for line in lines)
+    assert sum(line.count("package: number") for line in lines) == 6

@@ -43,13 +43,6 @@ def test_numbers_for_machines(circlet):
     assert all(len(each["labels"]) == len(each["scores"]) == 4 for each in found["suggestions"])
 
 
-def test_lines_break_between_labels():
-    pairs = [("kind: function", "99%"), ("package: scipy", "9%"), ("a label longer than any line", "1%")]
-    lines = [line.plain for line in demo._lines(pairs, 40)]
-    assert lines == ["kind: function 99%   package: scipy 9%", "a label longer than any line 1%"]
-    assert [line.plain for line in demo._lines(pairs, 1)] == [f"{label} {chance}" for label, chance in pairs]
-
-
 @pytest.mark.slow
 def test_on_pythons_documentation(process):
     finished = process(sys.executable, "-m", "circlet", "demo", COLUMNS="120")

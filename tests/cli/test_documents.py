@@ -182,6 +182,17 @@ def test_several_files(tmp_path):
         inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
         answer_texts(inputs, "text", lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)
         assert bar.read == bar.total
-    assert seen == [("a.txt", "a fox\nand a van\n"), ("s", "snow"), (2, "rain")]
+    assert seen == [((tmp_path / "a.txt").as_posix(), "a fox\nand a van\n"), ("s", "snow"), (2, "rain")]
     with pytest.raises(DataError, match="found no file, folder or dataset called"):
         answer_texts([inputs[0], "nothing"], "text", lambda ids, texts: None, bar)
+
+
+def test_plain_texts_of_the_same_name(tmp_path):
+    for place in ("x", "y/z"):
+        (tmp_path / place).mkdir(parents=True)
+        (tmp_path / place / "a.txt").write_text(place)
+    inputs = [str(tmp_path / "x" / "a.txt"), str(tmp_path / "y")]
+    seen: list[Any] = []
+    with DocumentBar(shown=False) as bar:
+        answer_texts(inputs, "text", lambda ids, texts: seen.extend(ids), bar)
+    assert seen == [(tmp_path / place / "a.txt").as_posix() for place in ("x", "y/z")]

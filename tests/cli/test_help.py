@@ -80,6 +80,9 @@ def test_completions():
     [
         ("circlet datasets fetch eur", "eurlex-4k"),
         ("circlet train x --preset acc", "accurate"),
+        ("circlet tune x --preset acc", "accurate"),
+        ("circlet train eur", "eurlex-4k"),
+        ("circlet evaluate model eur", "eurlex-4k"),
         ("circlet eva", "evaluate"),
     ],
 )

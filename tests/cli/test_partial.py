@@ -57,11 +57,22 @@ def test_the_same_bytes(tmp_path, name, junk, die_after):
     assert sorted(each.name for each in tmp_path.iterdir()) == sorted([name, whole.name])
 
 
-def test_without_resume_it_starts_again(tmp_path):
+def test_without_resume_it_starts_again_and_says_so(tmp_path, capsys):
     with pytest.raises(Killed):
         run(tmp_path / "a.jsonl", die_after=2)
+    assert capsys.readouterr().err == ""
     run(tmp_path / "a.jsonl")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 12
+    assert "a.jsonl.part: starting again; with --resume, it would have gone on" in capsys.readouterr().err
+
+
+def test_an_interrupted_run_says_how_to_go_on(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(sys.modules[__name__], "Killed", KeyboardInterrupt)
+    with pytest.raises(KeyboardInterrupt):
+        run(tmp_path / "a.jsonl", die_after=1)
+    said = capsys.readouterr().err
+    assert "3 documents are tagged in" in said
+    assert "a.jsonl.part; the same command with --resume goes on" in said
 
 
 def test_an_error_leaves_nothing(tmp_path):

@@ -37,6 +37,21 @@ def test_prints_a_command_that_trains(circlet, texts, tmp_path):
     assert f"going on after {report['trials']} trials" in again.stderr
     assert "Trials" in again.stdout
     assert report["command"] in again.stdout
+    assert "--budget 1s leaves no time for another one; a larger one searches longer" in again.stderr
+
+
+def test_the_command_reads_the_same_columns(circlet, tmp_path):
+    path = tmp_path / "mine.csv"
+    path.write_text("body;tags\n" + "a red fox;animal|red\nthe fast car;vehicle\n" * 30, encoding="utf-8")
+    columns = ["--text-column", "body", "--label-column", "tags", "--label-separator", "|", "--seed", "3"]
+    given = ["--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"]
+    found = circlet("tune", str(path), *columns, *given)
+    assert found.returncode == 0, found.stderr
+    words = shlex.split(json.loads(found.stdout)["command"])
+    assert words[5:13] == columns
+    words[4] = str(tmp_path / "tuned")
+    trained = circlet(*words[1:])
+    assert trained.returncode == 0, trained.stderr
 
 
 @pytest.mark.parametrize(

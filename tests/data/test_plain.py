@@ -33,6 +33,15 @@ def test_documents_and_their_labels(folder):
     assert [each.id for each in iter_texts(folder, need_labels=False)] == ["a.txt", "b.txt", "c.txt", "d.txt"]
 
 
+def test_folders_in_a_folder(folder):
+    for place in ("more/a", ".hidden"):
+        (folder / place).mkdir(parents=True)
+        (folder / place / "a.txt").write_text("another fox", encoding="utf-8")
+        (folder / place / "a.key").write_text("animals", encoding="utf-8")
+    assert [each.id for each in iter_texts(folder)] == ["a.txt", "b.txt", "c.txt", "more/a/a.txt"]
+    assert load_dataset(folder).train.n == 4
+
+
 def test_as_a_dataset(folder):
     dataset = load_dataset(folder)
     assert dataset.format == "plain text, a document per file"

@@ -167,7 +167,7 @@ def test_training_over_a_saved_folder_leaves_nothing_of_it(tmp_path, indicator):
     rows, indicator = np.eye(4, dtype=np.float32).repeat(4, axis=0), np.eye(2)[[0, 1] * 8]
     CircletClassifier(**small).fit(rows, indicator).model_.save(tmp_path)
     assert sorted(path.name for path in tmp_path.iterdir()) == [
-        "MODEL_CARD-2.md",
+        "MODEL_CARD.md",
         "config.json",
         "history-2.json",
         "remembered-2.safetensors",

@@ -90,7 +90,7 @@ def as_before() -> Callable[[Path], None]:
         config = files.read_json(path)
         listed = config.pop("files")
         weights = listed["weights.safetensors"]["sha256"]
-        (folder / listed["MODEL_CARD.md"]["file"]).unlink()  # there was none
+        (folder / "MODEL_CARD.md").unlink()  # there was none
         del config["generation"], config["sha256"]
         files.write_json(path, {**config, "format": 2 if "members" in config else 1, "weights_sha256": weights})
         estimator = folder / "estimator.json"

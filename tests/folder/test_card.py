@@ -1,17 +1,17 @@
 from __future__ import annotations
 
-import json
-import re
 from typing import Any
 
 import pytest
 
-from circlet.files import read_json, write_json
+from circlet import files
+from circlet.errors import OutputError
 from circlet.folder.card import model_card
 from circlet.folder.compress import compress
-from circlet.folder.config import read_config, sealed
+from circlet.folder.config import read_config
 from circlet.folder.contents import read
 from circlet.folder.layout import CARD
+from circlet.model import Model
 from circlet.runtime import load
 
 CONFIG: dict[str, Any] = {
@@ -49,7 +49,7 @@ def test_it_says_what_the_record_says():
         "| data | mine (JSONL text) |",
         "| documents | 2,000 |",
         "| labels | 12,345, such as label 0, label 2, label 4, label 6, label 8 |",
-        "| reads | 1,234 words of texts |",
+        "| reads | 1,234 features of texts (words or their parts) |",
         "| hidden layers | 64, 16, encoder features |",
         "| output | codes of 32 dimensions, head chrr, loss bce |",
         "| weights stored as | int8 |",
@@ -129,17 +129,35 @@ def test_odd_names_are_shown_as_they_are(name, shown):
 
 
 class TestInItsFolder:
-    def test_it_is_listed_and_tells_of_the_model(self, folder):
+    def test_it_tells_of_the_model(self, folder):
         config, saved = read_config(folder), read(folder)
-        card = (folder / config["files"][CARD]["file"]).read_text(encoding="utf-8")
+        card = (folder / CARD).read_text(encoding="utf-8")
         assert card == model_card(config, saved.history, saved.label_names)
         assert f"{config['n_labels']:,}" in card
 
-    def test_a_further_model_has_another_one(self, folder, untrained, only_the_model):
+    def test_that_of_a_further_model_has_the_same_name(self, folder, untrained):
+        before = (folder / CARD).read_text(encoding="utf-8")
+        untrained(texts=True).save(folder)
+        assert [path.name for path in folder.glob("MODEL_CARD*")] == [CARD]
+        assert (folder / CARD).read_text(encoding="utf-8") != before
+
+    def test_a_numbered_one_of_an_earlier_version_goes_with_its_model(self, folder, untrained):
+        (folder / CARD).rename(folder / "MODEL_CARD-2.md")
         untrained().save(folder)
-        assert only_the_model(folder)
-        assert (folder / "MODEL_CARD-2.md").is_file()
-        assert not (folder / CARD).exists()
+        assert [path.name for path in folder.glob("MODEL_CARD*")] == [CARD]
+
+    def test_a_model_is_saved_though_its_card_is_not(self, folder, untrained, monkeypatch, caplog):
+        real = files.write_text
+
+        def full(path, text):
+            if path.name == CARD:
+                raise OutputError(f"cannot write {path}: No space left on device")
+            real(path, text)
+
+        monkeypatch.setattr(files, "write_text", full)
+        untrained(seed=3).save(folder)
+        assert Model.load(folder).network.settings.seed == 3
+        assert "MODEL_CARD.md: No space left" in caplog.text
 
     def test_a_copy_says_how_its_weights_are_stored(self, folder, tmp_path):
         (folder / CARD).write_text("changed by its reader", encoding="utf-8")
@@ -147,25 +165,14 @@ class TestInItsFolder:
         assert "| weights stored as | int8 |" in (tmp_path / "copy" / CARD).read_text(encoding="utf-8")
 
     def test_folders_without_it_work(self, folder, tmp_path):
-        config = read_json(folder / "config.json")
-        (folder / config["files"].pop(CARD)["file"]).unlink()
-        write_json(folder / "config.json", sealed(config))
-        assert load(folder).model_.n_labels == config["n_labels"]
+        (folder / CARD).unlink()
+        assert load(folder).model_.n_labels == read_config(folder)["n_labels"]
         compress(folder, tmp_path / "copy", "bf16")
-        assert CARD in read_config(tmp_path / "copy")["files"]
+        assert (tmp_path / "copy" / CARD).is_file()
 
     def test_who_only_uses_a_model_does_not_read_it(self, folder):
         (folder / CARD).write_text("changed", encoding="utf-8")
         read(folder, whole=True)
-
-    def test_info(self, folder, circlet):
-        before = json.loads(circlet("info", folder, "--json").stdout)
-        assert before["bytes"][CARD] == (folder / CARD).stat().st_size
-        assert circlet("info", folder, "--verify").returncode == 0
-        (folder / CARD).write_text("changed", encoding="utf-8")
-        damaged = circlet("info", folder, "--verify")
-        assert damaged.returncode == 2
-        assert re.search(r"MODEL_CARD.md: found other content than config.json describes", damaged.stderr)
 
 
 def test_no_name_in_the_record_breaks_it():

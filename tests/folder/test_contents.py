@@ -56,7 +56,7 @@ def test_an_older_folder(members, zipped, tmp_path, untrained, as_before, state)
     model.save(folder)
     assert state(folder)[1:] == expected[1:]
     assert sorted(path.name for path in folder.iterdir()) == [
-        "MODEL_CARD-2.md",
+        "MODEL_CARD.md",
         "config.json",
         "history-2.json",
         "labels-2.txt",

@@ -23,7 +23,7 @@ def test_each_model_has_names_of_its_own(tmp_path, untrained):
     for number in (1, 2, 3):
         assert new_generation(tmp_path) == number
         untrained(seed=number).save(tmp_path)
-        own = [name_in(number, name) for name in (CARD, HISTORY, LABELS, WEIGHTS)]
+        own = [CARD, *(name_in(number, name) for name in (HISTORY, LABELS, WEIGHTS))]
         assert names(tmp_path) == sorted(["config.json", *own])
         assert read_config(tmp_path)["generation"] == number
         assert Model.load(tmp_path).network.settings.seed == number
@@ -35,7 +35,7 @@ def test_names_that_are_there_are_not_used_again(damage, folder, untrained):
     (folder / "config.json").write_text(damage)
     assert new_generation(folder) == 8
     untrained().save(folder)
-    own = [name_in(8, name) for name in (CARD, HISTORY, LABELS, WEIGHTS)]
+    own = [CARD, *(name_in(8, name) for name in (HISTORY, LABELS, WEIGHTS))]
     assert names(folder) == sorted(["config.json", *own])
 
 
@@ -64,7 +64,7 @@ def test_ctrl_c_right_after_the_commit(folder, untrained, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         untrained(seed=3).save(folder)
     assert Model.load(folder).network.settings.seed == 3
-    own = [name_in(2, name) for name in (CARD, HISTORY, LABELS, WEIGHTS)]
+    own = [CARD, *(name_in(2, name) for name in (HISTORY, LABELS, WEIGHTS))]
     assert names(folder) == sorted(["config.json", *own])
 
 

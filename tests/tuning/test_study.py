@@ -10,6 +10,7 @@ from tests.tuning.test_changes import ROWS
 
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import CircletError, DataError
+from circlet.training import InterruptedRunError
 from circlet.tuning import Study
 
 
@@ -104,6 +105,21 @@ class TestSearch:
 
 
 class TestResuming:
+    def test_a_trial_that_is_interrupted_is_none(self, dataset, tmp_path, worth):
+        """What training raises on Ctrl-C is a `CircletError`, too."""
+
+        def score(values, draw):
+            if values["epochs"] != ROWS["epochs"]:
+                raise InterruptedRunError("interrupted")
+            return 50
+
+        worth(score)
+        study = Study(dataset, tmp_path / "t.json")
+        with pytest.raises(KeyboardInterrupt):
+            study.run(100)
+        assert [trial.given for trial in study.trials] == [{}]
+        assert Study(dataset, tmp_path / "t.json").trials == study.trials
+
     def test_ends_like_a_search_that_was_not_interrupted(self, dataset, tmp_path, worth):
         worth(dropout_matters)
         whole = Study(dataset, tmp_path / "whole.json")

@@ -95,7 +95,8 @@ class _Rows:
     def __call__(self, documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
         header = not self.width_of_ids
         if header:
-            self.width_of_ids = min(16, max(4, *(len(str(document.id)) for document in documents)))
+            longest = max(4, *(len(str(document.id)) for document in documents))
+            self.width_of_ids = min(longest, max(16, out.width // 4))
         left = max(20, out.width - self.width_of_ids - _GAP)
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
         table.add_column("id", width=self.width_of_ids, no_wrap=True, style="dim")
@@ -108,14 +109,22 @@ class _Rows:
             cells = [Text(_printable(one_line(str(document.id), self.width_of_ids)))]
             if texts is not None:
                 cells.append(Text(_printable(one_line(texts[row], width))))
-            table.add_row(*cells, _labels(document))
+            pairs = zip(document.labels, document.scores, strict=True)
+            lines = label_lines([(_printable(str(label)), f"{score:.0%}") for label, score in pairs], left)
+            table.add_row(*cells, Text("\n").join(lines) or Text("–"))
         out.print(table)
 
 
-def _labels(document: Tagged) -> Text:
-    pairs = zip(document.labels, document.scores, strict=True)
-    named = [Text.assemble(_printable(f"{label} "), (f"{score:.0%}", "dim")) for label, score in pairs]
-    return Text("   ").join(named) if named else Text("–")
+def label_lines(pairs: Sequence[tuple[str, str]], width: int) -> Iterator[Text]:
+    """Labels and their probabilities in lines of at most this width, which break only between labels."""
+    line = Text()
+    for label, chance in pairs:
+        one = Text.assemble(f"{label} ", (chance, "dim"))
+        if line and line.cell_len + 3 + one.cell_len > width:
+            yield line
+            line = Text()
+        line = one if not line else Text("   ").join([line, one])
+    yield line
 
 
 def _printable(text: str) -> str:

@@ -58,16 +58,20 @@ def tag(
             bar.advance(size)
             bar.done(documents)
 
-        totals = run.tag_files(
-            model,
-            inputs,
-            output,
-            engine=engine,
-            block_size=run.BLOCK_SIZE if block_size is None else block_size,
-            planned=planned,
-            progress=progress,
-            **options,
-        )
+        try:
+            totals = run.tag_files(
+                model,
+                inputs,
+                output,
+                engine=engine,
+                block_size=run.BLOCK_SIZE if block_size is None else block_size,
+                planned=planned,
+                progress=progress,
+                **options,
+            )
+        except KeyboardInterrupt:
+            err.print(f"{output} has the blocks that are tagged; the same command goes on", soft_wrap=True)
+            raise
     speed = totals.documents / max(totals.seconds, 1e-9)
     if as_json:
         about = {

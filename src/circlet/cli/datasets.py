@@ -153,6 +153,7 @@ def _fetch_bar(name: str) -> Iterator[Progress]:
         def download(total: int | None) -> Iterator[Download]:
             bars.update(bar, description=f"downloading {name}", total=total)
             yield Download()
-            bars.reset(bar, description=f"reading {name}", total=None)
+            bars.remove_task(bar)  # a total can't be taken back
+            bars.add_task(f"reading {name}", total=None)
 
         yield download

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from typing import Any
 
 from rich.text import Text
 
 from circlet.cli import options
+from circlet.cli.answers import label_lines
 from circlet.cli.console import err, out
 from circlet.extras import require
 from circlet.report import Cell, Table
@@ -58,7 +58,7 @@ def demo(
     for one in tagged:
         out.print(one["text"], style="bold", highlight=False)
         named = zip(one["labels"], one["scores"], strict=True)
-        for line in _lines([(label, f"{chance:.0%}") for label, chance in named], out.width - 2):
+        for line in label_lines([(label, f"{chance:.0%}") for label, chance in named], out.width - 2):
             out.print(Text("  ") + line, soft_wrap=True)
     out.print(
         '\nThe same with your own texts, one JSON object per line with "text" and "labels":\n'
@@ -96,9 +96,9 @@ def _table(measured: list[dict[str, Any]]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for one in measured:
         percents = ("/".join(f"{100 * one[f'{name}@{k}']:.1f}" for k in DEPTHS) for name in ("P", "PSP"))
-        size = (one["outputs"], one["parameters"], f"{one['bytes'] / 1e6:.1f}", f"{one['seconds']:.0f}")
+        size = (one["outputs"], f"{one['bytes'] / 1e6:.1f}", f"{one['seconds']:.0f}")
         rows.append((one["head"], *percents, *size))
-    columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "parameters", "MB", "s")
+    columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "MB", "s")
     note = (
         f"fc: an output per label; hrr: real codes; chrr: circular codes; {HEADS[-1]}: the same with amplitudes, "
         "the default.\nOutputs are the parameters of the last layer; only those of fc grow with the number of "
@@ -115,15 +115,3 @@ def _tagged(model: Any) -> list[dict[str, Any]]:
         {"text": text, "labels": [model.label_names[i] for i in row], "scores": [round(each, 4) for each in found]}
         for text, row, found in zip(SENTENCES, ids.tolist(), chances, strict=True)
     ]
-
-
-def _lines(pairs: list[tuple[str, str]], width: int) -> Iterator[Text]:
-    """Labels and their probabilities in lines of at most this width, which break only between labels."""
-    line = Text()
-    for label, chance in pairs:
-        one = Text.assemble(f"{label} ", (chance, "dim"))
-        if line and len(line) + 3 + len(one) > width:
-            yield line
-            line = Text()
-        line = one if not line else Text("   ").join([line, one])
-    yield line

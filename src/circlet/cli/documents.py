@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
@@ -105,9 +107,17 @@ def _of_several(inputs: Sequence[str], columns: Columns, bar: DocumentBar) -> It
     files = [file for _, file in found if file is not None]
     sizes = [size_of(path) for path, _ in files]
     bar.total = None if None in sizes else sum(size or 0 for size in sizes)
+    read = partial(iter_documents, columns=columns, need_labels=False, progress=bar.advance)
     return chain.from_iterable(
-        iter_documents(path, kind, columns, need_labels=False, progress=bar.advance) for path, kind in files
+        _told_apart(path, read(path, kind)) if kind == "plain" else read(path, kind) for path, kind in files
     )
+
+
+def _told_apart(path: Path, texts: Iterator[Record]) -> Iterator[Record]:
+    """Plain texts of one of several inputs, where files of the same name may be in others, too."""
+    for record in texts:
+        place = path / str(record.id) if path.is_dir() else path
+        yield replace(record, id=place.as_posix())
 
 
 def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:

@@ -10,13 +10,15 @@ import typer
 
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.cli.help import Command, epilog
+from circlet.cli.help import Command, Group, epilog
 from circlet.errors import DataError
 
 if TYPE_CHECKING:
     from circlet.data.feedback import FeedbackLog
 
-app = typer.Typer(name="feedback", help="Show and export what users said about suggestions.", no_args_is_help=True)
+app = typer.Typer(
+    name="feedback", help="Show and export what users said about suggestions.", no_args_is_help=True, cls=Group
+)
 
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="A log of feedback that `circlet serve` keeps.")]
 

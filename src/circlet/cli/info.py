@@ -55,8 +55,8 @@ def info(
         raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
     from circlet.folder.contents import explained, read
     from circlet.folder.history import kept_epochs
-    from circlet.folder.layout import CARD, CONFIG, HISTORY
-    from circlet.folder.manifest import checked, located
+    from circlet.folder.layout import CONFIG, HISTORY
+    from circlet.folder.manifest import located
     from circlet.runtime import RuntimeModel
 
     if near is not None:
@@ -65,8 +65,6 @@ def info(
     with explained(model):
         saved = read(model, whole=verify, estimator=verify)
         loaded = RuntimeModel.restore(model, saved, used=False)
-        if verify and CARD in saved.config["files"]:
-            checked(model, saved.config, CARD)  # the only file that nothing reads
     listed = sorted(located(model, saved.config, name) for name in (CONFIG, *saved.config["files"]))
     sizes = {path.name: files.check_regular(path) for path in listed}
     described = {

@@ -23,7 +23,9 @@ Data = Annotated[
 SeveralData = Annotated[
     list[str],
     typer.Argument(
-        metavar="DATA...", help="A dataset's name, or a file or folder with data; or several files with texts."
+        metavar="DATA...",
+        help="A dataset's name, or a file or folder with data; or several files with texts.",
+        autocompletion=complete_data,
     ),
 ]
 _TEXT_COLUMN, _LABEL_COLUMN = "Column or JSON key of the text.", "Column or JSON key of the labels."

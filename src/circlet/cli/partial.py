@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
+from circlet.cli.console import err
 from circlet.data.tagged import Tagged, lines_of
 from circlet.errors import CircletError, DataError, ParameterError
 
@@ -120,9 +121,16 @@ def kept(partial: Partial, *, resume: bool) -> Iterator[Partial]:
     if resume:
         partial.resume()
     else:
+        if partial.state.exists():
+            err.print(f"{partial.path}: starting again; with --resume, it would have gone on", soft_wrap=True)
         partial.remove()
     try:
         yield partial
+    except KeyboardInterrupt:
+        if partial.documents:
+            done = f"{partial.documents:,} documents are tagged in {partial.path}"
+            err.print(f"{done}; the same command with --resume goes on", highlight=False, soft_wrap=True)
+        raise
     except CircletError:
         partial.remove()
         raise

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet.cli import options
+from circlet.cli.help import complete_data
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -27,6 +28,7 @@ def predict(
             metavar="INPUT...",
             help="Data in any format, a plain text (.txt) or a folder of them, or several files with texts; or a "
             "pipe, or - for standard input (JSONL, CSV, a text per line, …).",
+            autocompletion=complete_data,
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document, at most.")] = 5,
@@ -91,8 +93,8 @@ def predict(
     all k.
 
     Labels in the input are ignored. Every result has the id of its document: the key or column `id` of JSONL, CSV,
-    TSV and Parquet, the name of a plain text, or else the number of its row, from 0. Lines of standard input or a
-    pipe are answered as they come.
+    TSV and Parquet, the name of a plain text (its path, if there are several inputs), or else the number of its
+    row, from 0. Lines of standard input or a pipe are answered as they come.
 
     While a .jsonl, .csv or .tsv file is made, its results are in OUTPUT.part. If the command is interrupted or
     killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.

@@ -68,7 +68,7 @@ STUDIES = (
 )  # fmt: skip
 SIMULATION_DETAILS = "A full run takes a minute or two on two cores."
 STUDY_DETAILS = (
-    "Each run is stored as a JSON file below OUT/cells and is not repeated; experiments share runs. "
+    "Each run is stored as a JSON file below OUTPUT/cells and is not repeated; experiments share runs. "
     "Without a GPU, all of them take hours."
 )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
@@ -251,13 +252,9 @@ def train(
 
 
 def _print_summary(model: Path, summary: dict[str, Any]) -> None:
-    from circlet.folder.history import kept_epochs, metrics_of
-
+    for line in (*_kept(summary["history"]), *_threshold(summary)):
+        err.print(line, highlight=False, soft_wrap=True)
     networks = f"{summary['members']} networks, " if summary["members"] > 1 else ""
-    for record in kept_epochs(summary["history"]):
-        member = f"member {record['member']}, " if "member" in record else ""
-        values = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics_of(record).items())
-        err.print(f"{member}kept epoch {record['epoch']}, the best on held-out rows: {values}", highlight=False)
     err.print(
         f"{model}: {networks}{summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
         f"{summary['bytes'] / 1e6:.1f} MB\n"
@@ -265,6 +262,31 @@ def _print_summary(model: Path, summary: dict[str, Any]) -> None:
         highlight=False,
         soft_wrap=True,
     )
+
+
+def _kept(history: list[dict[str, Any]]) -> Iterator[str]:
+    """Which epoch's weights each network has, and how good they were on held-out rows."""
+    from circlet.folder.history import kept_epochs, metrics_of
+
+    chosen = kept_epochs(history)
+    last = {record.get("member", 1): record for record in history}
+    for record in chosen or last.values():
+        member = f"member {record['member']}, " if "member" in record else ""
+        values = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics_of(record).items())
+        if chosen:
+            yield f"{member}kept epoch {record['epoch']}, the best on held-out rows: {values}"
+        elif values:
+            yield f"{member}kept epoch {record['epoch']}, the last; {values} on held-out rows, which then joined"
+
+
+def _threshold(summary: dict[str, Any]) -> Iterator[str]:
+    """The probability from which labels are given, and why."""
+    aim = summary["training"].get("threshold_for", "f1")
+    if summary["threshold"] is not None:
+        best = "the best F1" if aim == "f1" else aim
+        yield f"labels are given from a probability of {summary['threshold']:.3f} on: {best} on held-out rows"
+    elif aim != "f1":
+        yield f"no threshold was chosen for {aim}: no rows were held out; wanted more documents, or --validation"
 
 
 def _integers(name: str, text: str | None) -> tuple[int, ...] | None:

@@ -13,6 +13,7 @@ import typer
 from circlet import files
 from circlet.cli import options
 from circlet.cli.console import err, out
+from circlet.cli.help import complete_preset
 from circlet.errors import ParameterError
 from circlet.extras import require
 from circlet.report import Table
@@ -31,7 +32,10 @@ def tune(
         Path,
         typer.Option("--output", help="Folder for tuning.json and tuning.png; an earlier search there goes on."),
     ] = Path("tuning"),
-    preset: Annotated[str, typer.Option(help="What to start from: fast, default or accurate.")] = "default",
+    preset: Annotated[
+        str,
+        typer.Option(help="What to start from: fast, default or accurate.", autocompletion=complete_preset),
+    ] = "default",
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,
@@ -47,7 +51,7 @@ def tune(
     Each trial changes the best settings so far. In the end, the defaults and the best are trained once more with
     other held-out rows, and the better mean wins. Test rows are never read.
 
-    Every trial is kept: after Ctrl-C, or to search longer, run the same command again.
+    Every trial is kept: after Ctrl-C, run the same command again. To search longer, give it a larger --budget.
     """
     seconds = _seconds(budget)
     options.use_torch("tuning", threads)
@@ -74,6 +78,7 @@ def tune(
     study = Study(dataset, out_folder / "tuning.json", preset=preset, seed=seed, device=place)
     if study.trials:
         err.print(f"{study.path}: going on after {len(study.trials)} trials", highlight=False, soft_wrap=True)
+    before = len(study.trials)
     try:
         best = _run(study, seconds)
     except KeyboardInterrupt:
@@ -81,7 +86,13 @@ def tune(
         raise
     with files.output(out_folder / "tuning.png") as stream:
         draw(study).savefig(stream, format="png", dpi=110)
-    _report(study, best, data, as_json)
+    if before == len(study.trials):
+        left = f"earlier trials took {study.spent:.0f} s, and --budget {budget} leaves no time for another one"
+        err.print(f"{left}; a larger one searches longer", highlight=False, soft_wrap=True)
+    read = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
+    usual = {"text_column": "text", "label_column": "labels", "label_separator": None, "split": 0, "seed": 0}
+    given = {**read, "split": split, "seed": seed}
+    _report(study, best, data, {name: value for name, value in given.items() if value != usual[name]}, as_json)
 
 
 def _seconds(budget: str) -> float:
@@ -124,10 +135,10 @@ def _table(study: Study) -> Table:
     return Table("Trials", ("", "Settings", "nDCG@5, %", "", "Time"), rows)
 
 
-def _report(study: Study, best: Trial, data: str, as_json: bool) -> None:
+def _report(study: Study, best: Trial, data: str, read: dict[str, Any], as_json: bool) -> None:
     from circlet.tuning.changes import as_options
 
-    given = {**({"preset": study.preset} if study.preset != "default" else {}), **best.given}
+    given = {**read, **({"preset": study.preset} if study.preset != "default" else {}), **best.given}
     command = shlex.join(["circlet", "train", data, "--model", "tuned", *as_options(given)])
     gain = study.mean_score(best.given) - study.mean_score({})
     if as_json:

@@ -237,7 +237,7 @@ def _layout(folder: Path, names: list[str]) -> Literal["matrices", "newer", "spl
     if any(_SPLIT_FILE.fullmatch(name) for name in names):
         return "split files"
     named = any(_TRAIN.fullmatch(name) or _TEST.fullmatch(name) for name in names)
-    return "texts" if not named and text_files(folder) else "pair"
+    return "texts" if not named and not text_files(folder / "train") and text_files(folder) else "pair"
 
 
 def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:

@@ -1,7 +1,8 @@
 """Plain texts, a document in each file, and their labels in files beside them, as in Annif's full-text corpora.
 
 Beside `report.txt`, its labels are in `report.tsv`, a line for each: a URI with or without angle brackets, and
-maybe a tab and its name; or in `report.key`, a name on each line. The name of the text file is the document's id.
+maybe a tab and its name; or in `report.key`, a name on each line. The path of the text file within the folder is
+the document's id.
 """
 
 from __future__ import annotations
@@ -21,10 +22,18 @@ PLAIN = ".txt"
 
 
 def text_files(path: Path) -> list[Path]:
-    """The plain texts of a folder, in the order of their names; or the one file itself."""
+    """The plain texts of a folder and of the folders in it, in the order of their names; or the one file itself.
+
+    What is hidden, like the content of `.git`, is left out.
+    """
     if path.is_dir():
-        return sorted(each for each in path.iterdir() if each.is_file() and each.suffix.lower() == PLAIN)
+        texts = (each for each in path.rglob("*") if each.suffix.lower() == PLAIN and each.is_file())
+        return sorted(each for each in texts if not any(_is_hidden(part) for part in each.relative_to(path).parts))
     return [path] if path.is_file() else []
+
+
+def _is_hidden(name: str) -> bool:
+    return name.startswith(".")
 
 
 def iter_texts(
@@ -43,7 +52,7 @@ def iter_texts(
         text = _read(file)
         if progress is not None:
             progress(len(text))
-        yield Record(number, text, labels, file.name)
+        yield Record(number, text, labels, file.relative_to(path).as_posix() if path.is_dir() else file.name)
     if not found:
         wanted = "its labels beside it: those of a.txt in a.tsv or a.key"
         raise bad(path, None, "plain text without labels", wanted)

@@ -1,6 +1,6 @@
 """Cells: the measurements that an experiment on real data consists of, each in its own JSON file.
 
-The JSON files are below ``OUT/cells``. `run_cells` measures the cells that have none yet, so an interrupted run
+The JSON files are below `OUTPUT/cells`. `run_cells` measures the cells that have none yet, so an interrupted run
 continues where it stopped. `collect` reads them back; pages and pictures are made from them alone. Experiments may
 share cells: a cell that one has measured is not measured again for another.
 """

@@ -15,11 +15,10 @@
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
 | `.lock` | who is writing here, as long as somebody is; see `lock` |
 
-A model that replaces another has files with other names, such as `labels-2.txt`. Then `config.json` is replaced,
-which names them, and the former files are removed. So a reader finds one model or the other, and never a mixture;
-see `publish`. `manifest` says which digests are checked when.
-
-In a copy that `circlet compress` made as small as possible, `labels.txt` and the vectorizer's files are gzipped.
-If anything is wrong with a file, a `DataError` names it. Nothing is pickled. Folders of formats 1 and 2, which
-have no list of files, are read as they are.
+A model that replaces another has files with other names, such as `labels-2.txt`; only the card keeps its own. Then
+`config.json` is replaced, which names them, and the former files are removed. So a reader finds one model or the
+other, and never a mixture; see `publish`. `manifest` says which digests are checked when.  In a copy that `circlet
+compress` made as small as possible, `labels.txt` and the vectorizer's files are gzipped. If anything is wrong with
+a file, a `DataError` names it. Nothing is pickled. Folders of formats 1 and 2, which have no list of files, are
+read as they are.
 """

@@ -82,7 +82,9 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
     if label_names:
         step = max(1, len(label_names) // SHOWN)
         labels += f", such as {', '.join(map(_plain, label_names[::step][:SHOWN]))}"
-    read = "words of texts" if config.get("texts") else "features of rows"
+    read = "features of texts (words or their parts)" if config.get("texts") else "features of rows"
+    if network.get("encoder", "features") != "features":
+        read = "words of texts"
     members = len(config.get("members", [None]))
     layers, codes = (_plain(network.get(name)) for name in ("hidden", "dim"))
     encoder, head, loss = (_plain(network.get(name, "features")) for name in ("encoder", "head", "loss"))

@@ -116,9 +116,8 @@ def _write(
     if ESTIMATOR in config["files"]:
         state = read_estimator(checked(folder, config, ESTIMATOR), config)
         files.write_json(new.path(ESTIMATOR), without_digest(state))
-    files.write_text(new.path(CARD), _card(folder, config, store))
     kept = {name: value for name, value in config.items() if name != "weights_sha256"}
-    new.commit({**kept, "format": FORMAT, "store": store})
+    new.commit({**kept, "format": FORMAT, "store": store}, _card(folder, config, store))
 
 
 def size_without_weights(folder: Path, config: dict[str, Any]) -> int:

@@ -40,7 +40,7 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
-#: What the model is, for people.
+#: What the model is, for people. It has this name in every folder; earlier versions numbered it like other files.
 CARD = "MODEL_CARD.md"
 #: The URIs of labels that have both names and URIs.
 URIS = "uris.txt"

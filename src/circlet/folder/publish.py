@@ -13,9 +13,9 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
-from circlet.errors import DataError
+from circlet.errors import DataError, OutputError
 from circlet.folder.config import read_config, sealed
-from circlet.folder.layout import CONFIG, DECIDED, RUN, is_checkpoint, model_files, name_in
+from circlet.folder.layout import CARD, CONFIG, DECIDED, RUN, is_checkpoint, model_files, name_in
 from circlet.folder.lock import writing
 from circlet.folder.manifest import described, located
 
@@ -43,17 +43,25 @@ class Publication:
         self._paths[name] = self.folder / name_in(self.generation, name, zipped=zipped)
         return self._paths[name]
 
-    def commit(self, config: dict[str, Any]) -> None:
-        """Let the folder hold this model; the configuration lacks only the list of its files."""
+    def commit(self, config: dict[str, Any], card: str) -> None:
+        """Let the folder hold this model; the configuration lacks only the list of its files.
+
+        The card is for people, who look for it under the same name in every folder. So it is none of the listed
+        files, and replaces the former one when the model has.
+        """
         listed = {name: described(path) for name, path in self._paths.items()}
         whole = {**config, "generation": self.generation, "files": listed}
         files.write_json(self.folder / CONFIG, sealed(whole))
+        try:
+            files.write_text(self.folder / CARD, card)
+        except OutputError as error:  # the model itself is there
+            log.warning("%s", error)
 
     def clean_up(self) -> None:
         """Remove the files of the former model if this one is committed; otherwise those of this one."""
         # The folder itself knows. Ctrl-C may come after `config.json` was replaced, and before anybody took note.
         if _generation(self.folder) == self.generation:
-            _remove_others(self.folder, set(self._paths.values()))
+            _remove_others(self.folder, {*self._paths.values(), self.folder / CARD})
             remove_run(self.folder)
         else:
             for path in self._paths.values():
@@ -91,7 +99,7 @@ def settle(folder: Path) -> bool:
     except DataError:
         return False
     if config["generation"]:  # older folders have no list
-        _remove_others(folder, {located(folder, config, name) for name in config["files"]})
+        _remove_others(folder, {folder / CARD, *(located(folder, config, name) for name in config["files"])})
     try:
         run = files.read_json(folder / RUN)
     except DataError:

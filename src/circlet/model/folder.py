@@ -20,7 +20,6 @@ from circlet.folder.contents import Contents
 from circlet.folder.index import write_index
 from circlet.folder.labels import labels_text
 from circlet.folder.layout import (
-    CARD,
     ESTIMATOR,
     HISTORY,
     INDEX,
@@ -79,8 +78,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
             files.write_json(new.path(ESTIMATOR), model.estimator)
         has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
         config = {"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store}
-        files.write_text(new.path(CARD), model_card(config, model.history, model.label_names))
-        new.commit(config)
+        new.commit(config, model_card(config, model.history, model.label_names))
 
 
 def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) -> None:

@@ -34,6 +34,8 @@ __all__ = ["METRIC", "Study", "Trial"]
 METRIC, JUDGED, MOST_JUDGED = "nDCG@5", 0.15, 10_000
 #: A trial of unknown length is expected to take this many times as long as the best so far, for twice the work.
 _WORK = {"epochs": 1.0, "hidden": 0.8, "dim": 0.4, "batch_size": -0.5}
+#: And this many times as long with parts of words as features, of which a text has many.
+_PARTS = 4.0
 
 
 @dataclass(frozen=True)
@@ -188,12 +190,15 @@ class Study:
         # What is given no longer is as the defaults have it.
         now, then = best.values, {**self.trials[0].decided, **best.decided, **given}
         grown = [(_size(then[name]) / _size(now[name])) ** power for name, power in _WORK.items() if name in now]
-        return float(best.seconds * math.prod(grown))
+        parts = _PARTS if then.get("char_ngrams") and not now.get("char_ngrams") else 1.0
+        return float(best.seconds * math.prod(grown) * parts)
 
     def _try(self, given: dict[str, Any], draw: int) -> None:
         started = time.perf_counter()
         try:
             score, decided, failure = *self._measured(given, draw), None
+        except KeyboardInterrupt:  # which may also be a `CircletError`
+            raise
         except CircletError as error:
             score, decided, failure = None, {}, str(error)
         seconds = round(time.perf_counter() - started, 2)
