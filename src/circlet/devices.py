@@ -20,6 +20,9 @@ def resolve_device(name: Any) -> torch.device:
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         device = torch.device(name)
+    except RuntimeError as error:  # whose message lists all that torch has ever run on
+        raise ParameterError(f"`device` {name!r} is not available: wanted auto, cpu, cuda, cuda:1, …") from error
+    try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError) as error:
         raise ParameterError(f"`device` {name!r} is not available: {str(error).splitlines()[0]}") from error

@@ -336,5 +336,5 @@ def draw(result: Result) -> Figure:
     axes[0].set_ylabel(f"points of P@k ahead of {FC.title}")
     if measured:
         handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda both: len(both[0]))
-        figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
+        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, 2 * len(measured)), frameon=False)
     return figure

@@ -72,8 +72,9 @@ def read_config(folder: Path) -> dict[str, Any]:
             raise DataError(
                 f"{folder} is not a circlet model yet: found an interrupted run in it; to go on: {how}"
             )
+        found = f"no {CONFIG} in it" if folder.exists() else "nothing of that name"
         raise DataError(
-            f"{folder} is not a circlet model: found no {CONFIG} in it; wanted a folder that circlet has written"
+            f"{folder} is not a circlet model: found {found}; wanted a folder that circlet has written"
         )
     config = files.read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
