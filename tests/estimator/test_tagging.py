@@ -77,7 +77,7 @@ class TestSuggest:
             tagger.suggest("a", allowed=["red", "blue"])
         with pytest.raises(ParameterError, match="`allowed` must be a collection of labels, got 'red'"):
             tagger.suggest("a", allowed="red")
-        with pytest.raises(ParameterError, match="`threshold` must be between 0 and 1, got 2"):
+        with pytest.raises(ParameterError, match='`threshold` must be "auto" or between 0 and 1, got 2'):
             tagger.suggest("a", threshold=2)
         for clf in (tagger, sorter):
             with pytest.raises(ParameterError, match="`memory` must be a number of bytes, at least 1, got 0"):

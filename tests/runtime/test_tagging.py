@@ -75,6 +75,15 @@ def test_suggest():
     assert chances[0, 1] == 0
 
 
+@pytest.mark.parametrize(("stored", "least"), [(0.7, 0.7), (None, 0.5)])
+def test_suggestions_that_reach_the_stored_threshold(stored, least):
+    labels, chances = Fixed(stored=stored).suggest(X, k=3, threshold="auto")
+    expected = Fixed().suggest(X, k=3, threshold=least)
+    assert labels.tolist() == expected[0].tolist()
+    assert chances.tolist() == expected[1].tolist()
+    assert None in labels[0].tolist()
+
+
 def test_names_of_labels():
     assert Fixed().predict_labels(X) == [["a", "c"], ["b", "c"]]  # the best first
     assert Fixed(threshold=0.7).predict_labels(X) == [["a"], ["b"]]

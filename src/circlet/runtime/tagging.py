@@ -84,7 +84,7 @@ class Tagging(Explaining):
         k: int = 5,
         *,
         allowed: Collection[Any] | None = None,
-        threshold: float | None = None,
+        threshold: float | Literal["auto"] | None = None,
         memory: int | None = None,
         favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
@@ -97,8 +97,9 @@ class Tagging(Explaining):
         k : int
         allowed : collection of labels, optional
             Suggest only these.
-        threshold : float, optional
-            Leave out labels that are less probable.
+        threshold : float or "auto", optional
+            Leave out labels that are less probable; "auto" is what training found to be best, or 0.5 if it held no
+            rows out. By default none is left out, and every document has k labels.
         memory : int, optional
             Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
         favor_rare : float
@@ -117,8 +118,10 @@ class Tagging(Explaining):
         self._check_ready()
         if not is_integer(k, 1):
             raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
+        if isinstance(threshold, str) and threshold == "auto":
+            threshold = self._stored_threshold()
         if threshold is not None and not (is_real(threshold) and 0 <= threshold <= 1):
-            raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
+            raise ParameterError(f"`threshold` must be \"auto\" or between 0 and 1, got {threshold!r}")
         gain, least = self.model_.gain(favor_rare), threshold or 0.0
         mask = None if allowed is None else mask_of(allowed, self.classes_)
         documents = self._documents(as_many(X))
@@ -282,8 +285,11 @@ class Tagging(Explaining):
         model = getattr(self, "model_", None)
         threshold: Any = self.threshold
         if isinstance(threshold, str) and threshold == "auto":
-            threshold = UNKNOWN if model is None or model.threshold is None else model.threshold
+            threshold = UNKNOWN if model is None else self._stored_threshold()
         return cut(threshold, (1.0, 0.0) if model is None else model.calibration)
+
+    def _stored_threshold(self) -> float:
+        return UNKNOWN if self.model_.threshold is None else self.model_.threshold
 
 
 def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
