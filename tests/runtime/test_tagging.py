@@ -129,7 +129,7 @@ def test_predict():
 def test_mistakes():
     for call, error, words in (
         (lambda: Fixed().suggest(X, k=0), ParameterError, "`k` must be an integer >= 1, got 0"),
-        (lambda: Fixed().suggest(X, threshold=2), ParameterError, "`threshold` must be between 0 and 1, got 2"),
+        (lambda: Fixed().suggest(X, threshold=2), ParameterError, '`threshold` must be "auto" or between 0 and 1'),
         (lambda: Fixed(threshold=-1).predict(X), ParameterError, "`threshold` must be between 0 and 1, got -1"),
         (lambda: Fixed(top_k=0).predict(X), ParameterError, "`top_k` must be None or an integer >= 1, got 0"),
         (lambda: Fixed().suggest(["a text"]), DataError, "found texts; .* wants rows"),
