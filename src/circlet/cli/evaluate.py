@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circlet import files
-from circlet.cli import options
+from circlet.cli import options, plots
 from circlet.cli.console import err, out
-from circlet.errors import OutputError, ParameterError
-from circlet.extras import require
+from circlet.errors import ParameterError
 from circlet.report import Table
 
 if TYPE_CHECKING:
-    from circlet.metrics.decisions import Decisions
+    pass
 
 #: The least probability that curves are drawn from.
 LEAST = 0.005
@@ -38,7 +36,7 @@ def evaluate(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw precision, recall and F1 over the threshold to this PNG file, pipe or device.",
+            help="Draw precision, recall and F1 over the threshold to this file (.png, .svg or .pdf), pipe or device.",
             show_default="none",
         ),
     ] = None,
@@ -69,10 +67,7 @@ def evaluate(
 
     """
     depths = _depths(k)
-    if plot is not None:
-        require("matplotlib", extra="plot", purpose="drawing the curves")
-        if not plot.parent.is_dir():
-            raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
+    plots.check(plot)
     from circlet.cli import label_report
     from circlet.cli.models import load_model
     from circlet.data import load_dataset
@@ -103,8 +98,10 @@ def evaluate(
         label_report.write(per_label, decisions.per_label(at), names, loaded.label_uris)
         err.print(f"{per_label} written", highlight=False)
     if plot is not None:
+        from circlet.cli.threshold_plot import draw_curves
+
         known = "no threshold stored:" if loaded.threshold is None else "stored threshold"
-        _draw(plot, decisions, stored, known)
+        plots.write(plot, draw_curves(decisions.curve(), stored, known))
     if as_json:
         about = {"model": str(model), "data": dataset.name, "documents": found.documents, "favor_rare": favor_rare}
         rest: dict[str, Any] = {"unknown_labels": found.unknown_labels, **found.values}
@@ -137,14 +134,6 @@ def evaluate(
             style="yellow",
             highlight=False,
         )
-
-
-def _draw(path: Path, decisions: Decisions, threshold: float, name: str) -> None:
-    from circlet.cli.threshold_plot import draw_curves
-
-    with files.output(path) as file:
-        draw_curves(decisions.curve(), threshold, name).savefig(file, dpi=110, format="png")
-    err.print(f"{path} drawn", highlight=False)
 
 
 def _depths(text: str) -> list[int]:

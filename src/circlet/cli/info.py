@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet import files
-from circlet.cli import options
-from circlet.cli.console import err, out
-from circlet.errors import DataError, OutputError
-from circlet.extras import require
+from circlet.cli import options, plots
+from circlet.cli.console import out
+from circlet.errors import DataError
 from circlet.report import Table
 from circlet.settings import Decision, NetworkSettings
 
@@ -26,7 +25,7 @@ def info(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw the training history to this PNG file, pipe or device; a link stays a link.",
+            help="Draw the training history to this file (.png, .svg or .pdf), pipe or device; a link stays a link.",
             show_default="none",
         ),
     ] = None,
@@ -49,13 +48,10 @@ def info(
     --near shows the labels that the model would suggest for the same documents as another:
     1 is the same, 0 unrelated.
     """
-    if plot is not None:
-        require("matplotlib", extra="plot", purpose="drawing the history")
-    if plot is not None and not plot.parent.is_dir():
-        raise OutputError(f"--plot: found no folder {plot.parent}; wanted one that exists")
+    plots.check(plot)
     from circlet.folder.contents import explained, read
     from circlet.folder.history import kept_epochs
-    from circlet.folder.layout import CONFIG, HISTORY
+    from circlet.folder.layout import CARD, CONFIG, HISTORY
     from circlet.folder.manifest import located
     from circlet.runtime import RuntimeModel
 
@@ -65,8 +61,10 @@ def info(
     with explained(model):
         saved = read(model, whole=verify, estimator=verify)
         loaded = RuntimeModel.restore(model, saved, used=False)
-    listed = sorted(located(model, saved.config, name) for name in (CONFIG, *saved.config["files"]))
-    sizes = {path.name: files.check_regular(path) for path in listed}
+    listed = {located(model, saved.config, name) for name in (CONFIG, *saved.config["files"])}
+    if (model / CARD).is_file():
+        listed.add(model / CARD)
+    sizes = {path.name: files.check_regular(path) for path in sorted(listed)}
     described = {
         "model": str(model),
         "members": len(loaded.members),
@@ -93,9 +91,7 @@ def info(
             raise DataError(
                 f"{located(model, saved.config, HISTORY)}: found no epochs to draw; wanted at least one"
             )
-        with files.output(plot) as file:
-            draw_history(loaded.history).savefig(file, dpi=110, format="png")
-        err.print(f"{plot} drawn", highlight=False)
+        plots.write(plot, draw_history(loaded.history))
     if as_json:
         print(json.dumps(described, ensure_ascii=False, indent=1))
     else:
@@ -169,6 +165,7 @@ def _digests(complete: bool, verified: bool) -> str:
 def draw_history(history: list[dict[str, Any]]) -> Figure:
     """Loss and validation metric over epochs, with a line for each network; the epoch that was kept is marked."""
     from matplotlib.figure import Figure
+    from matplotlib.ticker import MaxNLocator
 
     from circlet.folder.history import kept_epochs, metrics_of
 
@@ -187,14 +184,18 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     axis.set_xlabel("epoch")
     axis.set_ylabel("training loss", color="#1f5fbf")
     axis.spines[["top", "right"]].set_visible(False)
+    axis.xaxis.set_major_locator(MaxNLocator(integer=True))
+    last = history[-1]["epoch"]
     for record in kept_epochs(history):
         axis.axvline(record["epoch"], color="black", linewidth=1, linestyle=":")
+        late = record["epoch"] > last / 2  # a word to its right might run over the edge
         axis.annotate(
             "kept",
             (record["epoch"], 1),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
-            xytext=(4, -10),
+            xytext=(-4 if late else 4, -10),
+            ha="right" if late else "left",
         )
     for name in metrics:
         other = axis.twinx()

@@ -121,7 +121,7 @@ class Tagging(Explaining):
         if isinstance(threshold, str) and threshold == "auto":
             threshold = self._stored_threshold()
         if threshold is not None and not (is_real(threshold) and 0 <= threshold <= 1):
-            raise ParameterError(f"`threshold` must be \"auto\" or between 0 and 1, got {threshold!r}")
+            raise ParameterError(f'`threshold` must be "auto" or between 0 and 1, got {threshold!r}')
         gain, least = self.model_.gain(favor_rare), threshold or 0.0
         mask = None if allowed is None else mask_of(allowed, self.classes_)
         documents = self._documents(as_many(X))
