@@ -36,7 +36,7 @@ def evaluate(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw precision, recall and F1 over the threshold to this file (.png, .svg or .pdf), pipe or device.",
+            help="Draw precision, recall and F1 over the threshold to this file (.png, .svg, .pdf) or device.",
             show_default="none",
         ),
     ] = None,

@@ -25,7 +25,7 @@ def info(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw the training history to this file (.png, .svg or .pdf), pipe or device; a link stays a link.",
+            help="Draw the training history to this file (.png, .svg, .pdf) or device; a link stays a link.",
             show_default="none",
         ),
     ] = None,
