@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -146,13 +147,19 @@ def _fetch_bar(name: str) -> Iterator[Progress]:
         bar = bars.add_task(f"reading {name}", total=None)
 
         class Download:
+            size = 0
+
             def update(self, increment: int, /) -> None:
+                self.size += increment
                 bars.update(bar, advance=increment)
 
         @contextmanager
         def download(total: int | None) -> Iterator[Download]:
+            started, tracker = time.perf_counter(), Download()
             bars.update(bar, description=f"downloading {name}", total=total)
-            yield Download()
+            yield tracker
+            seconds, size = time.perf_counter() - started, tracker.size / 1e6
+            err.print(f"{name}: downloaded {size:,.1f} MB, {size / max(seconds, 1e-3):,.1f} MB/s", highlight=False)
             bars.remove_task(bar)  # a total can't be taken back
             bars.add_task(f"reading {name}", total=None)
 
