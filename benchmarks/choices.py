@@ -331,7 +331,7 @@ QUESTIONS: dict[str, tuple[str, list[Trial]]] = {
                 )
             ),
         )
-        + grid(("yso-1000", "yso-3000", "yso-10000"), "default", {}, {"dropout": 0.3})
+        + grid(("yso-1000", "yso-3000", "yso-10000"), "default", {"dropout": 0.1}, {"dropout": 0.3})
         + grid(("yso-20000",), "default", {})
         + grid(("yso-20000",), "fast", {})
         + grid(("yso-50000",), "default", {})

@@ -274,7 +274,7 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
     if facts.few_shot:
-        return 0.1 if n <= FEW_TEXTS else 0.3, BY_HEART
+        return 0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3, BY_HEART
     if facts.features is not None and facts.features < effort.hidden and n <= VERY_MANY:
         return effort.few_features, "fewer features than hidden units"
     if n > VERY_MANY and facts.adam:
