@@ -15,6 +15,7 @@ from circlet.features.scaling import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.contents import read
+from circlet.folder.layout import CARD
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.runtime import RuntimeModel
@@ -72,11 +73,11 @@ def state() -> Callable[[Path], tuple[Any, ...]]:
 
 @pytest.fixture(scope="session")
 def only_the_model() -> Callable[[Path], bool]:
-    """Whether there is nothing in a folder that its config.json does not list."""
+    """Whether there is nothing in a folder that its config.json does not list, except a card."""
 
     def check(folder: Path) -> bool:
         listed = {about["file"] for about in read_config(folder)["files"].values()}
-        return {path.name for path in folder.iterdir()} == {"config.json", *listed}
+        return {path.name for path in folder.iterdir()} - {CARD} == {"config.json", *listed}
 
     return check
 

@@ -7,7 +7,7 @@ import pytest
 
 from circlet.errors import DataError
 from circlet.folder.config import read_config
-from circlet.folder.layout import HISTORY, LABELS, WEIGHTS
+from circlet.folder.layout import CARD, HISTORY, LABELS, WEIGHTS
 from circlet.folder.manifest import LARGE, SPOT, SPOTS, checked, described, located, verify
 
 
@@ -21,7 +21,7 @@ def test_all_files_are_listed(tmp_path, untrained):
     untrained(texts=True).save(tmp_path)
     config = read_config(tmp_path)
     assert {each["file"] for each in config["files"].values()} == {
-        path.name for path in tmp_path.iterdir() if path.name != "config.json"
+        path.name for path in tmp_path.iterdir() if path.name not in ("config.json", CARD)
     }
     verify(tmp_path, config)
 

@@ -462,8 +462,8 @@ class TestDamage:
         self.refused(folder, name)
 
     def test_no_folder(self, tmp_path):
-        message = self.refused(tmp_path / "nowhere", "config.json")
-        assert "is not a circlet model" in message
+        message = self.refused(tmp_path / "nowhere", "nowhere")
+        assert "is not a circlet model: found no folder there" in message
 
     def test_a_newer_format(self, folder, change_config):
         change_config(folder, format=FORMAT + 1, circlet="9.9")

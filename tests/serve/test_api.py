@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from circlet import __version__
+from circlet.folder.layout import CARD
 from circlet.runtime import load
 from circlet.serve.api import row_of
 from circlet.serve.limits import Limits
@@ -26,7 +27,7 @@ def test_models(client):
 def test_card(client, folder, shared, tagger):
     card, model = client.get(MODEL).json(), shared("texts")
     assert card["features"] == model.n_features
-    assert card["bytes"] == sum(path.stat().st_size for path in folder.iterdir())
+    assert card["bytes"] == sum(path.stat().st_size for path in folder.iterdir() if path.name != CARD)
     assert {part["name"] for part in card["parts"]} >= {"config.json", "weights.safetensors", "labels.txt"}
     assert card["parameters"]["total"] > 0
     assert [record["epoch"] for record in card["history"]] == [1, 2, 3]

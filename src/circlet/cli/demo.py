@@ -9,7 +9,6 @@ from typing import Any
 from rich.text import Text
 
 from circlet.cli import options
-from circlet.cli.answers import label_lines
 from circlet.cli.console import err, out
 from circlet.extras import require
 from circlet.report import Cell, Table
@@ -37,6 +36,7 @@ def demo(
     """Train four taggers on Python's own documentation, compare them, and tag a few sentences."""
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
+    from circlet.cli.answers import label_lines
     from circlet.data import load_dataset
 
     err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")

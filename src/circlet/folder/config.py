@@ -72,7 +72,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             raise DataError(
                 f"{folder} is not a circlet model yet: found an interrupted run in it; to go on: {how}"
             )
-        found = f"no {CONFIG} in it" if folder.exists() else "nothing of that name"
+        found = f"no {CONFIG} in it" if folder.exists() else "no folder there"
         raise DataError(
             f"{folder} is not a circlet model: found {found}; wanted a folder that circlet has written"
         )
