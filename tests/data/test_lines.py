@@ -41,7 +41,7 @@ def test_a_byte_order_mark_is_dropped(tmp_path):
         (lines.BOM, "a.txt: found an empty file; wanted data"),
         (b"fine\nz\0ro\n", "a.txt:2: found a zero byte"),
         (b"fine\ncaf\xe9\n", "a.txt:2: found byte 0xe9 at position 4 of the line; wanted UTF-8 text"),
-        (gzip.compress(b"fine\n" * 99)[:-9], "a.txt: found a gzip file that ends too early"),
+        (gzip.compress(b"fine\n" * 99, mtime=0)[:-9], "a.txt: found a gzip file that ends too early"),
         (b"\x1f\x8bnonsense", "a.txt: found a damaged gzip file"),
     ],
 )

@@ -12,6 +12,7 @@ from circlet.errors import DataError
 from circlet.metrics import evaluate
 from circlet.model import fit
 from circlet.settings import RunSettings
+from circlet.settings.auto import VERY_MANY
 
 #: Documents, features, labels, and how many times as good as the most frequent labels the ranking must be.
 SIZES = [
@@ -27,7 +28,7 @@ def test_they_are_better_than_the_most_frequent_labels(documents, features, labe
     model = fit(dataset.train, RunSettings.from_preset("default", {}))
     decided = {each["setting"]: each for each in model.training["decided"]}
     assert all(each["why"] for each in decided.values())
-    assert decided["first_layer"]["tried"] == (documents > 1000)
+    assert decided["first_layer"]["tried"] == (1000 < documents <= VERY_MANY)
     assert model.training["documents"] == documents  # it has learned from all of them
     assert len(model.history) == decided["epochs"]["value"]
     frequent = np.argsort(-np.asarray(dataset.train.Y.sum(axis=0)).ravel(), kind="stable")[:5]
