@@ -191,7 +191,8 @@ def test_an_empty_document_and_no_label(kind, made, some):
         empty = model.scaling.arrays["mean"][None, :]
     found = explained(model, empty, [0, 1])
     assert found.values.shape == (2, 0)
-    np.testing.assert_array_equal(found.scores, found.bases)
+    # Both ends of the line are the same point, but some BLAS round the same sum differently in other places.
+    np.testing.assert_allclose(found.scores, found.bases, rtol=1e-14)
     nothing = explained(model, some(kind, 1, 1), [])
     assert nothing.values.shape[0] == len(nothing.scores) == 0
 
