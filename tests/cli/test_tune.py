@@ -17,13 +17,13 @@ def texts(tmp_path):
 
 
 def test_prints_a_command_that_trains(circlet, texts, tmp_path):
-    # No trial fits into the budget but the two that always run.
+    # The defaults are always trained, and no race may fit into the budget.
     found = circlet(
         "tune", str(texts), "--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"
     )
     assert found.returncode == 0, found.stderr
     report = json.loads(found.stdout)
-    assert report["trials"] >= 2
+    assert report["trials"] >= 1
     assert 0 <= report["score"] <= 100
     assert (tmp_path / "t" / "tuning.png").exists()
     words = shlex.split(report["command"])
@@ -35,9 +35,10 @@ def test_prints_a_command_that_trains(circlet, texts, tmp_path):
 
     again = circlet("tune", str(texts), "--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"))
     assert f"going on after {report['trials']} trials" in again.stderr
-    assert "Trials" in again.stdout
+    assert "Gain" in again.stdout
     assert report["command"] in again.stdout
-    assert "--budget 1s leaves no time for another one; a larger one searches longer" in again.stderr
+    assert "no time is left of --budget 1s" in again.stderr
+    assert "a larger budget searches longer" in again.stderr
 
 
 def test_the_command_reads_the_same_columns(circlet, tmp_path):

@@ -6,11 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.settings import DEFAULTS
-from circlet.tuning.changes import SETTINGS, alternatives, as_options
+from circlet.tuning.changes import SETTINGS, alternatives, as_options, described, work
 
 ROWS = {
     "epochs": 7, "dropout": 0.3, "first_layer": "sgd", "scaling": "sqrt", "char_ngrams": None, "hidden": (2048,),
-    "dim": 800, "batch_size": 128, "lr": 1e-3, "texts": False, "sparse": True,
+    "dim": 800, "batch_size": 128, "lr": 1e-3, "members": 1, "texts": False, "sparse": True,
 }  # fmt: skip
 
 
@@ -52,8 +52,24 @@ def test_alternatives_differ_and_are_valid(epochs, dropout, batch_size):
                 assert value >= 1
 
 
+def test_networks_are_averaged_up_to_four():
+    assert {"members": 2} in alternatives(ROWS)
+    assert {"members": 3} in alternatives({**ROWS, "members": 2})
+    assert not any("members" in change for change in alternatives({**ROWS, "members": 4}))
+
+
+def test_work():
+    assert work({**ROWS, "epochs": 14}) == 2 * work(ROWS)
+    assert work({**ROWS, "members": 3}) == 3 * work(ROWS)
+    assert work({**ROWS, "batch_size": 32}) == 2 * work(ROWS)
+    assert work({**ROWS, "char_ngrams": (3, 5)}) > work(ROWS)
+    assert work({**ROWS, "scaling": "l2"}) == work(ROWS)
+
+
 def test_options():
     given = {"epochs": 14, "hidden": (64, 32), "char_ngrams": None, "first_layer": "same"}
     assert as_options(given) == [
         "--epochs", "14", "--hidden", "64,32", "--char-ngrams", "none", "--first-layer", "same"
     ]  # fmt: skip
+    assert described(given) == "epochs 14, hidden 64,32, char_ngrams none, first_layer same"
+    assert described({}) == "defaults"

@@ -19,10 +19,12 @@ from circlet.extras import require
 from circlet.report import Table
 
 if TYPE_CHECKING:
-    from circlet.tuning import Study, Trial
+    from circlet.tuning import Study
 
 #: Seconds of each unit of a budget.
 _UNITS = {"s": 1, "m": 60, "h": 3600}
+#: While a search runs, the table has at most so many rows, so that it fits a terminal.
+_ROWS_SHOWN = 12
 
 
 def tune(
@@ -48,8 +50,9 @@ def tune(
     """Search for better settings than the defaults, and print the command that trains with them.
 
     Models are trained on 85 % of the training rows (all but 10,000 at most) and judged by nDCG@5 on the others.
-    Each trial changes the best settings so far. In the end, the defaults and the best are trained once more with
-    other held-out rows, and the better mean wins. Test rows are never read.
+    A change of the best settings so far is kept if it is better on average over 2 to 5 draws of held-out rows, of
+    which few documents need more. It may make the model larger, for example by averaging several networks: the
+    table shows by how much. Test rows are never read.
 
     Every trial is kept: after Ctrl-C, run the same command again. To search longer, give it a larger --budget.
     """
@@ -78,7 +81,6 @@ def tune(
     study = Study(dataset, out_folder / "tuning.json", preset=preset, seed=seed, device=place)
     if study.trials:
         err.print(f"{study.path}: going on after {len(study.trials)} trials", highlight=False, soft_wrap=True)
-    before = len(study.trials)
     try:
         best = _run(study, seconds)
     except KeyboardInterrupt:
@@ -86,9 +88,12 @@ def tune(
         raise
     with files.output(out_folder / "tuning.png") as stream:
         draw(study).savefig(stream, format="png", dpi=110)
-    if before == len(study.trials):
-        left = f"earlier trials took {study.spent:.0f} s, and --budget {budget} leaves no time for another one"
-        err.print(f"{left}; a larger one searches longer", highlight=False, soft_wrap=True)
+    if (wanted := study.wanted()) is not None:
+        err.print(
+            f"no time is left of --budget {budget}: {study.spent:.0f} s are used, and the next change takes up to "
+            f"{wanted:.0f} s; a larger budget searches longer",
+            highlight=False, soft_wrap=True,
+        )  # fmt: skip
     read = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     usual = {"text_column": "text", "label_column": "labels", "label_separator": None, "split": 0, "seed": 0}
     given = {**read, "split": split, "seed": seed}
@@ -102,7 +107,7 @@ def _seconds(budget: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _run(study: Study, seconds: float) -> Trial:
+def _run(study: Study, seconds: float) -> dict[str, Any]:
     """Search, with a table on a terminal that grows as trials end."""
     from rich.console import Group
     from rich.live import Live
@@ -116,37 +121,56 @@ def _run(study: Study, seconds: float) -> Trial:
         def watch(study: Study, doing: str) -> None:
             left = max(0, seconds - study.spent)
             note = f"{left / 60:.0f} of {seconds / 60:.0f} minutes left; training: {doing}" if doing else ""
-            live.update(Group(_table(study).rich(), Text(note)))
+            live.update(Group(_table(study, _ROWS_SHOWN).rich(), Text(note)))
 
         return study.run(seconds, watch)
 
 
-def _table(study: Study) -> Table:
+def _table(study: Study, most: int | None = None) -> Table:
+    """All settings that were tried, or the winners and the latest of them, `most` together."""
+    from circlet.tuning.changes import described
+
+    winners = study.winners
     rows: list[tuple[Any, ...]] = []
-    best = None
-    for number, trial in enumerate(study.trials):
-        better = trial.draw == 0 and trial.score is not None and (best is None or trial.score > best)
-        best = trial.score if better else best
-        settings = ", ".join(f"{name} {value}" for name, value in trial.given.items()) or "defaults"
-        if trial.draw:
-            settings += " (other held-out rows)"
-        score = f"{trial.score:.2f}" if trial.score is not None else f"failed: {trial.failure}"
-        rows.append((number, settings, score, "better" if better and number else "", f"{trial.seconds:.0f} s"))
-    return Table("Trials", ("", "Settings", "nDCG@5, %", "", "Time"), rows)
+    shown = study.tried
+    if most is not None and len(shown) > most:
+        latest = shown[len(winners) - most :]
+        shown = [given for given in shown if given in winners or given in latest]
+    for given in shown:
+        trials = study.trials_of(given)
+        failures = [trial.failure for trial in trials if trial.failure]
+        gain = f"{study.gain(given):+.2f}" if given and study.scores(given) else None
+        rows.append(
+            (
+                described(given) + "".join(f" (failed: {failure})" for failure in failures),
+                gain,
+                f"{len(trials)}/{study.draws}",
+                "★" if given == study.best else "",
+                f"{size / 1e6:.1f} M" if (size := trials[0].parameters) else None,
+                _shortly(min(trial.seconds for trial in trials)),
+            )
+        )
+    usual = f"{study.mean_score({}):.2f} %" if study.scores({}) else "not yet known"
+    note = f"Gains are points over the defaults, whose nDCG@5 on held-out rows is {usual}."
+    return Table("Settings", ("", "Gain", "Draws", "", "Parameters", "Training"), rows, note)
 
 
-def _report(study: Study, best: Trial, data: str, read: dict[str, Any], as_json: bool) -> None:
+def _shortly(seconds: float) -> str:
+    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+
+
+def _report(study: Study, best: dict[str, Any], data: str, read: dict[str, Any], as_json: bool) -> None:
     from circlet.tuning.changes import as_options
 
-    given = {**read, **({"preset": study.preset} if study.preset != "default" else {}), **best.given}
+    given = {**read, **({"preset": study.preset} if study.preset != "default" else {}), **best}
     command = shlex.join(["circlet", "train", data, "--model", "tuned", *as_options(given)])
-    gain = study.mean_score(best.given) - study.mean_score({})
     if as_json:
         report = {
             "command": command,
-            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in best.given.items()},
-            "score": study.mean_score(best.given),
+            "settings": {k: list(v) if isinstance(v, tuple) else v for k, v in best.items()},
+            "score": study.mean_score(best),
             "default_score": study.mean_score({}),
+            "gain": study.gain(best),
             "trials": len(study.trials),
             "seconds": round(study.spent, 1),
         }
@@ -154,7 +178,9 @@ def _report(study: Study, best: Trial, data: str, read: dict[str, Any], as_json:
         return
     out.print(_table(study).rich())
     said = (
-        f"{gain:+.2f} points of nDCG@5 on held-out rows" if best.given else "nothing was better than the defaults"
+        f"{study.gain(best):+.2f} points of nDCG@5 on held-out rows"
+        if best
+        else "nothing was better than the defaults"
     )
     err.print(f"{said}; {study.path} and tuning.png written. To train with it:", highlight=False, soft_wrap=True)
     print(command)

@@ -1,10 +1,11 @@
-"""A search as a picture: every trial over time, and the best so far."""
+"""A search as a picture: how far everything that was tried is ahead of the defaults, over time."""
 
 from __future__ import annotations
 
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
+from circlet.tuning.changes import described
 from circlet.tuning.study import METRIC, Study
 
 if TYPE_CHECKING:
@@ -16,31 +17,28 @@ OURS, OTHERS = "#0072B2", "#8c8c8c"
 
 
 def draw(study: Study) -> Figure:
-    """Draw the score of each trial at the minute when it ended, with names where the best changed."""
+    """Draw the gain of all settings at the minute when their last trial ended, and name those that won."""
     from matplotlib.figure import Figure  # an extra
 
-    found = study.searched
-    ends = [t / 60 for t in accumulate(trial.seconds for trial in study.trials)]
-    minutes = [ends[study.trials.index(trial)] for trial in found]
-    scores = [trial.score or 0.0 for trial in found]
-    best = list(accumulate(scores, max))
+    ends = [seconds / 60 for seconds in accumulate(trial.seconds for trial in study.trials)]
+    ended = {str(trial.given): end for trial, end in zip(study.trials, ends, strict=True)}
+    # The defaults are trained again in the first races, but they are there from the start.
+    ended[str({})] = ends[0]
+    points = [(ended[str(given)], study.gain(given)) for given in study.tried if study.scores(given)]
+    won = [(ended[str(given)], study.gain(given)) for given in study.winners]
     figure = Figure(figsize=(8, 4), layout="constrained")
     axis = figure.subplots()
-    axis.plot(minutes, scores, "o", color=OTHERS, ms=5)
-    axis.step(minutes, best, where="post", color=OURS, lw=2)
+    axis.plot(*zip(*points, strict=True), "o", color=OTHERS, ms=5)
+    axis.step(*zip(*[*won, (ends[-1], won[-1][1])], strict=True), where="post", color=OURS, lw=2)
+    axis.plot(*zip(*won, strict=True), "o", color=OURS, ms=7)
     before: dict[str, object] = {}
-    for i, trial in enumerate(found):
-        if i == 0 or best[i] > best[i - 1]:
-            changed = [f"{name} {value}" for name, value in trial.given.items() if before.get(name) != value]
-            before = trial.given
-            axis.plot(minutes[i], scores[i], "o", color=OURS, ms=7)
-            axis.annotate(
-                ", ".join(changed) or "defaults", (minutes[i], scores[i]), (4, 6), textcoords="offset points",
-                color=OURS, fontsize=8,
-            )  # fmt: skip
+    for given, place in zip(study.winners, won, strict=True):
+        changed = {name: value for name, value in given.items() if before.get(name) != value}
+        before = given
+        axis.annotate(described(changed), place, (4, 6), textcoords="offset points", color=OURS, fontsize=8)
     axis.margins(x=0.12, y=0.15)
     axis.set_xlabel("minutes of training")
-    axis.set_ylabel(f"{METRIC} on held-out rows, %")
+    axis.set_ylabel(f"{METRIC} on held-out rows,\npoints above the defaults")
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     return figure

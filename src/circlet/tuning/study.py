@@ -1,10 +1,12 @@
-"""A search: trials one after the other, each a change of the best so far, until the time is used up.
+"""A search: changes of the best settings so far, each raced against them, until the time is used up.
 
 Within minutes there is time for some dozen trials, too few for a model of how good settings are. So the search
-climbs: it changes the best trial so far and keeps the change if held-out rows are ranked better. When every single
-change has been tried, it tries pairs of changes. In the end, the defaults and the best are
-trained once more with other held-out rows and another seed, since the best of many trials was lucky in part; the
-better mean of both wins.
+climbs, from the defaults. A change is raced against the best settings so far: both are trained and judged on the
+same draws of rows, one draw after the other, and the change is dropped as soon as its mean is no better. A change
+that is ahead after the last draw becomes the best. When every single change has been tried, pairs of changes are.
+
+A small set has few rows to hold out, and a single draw of them can't tell half a point from luck. So the smaller
+the set, the more draws a race has.
 
 Trials are kept in one JSON file that is rewritten after each, so an interrupted search goes on where it stopped.
 """
@@ -15,7 +17,8 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -23,19 +26,18 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet import files
-from circlet.data.dataset import Dataset, Split, validation_rows
+from circlet.data.dataset import Dataset, Split
 from circlet.errors import CircletError, DataError
 from circlet.provenance import provenance
-from circlet.tuning.changes import SETTINGS, alternatives
+from circlet.tuning.changes import SETTINGS, alternatives, described, work
 
 __all__ = ["METRIC", "Study", "Trial"]
 
-#: What is compared, and the share and largest number of training rows that it is measured on.
+#: What is compared, and the share and largest number of training rows that it is measured on in each draw.
 METRIC, JUDGED, MOST_JUDGED = "nDCG@5", 0.15, 10_000
-#: A trial of unknown length is expected to take this many times as long as the best so far, for twice the work.
-_WORK = {"epochs": 1.0, "hidden": 0.8, "dim": 0.4, "batch_size": -0.5}
-#: And this many times as long with parts of words as features, of which a text has many.
-_PARTS = 4.0
+#: The draws of a race have so many judged rows together, if their number is between these two.
+ENOUGH_JUDGED, FEWEST_DRAWS, MOST_DRAWS = 4000, 2, 5
+Given = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -46,28 +48,23 @@ class Trial:
     ----------
     given : dict
         What differs from the preset.
+    draw : int
+        Which rows were held out.
     score : float or None
-        The metric on held-out rows, in percent; None if training failed.
+        The metric on these rows, in percent; None if training failed.
     seconds : float
         How long training and ranking took.
-    decided : dict
-        Values of the other settings that a search may change, as the preset's rules had them.
-    draw : int
-        Which rows were held out; the confirmation in the end has others.
+    parameters : int or None
+        How many the model has; None if training failed.
     failure : str or None
     """
 
-    given: dict[str, Any]
+    given: Given
+    draw: int
     score: float | None
     seconds: float
-    decided: dict[str, Any] = field(default_factory=dict)
-    draw: int = 0
+    parameters: int | None = None
     failure: str | None = None
-
-    @property
-    def values(self) -> dict[str, Any]:
-        """All settings that a search may change."""
-        return {**self.decided, **self.given}
 
 
 class Study:
@@ -89,14 +86,21 @@ class Study:
     Attributes
     ----------
     trials : list of Trial
+    draws : int
+        How many draws of rows a change must win on.
     """
 
     def __init__(
         self, dataset: Dataset, path: Path, *, preset: str = "default", seed: int = 0, device: Any = None
     ):
         self.dataset, self.path, self.preset, self.seed, self.device = dataset, path, preset, seed, device
-        self.trials: list[Trial] = []
         train = dataset.train
+        self.judged = min(MOST_JUDGED, max(1, round(JUDGED * train.n)))
+        self.draws = min(MOST_DRAWS, max(FEWEST_DRAWS, math.ceil(ENOUGH_JUDGED / self.judged)))
+        self.trials: list[Trial] = []
+        #: Values of the settings that a search may change, as the preset's rules and its trial decide them, and
+        #: whether documents are texts or sparse.
+        self.usual: dict[str, Any] = {}
         self.about = {
             "data": dataset.name,
             "documents": train.n,
@@ -105,6 +109,7 @@ class Study:
             "preset": preset,
             "seed": seed,
             "metric": METRIC,
+            "draws": self.draws,
         }
         if path.exists():
             self._restore()
@@ -115,160 +120,201 @@ class Study:
         return sum(trial.seconds for trial in self.trials)
 
     @property
-    def searched(self) -> list[Trial]:
-        """Trials of the search itself that did not fail."""
-        return [trial for trial in self.trials if trial.draw == 0 and trial.score is not None]
+    def tried(self) -> list[Given]:
+        """All settings that were tried, in order."""
+        found: list[Given] = []
+        for trial in self.trials:
+            if trial.given not in found:
+                found.append(trial.given)
+        return found
 
     @property
-    def best(self) -> Trial:
-        """The trial that held-out rows prefer: of two that were confirmed, the one with the better mean."""
-        confirmed = [trial for trial in self.trials if trial.draw == 1 and trial.score is not None]
-        if len(confirmed) == 2:
-            return max(confirmed, key=lambda trial: self.mean_score(trial.given))
-        return max(self.searched, key=lambda trial: (trial.score or 0.0, -self.trials.index(trial)))
+    def winners(self) -> list[Given]:
+        """The defaults, and all settings that have won a race, each against the one before it."""
+        found: list[Given] = [{}]
+        for given in self.tried:
+            if len(self.scores(given)) == self.draws and self.gain(given, found[-1]) > 0:
+                found.append(given)
+        return found
 
-    def mean_score(self, given: dict[str, Any]) -> float:
-        """Mean of the scores of all trials with these settings."""
-        scores = [t.score for t in self.trials if t.given == given and t.score is not None]
-        return sum(scores) / len(scores)
+    @property
+    def best(self) -> Given:
+        """The last winner."""
+        return self.winners[-1]
 
-    def run(self, budget: float, watcher: Callable[[Study, str], None] = lambda study, doing: None) -> Trial:
-        """Search until all trials have taken `budget` seconds; at least one trial besides the defaults.
+    def trials_of(self, given: Given) -> list[Trial]:
+        """The trials with these settings."""
+        return [trial for trial in self.trials if trial.given == given]
 
-        `watcher` is told before each trial what it will change, and after the last one "".
+    def scores(self, given: Given) -> dict[int, float]:
+        """The scores with these settings, by draw."""
+        return {trial.draw: trial.score for trial in self.trials_of(given) if trial.score is not None}
+
+    def mean_score(self, given: Given) -> float:
+        """The mean over all draws that these settings were tried on."""
+        return float(np.mean(list(self.scores(given).values())))
+
+    def gain(self, given: Given, over: Given | None = None) -> float:
+        """By how many points these settings are ahead of others, of the defaults if none are named.
+
+        The mean over all draws that both were tried on; minus infinity if there is none.
         """
-        for given in self._proposals():
-            start = self.trials[0].seconds if self.trials else 0.0
-            # Two more trials follow in the end: the defaults and the best again.
-            reserved = start + self._expected(self.best.given) if self.searched else 0.0
-            if len(self.trials) > 1 and self.spent + self._expected(given) + reserved > budget:
-                if self.spent + start + reserved > budget:
-                    break
-                continue  # a shorter one may fit
-            watcher(self, _described(given, self.best.given if self.searched else {}))
-            self._try(given, 0)
-        if not self.searched:
-            raise CircletError(f"every trial failed; the first one: {self.trials[0].failure}")
-        if best := self.best.given:
-            for given in ({}, best):
-                if not any(trial.draw == 1 and trial.given == given for trial in self.trials):
-                    watcher(self, "once more, with other held-out rows")
-                    self._try(given, 1)
+        own, other = self.scores(given), self.scores(over or {})
+        common = own.keys() & other.keys()
+        return float(np.mean([own[draw] - other[draw] for draw in common])) if common else -math.inf
+
+    def run(self, budget: float, watcher: Callable[[Study, str], None] = lambda study, doing: None) -> Given:
+        """Search until no further race fits into `budget` seconds, those of earlier trials included.
+
+        `watcher` is told before each trial what it tries, and after the last one "".
+        """
+        if not self.trials:
+            watcher(self, described({}))
+            self._try({}, 0)
+        for given in self._proposals(budget):
+            self._race(given, watcher)
         watcher(self, "")
         return self.best
 
-    def _proposals(self) -> Iterator[dict[str, Any]]:
-        """Settings that were not tried yet, each a change of what is the best when it is asked for."""
-        if not self.trials:
-            yield {}
-        while self.searched:
-            best = self.best
-            found = alternatives(best.values)
-            pairs = [{**a, **b} for a, b in itertools.combinations(found, 2) if not a.keys() & b.keys()]
-            np.random.default_rng(self.seed).shuffle(pairs)
-            tried = [trial.given for trial in self.trials]
-            fresh = (
-                changed for changes in (*found, *pairs) if (changed := self._changed(best, changes)) not in tried
-            )
-            count = len(self.trials)
-            for given in fresh:
+    def wanted(self) -> float | None:
+        """Seconds that the shortest further race takes; None if nothing is left to try."""
+        return min((self._cost(given) for given in self._open()), default=None)
+
+    def _proposals(self, budget: float) -> Iterator[Given]:
+        """Each time it is asked: the first settings whose race is open and fits into the budget."""
+        while True:
+            left = budget - self.spent
+            given = next((given for given in self._open() if self._cost(given) <= left), None)
+            if given is None:
+                return
+            yield given
+
+    def _open(self) -> Iterator[Given]:
+        """Changes of the best settings whose race is not over: those of other presets, singles, pairs."""
+        best = self.best
+        single = [*self._of_presets, *alternatives({**self.usual, **best})]
+        pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
+        np.random.default_rng(self.seed).shuffle(pairs)
+        for changes in (*single, *pairs):
+            given = self._changed(best, changes)
+            if given != best and self._may_win(given, best):
                 yield given
-                if len(self.trials) != count:
-                    break  # the best may be another one now
-            else:
+
+    @cached_property
+    def _of_presets(self) -> list[dict[str, Any]]:
+        """What presets that spend more decide otherwise, by rules."""
+        from circlet.settings import EFFORTS
+
+        presets = list(EFFORTS)
+        own, *others = (self._ruled(preset) for preset in presets[presets.index(self.preset) :])
+        return [{name: value for name, value in other.items() if value != own[name]} for other in others]
+
+    def _ruled(self, preset: str) -> dict[str, Any]:
+        from circlet.model.deciding import Decider
+        from circlet.settings import RunSettings
+        from circlet.training import Reporter
+
+        settings = RunSettings.from_preset(preset, {}, seed=self.seed)
+        flat = Decider(self._split(0)[0], settings, Reporter(), None, None).by_rule().flat()
+        return {name: flat[name] for name in SETTINGS}
+
+    def _changed(self, best: Given, changes: dict[str, Any]) -> Given:
+        """The best settings with changes; what the rules would decide anyway is left to them."""
+        given = {**best, **changes}
+        return {name: given[name] for name in SETTINGS if name in given and given[name] != self.usual.get(name)}
+
+    def _may_win(self, given: Given, best: Given) -> bool:
+        """Whether these settings were not tried yet, or are ahead on the draws so far, with others to come."""
+        done = self.trials_of(given)
+        if any(trial.score is None for trial in done) or len(done) == self.draws:
+            return False
+        return not done or self.gain(given, best) > 0
+
+    def _cost(self, given: Given) -> float:
+        """Seconds that the rest of a race should take, from the best settings and how much more work it is."""
+        best = self.best
+        once = min(trial.seconds for trial in self.trials_of(best))
+        each = once * work({**self.usual, **given}) / work({**self.usual, **best})
+        missing = self.draws - len(self.scores(best))
+        return missing * once + (self.draws - len(self.scores(given))) * each
+
+    def _race(self, given: Given, watcher: Callable[[Study, str], None]) -> None:
+        best = self.best
+        for draw in range(self.draws):
+            for each in (best, given):
+                if draw not in self.scores(each):
+                    watcher(self, f"{described(each)} (draw {draw + 1} of {self.draws})")
+                    self._try(each, draw)
+            if not self._may_win(given, best):
                 return
 
-    def _changed(self, best: Trial, changes: dict[str, Any]) -> dict[str, Any]:
-        """The best trial's settings with changes; what the rules would decide anyway is left to them."""
-        usual = self.trials[0].decided
-        given = {**best.given, **changes}
-        return {name: given[name] for name in SETTINGS if name in given and given[name] != usual.get(name)}
-
-    def _expected(self, given: dict[str, Any]) -> float:
-        """Seconds that a trial should take, from the best so far and how much more work it is."""
-        best = self.best
-        # What is given no longer is as the defaults have it.
-        now, then = best.values, {**self.trials[0].decided, **best.decided, **given}
-        grown = [(_size(then[name]) / _size(now[name])) ** power for name, power in _WORK.items() if name in now]
-        parts = _PARTS if then.get("char_ngrams") and not now.get("char_ngrams") else 1.0
-        return float(best.seconds * math.prod(grown) * parts)
-
-    def _try(self, given: dict[str, Any], draw: int) -> None:
+    def _try(self, given: Given, draw: int) -> None:
         started = time.perf_counter()
+        score, parameters, failure = None, None, None
         try:
-            score, decided, failure = *self._measured(given, draw), None
+            score, parameters = self._measured(given, draw)
         except KeyboardInterrupt:  # which may also be a `CircletError`
             raise
         except CircletError as error:
-            score, decided, failure = None, {}, str(error)
-        seconds = round(time.perf_counter() - started, 2)
-        self.trials.append(Trial(given, score, seconds, decided, draw, failure))
+            if not given:
+                raise
+            failure = str(error)
+        self.trials.append(Trial(given, draw, score, round(time.perf_counter() - started, 2), parameters, failure))
         self._save()
 
-    def _measured(self, given: dict[str, Any], draw: int) -> tuple[float, dict[str, Any]]:
-        """Train without some rows and rank these: the metric, and what the preset's rules decided."""
+    def _measured(self, given: Given, draw: int) -> tuple[float, int]:
+        """Train without some rows and rank these: the metric, and how many parameters the model has."""
         from circlet.metrics import evaluate
         from circlet.model import fit
         from circlet.settings import RunSettings
 
         learned, judged = self._split(draw)
-        # Probabilities don't matter here. Without rows to calibrate by, few documents are trained on only once.
-        quick = {"validation": 0, "first_layer": self.trials[0].decided.get("first_layer")} if given else {}
-        named = {**quick, **{name: value for name, value in given.items() if value is not None}}
+        named = {name: value for name, value in given.items() if value is not None}
+        if self.usual:  # the short trial of optimizers need not be run again
+            named = {"first_layer": self.usual["first_layer"], **named}
+            if RunSettings.from_preset(self.preset, named).rehearses(learned.n):
+                named["validation"] = 0  # a rehearsal is only for probabilities, which don't matter here
         settings = RunSettings.from_preset(self.preset, named, seed=self.seed + draw)
         settings = settings.with_values({name: None for name, value in given.items() if value is None})
         model = fit(learned, settings, device=self.device)
+        if not self.usual:
+            self.usual = self._usual(model.training.get("decided", ()), settings.flat())
         depth = int(METRIC.partition("@")[2])
         ids, _ = model.top_k(judged.X if judged.X is not None else judged.texts, depth)
         score = evaluate(judged.Y, ids, k=depth, metrics=(METRIC.partition("@")[0],))[METRIC]
-        flat = {each["setting"]: _as_value(each["value"]) for each in model.training.get("decided", ())}
-        texts = learned.X is None
-        facts = {"texts": texts, "sparse": texts or bool(sp.issparse(learned.X))}
-        decided = {name: value for name, value in {**quick, **flat}.items() if name in SETTINGS}
-        return round(100 * float(score), 3), {**{k: v for k, v in decided.items() if k not in given}, **facts}
+        return round(100 * float(score), 3), model.ranker.parameter_counts()["total"]
+
+    def _usual(self, decided: Any, given: dict[str, Any]) -> dict[str, Any]:
+        X = self.dataset.train.X
+        known = {**given, **{each["setting"]: _as_value(each["value"]) for each in decided}}
+        facts = {"texts": X is None, "sparse": X is None or bool(sp.issparse(X))}
+        return {**{name: known[name] for name in SETTINGS}, **facts}
 
     def _split(self, draw: int) -> tuple[Split, Split]:
+        """Rows to learn from and rows to judge by, of which no two draws share any."""
         train = self.dataset.train
-        size = min(MOST_JUDGED, max(1, round(JUDGED * train.n)))
-        rows = validation_rows(train.n, size, self.seed + 1000 + draw)
+        order = np.random.Generator(np.random.PCG64(self.seed + 1000)).permutation(train.n)
+        rows = np.sort(order[draw * self.judged : (draw + 1) * self.judged])
         return train.take(np.delete(np.arange(train.n), rows)), train.take(rows)
 
     def _save(self) -> None:
-        trials = [
-            {**asdict(trial), "given": _plain(trial.given), "decided": _plain(trial.decided)}
-            for trial in self.trials
-        ]
-        files.write_json(self.path, {"study": self.about, "trials": trials, "provenance": provenance()})
+        trials = [{**asdict(trial), "given": _plain(trial.given)} for trial in self.trials]
+        record = {"study": self.about, "usual": _plain(self.usual), "trials": trials}
+        files.write_json(self.path, {**record, "provenance": provenance()})
 
     def _restore(self) -> None:
         try:
             found = files.read_json(self.path)
-            about = found["study"]
-            trials = [
-                Trial(**{**each, "given": _values(each["given"]), "decided": _values(each["decided"])})
-                for each in found["trials"]
-            ]
+            about, usual = found["study"], _values(found["usual"])
+            trials = [Trial(**{**each, "given": _values(each["given"])}) for each in found["trials"]]
+            if not trials or not usual.keys() >= SETTINGS.keys():
+                raise ValueError("no trial of the defaults")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{self.path}: found no readable search ({error!r}); name another --output") from error
         if about != self.about:
             other = ", ".join(f"{key} {about.get(key)}" for key in self.about if about.get(key) != self.about[key])
             raise DataError(f"{self.path}: found a search with {other}; name another --output")
-        self.trials = trials
-
-
-def _described(given: dict[str, Any], best: dict[str, Any]) -> str:
-    changed = {name: value for name, value in given.items() if name not in best or best[name] != value}
-    shown = [f"{name} {_shown(value)}" for name, value in changed.items()]
-    shown += [f"{name} as by default" for name in best if name not in given]
-    return ", ".join(shown) or "the defaults"
-
-
-def _shown(value: Any) -> str:
-    return "none" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
-
-
-def _size(value: Any) -> float:
-    return float(sum(value) if isinstance(value, tuple) else value)
+        self.usual, self.trials = usual, trials
 
 
 def _as_value(value: Any) -> Any:
