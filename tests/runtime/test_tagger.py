@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.exceptions import NotFittedError
 from torch import nn
 
 import circlet
@@ -83,6 +84,21 @@ def test_suggestions(options, fitted):
     allowed = classifier.classes_[:1].tolist()
     labels, _ = tagger.suggest(documents, k=2, allowed=allowed)
     assert labels.tolist() == [[*allowed, None]] * 5
+
+
+def test_uris(tmp_path):
+    classifier = learner()
+    with pytest.raises(NotFittedError):
+        _ = classifier.uris_
+    classifier.fit(TEXTS, TAGS)
+    assert classifier.uris_ is None
+    uris = [f"http://example.org/{name}" for name in classifier.classes_]
+    classifier.model_.label_uris = [*uris]  # as `circlet train --names` does
+    classifier.save(tmp_path)
+    assert load(tmp_path).uris_ == CircletClassifier.load(tmp_path).uris_ == uris
+    grown = classifier.partial_fit(["a red boat"], [["boat"]])
+    assert grown.uris_ == [*uris, "boat"]  # a new label is its own URI
+    assert len(grown.uris_) == len(grown.classes_)
 
 
 def refused(predict, documents) -> bool:

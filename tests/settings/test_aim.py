@@ -20,7 +20,7 @@ def test_aims(text, expected):
     ["", "F1", "f1=0.5", "precision", "precision=", "precision=0", "recall=1.1", "recall=nan", "x=0.5", None, 1],
 )
 def test_others_are_refused(text):
-    with pytest.raises(ParameterError, match="`threshold_for` must be f1, or precision or recall with a number"):
+    with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1, or precision or recall"):
         Aim.of(text)
-    with pytest.raises(ParameterError, match="`threshold_for` must be f1"):
+    with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1"):
         RunSettings.of({"threshold_for": text})

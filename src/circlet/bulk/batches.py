@@ -109,7 +109,7 @@ class TagBatches:
         if self.tagger.model_.vectorizer is None:
             raise DataError(f"{model}: found a model of feature rows; wanted one that was trained on texts")
         self.named = self.tagger.classes_.dtype.kind not in "iu"
-        names, uris = self.tagger.model_.label_names, self.tagger.model_.label_uris
+        names, uris = self.tagger.model_.label_names, self.tagger.uris_
         #: The URI of each label, if labels have some besides their names, all of which differ.
         self.uris = None if names is None or uris is None else dict(zip(names, uris, strict=True))
         #: What is added to a batch, by the name that `Suggestions.lists` gives it.

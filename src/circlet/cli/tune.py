@@ -139,7 +139,7 @@ def _table(study: Study, most: int | None = None) -> Table:
     for given in shown:
         trials = study.trials_of(given)
         failures = [trial.failure for trial in trials if trial.failure]
-        gain = f"{study.gain(given):+.2f}" if given and study.scores(given) else None
+        gain = f"{study.standing(given):+.2f}" if given and study.scores(given) else None
         rows.append(
             (
                 described(given) + "".join(f" (failed: {failure})" for failure in failures),

@@ -29,6 +29,7 @@ class TagsDocuments(Protocol):
     vectorizer: Any
     calibration: tuple[float, float]
     threshold: float | None
+    label_uris: list[str] | None
 
     def gain(self, favor_rare: float) -> Any:
         """What labels are ranked by if rare ones are favored, with an attribute `weights`; None for 0."""
@@ -77,6 +78,12 @@ class Tagging(Explaining):
     @abstractmethod
     def _rows(self, X: Any) -> Any:
         """Feature rows, checked to be like those that the model was trained on."""
+
+    @property
+    def uris_(self) -> list[str] | None:
+        """The URIs of the labels, in the order of `classes_`; None if labels have nothing but their names."""
+        self._check_ready()
+        return self.model_.label_uris
 
     def suggest(
         self,

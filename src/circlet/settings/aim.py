@@ -38,7 +38,7 @@ class Aim(NamedTuple):
             target = -1.0
         if measure not in ("precision", "recall") or not 0 < target <= 1:
             raise ParameterError(
-                "`threshold_for` must be f1, or precision or recall with a number up to 1, such as precision=0.9, "
-                f"got {text!r}"
+                "`threshold_for` (--for) must be f1, or precision or recall with a number up to 1, such as "
+                f"precision=0.9, got {text!r}"
             )
         return cls(measure, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 OURS, OTHERS = "#0072B2", "#8c8c8c"
+#: The picture reaches down to this many points, or to the negative of the best gain; what is worse is marked there.
+DEPTH = 1.0
 
 
 def draw(study: Study) -> Figure:
@@ -24,21 +27,32 @@ def draw(study: Study) -> Figure:
     ended = {str(trial.given): end for trial, end in zip(study.trials, ends, strict=True)}
     # The defaults are trained again in the first races, but they are there from the start.
     ended[str({})] = ends[0]
-    points = [(ended[str(given)], study.gain(given)) for given in study.tried if study.scores(given)]
-    won = [(ended[str(given)], study.gain(given)) for given in study.winners]
+    places = {str(given): (ended[str(given)], study.standing(given)) for given in study.tried if study.scores(given)}
+    won = [places.pop(str(given)) for given in study.winners]
+    lost = list(places.values())
+    floor = -max(DEPTH, won[-1][1])
     figure = Figure(figsize=(8, 4), layout="constrained")
     axis = figure.subplots()
-    axis.plot(*zip(*points, strict=True), "o", color=OTHERS, ms=5)
-    axis.step(*zip(*[*won, (ends[-1], won[-1][1])], strict=True), where="post", color=OURS, lw=2)
-    axis.plot(*zip(*won, strict=True), "o", color=OURS, ms=7)
+    shown = [point for point in lost if point[1] >= floor]
+    worse = [(minute, floor) for minute, gain in lost if gain < floor]
+    axis.plot(*_apart(shown), "o", color=OTHERS, mfc="white", ms=5)
+    axis.plot(*_apart(worse), "v", color=OTHERS, mfc="white", ms=5)
+    axis.step(*_apart([*won, (ends[-1], won[-1][1])]), where="post", color=OURS, lw=2)
+    axis.plot(*_apart(won), "o", color=OURS, ms=7)
     before: dict[str, object] = {}
     for given, place in zip(study.winners, won, strict=True):
         changed = {name: value for name, value in given.items() if before.get(name) != value}
         before = given
         axis.annotate(described(changed), place, (4, 6), textcoords="offset points", color=OURS, fontsize=8)
+    axis.text(1, 1, "○ lost    ▽ lost by more", transform=axis.transAxes, ha="right", color=OTHERS, fontsize=8)
     axis.margins(x=0.12, y=0.15)
     axis.set_xlabel("minutes of training")
     axis.set_ylabel(f"{METRIC} on held-out rows,\npoints above the defaults")
     axis.grid(alpha=0.25)
     axis.spines[["top", "right"]].set_visible(False)
     return figure
+
+
+def _apart(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Minutes and gains."""
+    return [x for x, _ in points], [y for _, y in points]

@@ -131,11 +131,7 @@ class Study:
     @property
     def winners(self) -> list[Given]:
         """The defaults, and all settings that have won a race, each against the one before it."""
-        found: list[Given] = [{}]
-        for given in self.tried:
-            if len(self.scores(given)) == self.draws and self.gain(given, found[-1]) > 0:
-                found.append(given)
-        return found
+        return [{}, *(given for given, best in self._races() if self._has_won(given, best))]
 
     @property
     def best(self) -> Given:
@@ -163,6 +159,14 @@ class Study:
         common = own.keys() & other.keys()
         return float(np.mean([own[draw] - other[draw] for draw in common])) if common else -math.inf
 
+    def standing(self, given: Given) -> float:
+        """Points above the defaults: those of the settings it was raced against, and by how much it beat these.
+
+        So what has lost a race stands no higher than what it lost to, even if it had lucky draws.
+        """
+        best = next(best for raced, best in self._races() if raced == given)
+        return self.gain(best) + self.gain(given, best) if best else self.gain(given)
+
     def run(self, budget: float, watcher: Callable[[Study, str], None] = lambda study, doing: None) -> Given:
         """Search until no further race fits into `budget` seconds, those of earlier trials included.
 
@@ -179,6 +183,17 @@ class Study:
     def wanted(self) -> float | None:
         """Seconds that the shortest further race takes; None if nothing is left to try."""
         return min((self._cost(given) for given in self._open()), default=None)
+
+    def _races(self) -> Iterator[tuple[Given, Given]]:
+        """All settings that were tried, with the best ones at that time, which they were raced against."""
+        best: Given = {}
+        for given in self.tried:
+            yield given, best
+            if self._has_won(given, best):
+                best = given
+
+    def _has_won(self, given: Given, best: Given) -> bool:
+        return len(self.scores(given)) == self.draws and self.gain(given, best) > 0
 
     def _proposals(self, budget: float) -> Iterator[Given]:
         """Each time it is asked: the first settings whose race is open and fits into the budget."""
