@@ -4,15 +4,16 @@ The order is that of the gains in the trials that chose the presets (`experiment
 how strongly regularized training is, how the first layer is trained and rows are scaled, then sizes and rates. How
 many networks are averaged comes last: more of them nearly always help, but make each trial after that longer. One
 setting is changed at a time, except that longer training first comes with more dropout: alone, either often loses.
+Then two are. What has lost by much is seldom better after another change, so it is tried again last.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["SETTINGS", "alternatives", "as_options", "described", "work"]
+__all__ = ["SETTINGS", "alternatives", "as_options", "described", "proposals", "work"]
 
 #: Longer training comes with more dropout only below this.
 _STRONG = 0.8
@@ -101,6 +102,53 @@ def alternatives(now: Values) -> list[dict[str, Any]]:
     if "epochs" not in now or now.get("dropout", 1) >= _STRONG:
         return singles
     return [{**each["epochs"][0], **each["dropout"][0]}, *singles]
+
+
+def proposals(
+    best: Values, usual: Values, leaps: Sequence[Values], races: Iterable[tuple[Values, Values, float]]
+) -> list[dict[str, Any]]:
+    """What to try next, the most promising first: the best settings with one change, or with two.
+
+    Parameters
+    ----------
+    best : dict
+        The best settings so far, as far as they differ from the usual ones.
+    usual : dict
+        All settings that may be changed.
+    leaps : sequence of dict
+        Changes of several settings at once, which count as one and come first.
+    races : iterable of (given, best, gain)
+        What was tried, the best settings at that time, and by how much it was ahead of them.
+
+    Returns
+    -------
+    list of dict
+        New changes, in the order of `alternatives`, then those that were behind, by how much they were. Pairs of
+        changes count as both of them.
+    """
+    behind = {str(_difference(given, other, usual)): min(gain, 0.0) for given, other, gain in races}
+
+    def promise(changes: tuple[Values, ...]) -> float:
+        """The gain to expect, which is none of what is new."""
+        whole = behind.get(str(_difference(_with(best, *changes), best, usual)))
+        parts = (behind.get(str(_difference(_with(best, change), best, usual)), 0.0) for change in changes)
+        return sum(parts) if whole is None else whole
+
+    singles = [*leaps, *alternatives(_with(usual, best))]
+    pairs = ((a, b) for a, b in itertools.combinations(singles, 2) if not a.keys() & b.keys())
+    ordered = sorted([*((change,) for change in singles), *pairs], key=promise, reverse=True)
+    found = (_difference(_with(best, *changes), {}, usual) for changes in ordered)
+    return [given for given in found if given != best]
+
+
+def _with(values: Values, *changes: Values) -> dict[str, Any]:
+    return dict(itertools.chain(values.items(), *(change.items() for change in changes)))
+
+
+def _difference(given: Values, other: Values, usual: Values) -> dict[str, Any]:
+    """The settings that differ between two, as `given` has them."""
+    now, before = _with(usual, given), _with(usual, other)
+    return {name: now[name] for name in SETTINGS if now.get(name) != before.get(name)}
 
 
 def work(values: Values) -> float:

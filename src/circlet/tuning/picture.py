@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 __all__ = ["draw"]
 
 OURS, OTHERS = "#0072B2", "#8c8c8c"
-#: The picture reaches down to this many points, or to the negative of the best gain; what is worse is marked there.
+#: The picture reaches down to so many points, or as many as the best is ahead; what is worse is marked there.
 DEPTH = 1.0
 
 
@@ -27,7 +27,8 @@ def draw(study: Study) -> Figure:
     ended = {str(trial.given): end for trial, end in zip(study.trials, ends, strict=True)}
     # The defaults are trained again in the first races, but they are there from the start.
     ended[str({})] = ends[0]
-    places = {str(given): (ended[str(given)], study.standing(given)) for given in study.tried if study.scores(given)}
+    judged = [given for given in study.tried if study.scores(given)]
+    places = {str(given): (ended[str(given)], study.standing(given)) for given in judged}
     won = [places.pop(str(given)) for given in study.winners]
     lost = list(places.values())
     floor = -max(DEPTH, won[-1][1])

@@ -3,7 +3,7 @@
 Within minutes there is time for some dozen trials, too few for a model of how good settings are. So the search
 climbs, from the defaults. A change is raced against the best settings so far: both are trained and judged on the
 same draws of rows, one draw after the other, and the change is dropped as soon as its mean is no better. A change
-that is ahead after the last draw becomes the best. When every single change has been tried, pairs of changes are.
+that is ahead after the last draw becomes the best.
 
 A small set has few rows to hold out, and a single draw of them can't tell half a point from luck. So the smaller
 the set, the more draws a race has.
@@ -13,7 +13,6 @@ Trials are kept in one JSON file that is rewritten after each, so an interrupted
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections.abc import Callable, Iterator
@@ -29,7 +28,7 @@ from circlet import files
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import CircletError, DataError
 from circlet.provenance import provenance
-from circlet.tuning.changes import SETTINGS, alternatives, described, work
+from circlet.tuning.changes import SETTINGS, described, proposals, work
 
 __all__ = ["METRIC", "Study", "Trial"]
 
@@ -79,7 +78,7 @@ class Study:
     preset : str
         What the search starts from.
     seed : int
-        Which rows are held out, and what is tried, follow from it.
+        Which rows are held out follows from it.
     device : torch.device or None
         Where to train; None for the CPU.
 
@@ -205,14 +204,11 @@ class Study:
             yield given
 
     def _open(self) -> Iterator[Given]:
-        """Changes of the best settings whose race is not over: those of other presets, singles, pairs."""
+        """What may be tried next: proposals whose race is not over."""
         best = self.best
-        single = [*self._of_presets, *alternatives({**self.usual, **best})]
-        pairs = [{**a, **b} for a, b in itertools.combinations(single, 2) if not a.keys() & b.keys()]
-        np.random.default_rng(self.seed).shuffle(pairs)
-        for changes in (*single, *pairs):
-            given = self._changed(best, changes)
-            if given != best and self._may_win(given, best):
+        races = ((given, other, self.gain(given, other)) for given, other in self._races())
+        for given in proposals(best, self.usual, self._of_presets, races):
+            if self._may_win(given, best):
                 yield given
 
     @cached_property
@@ -232,11 +228,6 @@ class Study:
         settings = RunSettings.from_preset(preset, {}, seed=self.seed)
         flat = Decider(self._split(0)[0], settings, Reporter(), None, None).by_rule().flat()
         return {name: flat[name] for name in SETTINGS}
-
-    def _changed(self, best: Given, changes: dict[str, Any]) -> Given:
-        """The best settings with changes; what the rules would decide anyway is left to them."""
-        given = {**best, **changes}
-        return {name: given[name] for name in SETTINGS if name in given and given[name] != self.usual.get(name)}
 
     def _may_win(self, given: Given, best: Given) -> bool:
         """Whether these settings were not tried yet, or are ahead on the draws so far, with others to come."""
