@@ -202,6 +202,16 @@ class TestResuming:
         with pytest.raises(DataError, match="found no readable search"):
             Study(dataset, tmp_path / "t.json")
 
+    @pytest.mark.parametrize("wrong", [{"score": "52"}, {"draw": -1}, {"seconds": None}, {"given": {"wings": 2}}])
+    def test_damaged_trials_are_refused(self, dataset, tmp_path, worth, wrong):
+        worth(dropout_matters)
+        Study(dataset, tmp_path / "t.json").run(20)
+        kept = json.loads((tmp_path / "t.json").read_text())
+        kept["trials"][0] |= wrong
+        (tmp_path / "t.json").write_text(json.dumps(kept))
+        with pytest.raises(DataError, match="found no readable search"):
+            Study(dataset, tmp_path / "t.json")
+
     def test_what_is_kept(self, dataset, tmp_path, worth):
         worth(dropout_matters)
         Study(dataset, tmp_path / "t.json").run(20)

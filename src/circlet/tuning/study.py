@@ -25,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet import files
+from circlet.checks import is_integer, is_real
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import CircletError, DataError
 from circlet.provenance import provenance
@@ -315,12 +316,22 @@ class Study:
             trials = [Trial(**{**each, "given": _values(each["given"])}) for each in found["trials"]]
             if not trials or not usual.keys() >= SETTINGS.keys():
                 raise ValueError("no trial of the defaults")
+            if not all(map(_is_sound, trials)):
+                raise ValueError("a trial that is none")
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise DataError(f"{self.path}: found no readable search ({error!r}); name another --output") from error
         if about != self.about:
             other = ", ".join(f"{key} {about.get(key)}" for key in self.about if about.get(key) != self.about[key])
             raise DataError(f"{self.path}: found a search with {other}; name another --output")
         self.usual, self.trials = usual, trials
+
+
+def _is_sound(trial: Trial) -> bool:
+    """Whether a trial from a file has numbers where numbers belong."""
+    numbers = [trial.seconds, *([] if trial.score is None else [trial.score])]
+    counts = [trial.draw, *([] if trial.parameters is None else [trial.parameters])]
+    known = trial.given.keys() <= SETTINGS.keys()
+    return known and all(map(is_real, numbers)) and all(is_integer(count, 0) for count in counts)
 
 
 def _as_value(value: Any) -> Any:
