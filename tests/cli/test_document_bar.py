@@ -5,6 +5,7 @@ import sys
 
 import pytest
 from rich.console import Console
+from rich.progress import TimeRemainingColumn
 
 from circlet.cli import document_bar
 from circlet.cli.document_bar import DocumentBar
@@ -30,6 +31,7 @@ def test_numbers_and_speed(screen, monkeypatch):
         (task,) = bar.bars.tasks
         assert (task.completed, task.total) == (1000, 4000)
         assert task.fields["numbers"] == "1,024 documents  102 documents/s"
+        assert any(isinstance(column, TimeRemainingColumn) for column in bar.bars.columns)
         assert sys.stdout is stdout, "results would be printed by the bar, on stderr"
         bar.done(1024)
         assert task.fields["numbers"].startswith("2,048 documents  20")

@@ -10,6 +10,7 @@ import pytest
 from circlet import CircletClassifier
 from circlet.cli.info import draw_history
 from circlet.folder import manifest
+from circlet.folder.history import KEPT
 from circlet.model import Model
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -43,8 +44,16 @@ def test_the_history_of_each_network_is_a_line():
     several = [{"member": member, **record} for member in (1, 2) for record in records]
     for history, lines in ((records, 1), (several, 2)):
         losses, metrics = (axis.lines for axis in draw_history(history).axes)
-        assert [list(line.get_xdata()) for line in losses] == [[1, 2, 3]] * lines
+        assert [list(line.get_xdata()) for line in losses][:-1] == [[1, 2, 3]] * lines  # the last is a mark
         assert [list(line.get_ydata()) for line in metrics] == [[50, 50]] * lines
+
+
+@pytest.mark.parametrize(("kept", "epoch", "word"), [(2, 2, "kept"), (1, 1, "kept"), (None, 3, "kept: the last")])
+def test_the_epoch_that_was_kept_is_marked(kept, epoch, word):
+    history = [{"epoch": each, "loss": 1 / each, "P@1": 0.5, KEPT: each == kept} for each in (1, 2, 3)]
+    axis = draw_history(history).axes[0]
+    assert [mark.get_text() for mark in axis.texts] == [word]
+    assert list(axis.lines[-1].get_xdata()) == [epoch, epoch]
 
 
 @pytest.mark.parametrize("store", ["float32", "bf16", "int8"])

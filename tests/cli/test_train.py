@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -43,6 +44,24 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
     line = refused(*options, tmp_path / "n", "--store", "int2")
     assert "`store` must be one of float32, bf16, int8, int4, got 'int2'" in line
     assert not (tmp_path / "n").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "kept"),
+    [
+        ([], r"kept epoch 3, the last; nDCG@5 [\d.]+ on held-out rows, which then joined"),
+        (["--no-join", "--validation", "40"], r"kept epoch [123], the best on held-out rows: nDCG@5 [\d.]+"),
+    ],
+)
+def test_says_which_epoch_it_kept_and_what_is_enough(circlet, data, small, tmp_path, options, kept):
+    trained = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "3", *options)
+    assert re.search(f"^{kept}$", trained.stderr, re.MULTILINE), trained.stderr
+    assert re.search(
+        r"^labels are given from a probability of 0\.\d{3} on: the best F1 on held-out rows$", trained.stderr, re.M
+    )
+    wanted = [*options, "--for", "precision=0.9", "--overwrite"]
+    trained = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "3", *wanted)
+    assert "on: precision=0.9 on held-out rows\n" in trained.stderr
 
 
 def test_several_members(circlet, data, small, tmp_path):

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shlex
 
 import pytest
+from rich.console import Console
+
+from circlet.cli import tune
+from circlet.data.synthetic import make_multilabel
+from circlet.tuning import Study, Trial
 
 
 @pytest.fixture
@@ -26,6 +32,7 @@ def test_prints_a_command_that_trains(circlet, texts, tmp_path):
     assert report["trials"] >= 1
     assert 0 <= report["score"] <= 100
     assert (tmp_path / "t" / "tuning.png").exists()
+    assert (tmp_path / "t" / "train.sh").read_text() == report["command"] + "\n"
     words = shlex.split(report["command"])
     assert words[:2] == ["circlet", "train"]
     assert words[3:7] == ["--model", "tuned", "--preset", "fast"]
@@ -53,6 +60,71 @@ def test_the_command_reads_the_same_columns(circlet, tmp_path):
     words[4] = str(tmp_path / "tuned")
     trained = circlet(*words[1:])
     assert trained.returncode == 0, trained.stderr
+
+
+def test_several_files_with_names(circlet, tmp_path):
+    lines = ["a red fox\t<http://x/1>", "a fast car\t<http://x/2>"] * 15
+    for part in ("a", "b"):
+        (tmp_path / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    (tmp_path / "names.tsv").write_text("<http://x/1>\tanimal\n<http://x/2>\tvehicle\n", encoding="utf-8")
+    data = [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")]
+    given = ["--names", str(tmp_path / "names.tsv")]
+    output = ["--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"]
+    found = circlet("tune", *data, *given, *output)
+    assert found.returncode == 0, found.stderr
+    words = shlex.split(json.loads(found.stdout)["command"])
+    assert words[2:8] == [*data, "--model", "tuned", *given]
+
+
+class TestTable:
+    """What a terminal shows while a search runs, and what is printed in the end."""
+
+    @pytest.fixture
+    def study(self, tmp_path):
+        study = Study(make_multilabel(15_000, 20, 5, seed=0), tmp_path / "t.json")
+        for number, score in enumerate([50.0, 49.0, 52.0, 48.0, 47.0, 46.0]):
+            given = {"epochs": number} if number else {}
+            study.trials += [Trial(given, draw, score, 20.0, 3_000_000) for draw in (0, 1)]
+        study.trials.append(Trial({"lr": 9.0}, 0, None, 5.0, None, "the loss is not finite"))
+        return study
+
+    def test_everything_that_was_tried(self, study):
+        rows = {row[0]: row[1:] for row in tune._table(study).rows}
+        assert len(rows) == 7
+        assert rows["defaults"] == (None, "2/2", "", "3.0 M", "20 s")
+        assert rows["epochs 2"] == ("+2.00", "2/2", "★", "3.0 M", "20 s")
+        assert rows["epochs 3"][0] == "-2.00"
+        assert rows["lr 9.0 (failed: the loss is not finite)"] == (None, "1/2", "", None, "5.0 s")
+        assert "50.00 %" in (tune._table(study).note or "")
+
+    def test_on_a_terminal_the_winners_and_the_latest(self, study):
+        shown = [row[0] for row in tune._table(study, 4).rows]
+        assert shown == ["defaults", "epochs 2", "epochs 5", "lr 9.0 (failed: the loss is not finite)"]
+
+    def test_grows_while_the_search_runs(self, study, monkeypatch):
+        shown = io.StringIO()
+        terminal = Console(file=shown, force_terminal=True, width=100, _environ={"TERM": "xterm"})
+        monkeypatch.setattr(tune, "err", terminal)
+
+        def run(self, budget, watcher):
+            watcher(self, "epochs 6")
+            return {}
+
+        monkeypatch.setattr(Study, "run", run)
+        assert tune._run(study, 600) == {}
+        assert "6 of 10 minutes left; training: epochs 6" in shown.getvalue()
+        assert "epochs 2" in shown.getvalue()
+
+
+def test_ctrl_c_says_how_to_go_on(texts, tmp_path, monkeypatch, capsys):
+    def interrupted(study, seconds):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(tune, "_run", interrupted)
+    monkeypatch.setattr(tune, "err", Console(stderr=True, width=200))
+    with pytest.raises(KeyboardInterrupt):
+        tune.tune([str(texts)], out_folder=tmp_path / "t")
+    assert "0 trials are kept in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

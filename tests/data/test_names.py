@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gzip
 import sys
 
 import pytest
@@ -86,6 +87,21 @@ class TestSkos:
 
     def test_english_where_all_names_are_in_it(self, tmp_path):
         assert read_names(write(tmp_path, SKOS.rpartition("<http")[0], "v.ttl"))[f"{URI}1"] == "red"
+
+    @pytest.mark.parametrize(("kind", "ending"), [("turtle", "ttl"), ("nt", "nt"), ("xml", "rdf"), ("xml", "XML")])
+    @pytest.mark.parametrize("packed", [False, True])
+    def test_every_format(self, tmp_path, kind, ending, packed):
+        import rdflib
+
+        content = rdflib.Graph().parse(data=SKOS, format="turtle").serialize(format=kind).encode()
+        path = tmp_path / (f"v.{ending}.gz" if packed else f"v.{ending}")
+        path.write_bytes(gzip.compress(content) if packed else content)
+        assert read_names(path, "en") == {f"{URI}1": "red", f"{URI}2": "bank"}
+
+    def test_a_damaged_archive(self, tmp_path):
+        (tmp_path / "v.ttl.gz").write_bytes(gzip.compress(SKOS.encode())[:-9])
+        with pytest.raises(DataError, match=r"v\.ttl\.gz"):
+            read_names(tmp_path / "v.ttl.gz")
 
     @pytest.mark.parametrize(
         ("content", "language", "message"),

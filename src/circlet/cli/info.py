@@ -186,12 +186,13 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     axis.spines[["top", "right"]].set_visible(False)
     axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     last = history[-1]["epoch"]
-    for record in kept_epochs(history):
-        axis.axvline(record["epoch"], color="black", linewidth=1, linestyle=":")
-        late = record["epoch"] > last / 2  # a word to its right might run over the edge
+    kept = [(record["epoch"], "kept") for record in kept_epochs(history)] or [(last, "kept: the last")]
+    for epoch, word in kept:
+        axis.axvline(epoch, color="black", linewidth=1, linestyle=":")
+        late = epoch > last / 2  # a word to its right might run over the edge
         axis.annotate(
-            "kept",
-            (record["epoch"], 1),
+            word,
+            (epoch, 1),
             xycoords=("data", "axes fraction"),
             textcoords="offset points",
             xytext=(-4 if late else 4, -10),

@@ -37,6 +37,16 @@ LabelSeparator = Annotated[
     typer.Option(help="What separates labels in CSV and TSV; \\[] for lists.", show_default="guessed"),
 ]
 SplitColumn = Annotated[int, typer.Option("--split", min=0, help=_SPLIT_COLUMN)]
+Names = Annotated[
+    Path | None,
+    typer.Option(
+        help="Vocabulary with names for labels that are URIs: Annif's TSV of subjects, or SKOS (.ttl, .rdf).",
+        show_default="none",
+    ),
+]
+NamesLanguage = Annotated[
+    str | None, typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have")
+]
 # The same where it matters whether an option was given.
 GivenTextColumn = Annotated[str | None, typer.Option("--text-column", help=_TEXT_COLUMN, show_default="text")]
 GivenLabelColumn = Annotated[str | None, typer.Option("--label-column", help=_LABEL_COLUMN, show_default="labels")]

@@ -142,16 +142,8 @@ def train(
     label_column: options.GivenLabelColumn = None,
     label_separator: options.LabelSeparator = None,
     split: options.GivenSplitColumn = None,
-    names: Annotated[
-        Path | None,
-        typer.Option(
-            help="Vocabulary with names for labels that are URIs: Annif's TSV of subjects, or SKOS (.ttl, .rdf).",
-            show_default="none",
-        ),
-    ] = None,
-    names_language: Annotated[
-        str | None, typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have")
-    ] = None,
+    names: options.Names = None,
+    names_language: options.NamesLanguage = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,

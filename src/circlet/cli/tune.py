@@ -28,11 +28,11 @@ _ROWS_SHOWN = 12
 
 
 def tune(
-    data: options.Data,
+    data: options.SeveralData,
     budget: Annotated[str, typer.Option(help="How long to search, like 90s, 10m or 2h.")] = "10m",
     out_folder: Annotated[
         Path,
-        typer.Option("--output", help="Folder for tuning.json and tuning.png; an earlier search there goes on."),
+        typer.Option("--output", help="Folder for what is found; an earlier search there goes on."),
     ] = Path("tuning"),
     preset: Annotated[
         str,
@@ -42,6 +42,8 @@ def tune(
     label_column: options.LabelColumn = "labels",
     label_separator: options.LabelSeparator = None,
     split: options.SplitColumn = 0,
+    names: options.Names = None,
+    names_language: options.NamesLanguage = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -54,7 +56,9 @@ def tune(
     which few documents need more. It may make the model larger, for example by averaging several networks: the
     table shows by how much. Test rows are never read.
 
-    Every trial is kept: after Ctrl-C, run the same command again. To search longer, give it a larger --budget.
+    The output folder gets every trial (tuning.json), a picture of them (tuning.png), and the command that trains
+    with the best settings (train.sh). After Ctrl-C, run the same command again. To search longer, give it a larger
+    --budget. The defaults are trained once, however small it is.
     """
     seconds = _seconds(budget)
     options.use_torch("tuning", threads)
@@ -70,9 +74,11 @@ def tune(
     if preset not in EFFORTS:
         raise ParameterError(f"--preset: wanted one of {', '.join(EFFORTS)}, got {preset!r}")
     place = resolve_device(device)
-    dataset = load_dataset(
-        data, text_column=text_column, label_column=label_column, label_separator=label_separator, split=split
-    )
+    read: dict[str, Any] = {
+        "text_column": text_column, "label_column": label_column, "label_separator": label_separator,
+        "split": split, "names": None if names is None else str(names), "names_language": names_language,
+    }  # fmt: skip
+    dataset = load_dataset(data if len(data) > 1 else data[0], **read)
     if dataset.train.n < 2 * FEWEST_TO_SPLIT:
         raise ParameterError(
             f"found {dataset.train.n} documents; wanted at least {2 * FEWEST_TO_SPLIT} to judge settings by"
@@ -94,10 +100,19 @@ def tune(
             f"{wanted:.0f} s; a larger budget searches longer",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
-    read = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
-    usual = {"text_column": "text", "label_column": "labels", "label_separator": None, "split": 0, "seed": 0}
-    given = {**read, "split": split, "seed": seed}
-    _report(study, best, data, {name: value for name, value in given.items() if value != usual[name]}, as_json)
+    command = _command(data, {**read, "seed": seed, "preset": preset}, best)
+    files.write_text(out_folder / "train.sh", command + "\n")
+    _report(study, best, command, as_json)
+
+
+def _command(data: list[str], given: dict[str, Any], best: dict[str, Any]) -> str:
+    """What trains with the best settings; options that have their defaults are left out."""
+    from circlet.cli.runs import READ
+    from circlet.tuning.changes import as_options
+
+    usual = {**READ, "preset": "default", "seed": 0}
+    named = {name: value for name, value in given.items() if value != usual[name]}
+    return shlex.join(["circlet", "train", *data, "--model", "tuned", *as_options({**named, **best})])
 
 
 def _seconds(budget: str) -> float:
@@ -159,11 +174,7 @@ def _shortly(seconds: float) -> str:
     return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
-def _report(study: Study, best: dict[str, Any], data: str, read: dict[str, Any], as_json: bool) -> None:
-    from circlet.tuning.changes import as_options
-
-    given = {**read, **({"preset": study.preset} if study.preset != "default" else {}), **best}
-    command = shlex.join(["circlet", "train", data, "--model", "tuned", *as_options(given)])
+def _report(study: Study, best: dict[str, Any], command: str, as_json: bool) -> None:
     if as_json:
         report = {
             "command": command,
@@ -182,5 +193,7 @@ def _report(study: Study, best: dict[str, Any], data: str, read: dict[str, Any],
         if best
         else "nothing was better than the defaults"
     )
-    err.print(f"{said}; {study.path} and tuning.png written. To train with it:", highlight=False, soft_wrap=True)
+    err.print(
+        f"{said}; {study.path.parent} has all trials, a picture and this command:", highlight=False, soft_wrap=True
+    )
     print(command)

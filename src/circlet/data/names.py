@@ -1,8 +1,10 @@
 """Readable names for labels that are URIs, from a vocabulary: Annif's TSV of subjects, or SKOS.
 
 - `.tsv`, `.txt`: a line for each subject: its URI, with or without angle brackets, a tab, its name, and whatever
-  follows another tab, such as a notation. The file may be compressed by gzip.
+  follows another tab, such as a notation.
 - `.ttl`, `.nt`, `.rdf`, `.xml`: SKOS in RDF, whose `skos:prefLabel` is the name; this needs rdflib.
+
+Either may be compressed by gzip, with `.gz` behind that ending.
 """
 
 from __future__ import annotations
@@ -14,8 +16,9 @@ from typing import Any
 
 from circlet.data.dataset import Dataset, label_fault
 from circlet.data.lines import bad, iter_text, shown
-from circlet.errors import DataError
+from circlet.errors import CircletError, DataError
 from circlet.extras import require
+from circlet.unpacking import read_gzip
 
 __all__ = ["named", "read_label_names", "read_names"]
 
@@ -37,7 +40,7 @@ def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: found no vocabulary; wanted a file of URIs and names")
-    kind = _RDF.get(path.suffix.lower())
+    kind = _RDF.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     return _read_tsv(path) if kind is None else _read_skos(path, kind, language)
 
 
@@ -112,7 +115,12 @@ def _read_skos(path: Path, kind: str, language: str | None) -> dict[str, str]:
 
     graph: Any = rdflib.Graph()
     try:
-        graph.parse(path, format=kind)
+        if path.name.lower().endswith(".gz"):
+            graph.parse(data=read_gzip(path), format=kind)
+        else:
+            graph.parse(path, format=kind)
+    except CircletError:  # it grows too much when it is unpacked
+        raise
     except Exception as error:  # each of its parsers has errors of its own
         raise DataError(f"{path}: found no readable {kind} ({str(error).splitlines()[0][:200]})") from error
     labels = [

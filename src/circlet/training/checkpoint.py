@@ -29,7 +29,7 @@ from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import Optimizer
 
-__all__ = ["NAME", "Progress", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
+__all__ = ["NAME", "Progress", "absorb", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
 
 #: What a checkpoint says about itself, and what those of version 0.1.0 do not say.
 _KEYS = {"fingerprint", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
@@ -163,16 +163,21 @@ def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable
             digest.update(rows.scaling.kind.encode())
             for scale in rows.scaling.arrays.values():
                 digest.update(scale.tobytes())
-        if isinstance(matrix, MappedRows):
-            digest.update(matrix.rows.tobytes())
-            matrix = matrix.matrix
-        digest.update(repr(matrix.shape).encode())
-        for array in _arrays(matrix):
-            numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-            for block in blocks(len(numbers)):
-                digest.update(numbers[block])
-                release(matrix)
+        absorb(digest, matrix)
     return digest.hexdigest()
+
+
+def absorb(digest: Any, matrix: Any) -> None:
+    """Update a digest of `hashlib` with the shape and the numbers of a matrix."""
+    if isinstance(matrix, MappedRows):
+        digest.update(matrix.rows.tobytes())
+        matrix = matrix.matrix
+    digest.update(repr(matrix.shape).encode())
+    for array in _arrays(matrix):
+        numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        for block in blocks(len(numbers)):
+            digest.update(numbers[block])
+            release(matrix)
 
 
 def _arrays(matrix: Any) -> Iterable[Any]:

@@ -13,7 +13,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-__all__ = ["SETTINGS", "alternatives", "as_options", "described", "proposals", "work"]
+__all__ = ["SETTINGS", "Given", "alternatives", "as_options", "described", "proposals", "work"]
 
 #: Longer training comes with more dropout only below this.
 _STRONG = 0.8
@@ -24,6 +24,8 @@ _POWERS = {"epochs": 1.0, "members": 1.0, "hidden": 0.8, "dim": 0.4, "batch_size
 #: How many times as long training takes with parts of words as features, of which a text has many.
 _PARTS = 4.0
 Values = Mapping[str, Any]
+#: What differs from the usual settings.
+Given = dict[str, Any]
 
 
 def _epochs(now: Values) -> Iterator[Any]:

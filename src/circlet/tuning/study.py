@@ -7,16 +7,14 @@ that is ahead after the last draw becomes the best.
 
 A small set has few rows to hold out, and a single draw of them can't tell half a point from luck. So the smaller
 the set, the more draws a race has.
-
-Trials are kept in one JSON file that is rewritten after each, so an interrupted search goes on where it stopped.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -24,47 +22,17 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet import files
-from circlet.checks import is_integer, is_real
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import CircletError, DataError
-from circlet.provenance import provenance
-from circlet.tuning.changes import SETTINGS, described, proposals, work
+from circlet.tuning.changes import SETTINGS, Given, described, proposals, work
+from circlet.tuning.trials import Trial, as_value, read_search, write_search
 
-__all__ = ["METRIC", "Study", "Trial"]
+__all__ = ["METRIC", "Study"]
 
 #: What is compared, and the share and largest number of training rows that it is measured on in each draw.
 METRIC, JUDGED, MOST_JUDGED = "nDCG@5", 0.15, 10_000
 #: The draws of a race have so many judged rows together, if their number is between these two.
 ENOUGH_JUDGED, FEWEST_DRAWS, MOST_DRAWS = 4000, 2, 5
-Given = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Trial:
-    """One trained model.
-
-    Parameters
-    ----------
-    given : dict
-        What differs from the preset.
-    draw : int
-        Which rows were held out.
-    score : float or None
-        The metric on these rows, in percent; None if training failed.
-    seconds : float
-        How long training and ranking took.
-    parameters : int or None
-        How many the model has; None if training failed.
-    failure : str or None
-    """
-
-    given: Given
-    draw: int
-    score: float | None
-    seconds: float
-    parameters: int | None = None
-    failure: str | None = None
 
 
 class Study:
@@ -105,7 +73,7 @@ class Study:
             "data": dataset.name,
             "documents": train.n,
             "labels": int(train.Y.shape[1]),
-            "label_entries": int(train.Y.nnz),
+            "content": _digest(train),
             "preset": preset,
             "seed": seed,
             "metric": METRIC,
@@ -293,7 +261,7 @@ class Study:
 
     def _usual(self, decided: Any, given: dict[str, Any]) -> dict[str, Any]:
         X = self.dataset.train.X
-        known = {**given, **{each["setting"]: _as_value(each["value"]) for each in decided}}
+        known = {**given, **{each["setting"]: as_value(each["value"]) for each in decided}}
         facts = {"texts": X is None, "sparse": X is None or bool(sp.issparse(X))}
         return {**{name: known[name] for name in SETTINGS}, **facts}
 
@@ -305,42 +273,23 @@ class Study:
         return train.take(np.delete(np.arange(train.n), rows)), train.take(rows)
 
     def _save(self) -> None:
-        trials = [{**asdict(trial), "given": _plain(trial.given)} for trial in self.trials]
-        record = {"study": self.about, "usual": _plain(self.usual), "trials": trials}
-        files.write_json(self.path, {**record, "provenance": provenance()})
+        write_search(self.path, self.about, self.usual, self.trials)
 
     def _restore(self) -> None:
-        try:
-            found = files.read_json(self.path)
-            about, usual = found["study"], _values(found["usual"])
-            trials = [Trial(**{**each, "given": _values(each["given"])}) for each in found["trials"]]
-            if not trials or not usual.keys() >= SETTINGS.keys():
-                raise ValueError("no trial of the defaults")
-            if not all(map(_is_sound, trials)):
-                raise ValueError("a trial that is none")
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise DataError(f"{self.path}: found no readable search ({error!r}); name another --output") from error
+        about, self.usual, self.trials = read_search(self.path)
         if about != self.about:
             other = ", ".join(f"{key} {about.get(key)}" for key in self.about if about.get(key) != self.about[key])
             raise DataError(f"{self.path}: found a search with {other}; name another --output")
-        self.usual, self.trials = usual, trials
 
 
-def _is_sound(trial: Trial) -> bool:
-    """Whether a trial from a file has numbers where numbers belong."""
-    numbers = [trial.seconds, *([] if trial.score is None else [trial.score])]
-    counts = [trial.draw, *([] if trial.parameters is None else [trial.parameters])]
-    known = trial.given.keys() <= SETTINGS.keys()
-    return known and all(map(is_real, numbers)) and all(is_integer(count, 0) for count in counts)
+def _digest(split: Split) -> str:
+    """What tells these documents and labels from others."""
+    from circlet.training.checkpoint import absorb
 
-
-def _as_value(value: Any) -> Any:
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _values(found: dict[str, Any]) -> dict[str, Any]:
-    return {name: _as_value(value) for name, value in found.items()}
-
-
-def _plain(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+    digest = hashlib.sha256()
+    for text in split.texts or ():
+        digest.update(text.encode(errors="surrogatepass") + b"\0")
+    for matrix in (split.X, split.Y):
+        if matrix is not None:
+            absorb(digest, matrix)
+    return digest.hexdigest()[:16]
