@@ -112,7 +112,7 @@ class TestTable:
 
         monkeypatch.setattr(Study, "run", run)
         assert tune._run(study, 600) == {}
-        assert "6 of 10 minutes left; training: epochs 6" in shown.getvalue()
+        assert "0:05:55 of 0:10:00 left; training: epochs 6" in shown.getvalue()
         assert "epochs 2" in shown.getvalue()
 
 

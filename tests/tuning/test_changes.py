@@ -14,7 +14,7 @@ from circlet.tuning.changes import SETTINGS, alternatives, as_options, described
 Race = tuple[dict[str, Any], dict[str, Any], float]
 ROWS = {
     "epochs": 7, "dropout": 0.3, "first_layer": "sgd", "scaling": "sqrt", "char_ngrams": None, "hidden": (2048,),
-    "dim": 800, "batch_size": 128, "lr": 1e-3, "members": 1, "texts": False, "sparse": True,
+    "dim": 800, "batch_size": 128, "lr": 1e-3, "members": 1, "texts": False, "sparse": True, "even": False,
 }  # fmt: skip
 
 
@@ -36,6 +36,7 @@ def test_strong_dropout_is_not_made_stronger_with_longer_training():
 
 
 def test_texts_and_dense_rows():
+    assert not any("scaling" in change for change in alternatives({**ROWS, "even": True}))
     texts = alternatives({**ROWS, "texts": True})
     assert {"char_ngrams": (3, 5)} in texts
     assert not any("scaling" in change for change in texts)

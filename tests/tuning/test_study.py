@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import time
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 from tests.tuning.test_changes import ROWS
 
+from circlet.data.dataset import Dataset, Split
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import CircletError, DataError
+from circlet.settings import RunSettings
 from circlet.training import InterruptedRunError
 from circlet.tuning import Study
 
@@ -219,10 +223,20 @@ def test_real_trials(dataset, tmp_path, one_thread):
     assert 0 < first.score <= 100
     assert study.usual["members"] == 1
     assert study.usual["sparse"] is True
+    assert study.usual["even"] is False
     assert 0 < second.parameters < first.parameters
     again = Study(dataset, tmp_path / "t.json", preset="fast")
     assert again.usual == study.usual
     assert again.trials == study.trials
+
+
+@pytest.mark.parametrize(("values", "even"), [([2, 2, 2], True), ([1, 2, 2], False), ([], True)])
+def test_rows_of_equal_numbers_are_known(tmp_path, values, even):
+    """Their square roots are not tried."""
+    X = sp.csr_matrix((values, range(len(values)), [0, len(values)]), shape=(1, 3), dtype=np.float32)
+    dataset = Dataset("even", Split(X, sp.csr_matrix(np.ones((1, 2), dtype=np.float32))))
+    study = Study(dataset, tmp_path / "t.json")
+    assert study._usual([], RunSettings.from_preset("fast", {}).flat())["even"] is even
 
 
 def test_trials_train_what_the_command_trains(dataset, tmp_path, one_thread, monkeypatch):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -134,8 +135,8 @@ def _run(study: Study, seconds: float) -> dict[str, Any]:
     with Live(console=err, transient=True) as live:
 
         def watch(study: Study, doing: str) -> None:
-            left = max(0, seconds - study.spent)
-            note = f"{left / 60:.0f} of {seconds / 60:.0f} minutes left; training: {doing}" if doing else ""
+            left = _clock(max(0, seconds - study.spent))
+            note = f"{left} of {_clock(seconds)} left; training: {doing}" if doing else ""
             live.update(Group(_table(study, _ROWS_SHOWN).rich(), Text(note)))
 
         return study.run(seconds, watch)
@@ -168,6 +169,10 @@ def _table(study: Study, most: int | None = None) -> Table:
     usual = f"{study.mean_score({}):.2f} %" if study.scores({}) else "not yet known"
     note = f"Gains are points over the defaults, whose nDCG@5 on held-out rows is {usual}."
     return Table("Settings", ("", "Gain", "Draws", "", "Parameters", "Training"), rows, note)
+
+
+def _clock(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))
 
 
 def _shortly(seconds: float) -> str:

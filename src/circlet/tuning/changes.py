@@ -44,7 +44,7 @@ def _first_layer(now: Values) -> Iterator[Any]:
 
 
 def _scaling(now: Values) -> Iterator[Any]:
-    if not now["texts"]:  # texts are weighted by tf-idf
+    if not (now["texts"] or now["even"]):  # texts are weighted by tf-idf
         yield from (each for each in (("sqrt", "l2") if now["sparse"] else ("standard", "l2")))
 
 

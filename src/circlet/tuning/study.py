@@ -23,6 +23,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data.dataset import Dataset, Split
+from circlet.data.mapped import is_mapped
 from circlet.errors import CircletError, DataError
 from circlet.tuning.changes import SETTINGS, Given, described, proposals, work
 from circlet.tuning.trials import Trial, as_value, read_search, write_search
@@ -67,7 +68,7 @@ class Study:
         self.draws = min(MOST_DRAWS, max(FEWEST_DRAWS, math.ceil(ENOUGH_JUDGED / self.judged)))
         self.trials: list[Trial] = []
         #: Values of the settings that a search may change, as the preset's rules and its trial decide them, and
-        #: whether documents are texts or sparse.
+        #: whether documents are texts, sparse, or rows with no other numbers than one and 0.
         self.usual: dict[str, Any] = {}
         self.about = {
             "data": dataset.name,
@@ -260,9 +261,12 @@ class Study:
         return round(100 * float(score), 3), model.ranker.parameter_counts()["total"]
 
     def _usual(self, decided: Any, given: dict[str, Any]) -> dict[str, Any]:
-        X = self.dataset.train.X
+        X: Any = self.dataset.train.X
         known = {**given, **{each["setting"]: as_value(each["value"]) for each in decided}}
-        facts = {"texts": X is None, "sparse": X is None or bool(sp.issparse(X))}
+        sparse = bool(sp.issparse(X) or is_mapped(X))
+        # Square roots of numbers that are all the same change nothing once rows have the same length.
+        even = sparse and not is_mapped(X) and bool((X.data == X.data[:1]).all())
+        facts = {"texts": X is None, "sparse": X is None or sparse, "even": even}
         return {**{name: known[name] for name in SETTINGS}, **facts}
 
     def _split(self, draw: int) -> tuple[Split, Split]:
