@@ -110,7 +110,7 @@ bench-peers: $(VENV)/.run  ## accuracy, time and size against other libraries (h
 reproduce: $(VENV)/.run  ## the paper's experiments in full, into experiments/results (hours without a GPU)
 	@for name in capacity stability theory authors table baselines convergence dimension ablation codebooks \
 		outputs manylabels encoders features; do \
-		$(BIN)/circlet reproduce $$name --out experiments/results || exit; done
+		$(BIN)/circlet reproduce $$name --output experiments/results || exit; done
 
 clean:  ## remove the virtual environment and every cache
 	@rm -rf $(VENV) .browser .site .mypy_cache .pytest_cache .ruff_cache .hypothesis dist

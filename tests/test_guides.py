@@ -6,12 +6,8 @@ import re
 import shlex
 import shutil
 from pathlib import Path
-from typing import Any
 
 import pytest
-import typer
-
-from circlet.cli import app
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
@@ -19,25 +15,14 @@ pytestmark = pytest.mark.skipif(not DOCS.exists(), reason="not a source checkout
 
 GUIDES = sorted(path.relative_to(DOCS).as_posix() for path in (DOCS / "guides").glob("*.md"))
 #: Guides that train long or often; most do.
-LONG = set(GUIDES) - {"guides/explain.md", "guides/names.md"}
-#: Commands that do not end by themselves: their options are only parsed.
+LONG = set(GUIDES) - {"guides/explain.md", "guides/files.md", "guides/names.md"}
+#: Commands that do not end by themselves; test_commands.py parses their options.
 ENDLESS = ("serve",)
 
 
 def blocks(page: str, *languages: str) -> list[tuple[str, str]]:
     text = (DOCS / page).read_text(encoding="utf-8")
     return re.findall(rf"^```({'|'.join(languages)})\n(.*?)^```", text, re.DOTALL | re.MULTILINE)
-
-
-COMMANDS = typer.main.get_command(app)
-
-
-def parsed(words: list[str]) -> None:
-    """Parse a command's options, and run nothing."""
-    command: Any = COMMANDS
-    while inner := getattr(command, "commands", None):
-        command, words = inner[words[0]], words[1:]
-    command.make_context("circlet", list(words))
 
 
 def run(page: str, circlet) -> str:
@@ -51,7 +36,6 @@ def run(page: str, circlet) -> str:
             piped = re.fullmatch(r'echo "(.*)" \| (circlet .*)', line)
             name, *words = shlex.split(piped[2] if piped else line, comments=True)
             assert name == "circlet", line
-            parsed(words)
             if words[0] in ENDLESS:
                 continue
             finished = circlet(*words, stdin=f"{piped[1]}\n" if piped else "")
@@ -88,18 +72,6 @@ def test_tutorial_runs(done):
 )
 def test_guide_runs(page, circlet):
     assert run(page, circlet)
-
-
-@pytest.mark.parametrize("page", ["tutorial.md", *GUIDES])
-def test_options_exist(page):
-    """Also those of commands that are only shown, because they need files or downloads that nobody has here."""
-    found = 0
-    for _, code in blocks(page, "console", "text"):
-        for line in code.splitlines():
-            if line.partition("| ")[2].startswith("circlet ") or line.startswith("circlet "):
-                parsed(shlex.split(line.rpartition("| ")[2], comments=True)[1:])
-                found += 1
-    assert found
 
 
 def test_ideas_run(one_thread):

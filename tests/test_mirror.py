@@ -60,6 +60,7 @@ ACROSS_MODULES = {
     "serve/test_fuzzed.py",
     "serve/test_with_annif.py",
     "training/test_joining.py",
+    "test_commands.py",
     "test_docs.py",
     "test_guides.py",
     "test_imports.py",

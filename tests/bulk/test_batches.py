@@ -22,7 +22,10 @@ def documents(texts) -> list[str]:
     return texts(20)
 
 
-@pytest.fixture(scope="module", params=[{"k": 3}, {"k": 6, "threshold": 0.3}, {"k": 2, "favor_rare": 1.0}])
+@pytest.fixture(
+    scope="module",
+    params=[{"k": 3}, {"k": 6, "threshold": 0.3}, {"k": 6, "threshold": "auto"}, {"k": 2, "favor_rare": 1.0}],
+)
 def options(request):
     return request.param
 

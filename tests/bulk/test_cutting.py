@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import re
 from itertools import pairwise
 
 import pytest
@@ -41,6 +42,14 @@ class TestFindFiles:
     def test_nothing(self, tmp_path, name):
         with pytest.raises(DataError, match="found no"):
             find_files([f"{tmp_path}/{name}"])
+
+    def test_only_folders(self, tmp_path):
+        (tmp_path / "2024").mkdir()
+        (tmp_path / "2024" / "a.jsonl").touch()
+        with pytest.raises(DataError, match=r"found only folders, .* a pattern with \*\* in quotes") as raised:
+            find_files([str(tmp_path)])
+        (pattern,) = re.findall(r"'(.*)'$", str(raised.value))
+        assert find_files([pattern]) == [tmp_path / "2024" / "a.jsonl"]
 
 
 class TestLines:
@@ -157,6 +166,31 @@ def test_only_texts(tmp_path):
     path.write_text("1,2 3:0.5\n")
     with pytest.raises(DataError, match="found svmlight multilabel text; wanted texts in Parquet, JSONL"):
         format_in(path, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "found"),
+    [
+        ("a.txt", "replace the brakes\n", "plain text, a document per file"),
+        ("a.key", "cycling\n", "the labels of a.txt, a plain text beside it"),
+        ("a.tsv", "<http://example.org/1>\tCycling\n", "the labels of a.txt, a plain text beside it"),
+        ("a.tsv", "http://example.org/1\n", "the labels of a.txt, a plain text beside it"),
+    ],
+)
+def test_plain_texts(tmp_path, name, content, found):
+    (tmp_path / "a.txt").write_text("replace the brakes\n", encoding="utf-8")
+    (tmp_path / name).write_text(content, encoding="utf-8")
+    with pytest.raises(DataError, match=f"found {found}; wanted texts in .*, or circlet predict without --engine"):
+        format_in(tmp_path / name, COLUMNS)
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"), [("text\tlabels\na\tb\n", "tsv"), ("a fox\t<http://example.org/1>\n", "annif")]
+)
+def test_a_table_beside_a_text_has_texts_of_its_own(tmp_path, content, kind):
+    (tmp_path / "a.txt").write_text("notes about the table\n", encoding="utf-8")
+    (tmp_path / "a.tsv").write_text(content, encoding="utf-8")
+    assert format_in(tmp_path / "a.tsv", COLUMNS) == kind
 
 
 def test_changes_are_noticed(tmp_path, write, texts):

@@ -56,3 +56,14 @@ class TestEngine:
         assert "found 'other.txt' and no _plan.json" in refused(*words, tmp_path)
         assert "found no such file" in refused("predict", model, "none", *words[3:], tmp_path / "new")
         assert not (tmp_path / "new").exists()
+
+    def test_folders_that_it_does_not_read(self, refused, model, tmp_path):
+        (tmp_path / "docs" / "2024").mkdir(parents=True)
+        (tmp_path / "docs" / "2024" / "a.txt").write_text("the fox\n", encoding="utf-8")
+        words = ("--engine", "processes", "--output", tmp_path / "out")
+        assert "found only folders, which are not looked into" in refused(
+            "predict", model, tmp_path / "docs", *words
+        )
+        line = refused("predict", model, tmp_path / "docs" / "2024", *words)
+        assert line.endswith("or circlet predict without --engine, which also reads plain texts")
+        assert not (tmp_path / "out").exists()

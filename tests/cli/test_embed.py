@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+
+from circlet.data import load_dataset
 
 LIBRARY = """
 import os
@@ -64,6 +67,25 @@ def test_texts_become_feature_files(circlet, place, tmp_path):
     assert record == json.loads((out / "embed.json").read_text(encoding="utf-8"))
     assert "--json" not in record["provenance"]["command"]
     assert record["model"]["name"] == "model"
+
+
+def test_the_guide_ends_with_features_that_a_model_can_be_trained_on(circlet, place, tmp_path, monkeypatch):
+    page = Path(__file__).parents[2] / "docs/guides/encoders.md"
+    if not page.exists():
+        pytest.skip("not a source checkout")
+    section = page.read_text(encoding="utf-8").partition("## Sentence models")[2].partition("\n## ")[0]
+    (command,) = re.findall(r"^circlet (embed .*)$", section, re.MULTILINE)
+    (code,) = re.findall(r"```python\n(.*?)```", section, re.DOTALL)
+    monkeypatch.chdir(tmp_path)
+    shutil.copy(place / "data" / "train.jsonl", "mine.jsonl")
+    shutil.copytree(place / "model", "models/all-MiniLM-L6-v2")
+    finished = circlet(*command.split(), "--device", "cpu")
+    assert finished.returncode == 0, finished.stderr
+    exec(compile(code, "docs/guides/encoders.md", "exec"), {})
+    dataset = load_dataset("features")
+    assert dataset.format == "npz matrices, dense features"
+    assert dataset.label_names == ["number"]
+    assert dataset.train.X.shape == (2, 2)
 
 
 @pytest.mark.parametrize(

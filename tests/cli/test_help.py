@@ -98,3 +98,15 @@ def test_without_a_command_the_help_is_all(circlet):
     finished = circlet()
     assert "Usage" in finished.stdout + finished.stderr
     assert "(see " not in finished.stderr
+
+
+def test_a_shell_can_install_completion(circlet, monkeypatch):
+    """The README names the option; the script that a shell gets is for this command."""
+    options = {name for each in typer.main.get_command(app).params for name in each.opts}
+    assert {"--install-completion", "--show-completion"} <= options
+    shellingham = pytest.importorskip("shellingham")  # typer asks it which shell has started the command
+    monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
+    finished = circlet("--show-completion")
+    assert finished.returncode == 0
+    assert "_CIRCLET_COMPLETE=complete_bash" in finished.stdout
+    assert finished.stdout.rstrip().endswith(" circlet")

@@ -3,8 +3,9 @@ from __future__ import annotations
 import pytest
 
 from circlet.data import load_dataset
+from circlet.data.load import find_text_file
 from circlet.data.plain import iter_texts, write_texts
-from circlet.data.records import Record
+from circlet.data.records import Columns, Record
 from circlet.errors import DataError
 
 
@@ -59,6 +60,7 @@ def test_folders_to_learn_and_to_test(folder):
     (folder / "d.txt").unlink()
     dataset = load_dataset(folder)
     assert (dataset.train.n, dataset.test.n) == (2, 1)
+    assert find_text_file(folder, Columns()) == (folder / "test", "plain")
 
 
 def test_one_file_with_its_labels(folder):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -64,8 +64,9 @@ class TagBatches:
         The column to add with lists of their probabilities.
     uris_column : str
         The column to add with lists of their URIs, if the model's labels have some besides their names.
-    threshold : float, optional
-        Leave out labels that are less probable.
+    threshold : float or "auto", optional
+        Leave out labels that are less probable; "auto" is the threshold that the model stores, or 0.5 if it stores
+        none. By default none is left out, and every document has k labels.
     favor_rare : float
         Rank rare labels higher; see `Tagger.suggest`.
     memory : int, optional
@@ -94,7 +95,7 @@ class TagBatches:
         labels_column: str = "labels",
         scores_column: str = "scores",
         uris_column: str = "uris",
-        threshold: float | None = None,
+        threshold: float | Literal["auto"] | None = None,
         favor_rare: float = 0.0,
         memory: int | None = None,
         threads: int | None = 1,

@@ -14,8 +14,9 @@ from pathlib import Path
 
 from circlet.data.lines import BOM, MAX_LINE, bad, decode, explained, iter_lines, peek
 from circlet.data.load import is_there
-from circlet.data.recognize import IN_WORDS, recognize
-from circlet.data.records import DELIMITERS, FORMATS, Columns, parse
+from circlet.data.plain import LABELS, PLAIN
+from circlet.data.recognize import IN_WORDS, is_annif, recognize
+from circlet.data.records import DELIMITERS, FORMATS, Columns, header_delimiter, parse
 from circlet.errors import DataError
 from circlet.extras import require
 from circlet.files import check_regular
@@ -23,6 +24,8 @@ from circlet.files import check_regular
 __all__ = ["Block", "File", "cut", "find_files", "format_in", "unchanged"]
 
 _PARQUET, _GZIP = b"PAR1", b"\x1f\x8b"
+_TEXTS = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in FORMATS)}"
+_TEXTS_OR_NO_ENGINE = f"{_TEXTS}, or circlet predict without --engine, which also reads plain texts"
 _INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
 
 
@@ -78,7 +81,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
     """The files that inputs stand for: files, folders with files, and patterns such as `docs/**/*.parquet`.
 
     Files in folders and of patterns come in the order of their names. Hidden ones are left out, and those that
-    start with an underscore: other programs keep notes there.
+    start with an underscore: other programs keep notes there. Folders within a folder are not looked into.
     """
     found: list[Path] = []
     for each in inputs:
@@ -93,6 +96,12 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
             found.append(path)
             continue
         files = [one for one in paths if one.is_file() and not one.name.startswith((".", "_"))]
+        if not files and path.is_dir() and any(one.is_dir() for one in paths):
+            pattern = path / "**" / "*.jsonl"
+            raise DataError(
+                f"{each}: found only folders, which are not looked into; wanted files with texts, or a pattern "
+                f"with ** in quotes, such as '{pattern}'"
+            )
         if not files:
             raise DataError(f"{each}: found no files; wanted at least one with texts")
         found += files
@@ -107,11 +116,21 @@ def format_in(path: Path, columns: Columns) -> str:
         return "parquet"
     if not start.strip():
         return "empty"
+    if _is_beside_text(path, start, columns):
+        found = f"the labels of {path.with_suffix(PLAIN).name}, a plain text beside it"
+        raise bad(path, None, found, _TEXTS_OR_NO_ENGINE)
     kind = recognize(path, columns)
     if kind not in FORMATS:
-        wanted = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in FORMATS)}"
-        raise bad(path, None, IN_WORDS.get(kind, kind), wanted)
+        raise bad(path, None, IN_WORDS.get(kind, kind), _TEXTS_OR_NO_ENGINE if kind == "plain" else _TEXTS)
     return kind
+
+
+def _is_beside_text(path: Path, start: bytes, columns: Columns) -> bool:
+    """Whether a file has the labels of a plain text beside it, as far as its name and its first line tell."""
+    if path.suffix not in LABELS or not path.with_suffix(PLAIN).is_file():
+        return False
+    first = start.lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+    return not is_annif(first) and header_delimiter(first, columns.text) is None
 
 
 def unchanged(file: File) -> None:

@@ -49,7 +49,7 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
         "circlet compress mine --store int8",
     ),
     "export": ("circlet export mine tagger.onnx -k 10",),
-    "embed": ("circlet embed my-texts --sentence-model all-MiniLM-L6-v2 --output features",),
+    "embed": ("circlet embed mine.jsonl --sentence-model models/all-MiniLM-L6-v2 --output features",),
     "explain": (
         'circlet explain mine "solve a sparse linear system"',
         'circlet explain mine "solve a sparse linear system" --label algebra --json',

@@ -118,7 +118,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
     -------
     file, format : (Path, str) or None
         A lone file, or the test file of a folder (its train file, if there is no other), or a folder of plain
-        texts, and one of `sources.FORMATS`; None if there are no such texts.
+        texts (its folder `test`, if it has two), and one of `sources.FORMATS`; None if there are no such texts.
     """
     path = _locate(name_or_path)
     if path.is_dir():
@@ -130,7 +130,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
             return path, "plain"
         train, test = _find_pair(path, names)
         path = test or train
-    kind = recognize(path, columns)
+    kind = _kind_of(path, columns)
     return (path, kind) if kind in sources.FORMATS else None
 
 

@@ -15,10 +15,12 @@ from circlet.data.lines import MAX_LINE, bad, explained, iter_text, open_bytes, 
 from circlet.data.records import Record
 from circlet.errors import DataError
 
-__all__ = ["PLAIN", "iter_texts", "text_files", "write_texts"]
+__all__ = ["LABELS", "PLAIN", "iter_texts", "text_files", "write_texts"]
 
 #: What the names of plain texts end in.
 PLAIN = ".txt"
+#: What the names of files with their labels end in; the first that is there counts.
+LABELS = (".tsv", ".key")
 
 
 def text_files(path: Path) -> list[Path]:
@@ -85,7 +87,7 @@ def _read(path: Path) -> str:
 
 def _labels_of(path: Path) -> tuple[str, ...] | None:
     """The labels beside a text; None if there is no file of them."""
-    for ending in (".tsv", ".key"):
+    for ending in LABELS:
         file = path.with_suffix(ending)
         if not file.is_file():
             continue
