@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from circlet.cli.feedback import described
+from circlet.cli.runs import READ, _dataset
 from circlet.data.feedback import FeedbackLog
+from circlet.runtime import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+URI = "http://example.org/"
+TOPICS = ("animal", "food", "vehicle", "weather")
 
 
 @pytest.fixture
@@ -63,9 +71,71 @@ def test_train_further(circlet, log, model, data, tmp_path):
 
 
 def test_a_resumed_run_reads_what_there_was(log, data, tmp_path):
-    from circlet.cli.feedback import described
-    from circlet.cli.runs import READ, _dataset
-
     run = {"data": str(data), "read": READ, "feedback": described(log.path)}
     log.add("something new", ["other"], [], "2")
     assert _dataset(run, ids=False).label_names == ["animal", "food", "vehicle", "weather", "music"]
+
+
+class TestNames:
+    """Labels that have names and URIs."""
+
+    @pytest.fixture
+    def of_uris(self, topics, write_jsonl, tmp_path):
+        """Texts whose labels are URIs, and a vocabulary with names for these."""
+        rows = [{**row, "labels": [URI + label for label in row["labels"]]} for row in topics(80)]
+        names = tmp_path / "names.tsv"
+        names.write_text("".join(f"<{URI}{topic}>\tthe {topic}\n" for topic in TOPICS), encoding="utf-8")
+        return write_jsonl(tmp_path / "train.jsonl", rows), names
+
+    def test_new_and_known_labels(self, circlet, of_uris, small, tmp_path):
+        log, folder = FeedbackLog(tmp_path / "log.jsonl"), tmp_path / "m"
+        log.add("the piano", ["music", f"{URI}food"], ["the weather"], "0")
+        (data, names), options = of_uris, ["--model", folder, "--feedback", log.path, *small, "--epochs", "1"]
+        trained = circlet("train", data, "--names", names, *options)
+        assert trained.returncode == 0, trained.stderr
+        labels, uris = [f"the {topic}" for topic in TOPICS], [f"{URI}{topic}" for topic in TOPICS]
+        assert load(folder).classes_.tolist() == [*labels, "music"]
+        assert load(folder).uris_ == [*uris, "music"]
+        log.add("the flute", [f"{URI}game", "the food"], [], "0")
+        for again in (["--names", names], []):
+            options = ["--model", folder, "--feedback", log.path, "--epochs", "1", "--device", "cpu"]
+            further = circlet("train", data, *again, "--continue", *options)
+            assert further.returncode == 0, further.stderr
+            assert load(folder).classes_.tolist() == [*labels, "music", f"{URI}game"]
+            assert load(folder).uris_ == [*uris, "music", f"{URI}game"]
+
+    @pytest.mark.parametrize("with_names", [True, False])
+    @pytest.mark.parametrize("prefix", ["the ", URI])
+    def test_a_model_is_trained_further(self, of_uris, tmp_path, with_names, prefix):
+        """Feedback has names or URIs, whichever of them the data has."""
+        log, (data, names) = FeedbackLog(tmp_path / "log.jsonl"), of_uris
+        text = json.loads(data.read_text(encoding="utf-8").splitlines()[0])["text"]
+        log.add(text, [f"{prefix}food"], [f"{prefix}animal"], "0")
+        read = {**READ, "names": str(names) if with_names else None}
+        model: Any = SimpleNamespace(
+            label_names=[f"the {topic}" for topic in TOPICS], label_uris=[f"{URI}{topic}" for topic in TOPICS]
+        )
+        found = _dataset(
+            {"data": str(data), "read": read, "feedback": described(log.path)}, ids=False, model=model
+        )
+        assert (found.label_uris or found.label_names) == model.label_uris
+        assert found.train.Y[0].indices.tolist() == [TOPICS.index("food")]
+
+    def test_names_that_mean_other_labels_now(self, of_uris, tmp_path):
+        """In the vocabulary of the model, food was called what weather is called now."""
+        log, (data, names) = FeedbackLog(tmp_path / "log.jsonl"), of_uris
+        log.add("the piano", ["the weather"], [], "0")
+        model: Any = SimpleNamespace(label_names=["the weather"], label_uris=[f"{URI}food"])
+        run = {"data": str(data), "read": {**READ, "names": str(names)}, "feedback": described(log.path)}
+        found = _dataset(run, ids=False, model=model)
+        assert found.train.Y[-1].indices.tolist() == [TOPICS.index("food")]
+
+    def test_data_with_names_alone(self, topics, write_jsonl, tmp_path):
+        log, rows = FeedbackLog(tmp_path / "log.jsonl"), topics(4)
+        log.add(rows[0]["text"], [f"{URI}food"], [f"{URI}animal"], "0")
+        data = write_jsonl(tmp_path / "train.jsonl", rows)
+        model: Any = SimpleNamespace(label_names=[*TOPICS], label_uris=[f"{URI}{topic}" for topic in TOPICS])
+        run = {"data": str(data), "read": READ, "feedback": described(log.path)}
+        found = _dataset(run, ids=False, model=model)
+        assert found.label_names == [*TOPICS]
+        assert found.train.Y[0].indices.tolist() == [TOPICS.index("food")]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -33,6 +35,20 @@ def test_nothing_to_add():
     found = corrected(GIVEN, [])
     assert found.label_names == ["x", "y"]
     assert (found.train.Y != Y).nnz == 0
+
+
+def test_labels_with_uris():
+    given = replace(GIVEN, label_uris=["u:x", "u:y"])
+    feedback = [
+        Judged("a", ("u:y", "new"), ("u:x",)),
+        Judged("d", ("x",), ()),
+        Judged("d", ("u:y",), ("u:x",)),
+    ]
+    found = corrected(given, feedback)
+    assert found.label_names == ["x", "y", "new"]
+    assert found.label_uris == ["u:x", "u:y", "new"]
+    assert found.train.texts == ["a", "b", "c", "d"]
+    assert found.train.Y.toarray().tolist() == [[0, 1, 1], [0, 1, 0], [1, 1, 0], [0, 1, 0]]
 
 
 def test_rows_are_refused():

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -61,6 +62,13 @@ def test_values_are_checked_to_the_last_block(monkeypatch, place):
     values[place] = 2
     with pytest.raises(DataError, match=f"found 2.0 at row {place + 1}, label 0; wanted 0 or 1"):
         check_split(Split(np.ones((5, 1), np.float32), csr(values)), where="here")
+
+
+@pytest.mark.parametrize(("names", "found"), [(["p", "q", "r", "s"], "4 names"), (None, "0 names")])
+def test_uris_are_those_of_the_names(dataset, names, found):
+    assert replace(dataset, label_uris=["u:p", "u:q", "u:r", "u:s"]).n_labels == 4
+    with pytest.raises(DataError, match=f"small: found 3 URIs of labels and {found}; wanted one of both"):
+        replace(dataset, label_names=names, label_uris=["u:p", "u:q", "u:r"])
 
 
 def test_take_keeps_rows_together(dataset):

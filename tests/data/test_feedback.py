@@ -231,6 +231,14 @@ def test_the_last_word_about_a_label_decides(log):
     ]
 
 
+def test_labels_that_have_two_names(log):
+    log.add("fox", ["animal"], ["u:car"], "0")
+    log.add("fox", ["car"], ["u:animal", "u:new"], "0")
+    names = {"u:animal": "animal", "u:car": "car"}
+    assert judged(log.entries(), names) == [Judged("fox", ("car",), ("animal", "u:new"))]
+    assert judged(judged(log.entries(), names)) == judged(log.entries(), names)
+
+
 ADDING = """
 import sys
 from circlet.data.feedback import FeedbackLog

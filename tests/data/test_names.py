@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from circlet.data import load_dataset
-from circlet.data.names import read_names
+from circlet.data.names import names_by_uri, read_names
 from circlet.errors import DataError, MissingExtraError
 
 URI = "http://example.org/"
@@ -67,6 +67,11 @@ def test_labels_that_are_numbers(tmp_path):
     (tmp_path / "train.svm").write_text("0,1 0:1\n1 1:1\n")
     with pytest.raises(DataError, match="found labels without URIs"):
         load_dataset(tmp_path, names=write(tmp_path, TSV))
+
+
+def test_names_by_uri():
+    assert names_by_uri(["a", "b"], ["u:a", "u:b"]) == {"u:a": "a", "u:b": "b"}
+    assert names_by_uri(["a", "b"], None) == names_by_uri(None, None) == {}
 
 
 class TestSkos:

@@ -7,6 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.errors import DataError
+from circlet.estimator.targets import renamed
 
 LABELS = ["R", "G", "B", "r", "s", "f"]
 
@@ -199,3 +200,13 @@ class TestClassesThatNoFolderCanHold:
     def test_integers_in_an_array_of_objects(self, learner):
         fitted = learner(epochs=1).fit(["a", "b"], np.array([7, 2**62], dtype=object))
         assert fitted.classes_.tolist() == [7, 2**62]
+
+
+def test_label_lists_in_other_words():
+    names = {"u:1": "one"}
+    assert renamed([["u:1", "two"], [], {"u:1"}], names) == [["one", "two"], [], ["one"]]
+    assert renamed(np.array([["u:1"], [2]], dtype=object)[:, 0], names).tolist() == ["u:1", 2]
+    indicator = sp.csr_matrix(np.eye(2))
+    assert renamed(indicator, names) is indicator
+    with pytest.raises(DataError, match="y, row 2: found 'u:1'; wanted a list of labels"):
+        renamed([["u:1"], "u:1"], names)

@@ -47,6 +47,24 @@ def test_files(text_model, tmp_path):
     onnx.checker.check_model(tmp_path / "new" / "tagger.v2.onnx", full_check=True)
 
 
+def test_uris_of_labels(make_model, tmp_path):
+    model = make_model()
+    model.label_names = [f"label {i}" for i in range(model.n_labels)]
+    model.label_uris = [f"http://example.org/{i}" for i in range(model.n_labels)]
+    model.save(tmp_path / "model")
+    path = tmp_path / "out" / "tagger.onnx"
+    assert [each.name for each in write_onnx(tmp_path / "model", path).sizes] == [
+        "tagger.onnx",
+        "tagger.labels.txt",
+        "tagger.uris.txt",
+    ]
+    assert path.with_suffix(".uris.txt").read_text(encoding="utf-8").split("\n") == [*model.label_uris, ""]
+    model.label_uris = None
+    model.save(tmp_path / "model")
+    write_onnx(tmp_path / "model", path, overwrite=True)
+    assert not path.with_suffix(".uris.txt").exists()
+
+
 def test_rows_without_names_need_no_other_file(rows_model, tmp_path):
     written = write_onnx(rows_model, tmp_path / "out" / "tagger.onnx")
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["tagger.onnx"]
@@ -54,7 +72,9 @@ def test_rows_without_names_need_no_other_file(rows_model, tmp_path):
 
 
 class TestOverwriting:
-    @pytest.mark.parametrize("name", ["tagger.onnx", "tagger.labels.txt", "tagger.vocabulary.json"])
+    @pytest.mark.parametrize(
+        "name", ["tagger.onnx", "tagger.labels.txt", "tagger.uris.txt", "tagger.vocabulary.json"]
+    )
     def test_nothing_is_replaced_unasked(self, rows_model, tmp_path, name):
         (tmp_path / name).write_text("mine")
         with pytest.raises(ParameterError, match=f"{name} exists already: .*--overwrite"):

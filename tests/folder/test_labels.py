@@ -37,6 +37,11 @@ def test_names_that_cannot_be_written(names, message):
         labels_text(names, 3)
 
 
+def test_what_cannot_be_written_is_named():
+    with pytest.raises(DataError, match="label_uris: found 2 label names; wanted one for each of 3 labels"):
+        labels_text(["a", "b"], 3, "label_uris")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [

@@ -162,6 +162,39 @@ def test_labels_beyond_the_room_are_left_out(trained):
     assert teach(copy.deepcopy(trained), MUSIC, may_grow=False).left_out == ["music"]
 
 
+URIS = [f"http://example.org/{topic}" for topic in TOPICS]
+
+
+class TestUris:
+    @pytest.fixture
+    def named(self, trained) -> Model:
+        model = copy.deepcopy(trained)
+        model.label_uris = [*URIS]
+        return model
+
+    def test_a_new_label_is_its_own_uri(self, named, tmp_path):
+        assert teach(named, MUSIC).new == ["music"]
+        named.save(tmp_path / "m")
+        again = Model.load(tmp_path / "m")
+        assert again.label_names == [*TOPICS, "music"]
+        assert again.label_uris == [*URIS, "music"]
+
+    def test_a_known_label_may_be_called_by_its_uri(self, named):
+        food, animal = "http://example.org/food", "http://example.org/animal"
+        text, by_name = "fox wolf bear", copy.deepcopy(named)
+        assert teach(named, [Judged(text, (food,), (animal,))]).new == []
+        teach(by_name, [Judged(text, ("food",), ("animal",))])
+        assert named.label_names == TOPICS
+        assert chances(named, text) == chances(by_name, text)
+
+    def test_the_last_word_about_a_label_decides_whatever_it_is_called(self, named):
+        by_name, text = copy.deepcopy(named), "fox wolf bear"
+        uri = "http://example.org/food"
+        assert teach(named, [Judged(text, ("food",), ()), Judged(text, (), (uri,))]).texts == 1
+        teach(by_name, [Judged(text, (), ("food",))])
+        assert chances(named, text) == chances(by_name, text)
+
+
 def test_models_that_can_not_be_taught(trained, shared):
     forgetful = copy.deepcopy(trained)
     forgetful.remembered = None

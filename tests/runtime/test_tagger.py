@@ -96,9 +96,11 @@ def test_uris(tmp_path):
     classifier.model_.label_uris = [*uris]  # as `circlet train --names` does
     classifier.save(tmp_path)
     assert load(tmp_path).uris_ == CircletClassifier.load(tmp_path).uris_ == uris
-    grown = classifier.partial_fit(["a red boat"], [["boat"]])
-    assert grown.uris_ == [*uris, "boat"]  # a new label is its own URI
-    assert len(grown.uris_) == len(grown.classes_)
+    names = classifier.classes_.tolist()
+    # A new label is its own URI, and a known one may be called by either of its names.
+    grown = classifier.partial_fit(["a red boat"], [["boat", uris[0]]], classes=[uris[1], "ship"])
+    assert grown.classes_.tolist() == [*names, "boat", "ship"]
+    assert grown.uris_ == [*uris, "boat", "ship"]
 
 
 def refused(predict, documents) -> bool:

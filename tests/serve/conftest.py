@@ -19,7 +19,7 @@ import scipy.sparse as sp
 from circlet.data.dataset import Split
 from circlet.data.feedback import FeedbackLog
 from circlet.errors import DataError, ParameterError
-from circlet.model import fit
+from circlet.model import Model, fit
 from circlet.runtime import Tagger, load
 from circlet.serve.app import App, create_app
 from circlet.serve.guard import Access
@@ -168,6 +168,17 @@ def served(folder, tagger) -> Served:
     made = Served.load(folder, NAME)
     made.swap(tagger, "v1")
     log = Log()
+    made.classroom = Classroom(log, Learner(None, log, on_swap=made.swap))
+    return made
+
+
+@pytest.fixture
+def named(folder, tmp_path) -> Served:
+    """The model again, whose labels have URIs besides their names."""
+    model = Model.load(folder)
+    model.label_uris = [f"http://example.org/{number}" for number in range(model.n_labels)]
+    model.save(tmp_path / NAME)
+    made, log = Served.load(tmp_path / NAME, NAME), Log()
     made.classroom = Classroom(log, Learner(None, log, on_swap=made.swap))
     return made
 

@@ -32,6 +32,15 @@ def test_suggest(client, tagger):
     assert found["results"][0]["notation"] is None
 
 
+def test_labels_with_uris(start, named):
+    data = {"text": "größer label4", "limit": "2"}
+    found = start([named]).post(f"{PROJECT}/suggest", data=data).json()["results"]
+    labels, _ = named.current.tagger.suggest("größer label4", k=2)
+    uris = dict(zip(named.current.tagger.classes_, named.current.tagger.uris_, strict=True))
+    assert [each["label"] for each in found] == labels[0].tolist()
+    assert [each["uri"] for each in found] == [uris[label] for label in labels[0]]
+
+
 def test_limits(start, served):
     client = start([served], Limits(k=3, characters=10))
     assert len(client.post(f"{PROJECT}/suggest", data={"text": "a", "limit": 1000}).json()["results"]) == 3

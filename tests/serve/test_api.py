@@ -152,6 +152,37 @@ class TestSuggest:
         assert (answer.status_code, "purple" in answer.json()["detail"]) == (404, True)
 
 
+class TestUris:
+    """Labels that have URIs besides their names."""
+
+    def test_suggestions_have_both(self, client, start, named):
+        asked = {"text": "label0 label1", "k": 3, "threshold": 0}
+        (plain,) = client.post(f"{MODEL}/suggest", json=asked).json()["results"]
+        assert all(list(each) == ["label", "probability"] for each in plain["labels"])
+        (row,) = start([named]).post(f"{MODEL}/suggest", json=asked).json()["results"]
+        assert all(list(each) == ["label", "uri", "probability"] for each in row["labels"])
+        places = [named.current.names.index(each["label"]) for each in row["labels"]]
+        assert [each["uri"] for each in row["labels"]] == [f"http://example.org/{place}" for place in places]
+        assert [{**each, "uri": None} for each in row["labels"]] == [
+            {**each, "uri": None} for each in plain["labels"]
+        ]
+
+    def test_requests_may_have_either(self, start, named):
+        client, asked = start([named]), {"text": "label0 label1", "threshold": 0}
+        names, uris = ["green", "日本"], ["http://example.org/1", "http://example.org/4"]
+        by_name, by_uri, mixed = (
+            client.post(f"{MODEL}/suggest", json={**asked, "allowed": allowed}).json()
+            for allowed in (names, uris, [*names, uris[0]])
+        )
+        assert by_name == by_uri == mixed
+        assert {each["label"] for each in by_uri["results"][0]["labels"]} == set(names)
+        assert client.get(f"{MODEL}/near", params={"label": uris[0]}).json()["label"] == "green"
+        answer = client.post(f"{MODEL}/explain", json={"text": "label1", "labels": uris[:1]})
+        assert answer.json()["explanations"][0]["label"] == "green"
+        answer = client.post(f"{MODEL}/suggest", json={**asked, "allowed": ["http://example.org/6"]})
+        assert (answer.status_code, "among 6" in answer.json()["detail"]) == (404, True)
+
+
 class TestRows:
     @pytest.fixture(params=["sparse", "dense"])
     def rows_client(self, request, shared, start, tmp_path):

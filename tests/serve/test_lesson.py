@@ -11,6 +11,7 @@ import circlet
 from circlet.data.feedback import Judged
 from circlet.errors import ParameterError
 from circlet.folder.compress import compress
+from circlet.model import Model
 from circlet.serve import lesson
 from circlet.serve.lesson import give
 
@@ -39,6 +40,17 @@ def test_a_classifier_stays_one(tmp_path):
     # Its classes are numbers, and a user's new label is not.
     assert give(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))])["left_out"] == ["b"]
     assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
+
+
+def test_labels_with_uris(teachable, tmp_path):
+    named, uris = Model.load(teachable), [f"http://example.org/{n}" for n in range(3)]
+    named.label_uris = uris
+    named.save(tmp_path / "named")
+    by_uri = Judged("drum flute", ("http://example.org/2",), ())
+    assert give(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri])["new"] == ["music"]
+    taught = circlet.load(tmp_path / "out")
+    assert taught.classes_.tolist() == ["animal", "food", "vehicle", "music"]
+    assert taught.uris_ == [*uris, "music"]
 
 
 def test_a_small_copy_remembers_nothing(teachable, tmp_path):

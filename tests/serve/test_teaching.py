@@ -26,6 +26,21 @@ def test_feedback(client, served):
     assert served.classroom.learner.notified == 2
 
 
+def test_labels_may_be_called_by_their_uris(start, named):
+    given = {"text": "a", "accept": ["http://example.org/1", "new"], "reject": ["http://example.org/0"]}
+    assert start([named]).post(f"{MODEL}/feedback", json=given).status_code == 201
+    (entry,) = named.classroom.log.kept
+    assert (entry.accepted, entry.rejected) == (["green", "new"], ["red"])
+
+
+def test_one_label_called_by_both_of_its_names(start, named, log):
+    named.classroom.log = log
+    given = {"text": "a", "accept": ["red"], "reject": ["http://example.org/0"]}
+    answer = start([named]).post(f"{MODEL}/feedback", json=given)
+    assert (answer.status_code, "both accepted and rejected" in answer.json()["detail"]) == (422, True)
+    assert len(log) == 0
+
+
 def test_undo(client):
     client.post(f"{MODEL}/feedback", json={"text": "a", "accept": ["red"]})
     answer = client.delete(f"{MODEL}/feedback/1")

@@ -26,7 +26,8 @@ def export(
 ) -> None:
     """Write a model as an ONNX graph, from features to scores and the best labels.
 
-    Beside it come the names of the labels and, for texts, the vocabulary and how to apply it.
+    Beside it come the names of the labels, their URIs if they have some besides, and, for
+    texts, the vocabulary and how to apply it.
 
     """
     from circlet.export.write import write_onnx

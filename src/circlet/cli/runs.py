@@ -178,7 +178,7 @@ def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> di
         )
     before = _before(folder, place, given, keep_index) if further else None
     keep_index = keep_index if before is None else before.index is not None
-    dataset = _dataset(run, ids=keep_index)
+    dataset = _dataset(run, ids=keep_index, model=before)
     with _described(run, folder) if world.is_first else _silent():
         if before is None:
             model = _train(dataset, settings, folder, place, world, keep_index=keep_index)
@@ -226,19 +226,31 @@ def _silent() -> Iterator[None]:
         raise typer.Exit(130) from error
 
 
-def _dataset(run: dict[str, Any], *, ids: bool) -> Dataset:
-    """The documents to train on, with the feedback of users."""
+def _dataset(run: dict[str, Any], *, ids: bool, model: Model | None = None) -> Dataset:
+    """The documents to train on, or to train a model further on, with the feedback of users."""
     dataset = load_dataset(run["data"], **run["read"], ids=ids)
     if run.get("feedback") is not None:
         # As many records as there were when the run was started, so that it can be resumed.
         log = FeedbackLog(run["feedback"]["file"], run["feedback"]["records"])
-        dataset = corrected(dataset, judged(log.entries()))
+        dataset = corrected(dataset, judged(log.entries(), _names_in_data(dataset, model)))
     if not dataset.train.Y.nnz:
         raise DataError(
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
             "wanted some to learn from"
         )
     return dataset
+
+
+def _names_in_data(dataset: Dataset, model: Model | None) -> dict[str, str]:
+    """What data calls the labels of a model that has names and URIs, by what else feedback may call them.
+
+    If the data has names for its URIs, these may be others than the model's, so that URIs tell the labels apart.
+    """
+    if model is None or model.label_names is None or model.label_uris is None:
+        return {}
+    own = set(dataset.label_uris or dataset.label_names or ())
+    both = zip(model.label_names, model.label_uris, strict=True)
+    return dict((uri, name) if name in own else (name, uri) for name, uri in both)
 
 
 def finished(folder: Path) -> dict[str, Any]:

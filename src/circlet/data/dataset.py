@@ -116,6 +116,11 @@ class Dataset:
     def __post_init__(self) -> None:
         where = str(self.source or self.name)
         check_split(self.train, where=f"{where}, train", label_names=self.label_names)
+        if self.label_uris is not None and len(self.label_uris) != len(self.label_names or ()):
+            raise DataError(
+                f"{where}: found {len(self.label_uris)} URIs of labels and {len(self.label_names or ())} names; "
+                "wanted one of both for each label"
+            )
         if self.test is None:
             return
         check_split(self.test, where=f"{where}, test")

@@ -19,7 +19,7 @@ import os
 import threading
 import time
 import uuid
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
@@ -66,19 +66,27 @@ class Entry:
 
 @dataclass(frozen=True)
 class Judged:
-    """A text, and the labels that all feedback about it accepts and rejects."""
+    """A text, and the labels that feedback about it accepts and rejects."""
 
     text: str
     accepted: tuple[str, ...]
     rejected: tuple[str, ...]
 
 
-def judged(entries: Iterable[Entry]) -> list[Judged]:
-    """Each text once, in the order of its first entry; the last entry that names a label decides about it."""
-    texts: dict[str, dict[str, bool]] = {}
+def judged(entries: Iterable[Entry | Judged], names: Mapping[str, str] | None = None) -> list[Judged]:
+    """Each text once, in the order of its first entry; the last entry that names a label decides about it.
+
+    Parameters
+    ----------
+    entries : iterable of Entry or Judged
+    names : mapping, optional
+        What labels are called in the result, by what entries may call them instead, such as their URIs.
+    """
+    names, texts = names or {}, dict[str, dict[str, bool]]()
     for entry in entries:
         labels = texts.setdefault(entry.text, {})
-        labels |= dict.fromkeys(entry.accepted, True) | dict.fromkeys(entry.rejected, False)
+        labels |= {names.get(label, label): True for label in entry.accepted}
+        labels |= {names.get(label, label): False for label in entry.rejected}
     return [
         Judged(text, *(tuple(label for label in labels if labels[label] is wanted) for wanted in (True, False)))
         for text, labels in texts.items()

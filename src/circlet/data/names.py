@@ -10,6 +10,7 @@ Either may be compressed by gzip, with `.gz` behind that ending.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from circlet.errors import CircletError, DataError
 from circlet.extras import require
 from circlet.unpacking import read_gzip
 
-__all__ = ["named", "read_label_names", "read_names"]
+__all__ = ["named", "names_by_uri", "read_label_names", "read_names"]
 
 _PREFERRED = "http://www.w3.org/2004/02/skos/core#prefLabel"
 #: What rdflib calls the formats of files, by the endings of their names.
@@ -67,6 +68,11 @@ def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Datase
     if missing:
         words += f" ({missing:,} labels are not in it and keep their URIs)"
     return replace(dataset, label_names=unique, label_uris=uris, format=words)
+
+
+def names_by_uri(names: Sequence[str] | None, uris: Sequence[str] | None) -> dict[str, str]:
+    """The names of labels by their URIs; empty if labels have nothing but their names."""
+    return {} if names is None or uris is None else dict(zip(uris, names, strict=True))
 
 
 def read_label_names(path: Path) -> list[str]:

@@ -12,13 +12,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 
 from circlet.data.dataset import Split
+from circlet.data.names import names_by_uri
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator import folder as folders
 from circlet.estimator.log import Log
 from circlet.estimator.randomness import seed_of
 from circlet.estimator.tagging import Tagging, check_rows
-from circlet.estimator.targets import Targets
+from circlet.estimator.targets import Targets, renamed
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import DEFAULTS, EFFORTS, RunSettings
@@ -247,13 +248,16 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
             As for `fit`.
         y : indicator of shape (n, n_labels), list of label lists, or array of shape (n,)
-            As for `fit`. In an indicator, new labels are additional columns.
+            As for `fit`. In an indicator, new labels are additional columns. Lists may have the names of labels or
+            their URIs; a new label is its own URI.
         classes : list, optional
             Labels that may come later. Only head `fc` needs them, in the first call.
         """
         if not hasattr(self, "model_"):
             return self._fit(X, y, classes)
         documents = self._documents(X)
+        names = names_by_uri(self.model_.label_names, self.model_.label_uris)
+        y, classes = renamed(y, names), None if classes is None else renamed([classes], names)[0]
         targets = self._targets.extended(y, classes)
         Y = targets.encode(y)
         check_rows(documents, Y)

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import chain
 from numbers import Real
@@ -23,7 +24,7 @@ from circlet.data.dataset import as_labels, check_label_names
 from circlet.errors import DataError
 from circlet.folder.config import MOST_LABELS
 
-__all__ = ["Targets"]
+__all__ = ["Targets", "renamed"]
 
 _ROWS = (list, tuple, set, frozenset, np.ndarray)
 
@@ -124,6 +125,14 @@ class Targets:
         extended = Targets(self.kind, found)
         check_label_names(extended.names() or [], len(found), "y")
         return extended
+
+
+def renamed(y: Any, names: Mapping[str, str]) -> Any:
+    """Label lists with other names for some labels, such as names for URIs; other targets stay as they are."""
+    rows = _label_rows(y) if names else None
+    if rows is None:
+        return y
+    return [[names.get(label, label) if _is_text(label) else label for label in row] for row in rows]
 
 
 def _is_text(label: Any) -> bool:

@@ -120,6 +120,7 @@ class Saved:
     sparse: bool
     calibration: tuple[float, float]
     label_names: list[str] | None
+    label_uris: list[str] | None
     vectorizer: TextVectorizer | None
 
 
@@ -148,6 +149,7 @@ def read(folder: Path, *, large_table: bool = False) -> Saved:
         model.sparse,
         model.calibration,
         model.label_names,
+        model.label_uris,
         model.vectorizer,
     )
 

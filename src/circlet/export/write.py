@@ -17,7 +17,7 @@ from circlet.export.vocabulary import vocabulary
 
 __all__ = ["Written", "write_onnx"]
 
-LABELS, VOCABULARY = ".labels.txt", ".vocabulary.json"
+LABELS, URIS, VOCABULARY = ".labels.txt", ".uris.txt", ".vocabulary.json"
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,8 @@ def write_onnx(
 ) -> Written:
     """Export a model; if any file can't be written, none appears.
 
-    FILE.onnx comes with FILE.labels.txt if labels have names, and FILE.vocabulary.json if documents are texts.
+    FILE.onnx comes with FILE.labels.txt if labels have names, FILE.uris.txt if they have URIs besides, and
+    FILE.vocabulary.json if documents are texts.
 
     Parameters
     ----------
@@ -54,7 +55,8 @@ def write_onnx(
         raise ParameterError(f"found {path} as the file to write; wanted a name that ends in .onnx")
     if not is_integer(k, 1):
         raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
-    earlier = [each for each in (path, path.with_suffix(LABELS), path.with_suffix(VOCABULARY)) if each.exists()]
+    beside = (path.with_suffix(suffix) for suffix in (LABELS, URIS, VOCABULARY))
+    earlier = [each for each in (path, *beside) if each.exists()]
     if earlier and not overwrite:
         raise ParameterError(f"{earlier[0]} exists already: choose another name, or replace it with --overwrite")
     saved = read(folder, large_table=large_table)
@@ -79,9 +81,9 @@ def write_onnx(
 
 def _beside(saved: Saved, path: Path) -> dict[Path, bytes]:
     beside = {}
-    if saved.label_names is not None:
-        names = "".join(f"{name}\n" for name in saved.label_names)
-        beside[path.with_suffix(LABELS)] = names.encode()
+    for suffix, lines in ((LABELS, saved.label_names), (URIS, saved.label_uris)):
+        if lines is not None:
+            beside[path.with_suffix(suffix)] = "".join(f"{line}\n" for line in lines).encode()
     if saved.vectorizer is not None:
         # ASCII only, so that no reader or editor changes a term.
         described = json.dumps(vocabulary(saved.vectorizer))

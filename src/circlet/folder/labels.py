@@ -1,4 +1,4 @@
-"""`labels.txt`: the names of the labels, one a line, in the order of their numbers."""
+"""`labels.txt` and `uris.txt`: the names or URIs of the labels, one a line, in the order of their numbers."""
 
 from __future__ import annotations
 
@@ -11,14 +11,17 @@ from circlet.errors import DataError
 __all__ = ["labels_text", "read_labels"]
 
 
-def labels_text(names: list[str], n_labels: int) -> str:
-    """The file's content; names that could not be told apart when it is read raise `DataError`."""
+def labels_text(names: list[str], n_labels: int, where: str = "label_names") -> str:
+    """The file's content; names that could not be told apart when it is read raise `DataError`.
+
+    Its message starts with `where`, which says what these names are.
+    """
     text = "".join(f"{name}\n" for name in names)
-    _check(names, text, n_labels, "label_names")
+    _check(names, text, n_labels, where)
     try:
         text.encode()
     except UnicodeEncodeError as error:
-        raise DataError(f"label_names: found a label name that is not text ({error.reason})") from error
+        raise DataError(f"{where}: found a label name that is not text ({error.reason})") from error
     return text
 
 

@@ -56,7 +56,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     packed = precision.packed(model.tensors, store)
     labels = uris = None
     if model.label_uris is not None:
-        uris = labels_text(model.label_uris, model.config["n_labels"])
+        uris = labels_text(model.label_uris, model.config["n_labels"], "label_uris")
     if model.label_names is not None:
         labels = labels_text(model.label_names, model.config["n_labels"])
     with publishing(folder) as new:

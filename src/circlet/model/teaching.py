@@ -20,7 +20,7 @@ the remembered rows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -31,7 +31,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
-from circlet.data.feedback import Judged
+from circlet.data.feedback import Entry, Judged, judged
+from circlet.data.names import names_by_uri
 from circlet.errors import ParameterError
 from circlet.model.model import Model
 from circlet.network import Ensemble, Network
@@ -90,7 +91,7 @@ RECIPE = Recipe()
 
 def teach(
     model: Model,
-    corrections: Sequence[Judged],
+    corrections: Iterable[Entry | Judged],
     *,
     may_grow: bool = True,
     recipe: Recipe = RECIPE,
@@ -101,26 +102,30 @@ def teach(
     ----------
     model : Model
         Of texts, with rows that it remembers.
-    corrections : sequence of Judged
-        All that was ever said: teaching always starts from the model as it was trained.
+    corrections : iterable of Entry or Judged
+        All that was ever said, in that order: teaching always starts from the model as it was trained. A label may
+        be called by its name or by its URI.
     may_grow : bool
         Whether labels may be added.
     recipe : Recipe
     """
     _check(model)
+    texts = judged(corrections, names_by_uri(model.label_names, model.label_uris))
     places = {name: place for place, name in enumerate(_names(model))}
     known = len(places)
-    wanted = dict.fromkeys(label for each in corrections for label in each.accepted if label not in places)
+    wanted = dict.fromkeys(label for each in texts for label in each.accepted if label not in places)
     room = _room(model) if may_grow else 0
     new, left_out = list(wanted)[:room], list(wanted)[room:]
     places |= {name: known + place for place, name in enumerate(new)}
-    verdicts = _verdicts(corrections, places)
+    verdicts = _verdicts(texts, places)
     named = np.flatnonzero(np.diff(verdicts.indptr))
     if new:
         model.ranker.grow(known + len(new))
         model.label_names = [*(model.label_names or []), *new]
+        if model.label_uris is not None:  # a new label is its own URI
+            model.label_uris = [*model.label_uris, *new]
     if verdicts.nnz:
-        rows = model.rows([corrections[place].text for place in named.tolist()])
+        rows = model.rows([texts[place].text for place in named.tolist()])
         assert model.remembered is not None
         for number, network in enumerate(model.networks):
             curve = _curve(model, number)

@@ -63,7 +63,7 @@ def annif_routes(service: Service) -> APIRouter:
 
     @routes.post("/{model}/suggest", response_model=AnnifResults, openapi_extra={"requestBody": body})
     async def suggest(request: Request, model: str) -> Response:
-        """The best labels of a text, as Annif suggests subjects; labels are their own URIs."""
+        """The best labels of a text, as Annif suggests subjects; labels without URIs are their own."""
         asked, now = form_of(request), service.model(model).current
         if now.takes == "rows":
             raise HTTPException(
@@ -75,7 +75,10 @@ def annif_routes(service: Service) -> APIRouter:
             return answer({"results": []})
         key, compute = now.suggesting(Options(limit, asked.threshold))
         (found,) = await computed(request, service.batcher, key, compute, [asked.text])
-        results = [{"uri": name, "label": name, "notation": None, "score": score} for name, score in found]
+        results = [
+            {"uri": now.uris[name] if now.uris else name, "label": name, "notation": None, "score": score}
+            for name, score in found
+        ]
         return answer({"results": results})
 
     return routes

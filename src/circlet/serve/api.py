@@ -89,7 +89,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         (own,) = own_labels(now, [label])
         found, similarities = await compute(request, lambda _: [now.tagger.near_labels(own, k)], [own])
         pairs = zip(found, similarities, strict=True)
-        return answer({"label": label, "near": [{"label": str(a), "similarity": number(b)} for a, b in pairs]})
+        return answer({"label": str(own), "near": [{"label": str(a), "similarity": number(b)} for a, b in pairs]})
 
     @routes.post(
         "/models/{model}/suggest",
@@ -109,7 +109,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
             threshold = 0.0 if asked.favor_rare else now.threshold
         options = Options(asked.k, threshold, asked.favor_rare, allowed)
         found = await tagged(request, now, options, documents_of(request, now, asked))
-        results = [{"labels": [{"label": a, "probability": b} for a, b in row]} for row in found]
+        results = [{"labels": suggested(now, row)} for row in found]
         return answer({"model": model, "version": now.version, "results": results})
 
     @routes.post(
@@ -179,8 +179,15 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     return routes
 
 
+def suggested(now: Snapshot, row: list[tuple[str, float]]) -> list[dict[str, Any]]:
+    """The labels of a document, ready for JSON, with their URIs if labels have URIs besides their names."""
+    if now.uris is None:
+        return [{"label": name, "probability": chance} for name, chance in row]
+    return [{"label": name, "uri": now.uris[name], "probability": chance} for name, chance in row]
+
+
 def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
-    """What the tagger calls these labels; 404 if it does not know one."""
+    """What the tagger calls these labels, given by name or URI; 404 if it does not know one."""
     for name in names:
         if name not in now.labels:
             raise HTTPException(404, f"found no label {name[:200]!r} among {len(now.names):,}; wanted known ones")

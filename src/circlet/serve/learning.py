@@ -35,7 +35,7 @@ from circlet.folder.config import read_config
 from circlet.folder.layout import LOCK, REMEMBERED
 from circlet.locking import lock
 from circlet.runtime.tagger import Tagger, load
-from circlet.serve.feedback import FeedbackLog, judged
+from circlet.serve.feedback import FeedbackLog
 from circlet.settings.network import teachable
 
 __all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
@@ -286,7 +286,7 @@ class Learner:
         scratch = files.temporary_beside(self.place / str(before.last + 1))
         shutil.rmtree(scratch, ignore_errors=True)
         try:
-            answer = self._lesson(scratch, [[each.text, each.accepted, each.rejected] for each in judged(entries)])
+            answer = self._lesson(scratch, [[each.text, each.accepted, each.rejected] for each in entries])
             if answer is None:
                 return
             load(scratch)  # nothing is swapped in that can't be used

@@ -4,7 +4,7 @@ It is the only part of the service that imports torch. `circlet.serve.learning` 
 
     python -m circlet.serve.lesson
 
-and writes one line of JSON to it: the model's folder, the folder to write, and the corrections. It answers with
+and writes one line of JSON to it: the model's folder, the folder to write, and all feedback. It answers with
 one line of JSON: what was learned, or an error. Its input stays open meanwhile; when it ends, the service is gone,
 and so is this process.
 """

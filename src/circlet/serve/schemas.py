@@ -82,7 +82,7 @@ class SimilarRequest(_Request):
 
 
 class FeedbackRequest(_Request):
-    """A text, the labels that are right for it, new ones included, and those that are wrong."""
+    """A text, the labels that are right for it, new ones included, and those that are wrong: names or URIs."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"text": TEXT, "accept": ["linear algebra"], "reject": ["poetry"]}]}
@@ -185,6 +185,7 @@ class Suggestion(BaseModel):
     """A label, and how probable it is."""
 
     label: str
+    uri: str | None = Field(None, description="Only if the model's labels have URIs besides their names.")
     probability: float
 
 

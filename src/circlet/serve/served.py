@@ -72,6 +72,9 @@ class Snapshot:
     def __init__(self, tagger: ServedTagger, version: str) -> None:
         self.tagger, self.version = tagger, version
         self.named = all(isinstance(label, str) for label in tagger.classes_[:1])
+        uris = tagger.model_.label_uris
+        #: The URIs of labels by their names; None if labels have nothing but their names.
+        self.uris = None if uris is None else dict(zip(self.names, uris, strict=True))
 
     @cached_property
     def names(self) -> list[str]:
@@ -80,8 +83,9 @@ class Snapshot:
 
     @cached_property
     def labels(self) -> dict[str, Any]:
-        """What the tagger calls each label, by name."""
-        return dict(zip(self.names, self.tagger.classes_.tolist(), strict=True))
+        """What the tagger calls each label, by its name and by its URI."""
+        own, uris = self.tagger.classes_.tolist(), self.tagger.model_.label_uris
+        return dict(zip(self.names, own, strict=True)) | dict(zip(uris or self.names, own, strict=True))
 
     @cached_property
     def search(self) -> LabelSearch:

@@ -125,8 +125,10 @@ def teaching_routes(service: Service) -> APIRouter:
         asked, classroom = parsed(request, schemas.FeedbackRequest), classroom_of(model)
         now = service.model(model).current
         check_texts(request, [asked.text], service.limits)
-        own_labels(now, asked.reject)
-        return answer(await in_thread(classroom.record, asked.text, asked.accept, asked.reject, now.version), 201)
+        # Known labels are kept by name, whatever the client calls them.
+        accept = [str(now.labels.get(label, label)) for label in asked.accept]
+        reject = [str(label) for label in own_labels(now, asked.reject)]
+        return answer(await in_thread(classroom.record, asked.text, accept, reject, now.version), 201)
 
     @routes.get("/feedback", response_model=schemas.Entries)
     async def listed(model: str, limit: Annotated[int, Query(ge=0, le=MOST)] = 20) -> Response:
