@@ -60,7 +60,9 @@ def predict(
     ] = None,
     resume: Annotated[
         bool,
-        typer.Option("--resume", help="Go on where the same command was interrupted or killed; --engine always does."),
+        typer.Option(
+            "--resume", help="Go on where the same command was interrupted or killed; --engine always does."
+        ),
     ] = False,
     device: options.Device = "auto",
     threads: options.Threads = None,
