@@ -297,7 +297,7 @@ class _Run:
     def _stop(self) -> None:
         if self.progress.step:
             self._save()
-        # All wait until the checkpoint is written: when one process has ended, torchrun kills the others in 30 seconds.
+        # All wait until the checkpoint is written: torchrun kills the others 30 seconds after one has ended.
         self.world.sum(0)
         if self.folder is None:
             raise InterruptedRunError("interrupted")
