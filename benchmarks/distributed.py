@@ -2,8 +2,8 @@
 
 Documents are synthetic, in two sizes: those of EURLex-4K, and with many more features, of which a batch touches
 few. Every measurement is a run of its own, and they take turns. The bytes of larger models on more processes are
-worked out by the formula that `docs/distributed.md` explains; what more GPUs gain, from these bytes and a step that
-`limits.py` has measured on one.
+worked out by the formula that `docs/distributed.md` explains; what more GPUs gain, from these bytes and a step
+measured by `limits.py` on one.
 
     python benchmarks/distributed.py [--out benchmarks/results]     two to three minutes on two cores
 """
@@ -309,12 +309,12 @@ def gains_of(result: dict[str, Any]) -> Table:
     note = (
         f"Worked out, not measured. One NVIDIA H200 computes {alone['documents']:,} documents with "
         f"{size.features:,} features, a hidden layer of {size.hidden:,}, d = {size.dim} and {size.labels:,} "
-        f"labels in {alone['compute_ms']:.2f} ms: that was measured. Steps of several processes are not recorded, so "
-        "their first layer multiplies sparse rows; with its time, measured beside that step, it takes "
-        f"{several['compute_ms']:.2f} ms. Computing and exchanging do not overlap. The gains are upper bounds: "
-        "launching kernels is not counted, nor that each process sums the first layer's gradient of the whole "
-        "batch. No step of the networks above was measured on a GPU, so there is no such table for them, nor for "
-        "256 documents: the optimizer, a fifth of the measured step, takes as long for them as for 1,024."
+        f"labels in {alone['compute_ms']:.2f} ms: that was measured. Steps of several processes are not "
+        "recorded, so their first layer multiplies sparse rows; with its time, measured beside that step, it "
+        f"takes {several['compute_ms']:.2f} ms. Computing and exchanging do not overlap. The gains are upper "
+        "bounds: launching kernels is not counted, nor that each process sums the first layer's gradient of the "
+        "whole batch. No step of the networks above was measured on a GPU, so there is no such table for them, "
+        "nor for 256 documents: the optimizer, a fifth of the measured step, takes as long for them as for 1,024."
     )
     return Table("What more GPUs gain", columns, rows, note)
 
