@@ -30,6 +30,11 @@ $(VENV)/.dev: $(VENV)/.run
 	@$(INSTALL) '.[dev]'
 	@touch $@
 
+$(VENV)/.slow: $(VENV)/.dev
+	@echo "adding Ray, Spark and Jupyter, which slow tests start"
+	@$(INSTALL) '.[slow]'
+	@touch $@
+
 $(VENV)/.bench: $(VENV)/.dev
 	@echo "adding the peers that benchmarks compare with"
 	@$(INSTALL) '.[bench]'
@@ -60,8 +65,8 @@ serve: $(VENV)/.run  ## try it in a browser: a page that tags, explains and lear
 test: $(VENV)/.dev  ## the fast tests
 	@$(BIN)/python -m pytest -n 2 --dist loadfile
 
-slow: $(VENV)/.dev  ## the slow tests, and every property on many random examples
-	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random
+slow: $(VENV)/.slow  ## the slow tests, and every property on many random examples; says what was skipped, and why
+	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random -rs
 
 # Against a fake service; `make browser-test SERVER=real` trains a model and runs `circlet serve`. Without Chromium it
 # says so and does nothing more.

@@ -2,7 +2,8 @@
 
 Documents are synthetic, in two sizes: those of EURLex-4K, and with many more features, of which a batch touches
 few. Every measurement is a run of its own, and they take turns. The bytes of larger models on more processes are
-worked out by the formula that `docs/distributed.md` explains.
+worked out by the formula that `docs/distributed.md` explains; what more GPUs gain, from these bytes and a step
+measured by `limits.py` on one.
 
     python benchmarks/distributed.py [--out benchmarks/results]     two to three minutes on two cores
 """
@@ -70,6 +71,10 @@ PLANNED = {
 LINK = 50e9
 #: Processes and documents of each in a step.
 PLAN = ((2, 256), (8, 256), (64, 256))
+#: The only step that was measured on a GPU: with the first of the sizes that are measured here.
+ON_GPU, STEP = "EURLex-4K's sizes", DOCS.parents[1] / "benchmarks/results/limits-cuda.json"
+#: How many GPUs take it together.
+GPUS = (1, 2, 8, 64)
 
 
 def touched(size: Size, documents: int) -> int:
@@ -96,6 +101,28 @@ def exchanged(size: Size, processes: int, documents: int) -> dict[str, float]:
     }
 
 
+def gained(step: dict[str, Any]) -> list[dict[str, float]]:
+    """What so many GPUs do in a second at most, if each computes a measured step and then exchanges."""
+    found, parts = [], {part["name"]: part["ms"] for part in step["paths"]}
+    # Several processes cannot record their steps, and then the first layer multiplies sparse rows.
+    sparse = sum(part["ms"] for part in step["beside"]) - parts["first layer"] - parts["its gradient"]
+    for n in GPUS:
+        compute = step["ms"] + (sparse if n > 1 else 0.0)
+        sent = exchanged(MEASURED[ON_GPU], n, step["batch"])
+        exchange = 1e3 * (sent["dense"] + sent["first layer"]) / LINK
+        found.append(
+            {
+                "processes": n,
+                "documents": step["batch"],
+                "compute_ms": compute,
+                "exchange_ms": exchange,
+                "documents_per_second": 1e3 * n * step["batch"] / (compute + exchange),
+                "gain": n * step["ms"] / (compute + exchange),
+            }
+        )
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path(__file__).parent / "results")
@@ -120,6 +147,7 @@ def main() -> None:
             name: [{"processes": n, "documents": each, **exchanged(size, n, each)} for n, each in PLAN]
             for name, size in PLANNED.items()
         },
+        "gained": gained(json.loads(STEP.read_text(encoding="utf-8"))["step"]),
     }
     files.write_json(options.out / "distributed.json", result)
     files.write_text(options.out / "distributed.md", page_of(result))
@@ -190,7 +218,7 @@ def page_of(result: dict[str, Any]) -> str:
     return (
         "# Training by several processes\n\n"
         f"{speeds_of(result).markdown()}\n"
-        f"{plan_of(result).markdown()}\n"
+        f"{plan_of(result)}\n"
         f"`{made['command']}`, on {made['machine']['processor']} with {made['machine']['cores']} cores; "
         f"torch {made['versions']['torch']}.\n"
     )
@@ -198,9 +226,9 @@ def page_of(result: dict[str, Any]) -> str:
 
 def filled(page: str, result: dict[str, Any]) -> str:
     """The text of `DOCS` with the tables of a result."""
-    for name, table in (("speeds", speeds_of(result)), ("plan", plan_of(result))):
+    for name, tables in (("speeds", speeds_of(result).markdown()), ("plan", plan_of(result))):
         head, rest = page.split(f"<!-- {name} -->\n")
-        page = f"{head}<!-- {name} -->\n{table.markdown()}<!-- end -->{rest.partition('<!-- end -->')[2]}"
+        page = f"{head}<!-- {name} -->\n{tables}<!-- end -->{rest.partition('<!-- end -->')[2]}"
     return page
 
 
@@ -227,8 +255,13 @@ def speeds_of(result: dict[str, Any]) -> Table:
     return Table("Training by one and by two processes on one machine", columns, rows, note)
 
 
-def plan_of(result: dict[str, Any]) -> Table:
-    """Bytes per step on more processes than there are here."""
+def plan_of(result: dict[str, Any]) -> str:
+    """The tables of more processes than there are here."""
+    return f"{bytes_of(result).markdown()}\n{gains_of(result).markdown()}"
+
+
+def bytes_of(result: dict[str, Any]) -> Table:
+    """Bytes per step."""
     rows = [
         (
             name,
@@ -252,6 +285,38 @@ def plan_of(result: dict[str, Any]) -> Table:
         "were exchanged, in those rows that the batch has touched."
     )
     return Table("What a step exchanges", columns, rows, note)
+
+
+def gains_of(result: dict[str, Any]) -> Table:
+    """Documents per second of several GPUs."""
+    rows = [
+        (
+            f"{each['processes']}",
+            f"{each['processes'] * each['documents']:,}",
+            f"{each['compute_ms']:.2f}",
+            f"{each['exchange_ms']:.2f}",
+            f"{each['documents_per_second'] / 1e6:.1f}",
+            f"{each['gain']:.1f}×",
+            f"{each['gain'] / each['processes']:.0%}",
+        )
+        for each in result["gained"]
+    ]
+    columns = (
+        *("GPUs", "documents per step", "ms compute", f"ms exchange at {LINK / 1e9:.0f} GB/s"),
+        *("million documents/s", "gain over one GPU", "of the ideal"),
+    )
+    size, (alone, several, *_) = Size(**result["sizes"][ON_GPU]), result["gained"]
+    note = (
+        f"Worked out, not measured. One NVIDIA H200 computes {alone['documents']:,} documents with "
+        f"{size.features:,} features, a hidden layer of {size.hidden:,}, d = {size.dim} and {size.labels:,} "
+        f"labels in {alone['compute_ms']:.2f} ms: that was measured. Steps of several processes are not "
+        "recorded, so their first layer multiplies sparse rows; with its time, measured beside that step, it "
+        f"takes {several['compute_ms']:.2f} ms. Computing and exchanging do not overlap. The gains are upper "
+        "bounds: launching kernels is not counted, nor that each process sums the first layer's gradient of the "
+        "whole batch. No step of the networks above was measured on a GPU, so there is no such table for them, "
+        "nor for 256 documents: the optimizer, a fifth of the measured step, takes as long for them as for 1,024."
+    )
+    return Table("What more GPUs gain", columns, rows, note)
 
 
 if __name__ == "__main__":

@@ -135,6 +135,14 @@ def circlet() -> Callable[..., Finished]:
     return run
 
 
+@pytest.fixture
+def free_port() -> int:
+    """A port of the loopback device that nobody uses."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
+
+
 @pytest.fixture(scope="session")
 def real_pydocs() -> PyDocs:
     """The embedded dataset, built without a network, once, in the data folder where `load_dataset` finds it."""

@@ -59,6 +59,24 @@ class TestSeveralProcesses:
         assert found == {"dense": 4 * 51, "first layer": 3 * (4 * 3 + 12 * 4), "rows": 4, "as rows": 4 * 12}
         assert module.exchanged(size, 2, 4)["first layer"] == 4 * 12
 
+    def test_what_more_gpus_gain_is_worked_out_from_the_committed_step(self, module):
+        step = json.loads(module.STEP.read_text(encoding="utf-8"))["step"]
+        size = module.MEASURED[module.ON_GPU]._asdict()
+        assert {name: step[name] for name in ("features", "hidden", "dim", "labels")}.items() <= size.items()
+        result = json.loads((ROOT / "benchmarks/results/distributed.json").read_text(encoding="utf-8"))
+        assert module.gained(step) == result["gained"]
+
+    def test_what_more_gpus_gain_by_hand(self, module):
+        paths = [{"name": "first layer", "ms": 0.1}, {"name": "its gradient", "ms": 0.05}]
+        step = {"batch": 1000, "ms": 0.5, "paths": paths, "beside": [{"ms": 0.2}, {"ms": 0.15}]}
+        one, two, *_ = module.gained(step)
+        assert (one["exchange_ms"], one["documents_per_second"], one["gain"]) == (0, 2e6, 1)
+        dense, documents = 4 * (1024 + 1025 * 1600 + 4001), 1000 * (4 * 1024 + 12 * 200)
+        assert two["exchange_ms"] == pytest.approx(1e3 * (dense + documents) / 50e9)
+        assert two["compute_ms"] == pytest.approx(0.5 - 0.15 + 0.35)
+        assert two["documents_per_second"] == pytest.approx(2e6 / (0.7 + two["exchange_ms"]))
+        assert two["gain"] == pytest.approx(2 * 0.5 / (0.7 + two["exchange_ms"]))
+
     def test_the_sizes_of_gradients_are_those_of_a_network(self, module):
         size = module.Size(10, features=50, words=4, labels=7, hidden=3, first_layer="same", dim=5)
         settings = NetworkSettings(hidden=(3,), dim=5, codebook="independent")

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -17,6 +16,7 @@ import urllib.error
 import urllib.parse
 import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -215,19 +215,22 @@ class Service:
 
 
 @pytest.fixture
-def service(trained, python) -> Iterator[Service]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [python, "-m", "circlet.annif", "run", "--port", str(port)]
-    with (
-        (trained / "service.log").open("w") as log,
-        subprocess.Popen(command, cwd=trained, stdout=log, stderr=log) as process,
-    ):
-        try:
-            yield Service(_answering(f"http://127.0.0.1:{port}", process))
-        finally:
-            process.terminate()
+def serve(trained, python, free_port) -> Callable[..., AbstractContextManager[Service]]:
+    """Start one of the modules that serve Annif."""
+
+    @contextmanager
+    def start(*module: str) -> Iterator[Service]:
+        command = [python, "-m", *module, "--port", str(free_port)]
+        with (
+            (trained / "service.log").open("w") as log,
+            subprocess.Popen(command, cwd=trained, stdout=log, stderr=log) as process,
+        ):
+            try:
+                yield Service(_answering(f"http://127.0.0.1:{free_port}", process))
+            finally:
+                process.terminate()
+
+    return start
 
 
 def _answering(address: str, process: subprocess.Popen[bytes]) -> str:
@@ -241,18 +244,28 @@ def _answering(address: str, process: subprocess.Popen[bytes]) -> str:
     raise AssertionError("the service does not answer")
 
 
-def test_the_service_suggests_and_learns(trained, service):
-    (project,) = service.get("/v1/projects")["projects"]
-    assert project["backend"] == {"backend_id": "circlet"}
-    assert project["is_trained"]
+@pytest.mark.parametrize(
+    "module",
+    [("circlet.annif", "run"), ("uvicorn", "--factory", "circlet.annif:create_app")],
+    ids=["development", "production"],
+)
+def test_the_service_suggests(trained, serve, module):
     (record, *_) = iter_records(trained / "train.tsv", "annif")
-    assert set(service.suggested(record.text)) & set(record.labels)
+    with serve(*module) as service:
+        (project,) = service.get("/v1/projects")["projects"]
+        assert project["backend"] == {"backend_id": "circlet"}
+        assert project["is_trained"]
+        assert set(service.suggested(record.text)) & set(record.labels)
+
+
+def test_the_service_learns(trained, serve):
     new = list(iter_records(trained / "new.tsv", "annif"))
     (later,) = set.intersection(*(set(record.labels) for record in new))
-    assert all(later not in service.suggested(record.text) for record in new[:5])
     documents = [{"text": each.text, "subjects": [{"uri": uri} for uri in each.labels]} for each in new]
-    service.post("/v1/projects/circlet-en/learn", json.dumps(documents).encode(), "application/json")
-    hits = [later in service.suggested(record.text) for record in new[:20]]
+    with serve("circlet.annif", "run") as service:
+        assert all(later not in service.suggested(record.text) for record in new[:5])
+        service.post("/v1/projects/circlet-en/learn", json.dumps(documents).encode(), "application/json")
+        hits = [later in service.suggested(record.text) for record in new[:20]]
     assert sum(hits) > len(hits) / 2
 
 

@@ -6,8 +6,9 @@ import re
 import signal
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -268,6 +269,37 @@ class TestRay:
         assert report["engine"] == "ray"
         assert report["blocks"] >= report["blocks_before"] > 0
         assert read(tmp_path / "out") == wanted
+        check_all(tmp_path / "out", read, n)
+
+    @pytest.fixture
+    def cluster(self, at_home, free_port) -> Iterator[str]:
+        """The address of a cluster with three cores that runs already."""
+        address = ["--node-ip-address", "127.0.0.1", "--port", str(free_port), "--num-cpus", "3"]
+        # It ends with the command that started it; `ray stop` would end every other cluster of this machine too.
+        words = ["start", "--head", "--block", "--include-dashboard", "false", "--disable-usage-stats"]
+        # A test's own folder has too long a name for sockets.
+        with tempfile.TemporaryDirectory(prefix="ray-") as folder:
+            command = [sys.executable, "-m", "ray.scripts.scripts", *words, *address, "--temp-dir", folder]
+            running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=at_home)
+            try:
+                assert any("Ray runtime started" in line for line in running.stdout)
+                yield f"127.0.0.1:{free_port}"
+                assert running.poll() is None  # whoever uses it leaves it running
+            finally:
+                running.terminate()
+                running.communicate(timeout=60)
+
+    def test_a_cluster_that_runs_already(self, cluster, at_home, long_run, started, read, tmp_path):
+        words, n = long_run
+        words[words.index("500")] = "50K"
+        where = words.index("--workers")
+        del words[where : where + 2]
+        at_home["RAY_ADDRESS"] = cluster
+        run = started(*words, "--engine", "ray", "--json")
+        out, err = run.communicate(timeout=120)
+        assert run.returncode == 0, err
+        report = json.loads(out)
+        assert (report["engine"], report["workers"], report["documents"]) == ("ray", 3, n)
         check_all(tmp_path / "out", read, n)
 
     def test_a_faulty_row_is_one_line(self, started, model, tmp_path):

@@ -296,6 +296,20 @@ def assert_same_weights(one: Path, other: Path) -> None:
         torch.testing.assert_close(tensor, second[name], rtol=1e-3, atol=1e-4)
 
 
+def wait_for_checkpoint(folder: Path, running: subprocess.Popen[str]) -> None:
+    """The first one is written after the first epoch."""
+    while not (folder / "checkpoint.safetensors").exists():
+        assert running.poll() is None
+        time.sleep(0.01)
+
+
+def processes_of(torchrun: subprocess.Popen[str], folder: Path) -> list[int]:
+    """Those that torchrun started; the one that writes into the folder is the first."""
+    children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
+    first = json.loads((folder / ".lock").read_text())["pid"]
+    return sorted(map(int, children), key=lambda pid: pid != first)
+
+
 @pytest.mark.slow
 class TestSeveralProcesses:
     @pytest.fixture
@@ -328,12 +342,8 @@ class TestSeveralProcesses:
         folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
         assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
         running = subprocess.Popen([*TORCHRUN, *words, str(folder)], stderr=subprocess.PIPE, text=True)
-        while not (folder / "checkpoint.safetensors").exists():
-            assert running.poll() is None
-            time.sleep(0.01)
-        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-        holder = json.loads((folder / ".lock").read_text())["pid"]
-        os.kill(next(pid for pid in map(int, children) if (pid == holder) == first), signal.SIGKILL)
+        wait_for_checkpoint(folder, running)
+        os.kill(processes_of(running, folder)[0 if first else 1], signal.SIGKILL)
         _, stderr = running.communicate(timeout=60)
         assert running.returncode != 0
         (line,) = lines_of(stderr)
@@ -348,14 +358,52 @@ class TestSeveralProcesses:
         assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
         launch = [*TORCHRUN[:4], "--max-restarts", "1", *TORCHRUN[4:], *words, str(folder)]
         running = subprocess.Popen(launch, stderr=subprocess.PIPE, text=True)
-        while not (folder / "checkpoint.safetensors").exists():
-            assert running.poll() is None
-            time.sleep(0.01)
-        children = Path(f"/proc/{running.pid}/task/{running.pid}/children").read_text().split()
-        os.kill(int(children[-1]), signal.SIGKILL)
+        wait_for_checkpoint(folder, running)
+        os.kill(processes_of(running, folder)[1], signal.SIGKILL)
         _, stderr = running.communicate(timeout=120)
         assert running.returncode == 0, stderr
         assert_same_weights(tmp_path / "whole", folder)
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
+    @pytest.mark.parametrize("ended", ["torchrun", "the first", "the second"])
+    def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on(self, circlet, process, options, tmp_path, ended):
+        """A cluster ends torchrun like this, which passes it on; somebody may also end a single process."""
+        folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
+        assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
+        launch = [*TORCHRUN, *words, str(folder)]
+        running = subprocess.Popen(launch, stderr=subprocess.PIPE, text=True)
+        wait_for_checkpoint(folder, running)
+        first, second = processes_of(running, folder)
+        os.kill({"torchrun": running.pid, "the first": first, "the second": second}[ended], signal.SIGTERM)
+        _, stderr = running.communicate(timeout=60)
+        assert running.returncode != 0
+        assert not (folder / "config.json").exists()
+        assert lines_of(stderr) == []
+        assert stderr.count(f"{folder} holds a checkpoint to resume") == 1, stderr
+        finished = process(*launch, "--resume")
+        assert finished.returncode == 0, finished.stderr
+        assert_same_weights(tmp_path / "whole", folder)
+
+    def test_two_machines(self, circlet, options, free_port, tmp_path):
+        """Each has a folder of its own, and only that of the first one gets the model."""
+        assert circlet(*options, "--batch-size", "32", "--model", tmp_path / "one").returncode == 0
+        words = ["--nnodes", "2", "--nproc-per-node", "1", "--master-addr", "127.0.0.1"]
+        words += ["--master-port", str(free_port), "-m", "circlet", *options, "--model", "m"]
+        nodes, running = [tmp_path / "node 0", tmp_path / "node 1"], []
+        try:
+            for rank, node in enumerate(nodes):
+                node.mkdir()
+                launch = [*TORCHRUN[:3], "--node-rank", str(rank), *words]
+                running.append(subprocess.Popen(launch, cwd=node, stderr=subprocess.PIPE, text=True))
+            said = [each.communicate(timeout=120)[1] for each in running]
+        finally:
+            for each in running:
+                each.kill()
+        assert [each.returncode for each in running] == [0, 0], said
+        made = {path.name for path in (nodes[0] / "m").iterdir()}
+        assert made == {path.name for path in (tmp_path / "one").iterdir()}
+        assert list(nodes[1].iterdir()) == []
+        assert_same_weights(tmp_path / "one", nodes[0] / "m")
 
     @pytest.mark.parametrize(
         ("given", "line"),

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,7 +28,16 @@ from circlet.network.batch import ColumnEntries
 from circlet.network.encoders import Dropout, RowGradient
 from circlet.network.inference import mean_loss
 from circlet.settings import TrainingSettings
-from circlet.training import InterruptedRunError, Joining, Reporter, StepsTaken, distributed, steps, train
+from circlet.training import (
+    InterruptedRunError,
+    Joining,
+    Reporter,
+    StepsTaken,
+    checkpoint,
+    distributed,
+    steps,
+    train,
+)
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, LostError, World, joined
 from circlet.training.validation import measured
@@ -516,6 +527,26 @@ class TestTogether:
 
         in_processes(resumed, 3, "again")
         assert_close(load_file(tmp_path / "weights"), dict(whole.weights()))
+
+    def test_all_wait_until_the_checkpoint_is_written(self, in_processes, monkeypatch, tmp_path):
+        """When one process has ended, torchrun kills those that take longer."""
+        save = checkpoint.save
+
+        def save_slowly(*state: Any) -> None:
+            time.sleep(0.5)
+            save(*state)
+
+        class Interrupt(Reporter):
+            def step(self, taken: StepsTaken) -> None:
+                os.kill(os.getpid(), signal.SIGTERM)
+
+        def interrupted(world: World) -> None:
+            with pytest.raises(InterruptedRunError):
+                trained("rows", world, folder=tmp_path / "run", reporter=Interrupt())
+            assert (tmp_path / "run" / "checkpoint.safetensors").exists()
+
+        monkeypatch.setattr(checkpoint, "save", save_slowly)
+        in_processes(interrupted)
 
     def test_processes_with_other_documents_are_refused(self, in_processes):
         def work(world: World) -> None:

@@ -90,7 +90,7 @@ def tag_files(
     output : Path or str
         A new or empty folder, or that of an earlier run.
     engine : {"processes", "ray"}
-        What the workers are: processes on this machine, or actors on a Ray cluster.
+        What the workers are: processes on this machine, or tasks of a Ray cluster.
     workers : int, optional
         As many as there are cores by default.
     k : int

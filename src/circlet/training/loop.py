@@ -295,10 +295,12 @@ class _Run:
         return len(values) - 1 - int(np.argmax(values[::-1]))
 
     def _stop(self) -> None:
-        if self.folder is None:
-            raise InterruptedRunError("interrupted")
         if self.progress.step:
             self._save()
+        # All wait until the checkpoint is written: torchrun kills the others 30 seconds after one has ended.
+        self.world.sum(0)
+        if self.folder is None:
+            raise InterruptedRunError("interrupted")
         where = (
             f"in epoch {self.progress.epoch + 1}" if self.progress.step else f"after epoch {self.progress.epoch}"
         )
