@@ -59,7 +59,7 @@ class TestSearch:
         """Over what a preset that spends more decides, which has too much dropout."""
         worth(dropout_matters)
         study = Study(dataset, tmp_path / "t.json")
-        best = study.run(5000)
+        best = study.run(1500)
         assert best == study.best
         assert (best["dropout"], best["scaling"]) == (0.7, "l2")
         assert study.trials[0].given == {}
@@ -71,7 +71,7 @@ class TestSearch:
     def test_nothing_is_tried_twice(self, dataset, tmp_path, worth):
         worth(dropout_matters)
         study = Study(dataset, tmp_path / "t.json")
-        study.run(3000)
+        study.run(1500)
         trials = [(str(trial.given), trial.draw) for trial in study.trials]
         assert len(trials) == len(set(trials)) > 20
 
@@ -109,7 +109,7 @@ class TestSearch:
     def test_averaging_networks(self, dataset, tmp_path, worth):
         worth(lambda values, draw: 50.0 + values["members"])
         study = Study(dataset, tmp_path / "t.json")
-        assert study.run(3000) == {"members": 4}
+        assert study.run(1500) == {"members": 4}
         assert study.trials_of({"members": 4})[0].parameters == 4_000_000
 
     def test_what_a_preset_that_spends_more_decides(self, dataset, tmp_path, worth):
@@ -117,7 +117,7 @@ class TestSearch:
         study = Study(dataset, tmp_path / "t.json")
         (accurate,) = study._of_presets
         assert accurate["dropout"] == 0.8
-        study.run(3000)
+        study.run(1500)
         assert {name: value for name, value in accurate.items() if value != ROWS[name]} in study.tried
         assert Study(dataset, tmp_path / "a.json", preset="accurate")._of_presets == []
 
@@ -129,7 +129,7 @@ class TestSearch:
 
         worth(score)
         study = Study(dataset, tmp_path / "t.json")
-        assert study.run(3000)["scaling"] == "l2"
+        assert study.run(1500)["scaling"] == "l2"
         failed = [trial for trial in study.trials if trial.score is None]
         assert {trial.failure for trial in failed} == {"diverged"}
         assert {trial.given["first_layer"] for trial in failed} == {"same"}
