@@ -44,7 +44,11 @@ def draw(study: Study) -> Figure:
     for given, place in zip(study.winners, won, strict=True):
         changed = {name: value for name, value in given.items() if before.get(name) != value}
         before = given
-        axis.annotate(described(changed), place, (4, 6), textcoords="offset points", color=OURS, fontsize=8)
+        late = place[0] > ends[-1] / 2  # words to its right might run over the edge
+        axis.annotate(
+            described(changed), place, (-6 if late else 4, 6), textcoords="offset points",
+            ha="right" if late else "left", color=OURS, fontsize=8,
+        )  # fmt: skip
     axis.text(1, 1, "○ lost    ▽ lost by more", transform=axis.transAxes, ha="right", color=OTHERS, fontsize=8)
     axis.margins(x=0.12, y=0.15)
     axis.set_xlabel("minutes of training")
