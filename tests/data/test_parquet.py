@@ -56,6 +56,15 @@ def test_tables_that_do_not_fit(tmp_path, columns, message):
         list(iter_parquet(write(tmp_path / "a.parquet", **columns)))
 
 
+@pytest.mark.parametrize("harmed", [b"a fox", b"labels"])  # a text, and the names of columns
+def test_bytes_that_are_no_text(tmp_path, harmed):
+    path = tmp_path / "a.parquet"
+    parquet.write_table(pyarrow.table({"text": ["a fox"], "labels": [["x"]]}), path, compression="none")
+    path.write_bytes(path.read_bytes().replace(harmed, b"\xf4" + harmed[1:]))
+    with pytest.raises(DataError, match=r"a\.parquet: found no readable Parquet .*; wanted a complete file"):
+        list(iter_parquet(path))
+
+
 def test_no_rows_and_no_parquet(tmp_path):
     schema = pyarrow.schema({"text": pyarrow.string(), "labels": pyarrow.list_(pyarrow.string())})
     parquet.write_table(schema.empty_table(), tmp_path / "a.parquet")

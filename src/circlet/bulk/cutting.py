@@ -14,11 +14,11 @@ from pathlib import Path
 
 from circlet.data.lines import BOM, MAX_LINE, bad, decode, explained, iter_lines, peek
 from circlet.data.load import is_there
+from circlet.data.parquet import reading
 from circlet.data.plain import LABELS, PLAIN
 from circlet.data.recognize import IN_WORDS, is_annif, recognize
 from circlet.data.records import DELIMITERS, FORMATS, Columns, header_delimiter, parse
 from circlet.errors import DataError
-from circlet.extras import require
 from circlet.files import check_regular
 
 __all__ = ["Block", "File", "cut", "find_files", "format_in", "unchanged"]
@@ -217,19 +217,10 @@ def _cut_table(path: Path, kind: str, columns: Columns, size: int) -> Iterator[B
 
 def _cut_parquet(path: Path, columns: Columns, size: int) -> tuple[list[Block], bool]:
     """Blocks, and whether all ids are integers."""
-    require("pyarrow", extra="parquet", purpose="reading Parquet")
-    import pyarrow
-    import pyarrow.parquet
-
-    try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            schema, metadata = file.schema_arrow, file.metadata
-            groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
-            rows, sizes = [each.num_rows for each in groups], [each.total_byte_size for each in groups]
-    except (pyarrow.ArrowException, OSError) as error:
-        raise bad(
-            path, None, f"no readable Parquet ({str(error).splitlines()[0][:200]})", "a complete file"
-        ) from error
+    with reading(path) as file:
+        schema, metadata = file.schema_arrow, file.metadata
+        groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
+        rows, sizes = [each.num_rows for each in groups], [each.total_byte_size for each in groups]
     if columns.text not in schema.names:
         wanted = f"a column {columns.text!r}, or --text-column with the name of another"
         raise bad(path, None, f"the columns {', '.join(schema.names)}", wanted)

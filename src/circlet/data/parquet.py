@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from circlet.data.records import Columns, Record
 from circlet.errors import DataError
 from circlet.extras import require
 
-__all__ = ["MAGIC", "iter_parquet", "write_parquet"]
+__all__ = ["MAGIC", "iter_parquet", "reading", "write_parquet"]
 
 #: The first bytes of such a file.
 MAGIC = b"PAR1"
@@ -34,29 +35,37 @@ def iter_parquet(
     of the row groups to read, of which the first begins with row `first`; by default, all are read. `progress` is
     told a share of the file's bytes for each row.
     """
+    columns = columns or Columns()
+    with reading(path) as file:
+        wanted = _present(path, file.schema_arrow.names, columns, need_labels)
+        rows = file.metadata.num_rows
+        share = path.stat().st_size // max(rows, 1)
+        number, names = first, list(dict.fromkeys(wanted.values()))
+        for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
+            for row in batch.to_pylist():
+                if progress is not None:
+                    progress(share)
+                yield _record(path, number, row, wanted)
+                number += 1
+    if number == first and groups is None:
+        raise bad(path, None, "no documents", "at least one")
+
+
+@contextmanager
+def reading(path: Path) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile`; what it can't read, here or later, raises `DataError`."""
     require("pyarrow", extra="parquet", purpose="reading Parquet")
     import pyarrow
     import pyarrow.parquet
 
-    columns = columns or Columns()
     try:
         with pyarrow.parquet.ParquetFile(path) as file:
-            wanted = _present(path, file.schema_arrow.names, columns, need_labels)
-            rows = file.metadata.num_rows
-            share = path.stat().st_size // max(rows, 1)
-            number, names = first, list(dict.fromkeys(wanted.values()))
-            for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
-                for row in batch.to_pylist():
-                    if progress is not None:
-                        progress(share)
-                    yield _record(path, number, row, wanted)
-                    number += 1
-    except (pyarrow.ArrowException, OSError) as error:
+            yield file
+    except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path}: found no readable Parquet ({str(error).splitlines()[0][:200]})") from error
-    if number == first and groups is None:
-        raise bad(path, None, "no documents", "at least one")
+        why = (str(error).splitlines() or [type(error).__name__])[0][:200]
+        raise bad(path, None, f"no readable Parquet ({why})", "a complete file") from error
 
 
 def write_parquet(path: Path, records: Iterable[Record], columns: Columns | None = None) -> None:
