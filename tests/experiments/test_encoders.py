@@ -91,6 +91,7 @@ class TestCells:
         with pytest.raises(DataError, match="wanted raw texts of all documents"):
             cell.load(place)
 
+    @pytest.mark.slow  # it is built from what is installed
     def test_pydocs_is_always_here(self, tmp_path):
         cell = TrainingCell("pydocs", FIXED, {"encoder": "cnn"}, features=TEXTS)
         assert cell.missing(Workplace(tmp_path)) is None
