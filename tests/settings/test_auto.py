@@ -216,7 +216,9 @@ class TestSizes:
     def test_one_hidden_layer_no_wider_than_the_effort(self, preset, n, labels, kind):
         (width,) = decide(preset, n, labels, kind)["hidden"]
         assert EFFORTS[preset].hidden / 2 <= width <= EFFORTS[preset].hidden
-        assert kind == "texts" or n > MANY_DOCUMENTS or width == EFFORTS[preset].hidden
+        effort = EFFORTS[preset]
+        usual = effort.hidden if n <= MANY_DOCUMENTS else effort.many[2] if n <= VERY_MANY else 1024
+        assert kind == "texts" or width == usual
 
     @given(preset=presets, n=counts)
     def test_a_batch_is_not_most_of_the_documents(self, preset, n):
