@@ -200,7 +200,7 @@ class TestResuming:
         with pytest.raises(DataError, match=r"t\.json: found a search with seed 0; name another --output"):
             Study(dataset, tmp_path / "t.json", seed=1)
         other = make_multilabel(200, 50, 20, seed=1, n_test=10)
-        with pytest.raises(DataError, match=r"t\.json: found a search with .*content"):
+        with pytest.raises(DataError, match=r"t\.json: found a search with other documents or labels; name"):
             Study(other, tmp_path / "t.json")
 
     def test_what_is_kept(self, dataset, tmp_path, worth):

@@ -281,9 +281,11 @@ class Study:
 
     def _restore(self) -> None:
         about, self.usual, self.trials = read_search(self.path)
-        if about != self.about:
-            other = ", ".join(f"{key} {about.get(key)}" for key in self.about if about.get(key) != self.about[key])
-            raise DataError(f"{self.path}: found a search with {other}; name another --output")
+        other = [key for key in self.about if about.get(key) != self.about[key]]
+        if other:
+            words = {"content": "other documents or labels"}
+            found = ", ".join(words.get(key, f"{key} {about.get(key)}") for key in other)
+            raise DataError(f"{self.path}: found a search with {found}; name another --output")
 
 
 def _digest(split: Split) -> str:
