@@ -134,6 +134,13 @@ def test_the_command_goes_on(circlet, model, topics, write_jsonl, tmp_path, monk
     assert output.read_bytes() == whole.read_bytes()
 
 
+@pytest.mark.skipif(os.name == "nt", reason="making links needs rights on Windows")
+def test_a_link_to_itself(refused, model, tmp_path):
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    assert "loop" in refused("predict", model, tmp_path / "loop", "--output", tmp_path / "a.jsonl")
+    assert not (tmp_path / "a.jsonl.part").exists()
+
+
 def test_resume_needs_files(refused, model):
     assert "--resume: wanted documents of files" in refused("predict", model, "-", "--resume", stdin="a\n")
 

@@ -323,6 +323,7 @@ class TestDescription:
             {"given": []},
             {"given": {"wings": 2}},
             {"given": {"hidden": 3}},
+            {"given": {"keep_index": 2}},
             {"read": {"text_column": "text", "more": 1}},
             {"read": "text"},
         ],

@@ -106,9 +106,9 @@ def run_of(model: Path, inputs: Sequence[str], options: dict[str, Any]) -> dict[
     for each in inputs:
         path = Path(each)
         about = path.stat() if path.is_file() else None
-        described.append([str(path.resolve()), *([] if about is None else [about.st_size, about.st_mtime_ns])])
+        described.append([str(path.absolute()), *([] if about is None else [about.st_size, about.st_mtime_ns])])
     config = files.read_json(model / "config.json")
-    return {"model": config.get("sha256", str(model.resolve())), "input": described, "options": options}
+    return {"model": config.get("sha256", str(model.absolute())), "input": described, "options": options}
 
 
 @contextmanager

@@ -142,6 +142,7 @@ def _check_description(run: dict[str, Any]) -> None:
     if run.get("feedback") is not None:
         wrong += [] if type(run["feedback"]["records"]) is int and run["feedback"]["file"] else ["feedback"]
     wrong += [] if is_integer(run.get("processes", 1), 1) else ["processes"]
+    wrong += [] if type(run["given"].get("keep_index")) in (bool, type(None)) else ["keep_index"]
     lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
     if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
         raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")

@@ -24,6 +24,8 @@ __all__ = ["FORMAT", "MOST_LABELS", "UNLISTED", "read_config", "reading", "seale
 FORMAT, UNLISTED = 3, (1, 2)
 #: More labels than anybody has; the size of a folder says nothing about their number if they have no names.
 MOST_LABELS = 100_000_000
+#: No calibration needs larger numbers, and scores times these are still float32.
+STEEPEST = 1e30
 #: What the record of a decision has.
 _DECISION = Decision("", None, "").as_dict().keys()
 #: How often a model is read anew if it is replaced meanwhile.
@@ -109,7 +111,9 @@ def _count(value: Any) -> bool:
 
 
 def _curve(value: Any) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(map(is_real, value)) and value[0] > 0
+    if not isinstance(value, list) or len(value) != 2 or not all(map(is_real, value)):
+        return False
+    return bool(0 < value[0] < STEEPEST and abs(value[1]) < STEEPEST)
 
 
 def _members(value: Any) -> bool:
@@ -141,7 +145,7 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "n_labels": (lambda value: _count(value) and value <= MOST_LABELS, f"an integer from 1 to {MOST_LABELS:,}"),
     "sparse": (_is(bool), "true or false"),
     "scaling": (_is(str), "a name"),
-    "calibration": (_curve, "two finite numbers, the first above 0"),
+    "calibration": (_curve, f"two finite numbers below {STEEPEST:g}, the first above 0"),
     "named_labels": (_is(bool), "true or false"),
     "texts": (_is(bool), "true or false"),
     "weights_sha256": (_is(str), "a digest"),
