@@ -326,6 +326,8 @@ class TestDescription:
             {"given": {"keep_index": 2}},
             {"read": {"text_column": "text", "more": 1}},
             {"read": "text"},
+            {"read": {"text_column": "text", "names": True}},
+            {"read": {"text_column": "text", "split": "0"}},
         ],
     )
     def test_wrong_values(self, refused, data, tmp_path, wrong):

@@ -139,6 +139,10 @@ def _check_description(run: dict[str, Any]) -> None:
     columns = set(READ)
     wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
     wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), *OWN})
+    wrong += [
+        name for name, value in run["read"].items()
+        if not (value is None or type(value) is (int if name == "split" else str))
+    ]  # fmt: skip
     if run.get("feedback") is not None:
         wrong += [] if type(run["feedback"]["records"]) is int and run["feedback"]["file"] else ["feedback"]
     wrong += [] if is_integer(run.get("processes", 1), 1) else ["processes"]
