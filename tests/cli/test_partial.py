@@ -137,7 +137,8 @@ def test_the_command_goes_on(circlet, model, topics, write_jsonl, tmp_path, monk
 @pytest.mark.skipif(os.name == "nt", reason="making links needs rights on Windows")
 def test_a_link_to_itself(refused, model, tmp_path):
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
-    assert "loop" in refused("predict", model, tmp_path / "loop", "--output", tmp_path / "a.jsonl")
+    line = refused("predict", model, tmp_path / "loop", "--output", tmp_path / "a.jsonl")
+    assert "found no file, folder or dataset called" in line
     assert not (tmp_path / "a.jsonl.part").exists()
 
 
