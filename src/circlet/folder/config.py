@@ -24,7 +24,7 @@ __all__ = ["FORMAT", "MOST_LABELS", "UNLISTED", "read_config", "reading", "seale
 FORMAT, UNLISTED = 3, (1, 2)
 #: More labels than anybody has; the size of a folder says nothing about their number if they have no names.
 MOST_LABELS = 100_000_000
-#: No calibration needs larger numbers, and scores times these are still float32.
+#: No calibration needs numbers as large as this, which float32 still holds.
 STEEPEST = 1e30
 #: What the record of a decision has.
 _DECISION = Decision("", None, "").as_dict().keys()
