@@ -16,8 +16,7 @@ from circlet.network.encoders import RowGradient, SparseLinear
 from circlet.settings import TrainingSettings
 from circlet.settings.training import OPTIMIZERS
 from circlet.training import row_optimizer
-from circlet.training.optimizers import make_optimizer
-from circlet.training.row_optimizer import ALGORITHMS, RowOptimizer
+from circlet.training.row_optimizer import ALGORITHMS, RowOptimizer, make_optimizer
 
 CPU = torch.device("cpu")
 KEPT = {"adamw": "exp_avg", "adam": "exp_avg", "adadelta": "square_avg", "sgd": "momentum_buffer"}
