@@ -35,7 +35,7 @@ from circlet.data.synthetic import make_multilabel
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
-from circlet.training.row_optimizer import make_optimizer
+from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
 
 SIZES = tuple(10**n for n in range(3, 8))

@@ -38,7 +38,7 @@ from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.settings import TrainingSettings
 from circlet.training.batches import Batches, DeviceRows
-from circlet.training.row_optimizer import Optimizer, make_optimizer
+from circlet.training.optimizers import Optimizer, make_optimizer
 from circlet.training.steps import RecordedSteps, learn, make_steps
 
 #: About the size of EURLex-4K, with a hidden layer of 1,024, large batches, and AdamW for all layers.

@@ -33,7 +33,7 @@ from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.settings import TrainingSettings
-from circlet.training.row_optimizer import make_optimizer
+from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
 
 SIZES = (10**4, 10**5, 10**6)

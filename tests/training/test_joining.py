@@ -32,7 +32,7 @@ from circlet.training import (
     validation,
 )
 from circlet.training.batches import Batches
-from circlet.training.row_optimizer import set_rate
+from circlet.training.optimizers import set_rate
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

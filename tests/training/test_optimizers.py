@@ -7,7 +7,7 @@ from circlet.network import Network, NetworkSettings
 from circlet.settings import TrainingSettings
 from circlet.settings.training import OPTIMIZERS
 from circlet.training import optimizers
-from circlet.training.row_optimizer import FusedAdadelta, make_optimizer, set_rate
+from circlet.training.optimizers import FusedAdadelta, make_optimizer, set_rate
 
 CPU = torch.device("cpu")
 

@@ -15,8 +15,8 @@ from circlet.network.batch import ColumnEntries, SparseRows
 from circlet.network.encoders import RowGradient, SparseLinear
 from circlet.settings import TrainingSettings
 from circlet.settings.training import OPTIMIZERS
-from circlet.training import row_optimizer
-from circlet.training.row_optimizer import ALGORITHMS, RowOptimizer, make_optimizer
+from circlet.training import optimizers
+from circlet.training.optimizers import ALGORITHMS, RowOptimizer, make_optimizer
 
 CPU = torch.device("cpu")
 KEPT = {"adamw": "exp_avg", "adam": "exp_avg", "adadelta": "square_avg", "sgd": "momentum_buffer"}
@@ -56,7 +56,7 @@ def test_whole_weights_are_stepped_as_torchs_classes_do(name, decay):
 
 def test_torchs_compiler_is_not_imported():
     code = (
-        "import sys, torch; from circlet.training.row_optimizer import RowOptimizer; "
+        "import sys, torch; from circlet.training.optimizers import RowOptimizer; "
         "w = torch.nn.Parameter(torch.ones(2)); "
         "optimizer = RowOptimizer({'params': [w], 'algorithm': 'adamw', 'lr': 0.1}); "
         "w.sum().backward(); optimizer.step(); assert 'torch._dynamo' not in sys.modules"
@@ -171,7 +171,7 @@ class TestPlainSGD:
     # All at once, and in blocks of one or two rows.
     @pytest.mark.parametrize("block", [1 << 20, 4, 8])
     def test_a_step_is_torchs(self, columns, units, block, monkeypatch):
-        monkeypatch.setattr(row_optimizer, "BLOCK", block)
+        monkeypatch.setattr(optimizers, "BLOCK", block)
         dense = np.zeros((3, 6), dtype=np.float32)
         dense[:, columns] = np.random.default_rng(0).random((3, len(columns)))
         before, after, whole = self.trained(sp.csr_matrix(dense), units)

@@ -27,7 +27,7 @@ class ColumnEntries:
         The entries of column ``touched[j]`` begin at ``starts[j]``.
     by_rows : bool
         Whether the weight that multiplies these rows gets a `circlet.network.encoders.RowGradient` instead of a
-        full gradient. Only optimizers made by `circlet.training.row_optimizer.make_optimizer` use it.
+        full gradient. Only optimizers made by `circlet.training.optimizers.make_optimizer` use it.
     places : Tensor or None
         The place in `touched` of the column of each entry, in the order of the rows; None if all columns are
         touched, and a column is its own place.

@@ -13,7 +13,7 @@ from circlet.settings.checked import check
 
 __all__ = ["FIRST_LAYERS", "LEAST_LOSS", "OPTIMIZERS", "PRECISIONS", "SCHEDULES", "TrainingSettings"]
 
-#: The optimizers of `circlet.training.row_optimizer`.
+#: The optimizers of `circlet.training.optimizers`.
 OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
 #: How the first layer is trained: by SGD, or by the optimizer of the other layers.
 FIRST_LAYERS = ("sgd", "same")

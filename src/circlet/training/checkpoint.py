@@ -27,7 +27,7 @@ from circlet.folder.layout import is_checkpoint
 from circlet.network import Network
 from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.training.distributed import ALONE, World
-from circlet.training.row_optimizer import Optimizer
+from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "absorb", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
 

@@ -35,8 +35,8 @@ from circlet.settings import TrainingSettings
 from circlet.training import checkpoint
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, World
+from circlet.training.optimizers import make_optimizer
 from circlet.training.reporter import Reporter
-from circlet.training.row_optimizer import make_optimizer
 from circlet.training.steps import make_steps
 from circlet.training.validation import measured, watched, worth
 

@@ -22,8 +22,8 @@ from circlet.network.network import TABLE_LIMIT, Network
 from circlet.settings.network import COSINES
 from circlet.training.batches import Batches, DeviceRows
 from circlet.training.distributed import ALONE, Share, World
+from circlet.training.optimizers import Optimizer, first_weight, set_rate
 from circlet.training.reporter import StepsTaken
-from circlet.training.row_optimizer import Optimizer, first_weight, set_rate
 
 __all__ = ["PlainSteps", "RecordedSteps", "make_steps"]
 
