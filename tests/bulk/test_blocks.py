@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 
 import circlet
-from circlet.bulk.blocks import Job, columns_of, digest_of, documents, tag_block
-from circlet.bulk.cutting import cut
-from circlet.bulk.plan import Options, Plan
+from circlet.bulk.plan import Options, Plan, cut
+from circlet.bulk.run import Job, columns_of, digest_of, documents, tag_block
 from circlet.errors import DataError
 
 
@@ -113,11 +112,11 @@ class TestFaults:
 
 def test_batches_are_bounded(prepared, model, tmp_path, write, monkeypatch):
     """However large a block is, few documents are in memory: their number and their length are bounded."""
-    from circlet.bulk import blocks
+    from circlet.bulk import run
 
-    monkeypatch.setattr(blocks, "_DOCUMENTS", 4)
-    monkeypatch.setattr(blocks, "_CHARACTERS", 50)
+    monkeypatch.setattr(run, "_DOCUMENTS", 4)
+    monkeypatch.setattr(run, "_CHARACTERS", 50)
     path = write(tmp_path / "a.jsonl", ["a"] * 10 + ["b" * 60] * 2 + ["c"])
     file, (block,) = cut(path, columns_of("text"), 1 << 20)
     records = documents(file, block, columns_of("text"))
-    assert [len(batch) for batch in blocks._batches(records)] == [4, 4, 3, 1, 1]
+    assert [len(batch) for batch in run._batches(records)] == [4, 4, 3, 1, 1]

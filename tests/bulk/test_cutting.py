@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.bulk.blocks import documents
-from circlet.bulk.cutting import Block, cut, find_files, format_in, unchanged
+from circlet.bulk.plan import Block, cut, find_files, format_in, unchanged
+from circlet.bulk.run import documents
 from circlet.data.records import Columns, iter_records
 from circlet.errors import DataError
 

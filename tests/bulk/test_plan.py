@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from circlet.bulk.cutting import Block, File
-from circlet.bulk.plan import PLAN, Options, Plan, check_folder, load_plan
+from circlet.bulk.plan import PLAN, Block, File, Options, Plan, check_folder, load_plan
 from circlet.errors import DataError, OutputError
 
 OPTIONS = Options("digest", 5, None, 0.0, "text", "parquet", 100)

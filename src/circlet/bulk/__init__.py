@@ -3,11 +3,10 @@
 `TagBatches` is for frameworks that have workers of their own, such as Ray Data and Spark. `tag_files` is what
 `circlet predict --engine` runs:
 
-- `cutting` finds where files may be cut into blocks;
-- `plan` keeps all blocks of a run in its output folder, so that the run can go on after a crash;
-- `blocks` tags one block, and writes its labels under the block's own name;
+- `plan` finds where files may be cut into blocks, and keeps all blocks of a run in its output folder, so that the
+  run can go on after a crash;
 - `engines` share blocks among processes, or among the workers of Ray;
-- `run` puts them together.
+- `run` has each block tagged, and its labels written under the block's own name.
 """
 
 from circlet.bulk.batches import TagBatches

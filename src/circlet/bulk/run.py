@@ -12,12 +12,10 @@ from itertools import chain
 from pathlib import Path
 
 from circlet import files
-from circlet.bulk import cutting, plan
+from circlet.bulk import plan
 from circlet.bulk.batches import TagBatches
-from circlet.bulk.blocks import Job, Outcome, columns_of, digest_of, tag_block
-from circlet.bulk.cutting import Block, File, unchanged
 from circlet.bulk.engines import ENGINES, default_workers
-from circlet.bulk.plan import Options, Task
+from circlet.bulk.plan import Block, File, Options, Task, unchanged
 from circlet.checks import is_integer
 from circlet.data.lines import bad, iter_text
 from circlet.data.parquet import iter_parquet
@@ -285,9 +283,9 @@ def tag_files(
         raise ParameterError(f"block_size is {block_size!r}; wanted an integer >= 1")
     if engine == "ray":
         require("ray", extra="ray", purpose="--engine ray")
-    folder, paths, columns = Path(output).absolute(), cutting.find_files(inputs), columns_of(text_column)
+    folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), columns_of(text_column)
     plan.check_folder(folder)
-    options = plan.Options(
+    options = Options(
         digest_of(model),
         k,
         threshold,
@@ -302,7 +300,7 @@ def tag_files(
         if made is None:
             # Threads, because it is mostly waiting for disks or the network.
             with ThreadPoolExecutor(_READERS) as pool:
-                cuts = pool.map(partial(cutting.cut, columns=columns, size=block_size), paths)
+                cuts = pool.map(partial(plan.cut, columns=columns, size=block_size), paths)
                 made = plan.Plan(options, list(cuts))
             made.save(folder)
         else:
@@ -321,7 +319,7 @@ def tag_files(
 def _checked_format(wanted: str | None, paths: Sequence[Path], columns: Columns) -> str:
     """The format to write: the one that is asked for, or that of the first file that has any documents."""
     if wanted is None:
-        kinds = (cutting.format_in(path, columns) for path in paths)
+        kinds = (plan.format_in(path, columns) for path in paths)
         first = next((kind for kind in kinds if kind != "empty"), "jsonl")
         wanted = first if first in FORMATS else "jsonl"
     if wanted not in FORMATS:

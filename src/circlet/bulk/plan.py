@@ -1,7 +1,12 @@
-"""Where files may be cut into blocks: after lines, after the rows of tables, and between Parquet's row groups.
+"""The plan of a run: the blocks that its files are cut into, and the options that decide what is written for them.
 
-Every block can be read without those before it. Compressed files are one block each, because they can only be read
-from their start.
+Files are cut after lines, after the rows of tables, and between Parquet's row groups. Every block can be read
+without those before it. Compressed files are one block each, because they can only be read from their start.
+
+The plan is kept as `_plan.json` in the output folder, written once before any block is tagged and never changed. A
+block is done if the file with its labels is there, under a name that only this block has: so a run that was killed
+goes on with the blocks whose files are missing. The underscore keeps programs that read a folder of Parquet files
+from taking the plan for one of them.
 """
 
 from __future__ import annotations
@@ -27,10 +32,10 @@ from circlet.files import check_regular
 from circlet.version import __version__
 
 __all__ = [
+    "PLAN",
     "Block",
     "File",
     "Options",
-    "PLAN",
     "Plan",
     "Task",
     "check_folder",
