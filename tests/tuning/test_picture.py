@@ -6,7 +6,7 @@ import numpy as np
 
 from circlet.data.synthetic import make_multilabel
 from circlet.tuning import Study, Trial
-from circlet.tuning.picture import draw
+from circlet.tuning.study import draw
 
 
 def test_names_what_won(tmp_path):

@@ -8,7 +8,7 @@ import pytest
 from tests.tuning.test_changes import ROWS
 
 from circlet.errors import DataError
-from circlet.tuning.trials import Trial, read_search, write_search
+from circlet.tuning.study import Trial, read_search, write_search
 
 TRIALS = [
     Trial({}, 0, 52.25, 3.5, 1000),

@@ -70,7 +70,7 @@ def tune(
     from circlet.settings import EFFORTS
     from circlet.settings.run import FEWEST_TO_SPLIT
     from circlet.tuning import Study
-    from circlet.tuning.picture import draw
+    from circlet.tuning.study import draw
 
     if preset not in EFFORTS:
         raise ParameterError(f"--preset: wanted one of {', '.join(EFFORTS)}, got {preset!r}")

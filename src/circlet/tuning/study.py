@@ -7,6 +7,8 @@ that is ahead after the last draw becomes the best.
 
 A small set has few rows to hold out, and a single draw of them can't tell half a point from luck. So the smaller
 the set, the more draws a race has.
+
+The trials are kept in one JSON file that is rewritten after each: an interrupted search goes on from it.
 """
 
 from __future__ import annotations
@@ -14,21 +16,113 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from circlet import files
+from circlet.checks import is_integer, is_real
 from circlet.data.dataset import Dataset, Split
 from circlet.data.mapped import is_mapped
 from circlet.errors import CircletError, DataError
+from circlet.provenance import provenance
 from circlet.tuning.changes import SETTINGS, Given, described, proposals, work
-from circlet.tuning.trials import Trial, as_value, read_search, write_search
 
-__all__ = ["METRIC", "Study"]
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["METRIC", "Study", "Trial", "as_value", "draw", "read_search", "write_search"]
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One trained model.
+
+    Parameters
+    ----------
+    given : dict
+        What differs from the preset.
+    draw : int
+        Which rows were held out.
+    score : float or None
+        The metric on these rows, in percent; None if training failed.
+    seconds : float
+        How long training and ranking took.
+    parameters : int or None
+        How many the model has; None if training failed.
+    failure : str or None
+    """
+
+    given: Given
+    draw: int
+    score: float | None
+    seconds: float
+    parameters: int | None = None
+    failure: str | None = None
+
+
+def write_search(path: Path, about: Mapping[str, Any], usual: Mapping[str, Any], trials: Sequence[Trial]) -> None:
+    """Replace the file of a search.
+
+    Parameters
+    ----------
+    path : Path
+    about : dict
+        What tells this search from others.
+    usual : dict
+        What the settings that may be changed are, unless a trial changes them.
+    trials : sequence of Trial
+    """
+    found = [{**asdict(trial), "given": _plain(trial.given)} for trial in trials]
+    files.write_json(path, {"study": about, "usual": _plain(usual), "trials": found, "provenance": provenance()})
+
+
+def read_search(path: Path) -> tuple[dict[str, Any], dict[str, Any], list[Trial]]:
+    """What was given to `write_search`.
+
+    Raises
+    ------
+    DataError
+        If the file is none of a search, or damaged.
+    """
+    try:
+        found = files.read_json(path)
+        about, usual = dict(found["study"]), _values(found["usual"])
+        trials = [Trial(**{**each, "given": _values(each["given"])}) for each in found["trials"]]
+        if not trials or not usual.keys() >= SETTINGS.keys():
+            raise ValueError("no trial of the defaults")
+        if not all(map(_is_sound, trials)):
+            raise ValueError("a trial without its numbers")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise DataError(f"{path}: found no readable search ({error!r}); name another --output") from error
+    return about, usual, trials
+
+
+def as_value(value: Any) -> Any:
+    """A setting's value as JSON has it, as settings have it."""
+    return tuple(value) if isinstance(value, list) else value
+
+
+def _is_sound(trial: Trial) -> bool:
+    numbers = [trial.seconds, *([] if trial.score is None else [trial.score])]
+    counts = [trial.draw, *([] if trial.parameters is None else [trial.parameters])]
+    known = trial.given.keys() <= SETTINGS.keys()
+    return known and all(map(is_real, numbers)) and all(is_integer(count, 0) for count in counts)
+
+
+def _values(found: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: as_value(value) for name, value in found.items()}
+
+
+def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
 
 #: What is compared, and the share and largest number of training rows that it is measured on in each draw.
 METRIC, JUDGED, MOST_JUDGED = "nDCG@5", 0.15, 10_000
@@ -299,3 +393,52 @@ def _digest(split: Split) -> str:
         if matrix is not None:
             absorb(digest, matrix)
     return digest.hexdigest()[:16]
+
+
+OURS, OTHERS = "#0072B2", "#8c8c8c"
+#: The picture reaches down to so many points, or as many as the best is ahead; what is worse is marked there.
+DEPTH = 1.0
+
+
+def draw(study: Study) -> Figure:
+    """Draw the gain of all settings at the minute when their last trial ended, and name those that won."""
+    from matplotlib.figure import Figure  # an extra
+
+    ends = [seconds / 60 for seconds in accumulate(trial.seconds for trial in study.trials)]
+    ended = {str(trial.given): end for trial, end in zip(study.trials, ends, strict=True)}
+    # The defaults are trained again in the first races, but they are there from the start.
+    ended[str({})] = ends[0]
+    judged = [given for given in study.tried if study.scores(given)]
+    places = {str(given): (ended[str(given)], study.standing(given)) for given in judged}
+    won = [places.pop(str(given)) for given in study.winners]
+    lost = list(places.values())
+    floor = -max(DEPTH, won[-1][1])
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axis = figure.subplots()
+    shown = [point for point in lost if point[1] >= floor]
+    worse = [(minute, floor) for minute, gain in lost if gain < floor]
+    axis.plot(*_apart(shown), "o", color=OTHERS, mfc="white", ms=5)
+    axis.plot(*_apart(worse), "v", color=OTHERS, mfc="white", ms=5)
+    axis.step(*_apart([*won, (ends[-1], won[-1][1])]), where="post", color=OURS, lw=2)
+    axis.plot(*_apart(won), "o", color=OURS, ms=7)
+    before: dict[str, object] = {}
+    for given, place in zip(study.winners, won, strict=True):
+        changed = {name: value for name, value in given.items() if before.get(name) != value}
+        before = given
+        late = place[0] > ends[-1] / 2  # words to its right might run over the edge
+        axis.annotate(
+            described(changed), place, (-6 if late else 4, 6), textcoords="offset points",
+            ha="right" if late else "left", color=OURS, fontsize=8,
+        )  # fmt: skip
+    axis.text(1, 1, "○ lost    ▽ lost by more", transform=axis.transAxes, ha="right", color=OTHERS, fontsize=8)
+    axis.margins(x=0.12, y=0.15)
+    axis.set_xlabel("minutes of training")
+    axis.set_ylabel(f"{METRIC} on held-out rows,\npoints above the defaults")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure
+
+
+def _apart(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
+    """Minutes and gains."""
+    return [x for x, _ in points], [y for _, y in points]
