@@ -287,3 +287,14 @@ def test_a_full_disk_as_numpy_reports_it(tmp_path):
         fail(OSError("8 requested and 0 written"))
     with pytest.raises(ConnectionError):
         fail(ConnectionError("the registry is away"))
+
+
+def test_a_second_handle_is_refused_until_the_first_is_closed(tmp_path):
+    path = tmp_path / "file"
+    first, second = (os.open(path, os.O_RDWR | os.O_CREAT) for _ in range(2))
+    files.lock(first)
+    with pytest.raises((BlockingIOError, PermissionError)):
+        files.lock(second)
+    os.close(first)
+    files.lock(second)
+    os.close(second)

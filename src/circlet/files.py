@@ -1,4 +1,4 @@
-"""JSON and tensors on disk: read with checks, and written so that a reader never sees half a file."""
+"""JSON and tensors on disk: read with checks, locked, and written so that a reader never sees half a file."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import os
 import re
 import shutil
 import stat
+import sys
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping
@@ -311,3 +312,20 @@ def _explained(path: Path) -> Iterator[None]:
         if isinstance(error, OutputError) or (error.errno is None and type(error) is not OSError):
             raise
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def lock(file: int) -> None:
+        """Lock an open file; `BlockingIOError` or `PermissionError` if another process or handle has locked it."""
+        place = os.lseek(file, 0, os.SEEK_CUR)
+        os.lseek(file, 1 << 40, os.SEEK_SET)  # behind all that is ever written: nobody else can read a locked byte
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+        os.lseek(file, place, os.SEEK_SET)
+else:
+    import fcntl
+
+    def lock(file: int) -> None:
+        """Lock an open file; `BlockingIOError` or `PermissionError` if another process or handle has locked it."""
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

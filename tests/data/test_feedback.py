@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from circlet.data import feedback
 from circlet.data.feedback import FIRST, FeedbackLog, Judged, judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
-from circlet.locking import lock
+from circlet.files import lock
 
 
 @pytest.fixture

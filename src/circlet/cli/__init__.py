@@ -30,8 +30,7 @@ from circlet.cli import (
 )
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
 from circlet.cli.help import Command, Group, epilog, old_spelling
-from circlet.errors import CircletError, shortened
-from circlet.memory import about_memory
+from circlet.errors import CircletError, about_memory, shortened
 from circlet.version import __version__
 
 # The base class of all usage errors. Newer versions of typer bundle click and older ones depend on it, so there is

@@ -30,7 +30,6 @@ from circlet import files
 from circlet.data.dataset import SURROGATE, label_fault
 from circlet.data.lines import bad, shown
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.locking import lock
 
 __all__ = ["Entry", "FeedbackLog", "Judged", "judged"]
 
@@ -173,7 +172,7 @@ class FeedbackLog:
         try:
             while True:
                 try:
-                    lock(file)
+                    files.lock(file)
                     break
                 except (BlockingIOError, PermissionError) as error:
                     if time.monotonic() >= deadline:

@@ -19,7 +19,6 @@ from pathlib import Path
 from circlet import files
 from circlet.errors import OutputError
 from circlet.folder.layout import LOCK
-from circlet.locking import lock
 
 __all__ = ["writing"]
 
@@ -115,7 +114,7 @@ def _attempt(path: Path) -> int | None:
 def _is_locked(file: int, path: Path) -> bool:
     """Lock an open file, if nobody else has; it counts only if it is still the one with this name."""
     try:
-        lock(file)
+        files.lock(file)
     except (BlockingIOError, PermissionError):
         return False
     except OSError as error:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from circlet.codebooks import CODEBOOKS, Codebook
-from circlet.memory import check_fits, within_memory
+from circlet.errors import check_fits, within_memory
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.heads import HEADS

@@ -33,7 +33,6 @@ from circlet import files
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.folder.config import read_config
 from circlet.folder.layout import LOCK, REMEMBERED
-from circlet.locking import lock
 from circlet.runtime.tagger import Tagger, load
 from circlet.serve.feedback import FeedbackLog
 from circlet.settings.network import teachable
@@ -371,7 +370,7 @@ def _held(place: Path) -> int:
     """The lock of a folder, which this process then holds."""
     file = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
     try:
-        lock(file)
+        files.lock(file)
     except OSError as error:
         os.close(file)
         raise OutputError(f"cannot teach in {place}: another process does; stop it first") from error

@@ -25,10 +25,9 @@ import torch
 from torch import Tensor
 
 from circlet.data.mapped import column_counts
-from circlet.errors import CircletError
+from circlet.errors import CircletError, within_memory
 from circlet.folder.history import KEPT
 from circlet.folder.lock import writing
-from circlet.memory import within_memory
 from circlet.network import Network
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
