@@ -158,7 +158,8 @@ def test_the_table_of_results_is_that_of_the_committed_cells():
         "EURLex-4K": "eurlex-4k",
         "WordNet": "wordnet",
     }
-    rows = [line for line in README.read_text(encoding="utf-8").splitlines() if line.count("/") == 4 and "×" in line]
+    lines = README.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.count("/") == 4 and "×" in line]
     shown = {cells[1]: cells[3:5] for cells in (list(map(str.strip, row.split("|"))) for row in rows)}
     assert set(shown) == set(sets)
     for name, (best, ours) in shown.items():
