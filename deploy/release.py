@@ -16,6 +16,7 @@ from pathlib import Path, PurePosixPath
 
 ROOT = Path(__file__).parents[1]
 SOURCE = ROOT / "src"
+PACKAGES = ("circlet", "circlet_paper")
 #: Folders of the repository that are in no archive: tests check results, which are large.
 LEFT_OUT = ("tests", "experiments", "benchmarks", "results", ".github", ".ci")
 LEAVINGS = ("__pycache__", ".pyc", ".DS_Store", ".so", ".dll", ".pyd")
@@ -29,8 +30,8 @@ def version() -> str:
 
 
 def expected() -> set[str]:
-    """The files of the package, as a wheel calls them."""
-    paths = (path for path in (SOURCE / "circlet").rglob("*") if path.is_file())
+    """The files of the packages, as a wheel calls them."""
+    paths = (path for package in PACKAGES for path in (SOURCE / package).rglob("*") if path.is_file())
     return {path.relative_to(SOURCE).as_posix() for path in paths if "__pycache__" not in path.parts}
 
 
@@ -54,8 +55,8 @@ def archive_problems(archive: Path) -> list[str]:
         top = PurePosixPath(name).parts[0]
         if top in LEFT_OUT or any(each in name for each in LEAVINGS):
             found.append(f"{name} does not belong in it")
-        elif wheel and top not in ("circlet", f"circlet-{number}.dist-info"):
-            found.append(f"{name} is outside of the package")
+        elif wheel and top not in (*PACKAGES, f"circlet-{number}.dist-info"):
+            found.append(f"{name} is outside of the packages")
     if not archive.name.startswith(f"circlet-{number}{'-' if wheel else '.tar'}"):
         found.append(f"its name is not that of version {number}")
     return [f"{archive.name}: {each}" for each in found]

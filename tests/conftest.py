@@ -9,6 +9,7 @@ import os
 import shutil
 import signal
 import socket
+import subprocess
 import sys
 import tempfile
 import warnings
@@ -131,6 +132,48 @@ def circlet() -> Callable[..., Finished]:
                 main()
         assert isinstance(ended.value.code, int)
         return Finished(ended.value.code, out.getvalue(), err.getvalue())
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def process() -> Callable[..., subprocess.CompletedProcess[str]]:
+    """Run a new process, where the one of the tests would not do."""
+
+    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            words,
+            capture_output=True,
+            text=True,
+            encoding="utf-8",
+            check=False,
+            env={**os.environ, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", **environment},
+        )
+
+    return run
+
+
+@pytest.fixture(scope="session")
+def one_clear_line() -> Callable[[Any], str]:
+    """Check that a command failed with one line on stderr and nothing else, and give that line."""
+
+    def check(finished: Any) -> str:
+        assert finished.returncode == 2, finished.stderr
+        assert finished.stdout == ""
+        *before, line = finished.stderr.splitlines()
+        assert before == []
+        assert line.startswith("circlet: ")
+        return line
+
+    return check
+
+
+@pytest.fixture(scope="session")
+def refused(circlet, one_clear_line) -> Callable[..., str]:
+    """Run a command that must fail with one line on stderr, and give that line."""
+
+    def run(*words: object, **given: Any) -> str:
+        return one_clear_line(circlet(*words, **given))
 
     return run
 

@@ -63,10 +63,11 @@ def _of_circlet(words: list[str]) -> list[str] | None:
 def resolved(words: list[str]) -> tuple[Any, list[str]]:
     """The command that words begin with, and the rest of them; a placeholder such as NAME is any command."""
     command: Any = COMMANDS
-    while words and not words[0].startswith("-") and (inner := getattr(command, "commands", None)):
-        name = next(iter(inner)) if words[0].isupper() else words[0]
-        assert name in inner, f"no command {name}"
-        command, words = inner[name], words[1:]
+    while words and not words[0].startswith("-") and hasattr(command, "list_commands"):
+        names = list(command.list_commands(None))
+        name = names[0] if words[0].isupper() else words[0]
+        assert name in names, f"no command {name}"
+        command, words = command.get_command(None, name), words[1:]
     return command, words
 
 

@@ -31,7 +31,6 @@ LAYERS = (
     "tuning",
     "annif",
     "serve",
-    "experiments",
     "cli",
 )
 
@@ -84,6 +83,17 @@ def cycle_in(graph: dict[str, set[str]]) -> list[str]:
 def package_of(module: str) -> str | None:
     part = module.split(".")[1] if "." in module else ""
     return part if part in LAYERS else None
+
+
+def test_only_the_command_line_knows_the_paper():
+    found = {
+        name
+        for name, path in MODULES.items()
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if (isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] == "circlet_paper")
+        or (isinstance(node, ast.Import) and any(each.name.startswith("circlet_paper") for each in node.names))
+    }
+    assert found == {"circlet.cli.help"}
 
 
 def test_finds_a_cycle():

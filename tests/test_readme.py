@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from circlet import experiments
+import circlet_paper
 
 ROOT = Path(__file__).parents[1]
 README = ROOT / "README.md"
@@ -103,7 +103,7 @@ def test_readme_is_short():
 def test_labels_held_are_the_measured_ones():
     text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
     result = json.loads((ROOT / "experiments/results/capacity.json").read_text(encoding="utf-8"))
-    capacity = experiments.load("capacity")
+    capacity = circlet_paper.load("capacity")
     (table,) = capacity.tables(result)
     shown = {row.replace("*", "") for row in text.splitlines()}
     for name, *cells in table.rows:

@@ -70,7 +70,12 @@ class TestVersion:
 class TestArchives:
     def test_complete_ones(self, release, tmp_path):
         number, own = release.version(), release.expected()
-        assert {"circlet/py.typed", "circlet/serve/page/index.html", "circlet/cli/train.py"} <= own
+        assert {
+            "circlet/py.typed",
+            "circlet/serve/page/index.html",
+            "circlet/cli/train.py",
+            "circlet_paper/table.py",
+        } <= own
         info = f"circlet-{number}.dist-info"
         wheel = a_wheel(tmp_path / f"circlet-{number}-py3-none-any.whl", [*own, f"{info}/licenses/LICENSE"])
         sources = [f"src/{name}" for name in own]
@@ -89,7 +94,7 @@ class TestArchives:
             f"circlet-{number}.dist-info/licenses/LICENSE is missing",
             "circlet/serve/page/app.js is missing",
             "circlet/__pycache__/a.pyc does not belong in it",
-            "other/thing.py is outside of the package",
+            "other/thing.py is outside of the packages",
             "tests/conftest.py does not belong in it",
         ]
         sdist = an_sdist(tmp_path / "circlet-99.tar.gz", ["experiments/results/table.json"])

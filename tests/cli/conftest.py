@@ -1,10 +1,8 @@
-"""Small texts about four topics, a model of them, and ways to run commands."""
+"""Small texts about four topics, and a model of them."""
 
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -85,45 +83,3 @@ def uneven(model, tmp_path_factory) -> Path:
     changed.label_counts = np.array([150, 150, 150, 1])
     changed.save(folder)
     return folder
-
-
-@pytest.fixture(scope="session")
-def process() -> Callable[..., subprocess.CompletedProcess[str]]:
-    """Run a new process, where the one of the tests would not do."""
-
-    def run(*words: str, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            encoding="utf-8",
-            check=False,
-            env={**os.environ, "PYTHONIOENCODING": "utf-8", "NO_COLOR": "1", **environment},
-        )
-
-    return run
-
-
-@pytest.fixture(scope="session")
-def one_clear_line() -> Callable[[Any], str]:
-    """Check that a command failed with one line on stderr and nothing else, and give that line."""
-
-    def check(finished: Any) -> str:
-        assert finished.returncode == 2, finished.stderr
-        assert finished.stdout == ""
-        *before, line = finished.stderr.splitlines()
-        assert before == []
-        assert line.startswith("circlet: ")
-        return line
-
-    return check
-
-
-@pytest.fixture(scope="session")
-def refused(circlet, one_clear_line) -> Callable[..., str]:
-    """Run a command that must fail with one line on stderr, and give that line."""
-
-    def run(*words: object, **given: Any) -> str:
-        return one_clear_line(circlet(*words, **given))
-
-    return run

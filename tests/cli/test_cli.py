@@ -30,9 +30,14 @@ class TestProcesses:
         assert "learn" in line
         assert line.endswith("(see circlet --help)")
 
-    @pytest.mark.parametrize("words", [["--help"], ["train", "--help"], ["datasets", "list"]])
-    def test_torch_is_not_imported_before_it_is_needed(self, words, process):
-        code = "import sys; from circlet.cli import main\ntry: main()\nfinally: assert 'torch' not in sys.modules"
+    @pytest.mark.parametrize(
+        "words", [["--help"], ["train", "--help"], ["predict", "--help"], ["datasets", "list"]]
+    )
+    def test_torch_and_the_paper_are_not_imported_before_they_are_needed(self, words, process):
+        code = (
+            "import sys; from circlet.cli import main\ntry: main()\n"
+            "finally: assert not {'torch', 'circlet_paper'} & {*sys.modules}"
+        )
         finished = process(sys.executable, "-c", code, *words)
         assert (finished.returncode, finished.stderr) == (0, "")
 

@@ -15,9 +15,9 @@ from circlet.cli.help import EXAMPLES, OLD_SPELLINGS, complete_data, complete_pr
 
 
 def _commands(command, path=()):
-    if inner := getattr(command, "commands", None):
-        for name, one in inner.items():
-            yield from _commands(one, (*path, name))
+    if hasattr(command, "list_commands"):
+        for name in command.list_commands(None):
+            yield from _commands(command.get_command(None, name), (*path, name))
     else:
         yield " ".join(path), command
 

@@ -23,13 +23,12 @@ from circlet.cli import (
     info,
     options,
     predict,
-    reproduce,
     serve,
     train,
     tune,
 )
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
-from circlet.cli.help import Command, Group, epilog, old_spelling
+from circlet.cli.help import Command, Group, PaperGroup, epilog, old_spelling
 from circlet.errors import CircletError, about_memory, shortened
 from circlet.version import __version__
 
@@ -61,7 +60,14 @@ for command in (
     app.command(cls=Command, epilog=epilog(command.__name__))(command)
 app.add_typer(datasets.app)
 app.add_typer(feedback.app)
-app.add_typer(reproduce.app)
+app.add_typer(
+    typer.Typer(
+        name="reproduce",
+        help="Reproduce the paper's experiments: numbers, tables and pictures.",
+        no_args_is_help=True,
+        cls=PaperGroup,
+    )
+)
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ Also how a shell completes the names of datasets and presets.
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 from typer.core import TyperCommand, TyperGroup
@@ -14,6 +15,7 @@ __all__ = [
     "OLD_SPELLINGS",
     "Command",
     "Group",
+    "PaperGroup",
     "complete_data",
     "complete_preset",
     "epilog",
@@ -80,6 +82,24 @@ class Group(TyperGroup):
 
     def get_params(self, ctx: Any) -> list[Any]:
         return _without_types(super().get_params(ctx))
+
+
+class PaperGroup(Group):
+    """The commands of the paper's package, which is imported only when one of them is asked for."""
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return self._group.list_commands(ctx)
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        return self._group.get_command(ctx, cmd_name)
+
+    @cached_property
+    def _group(self) -> TyperGroup:
+        import typer.main
+
+        from circlet_paper.reproduce import app
+
+        return typer.main.get_group(app)
 
 
 def epilog(command: str, *more: str) -> str:

@@ -1,0 +1,292 @@
+"""How should labels share few outputs? Spectral and independent codes of small d, and what others would use.
+
+A model with circular codes of dimension d has 2 d outputs. `circlet_paper.codebooks` measures how many
+labels codes of small d hold; here models learn with them. They are compared with three other outputs of 2 d
+numbers: rows of a Hadamard matrix (Hoffer, Hubara and Soudry, 2018), MACH, which hashes labels into buckets
+(Medini et al., 2019), and a learned vector for every label, which makes the number of parameters grow with the
+number of labels.
+
+What the paper leaves open, and what we chose (it has no experiment like this one):
+
+- All models have circlet's own encoder, sizes, loss and training; only the output differs.
+- Hadamard codes are random columns of the matrix, and labels get random rows: there are more labels than outputs,
+  and the first columns would give many labels the same code. The output is normalized, with a learned scale and a
+  learned bias per label, as Hoffer et al. do and as circlet does.
+- MACH: R hash functions with 2 d / R buckets each, binary cross-entropy over buckets, and labels scored by the
+  mean probability of their buckets. R = 4, 10 and 20 are trained; the best on held-out rows counts.
+- Learned vectors: a full output layer of rank 2 d, with the same loss over labels and a bias per label.
+- Models with the same seed have the same held-out rows, order of rows and first weights of the encoder, so outputs
+  are compared seed by seed. One is ahead of another where it is ahead with every seed.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from circlet.report import Cell, Table
+from circlet_paper import Claim, training_cells
+from circlet_paper.cells import Result
+from circlet_paper.other_outputs import other_cells
+from circlet_paper.runs import Runs, millions, runs, verdict
+from circlet_paper.training_cells import DEPTHS, FIXED, Recipe, TrainingCell, title_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+TITLE = "How labels should share few outputs"
+DATASETS = ("delicious", "eurlex-4k")
+METRICS = tuple(f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS)
+#: P@5 varies less from seed to seed than P@1 does.
+SHOWN = "P@5"
+#: Titles of the outputs in tables and pictures.
+OUTPUTS = {
+    "spectral": "spectral codes",
+    "independent": "independent codes",
+    "hadamard": "Hadamard codes",
+    "mach": "MACH",
+    "low-rank": "learned vectors",
+}
+
+
+@dataclass(frozen=True)
+class Settings(training_cells.Settings):
+    """Size of the experiment; the defaults are the full size.
+
+    Parameters
+    ----------
+    seeds, rows, epochs, shrink
+        See `circlet_paper.training_cells.Settings`.
+    dims : tuple of int
+        Dimensions d; there are 2 d outputs.
+    """
+
+    dims: tuple[int, ...] = (50, 100, 200, 400)
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """Few rows and only two dimensions."""
+        return cls(**vars(training_cells.Settings.quick()), dims=(50, 200))
+
+
+def cells(settings: Settings) -> list[TrainingCell]:
+    """Every output with every dimension, on each dataset."""
+    dims = getattr(settings, "dims", Settings.dims)
+    return [
+        cell
+        for dataset in DATASETS
+        for output in OUTPUTS
+        for dim in dims
+        for cell in _cells(settings, dataset, output, dim)
+    ]
+
+
+def _cells(settings: training_cells.Settings, dataset: str, output: str, dim: int) -> list[TrainingCell]:
+    given = {"dim": dim, **({"codebook": output} if output == "independent" else {})}
+    planned = Recipe(OUTPUTS[output], FIXED, given).cells(dataset, settings)
+    return planned if output in ("spectral", "independent") else [*other_cells(planned, output)]
+
+
+class Measured:
+    """The runs of a result, by dataset, output and dimension."""
+
+    def __init__(self, result: Result) -> None:
+        self.settings = Settings(**result["settings"])
+        self.runs: dict[tuple[str, str, int], Runs] = {}
+        for dataset in DATASETS:
+            for output in OUTPUTS:
+                for dim in self.settings.dims:
+                    if found := runs(result, _cells(self.settings, dataset, output, dim)):
+                        self.runs[dataset, output, dim] = found
+        self.datasets = [name for name in DATASETS if any(key[0] == name for key in self.runs)]
+
+    def of(self, dataset: str, output: str) -> dict[int, Runs]:
+        """The runs of an output, by dimension."""
+        return {
+            dim: found for (name, other, dim), found in self.runs.items() if (name, other) == (dataset, output)
+        }
+
+    def gaps(self, dataset: str, one: str, other: str, metric: str) -> dict[int, list[float]]:
+        """By how many points one output is ahead of another: for each dimension, one number per common seed."""
+        ours, theirs, found = self.of(dataset, one), self.of(dataset, other), {}
+        for dim in ours:
+            if dim in theirs:
+                values = [_by_seed(these, metric) for these in (ours[dim], theirs[dim])]
+                common = [seed for seed in values[0] if seed in values[1]]
+                if common:
+                    found[dim] = [values[0][seed] - values[1][seed] for seed in common]
+        return found
+
+
+def _by_seed(these: Runs, metric: str) -> dict[int, float]:
+    return {cell["about"]["seed"]: float(cell["metrics"][metric]) for cell in these.cells}
+
+
+def tables(result: Result) -> list[Table]:
+    """P@k and PSP@k for each dataset, with a row for each output and number of outputs."""
+    measured, made = Measured(result), []
+    for dataset in DATASETS:
+        rows: list[tuple[Cell, ...]] = []
+        for output, title in OUTPUTS.items():
+            for dim, these in measured.of(dataset, output).items():
+                shown = (these.show(metric) for metric in METRICS)
+                rows.append((title, 2 * dim, _hashes(these), millions(these.parameters), *shown))
+        note = (
+            f"Mean ± standard deviation of {measured.settings.seeds} seeds. R: MACH's numbers of hash functions, "
+            "chosen on held-out rows with each seed."
+            if rows
+            else "Not measured: the dataset was not available."
+        )
+        columns = ("", "Outputs", "R", "Parameters", *METRICS)
+        made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + measured.settings.note))
+    return made
+
+
+def _hashes(these: Runs) -> str | None:
+    """The numbers of hash functions that MACH's runs chose; None for other outputs."""
+    chosen = [each["value"] for cell in these.cells for each in cell.get("decided", ())]
+    return ", ".join(map(str, sorted(set(chosen)))) or None
+
+
+def claims(result: Result) -> list[Claim]:
+    """Judge what this library would claim about small outputs; the paper says nothing about them."""
+    measured = Measured(result)
+    others = {
+        "independent": "Models with spectral codes tag better than with independent codes of the same d",
+        "hadamard": "Models with spectral codes tag better than with as many columns of a Hadamard matrix",
+        "mach": "Models with spectral codes tag better than MACH with as many outputs",
+        "low-rank": "Models with spectral codes tag better than with as many outputs and learned label vectors",
+    }
+    made = [claim for other, text in others.items() if (claim := _judge_ahead(measured, other, text))]
+    return [*made[:1], *_judge_fewer(measured), *made[1:]]
+
+
+def _compared(measured: Measured, other: str) -> Iterator[tuple[str, dict[int, list[float]]]]:
+    """The gaps of spectral codes to another output in P@5, for each dataset that has some."""
+    for dataset in measured.datasets:
+        if gaps := measured.gaps(dataset, "spectral", other, SHOWN):
+            yield dataset, gaps
+
+
+def _judge_ahead(measured: Measured, other: str, text: str) -> Claim | None:
+    gaps = dict(_compared(measured, other))
+    every = [values for these in gaps.values() for values in these.values()]
+    if not every:
+        return None
+    ahead, behind = (sum(all(sign * gap > 0 for gap in gaps) for gaps in every) for sign in (1, -1))
+    evidence = (
+        f"{SHOWN}, compared seed by seed: ahead with every seed in {ahead} of {len(every)} comparisons, behind "
+        f"with every seed in {behind}; points ahead with {_outputs(_dims(gaps))} outputs: {_listed(gaps)}"
+    )
+    if other == "low-rank":
+        evidence += f"; parameters: {_sizes(measured)}"
+    return Claim(text, verdict(ahead, len(every)), evidence)
+
+
+def _judge_fewer(measured: Measured) -> list[Claim]:
+    """Judge whether it matters more which codes labels have when d is small."""
+    gaps = {name: these for name, these in _compared(measured, "independent") if len(these) > 1}
+    if not gaps:
+        return []
+    means = [[statistics.fmean(these[dim]) for dim in (min(these), max(these))] for these in gaps.values()]
+    grows = [fewest > max(most, 0) for fewest, most in means]
+    return [
+        Claim(
+            "The fewer outputs, the further spectral codes are ahead of independent ones",
+            verdict(sum(grows), len(grows)),
+            f"mean gap in {SHOWN} with the fewest and with the most outputs: "
+            + "; ".join(
+                f"{title_of(name)} {statistics.fmean(these[min(these)]):+.1f} and "
+                f"{statistics.fmean(these[max(these)]):+.1f}"
+                for name, these in gaps.items()
+            ),
+        )
+    ]
+
+
+def _dims(gaps: dict[str, dict[int, list[float]]]) -> list[int]:
+    """The dimensions at which anything was compared."""
+    return sorted({dim for these in gaps.values() for dim in these})
+
+
+def _outputs(dims: list[int]) -> str:
+    return ", ".join(f"{2 * dim}" for dim in dims)
+
+
+def _listed(gaps: dict[str, dict[int, list[float]]]) -> str:
+    return "; ".join(
+        f"{title_of(name)} " + ", ".join(f"{statistics.fmean(values):+.1f}" for values in these.values())
+        for name, these in gaps.items()
+    )
+
+
+def _sizes(measured: Measured) -> str:
+    """How many parameters models with the most outputs have."""
+    found = []
+    for dataset in measured.datasets:
+        ours, theirs = (measured.of(dataset, output) for output in ("spectral", "low-rank"))
+        if common := [dim for dim in ours if dim in theirs]:
+            most = common[-1]
+            both = (millions(these[most].parameters) for these in (ours, theirs))
+            found.append(f"{title_of(dataset)}, {2 * most} outputs: {' against '.join(both)}")
+    return "; ".join(found)
+
+
+#: Color, marker and line style: one color for spectral codes, gray for the others.
+STYLES = {
+    "spectral": ("#0072B2", "o", "-"),
+    "independent": ("#4d4d4d", "s", "-"),
+    "hadamard": ("#4d4d4d", "^", "--"),
+    "mach": ("#8c8c8c", "v", ":"),
+    "low-rank": ("#8c8c8c", "D", "-."),
+}
+
+
+def draw(result: Result) -> Figure:
+    """Draw a panel for each dataset: P@5 over the number of outputs."""
+    from matplotlib.figure import Figure  # an extra
+
+    measured = Measured(result)
+    n = max(len(measured.datasets), 1)
+    figure = Figure(figsize=(4.6 * n, 3.9), layout="constrained")
+    axes = figure.subplots(1, n, squeeze=False)[0]
+    for axis, dataset in zip(axes, measured.datasets, strict=False):
+        _draw_panel(axis, measured, dataset)
+    return figure
+
+
+def _draw_panel(axis: Axes, measured: Measured, dataset: str) -> None:
+    ends: dict[str, tuple[float, float]] = {}
+    for output, (color, marker, line) in STYLES.items():
+        if these := measured.of(dataset, output):
+            x = [2 * dim for dim in these]
+            means = [found.mean(SHOWN) for found in these.values()]
+            bars = [found.sd(SHOWN) or 0.0 for found in these.values()]
+            front = 3 if output == "spectral" else 2
+            axis.errorbar(
+                x, means, bars, color=color, marker=marker, ls=line, ms=5, lw=1.6, capsize=2, zorder=front
+            )
+            ends[output] = x[-1], means[-1]
+    axis.set_xscale("log", base=2)
+    ticks = [2 * dim for dim in measured.settings.dims]
+    axis.set_xticks(ticks, [str(tick) for tick in ticks])
+    axis.set_xlim(ticks[0] / 1.2, ticks[-1] * 3.2)  # room for the labels
+    axis.minorticks_off()
+    _label(axis, ends)
+    axis.set_title(title_of(dataset))
+    axis.set_xlabel("outputs, 2 d")
+    axis.set_ylabel(f"{SHOWN}, %")
+    axis.grid(alpha=0.25)
+    axis.spines[["top", "right"]].set_visible(False)
+
+
+def _label(axis: Axes, ends: dict[str, tuple[float, float]]) -> None:
+    """Write the title of each line at its end, the lower ones below the higher ones without overlap."""
+    low, high = axis.get_ylim()
+    least, place = (high - low) / 15, float("inf")
+    for output, (x, y) in sorted(ends.items(), key=lambda item: -item[1][1]):
+        place = min(y, place - least)
+        axis.text(x * 1.12, place, OUTPUTS[output], color=STYLES[output][0], fontsize=8, va="center")
