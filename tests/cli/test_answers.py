@@ -15,8 +15,8 @@ import pytest
 import typer
 
 from circlet.cli import answers
-from circlet.data.tagged import Tagged
 from circlet.errors import OutputError, ParameterError
+from circlet.runtime.answers import Tagged
 
 FULL = Path("/dev/full")
 FOX = Tagged(0, ["animal", "[red] fur"], [0.987, 0.004])

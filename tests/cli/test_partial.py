@@ -12,8 +12,8 @@ import pytest
 from circlet.cli.partial import Partial, is_resumable, kept
 from circlet.data.parquet import write_parquet
 from circlet.data.records import Record, write_records
-from circlet.data.tagged import Tagged
 from circlet.errors import DataError, ParameterError
+from circlet.runtime.answers import Tagged
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

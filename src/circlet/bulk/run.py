@@ -20,11 +20,11 @@ from circlet.checks import is_integer
 from circlet.data.lines import bad, iter_text
 from circlet.data.parquet import iter_parquet
 from circlet.data.records import Columns, Record, parse
-from circlet.data.tagged import Tagged, writing_tagged
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.extras import require
 from circlet.folder import lock
 from circlet.folder.layout import CONFIG
+from circlet.runtime.answers import Tagged, writing_tagged
 
 __all__ = [
     "BLOCK_SIZE",

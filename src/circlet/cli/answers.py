@@ -15,8 +15,8 @@ from circlet import files
 from circlet.cli.console import check_stdout, explained_stdout, out
 from circlet.cli.partial import Partial
 from circlet.data.preview import one_line
-from circlet.data.tagged import Tagged, format_of, json_line, writing_tagged
 from circlet.errors import OutputError, ParameterError
+from circlet.runtime.answers import Tagged, format_of, json_line, writing_tagged
 
 _GAP = 3  # characters between two columns of the table
 #: What writes documents and, where there are any, their texts.

@@ -14,8 +14,8 @@ from typing import Any
 
 from circlet import files
 from circlet.cli.console import err
-from circlet.data.tagged import Tagged, lines_of
 from circlet.errors import CircletError, DataError, ParameterError
+from circlet.runtime.answers import Tagged, lines_of
 
 __all__ = ["Partial", "is_resumable", "kept", "run_of"]
 

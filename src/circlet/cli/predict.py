@@ -16,7 +16,7 @@ from circlet.cli.help import complete_data
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
-    from circlet.data.tagged import Tagged
+    from circlet.runtime.answers import Tagged
     from circlet.runtime.base import BaseModel
 
 
@@ -106,7 +106,7 @@ def predict(
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.models import load_model
     from circlet.cli.partial import Partial, is_resumable, kept, run_of
-    from circlet.data.tagged import format_of
+    from circlet.runtime.answers import format_of
 
     budget = None if memory is None else parse_bytes(memory)
     inputs, size = data, None if block_size is None else parse_bytes(block_size, "--block-size")
@@ -189,7 +189,7 @@ def parse_bytes(text: str, option: str = "--memory") -> int:
 def _tagged(
     model: BaseModel, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
 ) -> Iterator[Tagged]:
-    from circlet.data.tagged import Tagged
+    from circlet.runtime.answers import Tagged
 
     names, uris = model.label_names, model.label_uris
     for identifier, row, chances in zip(ids, labels.tolist(), probabilities.tolist(), strict=True):

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.data import tagged
 from circlet.data.records import Columns, iter_records
-from circlet.data.tagged import Tagged, format_of, writing_tagged
 from circlet.errors import DataError, MissingExtraError, OutputError, ParameterError
+from circlet.runtime import answers as tagged
+from circlet.runtime.answers import Tagged, format_of, writing_tagged
 
 DOCUMENTS = [
     Tagged("a, b", ["red; fox", 'the "fox"', "it's | é"], [0.9, 0.1234, 0.0]),
