@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError, ParameterError
-from circlet.runtime.tagging import Tagging, mask_of
+from circlet.runtime.tagger import Tagging, mask_of
 
 SCORES = np.array([[2.0, -1.0, 0.0], [-3.0, 1.0, 0.5]], dtype=np.float32)
 

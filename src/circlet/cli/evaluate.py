@@ -73,7 +73,7 @@ def evaluate(
     from circlet.data import load_dataset
     from circlet.metrics.decisions import Decisions
     from circlet.metrics.evaluation import evaluate_model
-    from circlet.runtime.tagging import UNKNOWN
+    from circlet.runtime.tagger import UNKNOWN
 
     if per_label is not None:
         label_report.check(per_label)

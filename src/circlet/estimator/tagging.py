@@ -12,13 +12,13 @@ from circlet.errors import DataError, ParameterError
 from circlet.estimator.documents import as_rows
 from circlet.estimator.targets import Targets
 from circlet.model import Model
-from circlet.runtime import RuntimeModel, tagging
+from circlet.runtime import RuntimeModel, tagger
 from circlet.runtime.documents import as_texts, count
 
 __all__ = ["Tagging", "check_rows"]
 
 
-class Tagging(tagging.Tagging):
+class Tagging(tagger.Tagging):
     """The methods of `CircletClassifier` that use the fitted model."""
 
     model_: Model
