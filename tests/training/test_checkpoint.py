@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -238,7 +239,7 @@ class TestCheckpoints:
         content = interrupted.read_bytes()
         first = content.index(b"__metadata__")
         last = content.index(b"}", content.index(b"digest", first))
-        for position in range(first + len(b'__metadata__":{"run":"'), last, 5):
+        for position in range(first + len(b'__metadata__":{"about":"'), last, 5):
             changed = bytearray(content)
             changed[position] ^= 1 << position % 7
             interrupted.write_bytes(changed)
@@ -250,14 +251,14 @@ class TestCheckpoints:
     @pytest.mark.parametrize(
         "change",
         [{"epoch": 0}, {"step": 2}, {"best_value": 0.5}, {"epoch": -1}, {"total_loss": None}, {"more": 1},
-         {"history": 3}, {"epoch": ...}, {"digest": ...}, {"digest": ..., "labels": ..., "epoch": "1"}],
+         {"history": 3}, {"epoch": ...}, {"digest": ...}, {"digest": ..., "run": ..., "epoch": "1"}],
     )  # fmt: skip
     def test_another_description(self, interrupted, change):
         with safetensors.safe_open(interrupted, framework="pt") as stored:
-            about = {**json.loads(stored.metadata()["run"]), **change}
+            about = {**json.loads(stored.metadata()["about"]), **change}
         about = {name: value for name, value in about.items() if value is not ...}
         safetensors.torch.save_file(
-            safetensors.torch.load_file(interrupted), interrupted, metadata={"run": json.dumps(about)}
+            safetensors.torch.load_file(interrupted), interrupted, metadata={"about": json.dumps(about)}
         )
         with pytest.raises(DataError, match=r"found no intact checkpoint \(.*; remove it to start again"):
             self.resumed(interrupted)
@@ -267,7 +268,7 @@ class TestCheckpoints:
         with pytest.raises(InterruptedRunError):
             train(make(), X, Y, settings(), folder=tmp_path, reporter=CtrlC(2), label_names=names)
         for others in (names[::-1], [*names[:-1], "another"], None):
-            with pytest.raises(DataError, match="found a checkpoint of labels with other names"):
+            with pytest.raises(DataError, match="found a checkpoint of another run: labels with other names"):
                 train(make(), X, Y, settings(), folder=tmp_path, resume=True, label_names=others)
         train(make(), X, Y, settings(), folder=tmp_path, resume=True, label_names=names)
 
@@ -337,52 +338,72 @@ class TestAnotherRun:
             train(make(), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(5))
         return tmp_path
 
-    def refused(self, folder: Path, network: Network | None = None, **changes) -> None:
+    def refused(self, folder: Path, differs: str, network: Network | None = None, **changes) -> None:
         run = {"X": X, "Y": Y, "settings": settings(), "validation": HELD_OUT, **changes}
         before = (folder / checkpoint.NAME).read_bytes()
-        with pytest.raises(
-            DataError, match="found a checkpoint of another run; wanted one of the same data"
-        ) as error:
+        with pytest.raises(DataError, match="found a checkpoint of another run: ") as error:
             train(network or make(), **run, folder=folder, resume=True)
-        assert str(folder / checkpoint.NAME) in str(error.value)
+        assert f"{folder / checkpoint.NAME}: found a checkpoint of another run: {differs}. Wanted" in str(
+            error.value
+        )
         assert (folder / checkpoint.NAME).read_bytes() == before
 
     @pytest.mark.parametrize(
-        "changes",
-        [{"epochs": 4}, {"lr": 0.03}, {"batch_size": 8}, {"optimizer": "sgd"}, {"input_dropout": 0.1}],
-        ids=str,
+        ("changes", "differs"),
+        [
+            ({"epochs": 4}, "epochs 3, and now 4"),
+            ({"lr": 0.03}, "lr 0.02, and now 0.03"),
+            ({"batch_size": 8}, "batch-size 16, and now 8"),
+            (
+                {"optimizer": "sgd", "input_dropout": 0.1},
+                "optimizer adamw, and now sgd, input-dropout 0.2, and now 0.1",
+            ),
+        ],
     )
-    def test_of_other_training_settings(self, folder, changes):
-        self.refused(folder, settings=settings(**changes))
+    def test_of_other_training_settings(self, folder, changes, differs):
+        self.refused(folder, differs, settings=settings(**changes))
 
     @pytest.mark.parametrize(
-        "changes", [{"seed": 1}, {"head": "hrr"}, {"loss": "cosine"}, {"dropout": 0.3}], ids=str
+        ("changes", "differs"),
+        [
+            ({"seed": 1}, "seed 0, and now 1"),
+            ({"head": "hrr"}, "head chrr-amplitude, and now hrr, weights of other shapes"),
+            ({"loss": "cosine"}, "loss bce, and now cosine, weights of other shapes"),
+            ({"dropout": 0.3}, "dropout 0.4, and now 0.3"),
+        ],
     )
-    def test_of_another_network(self, folder, changes):
-        self.refused(folder, make(**changes))
+    def test_of_another_network(self, folder, changes, differs):
+        self.refused(folder, differs, make(**changes))
 
     def test_of_another_encoder(self, folder):
         encoder = nn.Sequential(nn.Linear(F, 12), nn.ReLU())
-        self.refused(folder, Network(make().settings, F, L, sparse=False, encoder=encoder))
+        other = Network(make().settings, F, L, sparse=False, encoder=encoder)
+        self.refused(folder, "weights of other shapes", other)
 
-    def test_of_other_features(self, folder):
+    def test_of_other_documents(self, folder):
         other = X.copy()
         other.data[7] += 1e-3
-        self.refused(folder, X=other)
         moved = X.copy()
         moved.indices[moved.indptr[1] - 1] = (moved.indices[moved.indptr[1] - 1] + 1) % F
-        self.refused(folder, X=moved)
-
-    def test_of_other_labels(self, folder):
-        self.refused(folder, Y=sp.csr_matrix(np.roll(Y.toarray(), 1, axis=0)))
-
-    def test_of_fewer_rows(self, folder):
-        self.refused(folder, X=X[:-1], Y=Y[:-1])
+        rolled = sp.csr_matrix(np.roll(Y.toarray(), 1, axis=0))
+        for changes in ({"X": other}, {"X": moved}, {"Y": rolled}, {"X": X[:-1], "Y": Y[:-1]}):
+            self.refused(folder, "other documents or labels", **changes)
 
     def test_of_other_validation_rows(self, folder):
-        self.refused(folder, validation=None)
-        self.refused(folder, validation=data(2, 30))
-        self.refused(folder, validation=(HELD_OUT[0], data(2, 30)[1]))
+        for other in (None, data(2, 30), (HELD_OUT[0], data(2, 30)[1])):
+            self.refused(folder, "other rows held out", validation=other)
+
+    def test_a_setting_that_came_later_does_not_matter_unless_it_is_used(self, folder):
+        @dataclass(frozen=True)
+        class Later(TrainingSettings):
+            warm_up: float = 0.0
+
+        known = asdict(settings())
+        self.refused(folder, "warm-up None, and now 0.5", settings=Later(**known, warm_up=0.5))
+        whole, resumed = make(), make()
+        train(whole, X, Y, settings(), validation=HELD_OUT)
+        train(resumed, X, Y, Later(**known), validation=HELD_OUT, folder=folder, resume=True)
+        assert_same_weights(resumed, whole)
 
 
 class TestDamage:
@@ -418,7 +439,7 @@ class TestDamage:
 
     @pytest.mark.parametrize("run", [None, "not JSON", "null", "[]", "3", "{}"])
     def test_tensors_of_something_else(self, path, run):
-        save_file({"weight": torch.ones(3)}, path, metadata=None if run is None else {"run": run})
+        save_file({"weight": torch.ones(3)}, path, metadata=None if run is None else {"about": run})
         self.refused(path)
 
     def test_a_folder_in_its_place(self, path):

@@ -29,6 +29,7 @@ from circlet.data.recognize import IN_WORDS, is_annif, recognize
 from circlet.data.records import DELIMITERS, FORMATS, Columns, header_delimiter, parse
 from circlet.errors import DataError, OutputError
 from circlet.files import check_regular
+from circlet.identity import Identity
 from circlet.version import __version__
 
 __all__ = [
@@ -279,6 +280,12 @@ class Options:
     format: str
     block_size: int
 
+    @property
+    def identity(self) -> Identity:
+        """What tells this run from others, by the names of the command's options."""
+        values = {"-k" if name == "k" else f"--{name}": value for name, value in asdict(self).items()}
+        return Identity(values, words={"--model": "another model"})
+
 
 @dataclass(frozen=True)
 class Task:
@@ -339,10 +346,8 @@ class Plan:
             It names the first difference.
         """
         wanted = "wanted the same, to go on with that run, or another folder for the output"
-        for name, now in asdict(options).items():
-            if (then := getattr(self.options, name)) != now:
-                values = "another model" if name == "model" else f"{_option(name)} {then}, and now {now}"
-                raise DataError(f"{folder}: found a run with {values}; {wanted}")
+        if other := options.identity.differences(self.options.identity.values):
+            raise DataError(f"{folder}: found a run with {other[0]}; {wanted}")
         then, now = [file.path for file, _ in self.files], [str(path) for path in paths]
         if gone := next((path for path in then if path not in set(now)), None):
             raise DataError(f"{folder}: found a run with {gone}, which is not in the input now; {wanted}")
@@ -352,10 +357,6 @@ class Plan:
             raise DataError(f"{folder}: found a run with the same files in another order; {wanted}")
         for file, _ in self.files:
             unchanged(file)
-
-
-def _option(name: str) -> str:
-    return "-k" if name == "k" else f"--{name.replace('_', '-')}"
 
 
 def _names(paths: Sequence[str]) -> list[str]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 import math
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,16 +24,16 @@ from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.folder.layout import CHECKPOINT as NAME
 from circlet.folder.layout import checkpoint_of as name_of
 from circlet.folder.layout import is_checkpoint
+from circlet.identity import Identity
 from circlet.network import Network
-from circlet.settings import NetworkSettings, TrainingSettings
+from circlet.settings import TrainingSettings
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import Optimizer
 
-__all__ = ["NAME", "Progress", "absorb", "fingerprint", "is_checkpoint", "name_of", "remove", "restore", "save"]
+__all__ = ["NAME", "Progress", "absorb", "identity_of", "name_of", "remove", "restore", "save"]
 
-#: What a checkpoint says about itself, and what those of version 0.1.0 do not say.
-_KEYS = {"fingerprint", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
-_ADDED = {"labels", "digest"}
+#: What a checkpoint says about itself, besides a digest of all this.
+_KEYS = {"run", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
 
 
 @dataclass
@@ -55,10 +55,9 @@ def save(
     progress: Progress,
     network: Network,
     optimizer: Optimizer | None,
-    identity: str,
-    label_names: list[str] | None = None,
+    identity: Identity,
 ) -> None:
-    """Write the state of a run; `identity` is its `fingerprint`, and a finished run needs no optimizer."""
+    """Write the state of a run; a finished run needs no optimizer."""
     tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in network.weights().items()}
     tensors |= {f"best.{key}": value for key, value in progress.best.items()}
     states = {} if optimizer is None else optimizer.state_dict()["state"]
@@ -67,24 +66,22 @@ def save(
     tensors["noise"] = network.noise.get_state()
     contiguous = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
     about = {
-        "fingerprint": identity,
+        "run": identity.values,
         "checksum": _checksum(contiguous),
         "epoch": progress.epoch,
         "step": progress.step,
         "total_loss": progress.total_loss,
         "history": progress.history,
         "best_value": progress.best_value if progress.best else None,
-        "labels": _digest(label_names),
     }
-    write_tensors(path, contiguous, {"run": json.dumps({**about, "digest": _digest(about)})})
+    write_tensors(path, contiguous, {"about": json.dumps({**about, "digest": _digest(about)})})
 
 
 def restore(
     path: Path | None,
     network: Network,
     optimizer: Optimizer,
-    identity: str,
-    label_names: list[str] | None = None,
+    identity: Identity,
     world: World = ALONE,
 ) -> Progress | None:
     """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint.
@@ -96,7 +93,7 @@ def restore(
     def read() -> dict[str, Any] | None:
         if path is None or not path.exists():
             return None
-        about, found = _read(path, identity, label_names)
+        about, found = _read(path, identity)
         tensors.update(found)
         return about
 
@@ -118,24 +115,28 @@ def restore(
     return progress
 
 
-def _read(path: Path, identity: str, label_names: list[str] | None) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def _read(path: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Tensor]]:
     """What a checkpoint says about itself, and its tensors; `DataError` unless it is intact and of this run."""
     try:
         tensors, metadata = read_tensors(path, "torch")
-        about = _described(metadata)
+        about: Any = parse_json(metadata.get("about", "null"))
+        if not isinstance(about, dict) or about.pop("digest", None) != _digest(about):
+            raise ValueError("its description is not what was written")
+        if set(about) != _KEYS or not isinstance(about["run"], dict) or not isinstance(about["history"], list):
+            raise ValueError("its description is damaged")
+        counts = about["epoch"], about["step"], about["checksum"]
+        measures = about["total_loss"], 0.0 if about["best_value"] is None else about["best_value"]
+        if not all(is_integer(each, 0) for each in counts) or not all(map(is_real, measures)):
+            raise ValueError("its numbers are damaged")
         if about["checksum"] != _checksum(tensors):
             raise ValueError("its tensors are not what was written")
     except (ValueError, RecursionError) as error:  # a DataError is a ValueError
         reason = str(error).removeprefix(f"{path}: ")
         raise DataError(f"{path}: found no intact checkpoint ({reason}); remove it to start again") from error
-    if about["fingerprint"] != identity:
+    if different := identity.differences(about["run"]):
         raise DataError(
-            f"{path}: found a checkpoint of another run; wanted one of the same data and settings. "
-            "Train without resuming, or with the settings that it was started with"
-        )
-    if about.get("labels") not in (None, _digest(label_names)):
-        raise DataError(
-            f"{path}: found a checkpoint of labels with other names; wanted those that the run was started with"
+            f"{path}: found a checkpoint of another run: {', '.join(map(str, different))}. Wanted one of the same "
+            "data and settings: train without resuming, or with the settings that it was started with"
         )
     return about, tensors
 
@@ -150,12 +151,34 @@ def remove(folder: Path) -> None:
                 raise OutputError(f"cannot remove {path}: {error.strerror}") from error
 
 
-def fingerprint(network: Network, settings: TrainingSettings, matrices: Iterable[Any], *, validated: bool) -> str:
-    """A digest of everything that determines the weights; `matrices` are the rows and labels, validation last."""
-    digest = hashlib.sha256()
+def identity_of(
+    network: Network,
+    settings: TrainingSettings,
+    rows: Sequence[Any],
+    validation: Sequence[Any],
+    label_names: list[str] | None,
+) -> Identity:
+    """Everything that determines the weights: settings, and digests of rows, labels and their names."""
     shapes = [(name, tuple(tensor.shape)) for name, tensor in network.weights().items()]
-    run = f"[{_as_known_to_0_1_0(network.settings)}, {_as_known_to_0_1_0(settings)}, {shapes!r}, {validated!r}]"
-    digest.update(run.encode())
+    words = {
+        "rows": "other documents or labels",
+        "validation": "other rows held out",
+        "label_names": "labels with other names",
+        "weights": "weights of other shapes",
+    }
+    return Identity.of(
+        network.settings,
+        settings,
+        rows=_content(rows),
+        validation=_content(validation),
+        label_names=_digest(label_names),
+        weights=_digest(shapes),
+        words=words,
+    )
+
+
+def _content(matrices: Iterable[Any]) -> str:
+    digest = hashlib.sha256()
     for rows in matrices:
         matrix = rows
         if isinstance(rows, ScaledRows):
@@ -185,32 +208,6 @@ def _arrays(matrix: Any) -> Iterable[Any]:
     if isinstance(matrix, TokenRows):
         return matrix.arrays
     return (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,)
-
-
-def _as_known_to_0_1_0(settings: NetworkSettings | TrainingSettings) -> str:
-    """How settings are printed, without those that came later and have the value that was the only one before."""
-    printed = repr(settings)
-    later = "first_layer='same'", "join=False", "precision='auto'", "activation='relu'", "initial='he'"
-    for added in (*later, "encoder='features'", "embedding=None", "max_words=None"):
-        printed = printed.replace(f", {added}", "")
-    return printed
-
-
-def _described(metadata: dict[str, str]) -> dict[str, Any]:
-    """What a checkpoint says about itself; `ValueError` if that is not what was written."""
-    about: Any = parse_json(metadata.get("run", "null"))
-    found = set(about) if isinstance(about, dict) else set()
-    digest = about.pop("digest", None) if found == _KEYS | _ADDED else None
-    # Version 0.1.0 wrote neither a digest nor what it would be compared with.
-    if found not in (_KEYS, _KEYS | _ADDED) or (found != _KEYS and digest != _digest(about)):
-        raise ValueError("its description is not what was written")
-    counts, best = (about["epoch"], about["step"]), about["best_value"]
-    measures = (about["total_loss"], 0.0 if best is None else best)
-    if not all(is_integer(each, 0) for each in counts) or not all(map(is_real, measures)):
-        raise ValueError("its description is damaged")
-    if not isinstance(about["history"], list):
-        raise ValueError("its history is damaged")
-    return dict(about)
 
 
 def _digest(value: Any) -> str:

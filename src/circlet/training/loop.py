@@ -28,6 +28,7 @@ from circlet.data.mapped import column_counts
 from circlet.errors import CircletError, within_memory
 from circlet.folder.history import KEPT
 from circlet.folder.lock import writing
+from circlet.identity import Identity
 from circlet.network import Network
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
@@ -172,10 +173,10 @@ class _Run:
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
         if self.world.size > 1:
-            self.world.check_same(self._identity, "documents, labels or settings")
+            self.world.check_same(self._identity.digest, "documents, labels or settings")
             self.world.tensors_from_first(self.network.weights())  # drawn on another processor, they may differ
         if resume:
-            state = (self.network, self.optimizer, self._identity, self.label_names, self.world)
+            state = (self.network, self.optimizer, self._identity, self.world)
             self.progress = checkpoint.restore(self._checkpoint, *state) or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         if self.member is not None:
@@ -190,7 +191,7 @@ class _Run:
         if self.stage is not None and self.progress.epoch > first and self._checkpoint is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
-            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity, self.label_names)
+            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
         return self.progress.history
 
     @property
@@ -309,19 +310,16 @@ class _Run:
 
     def _save(self) -> None:
         if self._checkpoint is not None:
-            state = (self.network, self.optimizer, self._identity, self.label_names)
-            checkpoint.save(self._checkpoint, self.progress, *state)
+            checkpoint.save(self._checkpoint, self.progress, self.network, self.optimizer, self._identity)
 
     @property
     def _checkpoint(self) -> Path | None:
         return None if self.folder is None else self.folder / checkpoint.name_of(self.stage or 0)
 
     @cached_property
-    def _identity(self) -> str:
-        rows = (self.batches.X, self.batches.Y, *(self.validation or ()))
-        if self.joining is not None:
-            rows = (*rows, self.joining.rows)
-        return checkpoint.fingerprint(self.network, self.settings, rows, validated=self.validation is not None)
+    def _identity(self) -> Identity:
+        rows = (self.batches.X, self.batches.Y, *(() if self.joining is None else (self.joining.rows,)))
+        return checkpoint.identity_of(self.network, self.settings, rows, self.validation or (), self.label_names)
 
 
 def is_finite(weight: Tensor) -> bool:

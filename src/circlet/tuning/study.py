@@ -31,6 +31,7 @@ from circlet.checks import is_integer, is_real
 from circlet.data.dataset import Dataset, Split
 from circlet.data.mapped import is_mapped
 from circlet.errors import CircletError, DataError
+from circlet.identity import Identity
 from circlet.provenance import provenance
 from circlet.tuning.changes import SETTINGS, Given, described, proposals, work
 
@@ -164,7 +165,7 @@ class Study:
         #: Values of the settings that a search may change, as the preset's rules and its trial decide them, and
         #: whether documents are texts, sparse, or rows with no other numbers than one and 0.
         self.usual: dict[str, Any] = {}
-        self.about = {
+        about = {
             "data": dataset.name,
             "documents": train.n,
             "labels": int(train.Y.shape[1]),
@@ -174,6 +175,7 @@ class Study:
             "metric": METRIC,
             "draws": self.draws,
         }
+        self.identity = Identity(about, words={"content": "other documents or labels"})
         if path.exists():
             self._restore()
 
@@ -371,14 +373,12 @@ class Study:
         return train.take(np.delete(np.arange(train.n), rows)), train.take(rows)
 
     def _save(self) -> None:
-        write_search(self.path, self.about, self.usual, self.trials)
+        write_search(self.path, self.identity.values, self.usual, self.trials)
 
     def _restore(self) -> None:
         about, self.usual, self.trials = read_search(self.path)
-        other = [key for key in self.about if about.get(key) != self.about[key]]
-        if other:
-            words = {"content": "other documents or labels"}
-            found = ", ".join(words.get(key, f"{key} {about.get(key)}") for key in other)
+        if other := self.identity.differences(about):
+            found = ", ".join(map(str, other))
             raise DataError(f"{self.path}: found a search with {found}; name another --output")
 
 
