@@ -13,6 +13,7 @@ from circlet.cli.partial import Partial, is_resumable, kept
 from circlet.data.parquet import write_parquet
 from circlet.data.records import Record, write_records
 from circlet.errors import DataError, ParameterError
+from circlet.identity import Identity
 from circlet.runtime.answers import Tagged
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -21,7 +22,7 @@ RUN = {"model": "m", "options": {"k": 5}}
 
 
 def made(path, run=RUN):
-    return Partial(path, path.suffix.removeprefix("."), with_uris=False, run=run)
+    return Partial(path, path.suffix.removeprefix("."), with_uris=False, run=Identity(run))
 
 
 def batch(first):

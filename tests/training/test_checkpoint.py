@@ -399,7 +399,7 @@ class TestAnotherRun:
             warm_up: float = 0.0
 
         known = asdict(settings())
-        self.refused(folder, "warm-up None, and now 0.5", settings=Later(**known, warm_up=0.5))
+        self.refused(folder, "warm-up 0.0, and now 0.5", settings=Later(**known, warm_up=0.5))
         whole, resumed = make(), make()
         train(whole, X, Y, settings(), validation=HELD_OUT)
         train(resumed, X, Y, Later(**known), validation=HELD_OUT, folder=folder, resume=True)

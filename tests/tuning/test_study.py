@@ -197,7 +197,7 @@ class TestResuming:
     def test_other_data_are_refused(self, dataset, tmp_path, worth):
         worth(dropout_matters)
         Study(dataset, tmp_path / "t.json").run(20)
-        with pytest.raises(DataError, match=r"t\.json: found a search with seed 0; name another --output"):
+        with pytest.raises(DataError, match=r"t\.json: found a search with seed 0, and now 1; name another"):
             Study(dataset, tmp_path / "t.json", seed=1)
         other = make_multilabel(200, 50, 20, seed=1, n_test=10)
         with pytest.raises(DataError, match=r"t\.json: found a search with other documents or labels; name"):

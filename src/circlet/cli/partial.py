@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
+from circlet.checks import is_integer
 from circlet.cli.console import err
 from circlet.errors import CircletError, DataError, ParameterError
+from circlet.identity import Identity
 from circlet.runtime.answers import Tagged, lines_of
 
 __all__ = ["Partial", "is_resumable", "kept", "run_of"]
@@ -31,7 +33,7 @@ class Partial:
         Its format.
     with_uris : bool
         Whether labels have URIs.
-    run : dict
+    run : Identity
         What determines the results; see `run_of`.
 
     Attributes
@@ -40,7 +42,7 @@ class Partial:
         How many documents have their results.
     """
 
-    def __init__(self, output: Path, kind: str, *, with_uris: bool, run: dict[str, Any]) -> None:
+    def __init__(self, output: Path, kind: str, *, with_uris: bool, run: Identity) -> None:
         self.target = files.followed(output)
         self.path = self.target.with_name(f"{self.target.name}.part")
         self.state = self.target.with_name(f"{self.target.name}.part.json")
@@ -52,18 +54,17 @@ class Partial:
         if not self.state.is_file() or not self.path.is_file():
             return
         found: Any = files.read_json(self.state)
-        documents: Any
-        size: Any
-        documents, size = (found.get(name) if isinstance(found, dict) else None for name in ("documents", "bytes"))
-        whole = type(documents) is int and type(size) is int and documents >= 0 and size >= 0
+        names = ("documents", "bytes", "run")
+        state: Any = [found.get(name) if isinstance(found, dict) else None for name in names]
+        documents, size, run = state
+        whole = is_integer(documents, 0) and is_integer(size, 0) and isinstance(run, dict)
         if not whole or size > self.path.stat().st_size:
             raise DataError(f"{self.state}: found no state of {self.path}; remove both, and start again")
-        for name, value in self.run.items():
-            if found.get("run", {}).get(name) != value:
-                raise ParameterError(
-                    f"--resume: {self.path} was made with other {name}; repeat the same command, or leave "
-                    "--resume out"
-                )
+        for other in self.run.differences(run):
+            raise ParameterError(
+                f"--resume: {self.path} was made with other {other.name}; repeat the same command, or leave "
+                "--resume out"
+            )
         self.documents, self.bytes = documents, size
 
     def write(self, documents: Sequence[Tagged]) -> None:
@@ -76,7 +77,7 @@ class Partial:
             out.truncate()  # what was written just before a process was killed
             out.write(content)
         self.documents, self.bytes = self.documents + len(documents), self.bytes + len(content)
-        files.write_json(self.state, {"documents": self.documents, "bytes": self.bytes, "run": self.run})
+        files.write_json(self.state, {"documents": self.documents, "bytes": self.bytes, "run": self.run.values})
 
     def finish(self) -> None:
         """Put the file in the place of the target."""
@@ -100,7 +101,7 @@ def is_resumable(output: Path | None, kind: str | None, inputs: Sequence[str]) -
     return lines and not any(each == "-" or Path(each).is_fifo() for each in inputs)
 
 
-def run_of(model: Path, inputs: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+def run_of(model: Path, inputs: Sequence[str], options: dict[str, Any]) -> Identity:
     """What determines the results of a run: the model, the files, and the options."""
     described = []
     for each in inputs:
@@ -108,7 +109,7 @@ def run_of(model: Path, inputs: Sequence[str], options: dict[str, Any]) -> dict[
         about = path.stat() if path.is_file() else None
         described.append([str(path.absolute()), *([] if about is None else [about.st_size, about.st_mtime_ns])])
     config = files.read_json(model / "config.json")
-    return {"model": config.get("sha256", str(model.absolute())), "input": described, "options": options}
+    return Identity({"model": config.get("sha256", str(model.absolute())), "input": described, "options": options})
 
 
 @contextmanager
