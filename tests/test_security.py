@@ -13,7 +13,7 @@ from tests.fuzz.summary import CASES, table
 from circlet import errors, files, unpacking
 from circlet.data.lines import MAX_LINE
 from circlet.folder import config, manifest
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Limits
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULT = ROOT / "SECURITY.md", ROOT / "benchmarks" / "results" / "fuzz.json"

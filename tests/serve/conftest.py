@@ -22,10 +22,9 @@ from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit
 from circlet.runtime import Tagger, load
 from circlet.serve.app import App, create_app
-from circlet.serve.guard import Access
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Access, Limits
+from circlet.serve.learning import Classroom
 from circlet.serve.served import Served
-from circlet.serve.teaching import Classroom
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 NAME = "colors"

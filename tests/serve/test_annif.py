@@ -6,7 +6,7 @@ from datetime import datetime
 
 import pytest
 
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Limits
 from circlet.serve.served import Served
 
 PROJECT = "/v1/projects/colors"

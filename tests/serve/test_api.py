@@ -9,7 +9,7 @@ from circlet import __version__
 from circlet.folder.layout import CARD
 from circlet.runtime import load
 from circlet.serve.api import row_of
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Limits
 from circlet.serve.served import Served
 
 MODEL = "/v1/models/colors"

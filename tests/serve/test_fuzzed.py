@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from circlet.serve.guard import Access
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Access, Limits
 
 #: What requests may be answered with.
 EXPECTED = {200, 201, 304, 400, 403, 404, 405, 409, 413, 422, 429, 503}

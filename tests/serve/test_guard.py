@@ -5,9 +5,7 @@ import logging
 
 import pytest
 
-from circlet.serve.guard import HEADERS, POLICY, Access, Guard, name_of
-from circlet.serve.limits import Limits
-from circlet.serve.monitoring import Monitor
+from circlet.serve.guard import HEADERS, POLICY, Access, Guard, Limits, Monitor, name_of
 
 SUGGEST = "/v1/models/colors/suggest"
 TOKEN = "a-token-of-32-characters-1234567"

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.serve.label_search import LabelSearch
+from circlet.serve.served import LabelSearch
 
 NAMES = st.lists(st.text("aAbBß ", min_size=1, max_size=5), min_size=1, max_size=20, unique=True)
 

@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import circlet
+from circlet.data.feedback import Judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.folder.compress import compress
 from circlet.model import Model
 from circlet.serve import learning
-from circlet.serve.feedback import Judged
 from circlet.serve.learning import KEPT, Learner, taught_folder, why_not
 from circlet.serve.lesson import give
 
@@ -292,7 +292,7 @@ def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
 
 SERVING = """
 import json, sys, time
-from circlet.serve.feedback import FeedbackLog
+from circlet.data.feedback import FeedbackLog
 from circlet.serve.learning import Learner
 log = FeedbackLog(sys.argv[2])
 learner = Learner(sys.argv[1], log, on_swap=lambda tagger, version: None)

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from circlet.serve.monitoring import BUCKETS, Monitor
+from circlet.serve.guard import BUCKETS, Monitor
 
 SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+|\+Inf)')
 
@@ -46,7 +46,7 @@ def test_histogram(client):
     monitor = Monitor()
     for seconds in (0.001, 0.0011, 3.0, 100.0):
         monitor.observe('a"\n\\', "GET", 200, seconds)
-    found, _ = samples(monitor.text(client.app.service))
+    found, _ = samples(monitor.text({}, client.app.service.batcher))
     route = 'route="a\\"\\n\\\\"'
     assert found["circlet_request_seconds_bucket", f'{route},le="0.001"'] == 1
     assert found["circlet_request_seconds_bucket", f'{route},le="0.0025"'] == 2

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from circlet.serve import rates
-from circlet.serve.rates import Rates, bucket_of
+from circlet.serve import guard
+from circlet.serve.guard import Rates, bucket_of
 
 
 def test_a_burst_and_then_the_rate():
@@ -26,7 +26,7 @@ def test_zero_is_no_limit():
 
 
 def test_silent_clients_are_forgotten(monkeypatch):
-    monkeypatch.setattr(rates, "CLIENTS", 3)
+    monkeypatch.setattr(guard, "CLIENTS", 3)
     own = Rates(1)
     for client in "abcd":
         own.wait(client, 0.0)

@@ -7,8 +7,8 @@ import threading
 
 import pytest
 
-from circlet.serve import reading
-from circlet.serve.limits import Limits
+from circlet.serve import api
+from circlet.serve.guard import Limits
 
 SUGGEST = "/v1/models/colors/suggest"
 
@@ -67,7 +67,7 @@ def test_overload_and_recovery(start, served, gate):
 
 def test_nothing_is_computed_for_clients_that_left(client, gate, monkeypatch):
     entered, opened = gate
-    monkeypatch.setattr(reading, "WATCH", 0.001)
+    monkeypatch.setattr(api, "WATCH", 0.001)
     messages = []
 
     async def main():

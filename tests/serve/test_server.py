@@ -17,8 +17,7 @@ import pytest
 
 from circlet.errors import OutputError, ParameterError
 from circlet.serve.app import create_app
-from circlet.serve.guard import Access
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Access, Limits
 from circlet.serve.server import _is_waiting, _Server, bound, is_loopback, run, url_of
 
 

@@ -4,7 +4,7 @@ import httpx
 import pytest
 from fastapi import FastAPI
 
-from circlet.serve.static import static_routes
+from circlet.serve.app import static_routes
 
 
 @pytest.fixture

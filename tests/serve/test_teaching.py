@@ -4,7 +4,7 @@ import pytest
 
 from circlet.errors import ParameterError
 from circlet.runtime import load
-from circlet.serve import learning, teaching
+from circlet.serve import learning
 from circlet.serve.served import Served
 
 MODEL = "/v1/models/colors"
@@ -88,14 +88,14 @@ class TestClassrooms:
     @pytest.fixture
     def modules(self, monkeypatch, stand_ins):
         log, learner = stand_ins
-        monkeypatch.setattr(teaching, "FeedbackLog", log)
+        monkeypatch.setattr(learning, "FeedbackLog", log)
         monkeypatch.setattr(learning, "Learner", learner)
         monkeypatch.setattr(learning, "why_not", lambda folder: None)
         return learning
 
     def test_open_and_close(self, folder, modules):
         model = Served.load(folder, "colors")
-        teaching.open_classroom(model, folder)
+        learning.open_classroom(model, folder)
         assert model.classroom.log.path == folder.with_name("colors.feedback.jsonl")
         assert model.current.version == "v1"  # the learner knows better than the folder
         model.classroom.learner.learn(load(folder))
@@ -106,8 +106,8 @@ class TestClassrooms:
     def test_models_that_can_t(self, folder, modules, monkeypatch):
         monkeypatch.setattr(modules, "why_not", lambda folder: "the model takes rows")
         with pytest.raises(ParameterError, match="--learn: the model takes rows"):
-            teaching.open_classroom(Served.load(folder, "colors"), folder)
+            learning.open_classroom(Served.load(folder, "colors"), folder)
 
     def test_places_that_can_t_be_written(self, folder, monkeypatch):
         monkeypatch.setattr("os.access", lambda path, mode: False)
-        assert "can't be written" in teaching.why_not(folder)
+        assert "can't be written" in learning.why_not(folder)

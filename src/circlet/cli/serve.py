@@ -13,7 +13,7 @@ from circlet.cli import options
 from circlet.cli.console import err
 from circlet.errors import DataError, ParameterError
 from circlet.extras import require
-from circlet.serve.limits import Limits
+from circlet.serve.guard import Limits
 
 if TYPE_CHECKING:
     import socket
@@ -194,7 +194,7 @@ def _loaded(folder: Path, name: str) -> Served:
 
 def _let_learn(model: Served, folder: Path, learn: bool | None, *, safe: bool) -> None:
     """Let a model learn if that was asked for, or if nothing speaks against it."""
-    from circlet.serve.teaching import open_classroom, why_not
+    from circlet.serve.learning import open_classroom, why_not
 
     if learn or (learn is None and safe and why_not(folder) is None):
         open_classroom(model, folder)

@@ -2,16 +2,12 @@
 
 | module | what it does |
 |---|---|
-| `app` | puts the others together: `create_app` |
+| `app` | puts the others together: `create_app`; the files of the page |
+| `guard` | who may ask, how much and how often; counts for Prometheus |
+| `api`, `schemas` | the endpoints: our own, and Annif's dialect; what requests and answers look like |
 | `served` | a model that is served; it can be swapped while requests are in flight |
 | `batching` | one thread computes for all requests, those with equal options together |
-| `api`, `annif`, `teaching` | the endpoints: our own, Annif's dialect, feedback and learning |
-| `schemas`, `reading` | what requests look like, and how their bodies are read |
-| `feedback`, `learning`, `lesson` | what users corrected, and a child process that learns from it |
-| `label_search` | finds labels by a part of their names |
-| `guard`, `rates`, `limits` | who may ask, how much and how often |
-| `monitoring` | counts for Prometheus |
-| `static` | the files of the page |
+| `learning`, `lesson` | what users corrected, and a child process that learns from it |
 | `server` | uvicorn: sockets, signals, slow clients |
 
 Nothing here imports torch; only the process that learns from feedback does.

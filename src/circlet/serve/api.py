@@ -1,20 +1,125 @@
-"""The endpoints of the service: models and their labels, suggestions, explanations, similar documents."""
+"""The endpoints of the service, and how they read a request and write their answer.
+
+They are models and their labels, suggestions, explanations and similar documents; feedback and learning; and
+Annif's dialect, in which each model is a project, so that Annif's `http` backend and other clients of it can ask.
+"""
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import asyncio
+import json
+from collections.abc import Iterable
+from functools import cache
+from typing import Annotated, Any, TypeVar
+from urllib.parse import parse_qsl
 
 import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Query, Request, Response
+from pydantic import BaseModel, ValidationError
 
+from circlet.errors import CircletError, shortened
 from circlet.serve import schemas
-from circlet.serve.batching import Batcher
-from circlet.serve.limits import Limits
-from circlet.serve.reading import answer, check_k, check_texts, computed, described_body, parsed
+from circlet.serve.batching import Batcher, Compute, OverloadedError
+from circlet.serve.guard import BODY, TEXTS, Limits
+from circlet.serve.learning import Classroom
 from circlet.serve.served import Options, Served, Snapshot
 from circlet.version import __version__
 
-__all__ = ["Service", "api_routes"]
+__all__ = ["Service", "annif_routes", "answer", "api_routes", "found_wanted", "teaching_routes"]
+
+#: Seconds until it is watched whether a client that waits is still there.
+WATCH = 0.1
+
+Body = TypeVar("Body", bound=BaseModel)
+
+
+def parsed(request: Request, kind: type[Body]) -> Body:
+    """The body of a request as an object of this kind; 422 with one sentence if it is none."""
+    try:
+        return kind.model_validate_json(request.scope[BODY])
+    except ValidationError as error:
+        raise HTTPException(422, found_wanted(error.errors(include_url=False, include_context=False))) from None
+
+
+def found_wanted(errors: Iterable[Any]) -> str:
+    """The first of pydantic's errors, in the words of the command line."""
+    first = next(iter(errors))
+    message = str(first["msg"]).removeprefix("Value error, ")
+    place = ".".join(str(each) for each in first["loc"] if each not in ("body", "query", "path"))
+    if first["type"] in ("value_error", "json_invalid"):
+        return shortened(message)
+    if first["type"] == "missing":
+        return shortened(f"found no `{place}`; wanted one")
+    if first["type"] == "extra_forbidden":
+        return shortened(f"found `{place}`, which is not a known field; wanted none or another name")
+    found = repr(first.get("input"))
+    found = found if len(found) <= 80 else f"{found[:80]}…"
+    wanted = message.removeprefix("Input should be ").removeprefix("a valid ")
+    return shortened(f"`{place}`: found {found}; wanted {wanted[:1].lower()}{wanted[1:]}")
+
+
+@cache
+def described_body(kind: type[BaseModel]) -> dict[str, Any]:
+    """What OpenAPI says about a body that `parsed` reads."""
+    return {
+        "requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}
+    }
+
+
+def answer(content: Any, status: int = 200) -> Response:
+    """A JSON response, without the checks that FastAPI would make of our own numbers."""
+    encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return Response(encoded, status, media_type="application/json")
+
+
+def check_texts(request: Request, texts: list[str], limits: Limits) -> None:
+    """413 if there are too many texts, or one is too long; leaves them for the log."""
+    if len(texts) > limits.documents:
+        raise HTTPException(
+            413, f"found {len(texts):,} documents; wanted at most {limits.documents:,} in a request"
+        )
+    longest = max(map(len, texts), default=0)
+    if longest > limits.characters:
+        raise HTTPException(413, f"found a text of {longest:,} characters; wanted at most {limits.characters:,}")
+    request.scope[TEXTS] = texts
+
+
+def check_k(k: int, limits: Limits) -> None:
+    """422 if more is asked for than may be."""
+    if k > limits.k:
+        raise HTTPException(422, f"`k`: found {k:,}; wanted at most {limits.k}")
+
+
+async def computed(request: Request, batcher: Batcher, key: Any, compute: Compute, documents: list[Any]) -> Any:
+    """What the batcher computes of documents; 503 if it has no room. Clients that leave are dropped."""
+    try:
+        future = batcher.submit(key, compute, documents)
+    except OverloadedError:
+        raise HTTPException(
+            503,
+            f"found {batcher.waiting:,} documents waiting; wanted room for {len(documents):,} more: "
+            "try again later",
+            {"Retry-After": "1"},
+        ) from None
+    watching: list[asyncio.Task[None]] = []
+
+    async def watch() -> None:
+        if (await request.receive())["type"] == "http.disconnect":  # the body has come; nothing else can
+            future.cancel()
+
+    loop = asyncio.get_running_loop()
+    timer = loop.call_later(WATCH, lambda: watching.append(loop.create_task(watch())))
+    try:
+        return await future
+    except asyncio.CancelledError:
+        if not watching or not future.cancelled() or not watching[0].done():
+            raise
+        raise HTTPException(499, "the client left before its answer was ready") from None
+    finally:
+        timer.cancel()
+        for task in watching:
+            task.cancel()
+
 
 #: Most labels of a list.
 MOST = 1000
@@ -227,3 +332,147 @@ def explained(found: Any) -> dict[str, Any]:
 def number(value: Any) -> float:
     """A score, similarity or probability with as many digits as single precision has."""
     return float(f"{float(value):.7g}")
+
+
+def teaching_routes(service: Service) -> APIRouter:
+    """The endpoints, for a service."""
+    faults = {code: {"model": schemas.Fault} for code in (401, 404, 409, 413, 422, 429, 503)}
+    routes = APIRouter(prefix="/v1/models/{model}", tags=["learning"], responses=faults)  # type: ignore[arg-type]
+    in_thread = anyio.to_thread.run_sync  # what writes to the disk, and waits for it
+
+    def classroom_of(model: str) -> Classroom:
+        classroom: Classroom | None = service.model(model).classroom
+        if classroom is None:
+            raise HTTPException(409, f"the model {model!r} does not learn here; wanted `circlet serve --learn`")
+        return classroom
+
+    @routes.post(
+        "/feedback",
+        status_code=201,
+        response_model=schemas.Recorded,
+        openapi_extra=described_body(schemas.FeedbackRequest),
+    )
+    async def give(request: Request, model: str) -> Response:
+        """Say which labels of a text are right and which are wrong; the model learns from it."""
+        asked, classroom = parsed(request, schemas.FeedbackRequest), classroom_of(model)
+        now = service.model(model).current
+        check_texts(request, [asked.text], service.limits)
+        # Known labels are kept by name, whatever the client calls them.
+        accept = [str(now.labels.get(label, label)) for label in asked.accept]
+        reject = [str(label) for label in own_labels(now, asked.reject)]
+        return answer(await in_thread(classroom.record, asked.text, accept, reject, now.version), 201)
+
+    @routes.get("/feedback", response_model=schemas.Entries)
+    async def listed(model: str, limit: Annotated[int, Query(ge=0, le=MOST)] = 20) -> Response:
+        """The latest feedback, the last first."""
+        return answer({"entries": await in_thread(classroom_of(model).entries, limit)})
+
+    @routes.delete("/feedback/{entry}", response_model=schemas.Recorded)
+    async def undo(model: str, entry: str) -> Response:
+        """Take feedback back."""
+        classroom = classroom_of(model)
+        try:
+            return answer(await in_thread(classroom.undo, entry))
+        except CircletError as error:
+            raise HTTPException(404, str(error)) from None
+
+    @routes.get("/learning", response_model=schemas.Learning)
+    async def learning(model: str) -> Response:
+        """What the model is learning now."""
+        return answer(await in_thread(classroom_of(model).state))
+
+    @routes.post("/rollback", response_model=schemas.Version)
+    async def roll_back(model: str) -> Response:
+        """Serve the version before."""
+        classroom = classroom_of(model)
+        try:
+            return answer({"version": await in_thread(classroom.roll_back)})
+        except CircletError as error:
+            raise HTTPException(409, str(error)) from None
+
+    return routes
+
+
+#: Fields of a form; Annif sends a few, and one for each piece of a document's metadata.
+FIELDS = 1000
+#: Nothing says which language the labels of a model are in: this is the code for "undetermined".
+LANGUAGE = "und"
+
+
+def annif_routes(service: Service) -> APIRouter:
+    """The endpoints, for a service."""
+    routes = APIRouter(prefix="/v1/projects", tags=["Annif"])
+
+    @routes.get("")
+    async def projects() -> Response:
+        """The models, as Annif lists its projects."""
+        return answer({"projects": [project_of(model) for model in service.models.values()]})
+
+    @routes.get("/{model}")
+    async def project(model: str) -> Response:
+        """A model, as Annif describes a project."""
+        return answer(project_of(service.model(model)))
+
+    form = {"schema": schemas.SuggestForm.model_json_schema()}
+    body = {"required": True, "content": {"application/x-www-form-urlencoded": form}}
+
+    @routes.post("/{model}/suggest", response_model=schemas.AnnifResults, openapi_extra={"requestBody": body})
+    async def suggest(request: Request, model: str) -> Response:
+        """The best labels of a text, as Annif suggests subjects; labels without URIs are their own."""
+        asked, now = form_of(request), service.model(model).current
+        if now.takes == "rows":
+            raise HTTPException(
+                422, "found a text; this model was trained on feature rows, which Annif has none of"
+            )
+        check_texts(request, [asked.text], service.limits)
+        limit = min(asked.limit, service.limits.k)  # Annif may ask for 1,000 by itself, and takes fewer
+        if not limit:
+            return answer({"results": []})
+        key, compute = now.suggesting(Options(limit, asked.threshold))
+        (found,) = await computed(request, service.batcher, key, compute, [asked.text])
+        results = [
+            {"uri": now.uris[name] if now.uris else name, "label": name, "notation": None, "score": score}
+            for name, score in found
+        ]
+        return answer({"results": results})
+
+    return routes
+
+
+def form_of(request: Request) -> schemas.SuggestForm:
+    """The fields of a form; 422 if they are not as they should be."""
+    try:
+        content = request.scope[BODY].decode("ascii")
+        fields = dict(
+            parse_qsl(
+                content,
+                keep_blank_values=True,
+                strict_parsing=bool(content),
+                errors="strict",
+                max_num_fields=FIELDS,
+            )
+        )
+        return schemas.SuggestForm.model_validate(fields)
+    except ValidationError as error:
+        raise HTTPException(422, found_wanted(error.errors(include_url=False, include_context=False))) from None
+    except ValueError as error:
+        raise HTTPException(422, f"found no form ({error}); wanted `text=…`, URL-encoded") from None
+
+
+def project_of(model: Served) -> dict[str, Any]:
+    """A model, as Annif describes a project."""
+    return {
+        "project_id": model.name,
+        "name": model.name,
+        "language": LANGUAGE,
+        "backend": {"backend_id": "circlet"},
+        "vocab": {
+            "vocab_id": model.name,
+            "languages": [LANGUAGE],
+            "size": len(model.current.names),
+            "loaded": True,
+        },
+        "vocab_language": LANGUAGE,
+        "is_trained": True,
+        "modification_time": model.about["modified"],
+    }

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+import hashlib
+import mimetypes
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, Request, Response
+from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from circlet.errors import CircletError
-from circlet.serve.annif import annif_routes
-from circlet.serve.api import Service, api_routes
-from circlet.serve.guard import Access, Guard
-from circlet.serve.limits import Limits
-from circlet.serve.monitoring import CONTENT_TYPE, Monitor
-from circlet.serve.reading import answer, found_wanted
+from circlet.serve.api import Service, annif_routes, answer, api_routes, found_wanted, teaching_routes
+from circlet.serve.guard import CONTENT_TYPE, Access, Guard, Limits, Monitor
 from circlet.serve.served import Served
-from circlet.serve.static import static_routes
-from circlet.serve.teaching import teaching_routes
 from circlet.version import __version__
 
-__all__ = ["App", "create_app"]
+__all__ = ["App", "create_app", "static_routes"]
 
 SUGGEST = "/v1/models/{model}/suggest"
 
@@ -88,7 +85,7 @@ def create_app(
     @api.get("/metrics", tags=["circlet"], response_class=Response)
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        return Response(monitor.text(service), media_type=CONTENT_TYPE)
+        return Response(monitor.text(service.models, service.batcher), media_type=CONTENT_TYPE)
 
     @api.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Response:
@@ -162,3 +159,49 @@ def _across_origins(guard: Guard, access: Access) -> Any:
         allow_headers=["Authorization", "Content-Type"],
         expose_headers=["Retry-After"],
     )
+
+
+FOLDER = Path(__file__).parent / "page"
+INDEX = "index.html"
+#: What systems disagree about.
+TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+
+
+def static_routes(folder: Path = FOLDER) -> APIRouter:
+    """The page at /, and its files below /page/."""
+    found = sorted(folder.rglob("*")) if folder.is_dir() else []
+    files = {
+        path.relative_to(folder).as_posix(): _File(path)
+        for path in found
+        if path.is_file() and not path.name.startswith(".")
+    }
+    routes = APIRouter(include_in_schema=False)
+
+    @routes.api_route("/", methods=["GET", "HEAD"])
+    async def index(request: Request) -> Response:
+        return answered(request, INDEX)
+
+    @routes.api_route("/page/{name:path}", methods=["GET", "HEAD"])
+    async def file(request: Request, name: str) -> Response:
+        return answered(request, name)
+
+    def answered(request: Request, name: str) -> Response:
+        if name not in files:
+            raise HTTPException(404, "found no such page; wanted / or, for programs, /v1/models")
+        return files[name].response(request)
+
+    return routes
+
+
+class _File:
+    def __init__(self, path: Path) -> None:
+        self.content = path.read_bytes()
+        kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+        self.type = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
+        self.tag = f'"{hashlib.sha256(self.content).hexdigest()[:20]}"'
+
+    def response(self, request: Request) -> Response:
+        headers = {"ETag": self.tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == self.tag:
+            return Response(status_code=304, headers=headers)
+        return Response(self.content, headers=headers, media_type=self.type)

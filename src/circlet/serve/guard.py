@@ -6,21 +6,26 @@ Everything comes through here first, before a request's body is read or its path
 from __future__ import annotations
 
 import hmac
+import ipaddress
 import json
 import logging
 import math
 import re
 import time
-from collections.abc import Callable, Collection, Iterable, MutableMapping
+from bisect import bisect_left
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from circlet.serve.limits import Limits
-from circlet.serve.monitoring import Monitor
-from circlet.serve.rates import Rates
-from circlet.serve.reading import BODY, TEXTS
+from circlet.version import __version__
 
-__all__ = ["Access", "Guard", "Refusal"]
+if TYPE_CHECKING:
+    from circlet.serve.batching import Batcher
+    from circlet.serve.served import Served
+
+__all__ = ["CONTENT_TYPE", "Access", "Guard", "Limits", "Monitor", "Rates", "Refusal"]
+
 
 log = logging.getLogger("circlet.serve")
 
@@ -43,11 +48,52 @@ NO_STORE = (b"cache-control", b"no-store")
 SAME_ORIGIN = (b"cross-origin-resource-policy", b"same-origin")
 #: What anybody may see, token or not: the page, which asks for the token, and that the service is up.
 OPEN = re.compile(r"/|/page/.*|/v1/health")
+#: Where the guard leaves a request's body in its `scope`.
+BODY = "circlet.body"
+#: Where endpoints leave the texts of a request, for the log, if that was asked for.
+TEXTS = "circlet.texts"
 #: The trusted part of `scope`, for `/v1/health`.
 TRUSTED = "circlet.trusted"
 SAFE = ("GET", "HEAD", "OPTIONS")
 #: Characters of a text in the log.
 LOGGED = 200
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What a service accepts.
+
+    Parameters
+    ----------
+    body : int
+        Bytes of a request's body.
+    documents : int
+        Documents of a request.
+    characters : int
+        Characters of a text.
+    k : int
+        Labels per document.
+    queue : int
+        Documents that wait to be tagged; beyond that, clients are asked to come back later.
+    held : int
+        Bytes of all requests' bodies at a time.
+    connections : int
+        Open connections.
+    rate : float
+        Requests per second of a client, in the long run; 0 is no limit.
+    patience : float
+        Seconds that a client may take to send a request, or to take its answer.
+    """
+
+    body: int = 8 << 20
+    documents: int = 512
+    characters: int = 500_000
+    k: int = 100
+    queue: int = 2048
+    held: int = 256 << 20
+    connections: int = 1000
+    rate: float = 1000.0
+    patience: float = 30.0
 
 
 @dataclass(frozen=True)
@@ -251,3 +297,127 @@ async def _refuse(refusal: Refusal, send: Any) -> None:
     kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
     await send({"type": "http.response.start", "status": refusal.status, "headers": [*kind, *refusal.headers]})
     await send({"type": "http.response.body", "body": body})
+
+
+#: Seconds' worth of requests that a client may save up.
+BURST = 2.0
+#: Clients to remember; who has been silent longest is forgotten first.
+CLIENTS = 10_000
+
+
+class Rates:
+    """Token buckets by client.
+
+    >>> rates = Rates(2)
+    >>> [rates.wait("a", 0.0) for _ in range(5)]
+    [0.0, 0.0, 0.0, 0.0, 0.5]
+    >>> rates.wait("b", 0.0), rates.wait("a", 0.5)
+    (0.0, 0.0)
+    """
+
+    def __init__(self, rate: float) -> None:
+        self.rate, self.most = rate, max(1.0, BURST * rate)
+        self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def wait(self, address: str, now: float) -> float:
+        """Take a token, or say how many seconds it takes until there is one; `now` is of a steady clock."""
+        if not self.rate:
+            return 0.0
+        client = bucket_of(address)
+        tokens, before = self._buckets.pop(client, (self.most, now))
+        tokens = min(self.most, tokens + self.rate * (now - before))
+        missing = max(0.0, 1 - tokens)
+        self._buckets[client] = (tokens if missing else tokens - 1, now)
+        if len(self._buckets) > CLIENTS:
+            self._buckets.popitem(last=False)
+        return missing / self.rate
+
+
+def bucket_of(address: str) -> str:
+    """Whose bucket an address has: its own or, for IPv6, that of its network, since one host may have 2⁶⁴."""
+    if ":" not in address:
+        return address
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
+
+
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+#: Upper ends of the histogram's buckets, seconds.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+STATES = ("idle", "learning", "failed")
+
+
+class Monitor:
+    """Counts requests; used by the event loop's thread alone."""
+
+    def __init__(self) -> None:
+        self.requests: dict[tuple[str, str, int], int] = {}
+        self._seconds: dict[str, tuple[list[int], list[float]]] = {}
+
+    def observe(self, route: str, method: str, status: int, seconds: float) -> None:
+        """A request was answered."""
+        key = (route, method, status)
+        self.requests[key] = self.requests.get(key, 0) + 1
+        if route not in self._seconds:
+            self._seconds[route] = ([0] * (len(BUCKETS) + 1), [0.0])
+        counts, total = self._seconds[route]
+        counts[bisect_left(BUCKETS, seconds)] += 1
+        total[0] += seconds
+
+    def text(self, models: Mapping[str, Served], batcher: Batcher) -> str:
+        """Everything, as Prometheus reads it."""
+        return "\n".join(self._lines(models, batcher)) + "\n"
+
+    def _lines(self, models: Mapping[str, Served], batcher: Batcher) -> Iterator[str]:
+        yield from _metric("circlet_requests_total", "counter", "Requests answered.")
+        for (route, method, status), count in sorted(self.requests.items()):
+            yield _sample("circlet_requests_total", count, route=route, method=method, status=status)
+        yield from _metric("circlet_request_seconds", "histogram", "How long requests took.")
+        for route, (counts, total) in sorted(self._seconds.items()):
+            below = 0
+            for end, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
+                below += count
+                yield _sample("circlet_request_seconds_bucket", below, route=route, le=end)
+            yield _sample("circlet_request_seconds_sum", total[0], route=route)
+            yield _sample("circlet_request_seconds_count", below, route=route)
+        yield from _metric("circlet_documents_total", "counter", "Documents that were computed.")
+        yield _sample("circlet_documents_total", batcher.documents)
+        yield from _metric("circlet_batches_total", "counter", "Calls of the runtime; requests share them.")
+        yield _sample("circlet_batches_total", batcher.calls)
+        yield from _metric("circlet_queue_documents", "gauge", "Documents that wait.")
+        yield _sample("circlet_queue_documents", batcher.waiting)
+        yield from _metric("circlet_model_info", "gauge", "The version of each model that is served.")
+        for name, model in models.items():
+            yield _sample("circlet_model_info", 1, model=name, version=model.current.version, circlet=__version__)
+        yield from self._learning(models)
+
+    def _learning(self, models: Mapping[str, Served]) -> Iterator[str]:
+        rooms = {name: model.classroom for name, model in models.items() if model.classroom is not None}
+        states = {name: classroom.state() for name, classroom in rooms.items()}
+        yield from _metric("circlet_learning_state", "gauge", "1 for what a model is doing about feedback.")
+        for name, state in states.items():
+            for each in STATES:
+                yield _sample("circlet_learning_state", int(state["state"] == each), model=name, state=each)
+        yield from _metric(
+            "circlet_feedback_taught", "gauge", "Feedback that the served version has learned from."
+        )
+        for name, state in states.items():
+            yield _sample("circlet_feedback_taught", state["taught"], model=name)
+        yield from _metric("circlet_feedback_waiting", "gauge", "Feedback that is not learned yet.")
+        for name, state in states.items():
+            yield _sample("circlet_feedback_waiting", state["waiting"], model=name)
+
+
+def _metric(name: str, kind: str, about: str) -> tuple[str, str]:
+    return f"# HELP {name} {about}", f"# TYPE {name} {kind}"
+
+
+def _sample(name: str, value: float, **labels: Any) -> str:
+    pairs = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in labels.items())
+    return f"{name}{{{pairs}}} {value!r}" if pairs else f"{name} {value!r}"
+
+
+def _escaped(value: str) -> str:
+    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

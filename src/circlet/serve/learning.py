@@ -30,11 +30,12 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
+from circlet.data.feedback import FeedbackLog
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.folder.config import read_config
 from circlet.folder.layout import LOCK, REMEMBERED
 from circlet.runtime.tagger import Tagger, load
-from circlet.serve.feedback import FeedbackLog
+from circlet.serve.served import Served
 from circlet.settings.network import teachable
 
 __all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
@@ -55,7 +56,10 @@ def taught_folder(folder: Path | str) -> Path:
 
 
 def why_not(folder: Path | str) -> str | None:
-    """Why a model can't be taught, in a sentence; None if it can."""
+    """Why a model can't be taught here, in a sentence; None if it can."""
+    place = Path(folder).resolve().parent
+    if not os.access(place, os.W_OK):
+        return f"{place} can't be written; wanted a place for what is learned"
     config = read_config(Path(folder))
     if find_spec("torch") is None:
         return "learning needs torch, which is not installed: pip install 'circlet[train]'"
@@ -375,3 +379,73 @@ def _held(place: Path) -> int:
         os.close(file)
         raise OutputError(f"cannot teach in {place}: another process does; stop it first") from error
     return file
+
+
+class Classroom:
+    """A model's feedback, and who learns from it.
+
+    Parameters
+    ----------
+    log : FeedbackLog
+    learner : Learner
+    """
+
+    def __init__(self, log: FeedbackLog, learner: Learner) -> None:
+        self.log, self.learner = log, learner
+
+    def state(self) -> dict[str, Any]:
+        """What it is learning now."""
+        return self.learner.state()
+
+    def record(self, text: str, accept: list[str], reject: list[str], version: str) -> dict[str, Any]:
+        """Keep feedback, and learn from it soon."""
+        entry = self.log.add(text, accept, reject, version)
+        self.learner.notify()
+        return {"id": entry.id, "learning": self.state()}
+
+    def undo(self, identifier: str) -> dict[str, Any]:
+        """Take feedback back, and learn without it soon."""
+        entry = self.log.undo(identifier)
+        self.learner.notify()
+        return {"id": entry.id, "learning": self.state()}
+
+    def entries(self, limit: int) -> list[dict[str, Any]]:
+        """The latest entries, undone ones included, the last first."""
+        found = self.log.entries(active_only=False)
+        return [
+            {
+                "id": each.id,
+                "time": each.time,
+                "text": each.text,
+                "accept": each.accepted,
+                "reject": each.rejected,
+                "version": each.version,
+                "undone": each.undone,
+            }
+            for each in reversed(found[len(found) - limit :] if limit < len(found) else found)
+        ]
+
+    def roll_back(self) -> str:
+        """Serve the version before."""
+        return self.learner.roll_back()
+
+    def close(self) -> None:
+        """Stop learning."""
+        self.learner.close()
+
+
+def open_classroom(model: Served, folder: Path) -> None:
+    """Let a model learn from feedback; raises a `CircletError` if that is impossible."""
+    if reason := why_not(folder):
+        raise ParameterError(f"--learn: {reason}")
+    log, before = FeedbackLog(feedback_file(folder)), model.current
+    learner = Learner(folder, log, on_swap=model.swap)
+    if model.current is before:  # nothing was learned earlier
+        model.swap(before.tagger, learner.state()["version"])
+    model.classroom = Classroom(log, learner)
+
+
+def feedback_file(folder: Path) -> Path:
+    """Where a model's feedback is kept: beside its folder, which may be replaced as a whole."""
+    place = folder.resolve()
+    return place.with_name(f"{place.name}.feedback.jsonl")

@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
 
 __all__ = [
+    "AnnifResults",
     "Card",
     "Entries",
     "ExplainRequest",
@@ -21,6 +22,7 @@ __all__ = [
     "Recorded",
     "SimilarDocuments",
     "SimilarRequest",
+    "SuggestForm",
     "SuggestRequest",
     "Suggestions",
     "Version",
@@ -284,3 +286,27 @@ class Version(BaseModel):
     """The version that is served now."""
 
     version: str
+
+
+class SuggestForm(BaseModel):
+    """The fields of Annif's form that matter here; others, such as a document's metadata, are ignored."""
+
+    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"text": "a fox", "limit": 10}]})
+    text: str
+    limit: int = Field(10, ge=0, description="Most labels.")
+    threshold: FiniteFloat = Field(0.0, ge=0, le=1, description="Leave out labels with a lower score.")
+
+
+class AnnifResult(BaseModel):
+    """A suggested subject."""
+
+    uri: str
+    label: str
+    notation: str | None
+    score: float
+
+
+class AnnifResults(BaseModel):
+    """Suggested subjects, best first."""
+
+    results: list[AnnifResult]

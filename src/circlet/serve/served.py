@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from bisect import bisect_right
+from collections.abc import Collection, Hashable, Iterator
 from datetime import datetime, timezone
-from functools import cached_property, partial
+from functools import cached_property, lru_cache, partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
@@ -18,9 +20,8 @@ from circlet.folder.history import metrics_of
 from circlet.folder.layout import CONFIG
 from circlet.folder.manifest import located
 from circlet.runtime import RuntimeModel, load
-from circlet.serve.label_search import LabelSearch
 
-__all__ = ["Options", "Served", "ServedTagger", "Snapshot"]
+__all__ = ["LabelSearch", "Options", "Served", "ServedTagger", "Snapshot"]
 
 #: What the metric that training watched is called if there was none.
 METRIC = "nDCG@5"
@@ -138,7 +139,7 @@ class Served:
     def __init__(self, name: str, tagger: ServedTagger, version: str, about: dict[str, Any] | None = None) -> None:
         self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
         self.current = Snapshot(tagger, version)
-        #: A `circlet.serve.teaching.Classroom` if it learns from feedback.
+        #: A `circlet.serve.learning.Classroom` if it learns from feedback.
         self.classroom: Any = None
 
     @classmethod
@@ -202,3 +203,49 @@ def _rows(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
     with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
         values = np.fromiter(numbers, dtype=np.float64, count=ends[-1]).astype(np.float32)
     return sp.csr_matrix((values, columns, ends), shape=(len(documents), n_features))
+
+
+class LabelSearch:
+    """The names of labels, the most frequent first, as one text that is searched at the speed of C.
+
+    Parameters
+    ----------
+    names : list of str
+    counts : int ndarray of shape (n_labels,) or None
+        How many documents have each label.
+
+    >>> search = LabelSearch(["cats", "Cat", "wildcat", "dog"], np.array([1, 5, 9, 2]))
+    >>> search.find("cat", 2)
+    ([{'label': 'Cat', 'documents': 5}, {'label': 'cats', 'documents': 1}], 3)
+    """
+
+    def __init__(self, names: list[str], counts: npt.NDArray[np.int64] | None) -> None:
+        order = range(len(names)) if counts is None else np.argsort(-counts, kind="stable").tolist()
+        self._names = [names[i] for i in order]
+        self._counts = [None] * len(names) if counts is None else [int(counts[i]) for i in order]
+        folded = [name.casefold().replace("\n", " ") for name in self._names]
+        self._text = "\n" + "\n".join(folded) + "\n"
+        #: Where each name starts.
+        self._starts = list(accumulate((len(name) + 1 for name in folded[:-1]), initial=1))
+        self._ranked = lru_cache(maxsize=64)(self._rank)
+
+    def find(self, query: str, limit: int) -> tuple[list[dict[str, Any]], int]:
+        """Labels whose names start with the query, then those that contain it, and how many they are in all."""
+        found = self._ranked(query.casefold().strip().replace("\n", " "))
+        return [{"label": self._names[i], "documents": self._counts[i]} for i in found[:limit]], len(found)
+
+    def _rank(self, query: str) -> range | list[int]:
+        if not query:
+            return range(len(self._names))
+        first = list(self._lines_with("\n" + query, 1))
+        known = set(first)
+        return first + [line for line in self._lines_with(query, 0) if line not in known]
+
+    def _lines_with(self, part: str, offset: int) -> Iterator[int]:
+        """The names that have a part; their first letter is `offset` characters behind where it is found."""
+        at = self._text.find(part)
+        while at >= 0:
+            line = bisect_right(self._starts, at + offset) - 1
+            yield line
+            end = self._starts[line + 1] - 1 if line + 1 < len(self._starts) else len(self._text)
+            at = self._text.find(part, end)
