@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from circlet.annif import command
+import circlet.annif as command
 from circlet.errors import CircletError, MissingExtraError
 
 

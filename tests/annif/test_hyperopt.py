@@ -14,7 +14,7 @@ from annif.exception import ConfigurationException, NotInitializedException, Ope
 from annif.registry import AnnifRegistry
 from annif.vocab import VocabFileTSV
 
-from circlet.annif import hyperopt, register
+from circlet.annif import backend, register
 from circlet.annif.parameters import DEFAULTS, settings_of
 
 BEST = {
@@ -42,7 +42,7 @@ def corpus(world, project, name):
 
 
 def test_every_trial_is_a_configuration():
-    found = hyperopt.suggested(optuna.trial.FixedTrial(BEST))
+    found = backend.suggested(optuna.trial.FixedTrial(BEST))
     assert found == {**BEST, "dropout": 0.12, "lr": 0.0012}
     settings = settings_of({**DEFAULTS, **found})
     assert settings.network.hidden == (512,)
@@ -51,7 +51,7 @@ def test_every_trial_is_a_configuration():
 
 def test_finds_the_best_of_few_trials(world, project, monkeypatch):
     monkeypatch.setattr(
-        hyperopt, "suggested", lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"}
+        backend, "suggested", lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"}
     )
     project.train(corpus(world, project, "train.tsv"))
     results = io.StringIO()
@@ -84,6 +84,6 @@ def test_what_is_missing_or_wrong_is_said_before_any_trial(world, project):
 
 def test_trials_that_all_fail(world, project, monkeypatch):
     project.train(corpus(world, project, "train.tsv"))
-    monkeypatch.setattr(hyperopt, "suggested", lambda trial: {"epochs": "many"})
+    monkeypatch.setattr(backend, "suggested", lambda trial: {"epochs": "many"})
     with pytest.raises(OperationFailedException, match="no trial succeeded"):
         project.hyperopt(corpus(world, project, "test.tsv"), 1, 1, "NDCG", None)

@@ -1,9 +1,74 @@
 """circlet as a backend of Annif, the subject indexing toolkit of the National Library of Finland.
 
-`circlet-annif` is Annif's own command line with the backend `circlet` added; docs/annif.md shows how to use it.
-Importing this package needs neither Annif nor torch.
+`circlet-annif` is Annif's own command line, and `create_app` its web service, with the backend `circlet` beside
+its own; docs/annif.md shows how to use them. Importing this package needs neither Annif nor torch.
 """
 
-from circlet.annif.command import create_app, main, register
+from __future__ import annotations
+
+import multiprocessing
+import sys
+from contextlib import suppress
+from typing import Any
+
+from circlet.errors import CircletError, MissingExtraError
+from circlet.extras import require
 
 __all__ = ["create_app", "main", "register"]
+
+NAME = "circlet"
+
+
+def register() -> None:
+    """Let Annif find the backend. It has no entry points for backends, so its own list of them gets one more.
+
+    Raises
+    ------
+    CircletError
+        If Annif is not installed, or is a version that keeps its backends elsewhere.
+    """
+    require("annif", extra="annif", purpose="circlet-annif")
+    import annif.backend
+
+    known = getattr(annif.backend, "_backend_fns", None)
+    if not isinstance(known, dict):
+        from importlib.metadata import version
+
+        raise CircletError(
+            f"found Annif {version('annif')}, which does not list its backends where 1.4 does; "
+            "wanted a version that circlet knows: pip install 'circlet[annif]'"
+        )
+    known[NAME] = _backend
+
+
+def _backend() -> Any:
+    from circlet.annif.backend import CircletBackend
+
+    return CircletBackend
+
+
+def main() -> None:
+    """Run Annif's command line."""
+    try:
+        register()
+    except CircletError as error:
+        print(f"circlet-annif: {error}", file=sys.stderr)  # noqa: T201 — a command's own error
+        sys.exit(2)
+    from annif.cli import cli
+
+    cli(prog_name="circlet-annif")
+
+
+def create_app(config_name: str | None = None) -> Any:
+    """Annif's web service, for `uvicorn --factory circlet.annif:create_app`."""
+    register()
+    import annif
+
+    return annif.create_app(config_name)
+
+
+# A worker that multiprocessing does not fork but starts afresh imports the main module, and runs no command.
+# By then it has a name of its own, but no parent.
+if multiprocessing.current_process().name != "MainProcess":
+    with suppress(MissingExtraError):
+        register()
