@@ -50,7 +50,11 @@ def test_settings_of_a_later_version_count_only_if_they_are_used():
 
 def test_a_setting_that_this_version_does_not_know():
     found = Identity.of(Settings(3)).differences(stored(Identity.of(Later(3, noise=0.1))))
-    assert list(map(str, found)) == ["noise 0.1, and now None"]
+    assert list(map(str, found)) == ["warm-up None, and now unset", "noise 0.1, and now unset"]
+
+
+def test_without_a_default_a_value_that_is_missing_differs_from_none():
+    assert [each.name for each in Identity({"split": None}).differences({})] == ["split"]
 
 
 def test_a_default_that_has_changed_since_is_a_difference():

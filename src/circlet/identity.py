@@ -14,6 +14,9 @@ from typing import Any, NamedTuple
 
 __all__ = ["Difference", "Identity"]
 
+#: In place of a value that is not there and has no default.
+_UNSET = "unset"
+
 
 class Difference(NamedTuple):
     """A value that was another one before; as text, in words for an error."""
@@ -76,8 +79,9 @@ class Identity:
 
     def differences(self, before: Mapping[str, Any]) -> list[Difference]:
         """What differs from the values of an earlier run; nothing if it was the same run."""
-        names = dict.fromkeys((*self.values, *before))
-        both = (
-            (name, *(each.get(name, self.defaults.get(name)) for each in (before, self.values))) for name in names
-        )
-        return [Difference(name, then, now, self.words.get(name)) for name, then, now in both if then != now]
+        found = []
+        for name in dict.fromkeys((*self.values, *before)):
+            then, now = (each.get(name, self.defaults.get(name, _UNSET)) for each in (before, self.values))
+            if then != now:
+                found.append(Difference(name, then, now, self.words.get(name)))
+        return found

@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from circlet import files
 from circlet.data import catalog
 from circlet.errors import CircletError, DataError, ParameterError
+from circlet.identity import Identity
 
 if TYPE_CHECKING:
     from circlet.data import Dataset
@@ -142,10 +143,13 @@ def read(cell: Cell, folder: Path) -> Result | None:
     except ValueError as error:
         logger.warning("%s: found no readable JSON (%s); the cell counts as not measured", path, error)
         return None
-    if not isinstance(stored, dict) or stored.get("about") != _as_stored(cell.about()):
-        logger.info("%s: found settings other than those wanted; the cell counts as not measured", path)
+    about = stored.get("about") if isinstance(stored, dict) else None
+    other = Identity(cell.about()).differences(about) if isinstance(about, dict) else ["no settings"]
+    if other:
+        logger.info("%s: found %s; the cell counts as not measured", path, ", ".join(map(str, other)))
         return None
-    return stored
+    found: Result = stored
+    return found
 
 
 def collect(experiment: str, settings: Any, cells: Sequence[Cell], folder: Path) -> Result:
@@ -270,10 +274,6 @@ def _failure(cell: Cell, error: CircletError, watcher: Watcher) -> str:
         raise error
     watcher.note(f"{cell.name}: {error}")
     return cell.name
-
-
-def _as_stored(content: Result) -> Any:
-    return json.loads(json.dumps(content))
 
 
 def footer(result: Result) -> str:
