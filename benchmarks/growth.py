@@ -166,7 +166,7 @@ def peak_of_training(loss: str, n_labels: int) -> dict[str, int]:
 
 def model_bytes(n_labels: int) -> dict[str, int]:
     """Bytes of a model's folder: with the cosine loss, the same with names of 16 letters, and with bce."""
-    from circlet.features.scaling import Scaling
+    from circlet.features.rows import Scaling
     from circlet.model import Model
 
     found = {}

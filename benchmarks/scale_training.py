@@ -27,7 +27,7 @@ from circlet import files
 from circlet.data import Dataset, load_dataset
 from circlet.data.records import Record, write_records
 from circlet.data.synthetic import make_multilabel
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance

@@ -26,7 +26,7 @@ import torch
 
 from circlet import files
 from circlet.data import load_dataset
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance

@@ -16,7 +16,7 @@ from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
 from circlet.data.matrices import write_matrices
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
-from circlet.features.scaling import ScaledRows, Scaling
+from circlet.features.rows import ScaledRows, Scaling
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import Reporter, TrainingSettings, checkpoint

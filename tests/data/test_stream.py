@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circlet.data.documents import iter_stream
 from circlet.data.records import FORMATS, Columns, Record, write_records
-from circlet.data.stream import iter_stream
 from circlet.errors import DataError
 
 
@@ -164,7 +164,7 @@ def test_whatever_is_there_is_read_before_it_waits(writes, events):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="Windows cannot tell whether a pipe has more")
 def test_it_does_not_wait_for_what_is_there(monkeypatch):
-    monkeypatch.setattr("circlet.data.stream._BLOCK", 4)
+    monkeypatch.setattr("circlet.data.documents._BLOCK", 4)
     reader, writer = os.pipe()
     os.write(writer, b"a fox\nthe car\nb\n")
     os.close(writer)
@@ -181,7 +181,7 @@ def test_a_stream_that_cannot_be_read():
 
 
 def test_a_line_without_end_is_refused(monkeypatch):
-    monkeypatch.setattr("circlet.data.stream.MAX_LINE", 10)
+    monkeypatch.setattr("circlet.data.documents.MAX_LINE", 10)
     with pytest.raises(DataError, match="stdin:1: found a line of more than 10 bytes; wanted shorter lines"):
         texts("a" * 11)
 
@@ -199,6 +199,6 @@ def test_labels_are_never_in_the_texts(tmp_path_factory, kind, documents, labels
 
 
 def test_thousands_of_blank_lines_wait_for_nothing(monkeypatch):
-    monkeypatch.setattr("circlet.data.stream._MOST_BLANK", 3)
+    monkeypatch.setattr("circlet.data.documents._MOST_BLANK", 3)
     assert texts('\n\n\n{"text": "a"}\n') == ["a"]
     assert texts('\n\n\n\n{"text": "a"}\n') == ["", "", "", "", '{"text": "a"}']

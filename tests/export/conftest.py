@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 
 from circlet.export.write import write_onnx
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import Model
 from circlet.network import Network

@@ -7,7 +7,7 @@ import scipy.sparse as sp
 
 from circlet.export.graph import Graph
 from circlet.export.layers import HEADS, Rows, scaled
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.settings import network as settings
 
 X = np.array([[4, 0, -9, 1], [0, 0, 0, 0], [0, 2, 0, 0]], dtype=np.float32)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from circlet.errors import ParameterError
-from circlet.features.scaling import SCALINGS
+from circlet.features.rows import SCALINGS
 from circlet.folder.precision import STORES
 from circlet.settings.network import CODEBOOKS, HEADS, LOSSES, NetworkSettings
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from circlet.errors import DataError, ParameterError
-from circlet.features.scaling import SCALINGS, Scaling
+from circlet.features.rows import SCALINGS, Scaling
 
 ROWS = np.array([[3, 0, 4], [0, 0, 0], [1, 4, 0], [0, 9, 0]], dtype=np.float32)
 IDF = np.log(5 / np.array([3, 3, 2])) + 1  # of four rows, 2, 2 and 1 have the feature

@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet import files
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import read_config
 from circlet.folder.contents import read

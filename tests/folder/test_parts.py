@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.errors import DataError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.folder.parts import other_tensors, parts_of
 from circlet.folder.precision import Stored
 

@@ -15,10 +15,10 @@ from tests.fuzz.subjects import FolderSubject
 from tests.fuzz.trees import Tree, read_tree
 
 from circlet.data import Dataset, Split, load_dataset, pydocs
+from circlet.data.documents import iter_stream
 from circlet.data.matrices import write_matrices
 from circlet.data.pydocs import PyDoc, PyDocs, cached_pydocs
 from circlet.data.records import Columns, iter_records, write_records
-from circlet.data.stream import iter_stream
 from circlet.data.xmc import write_xmc
 
 

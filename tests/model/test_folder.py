@@ -14,7 +14,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from circlet.errors import DataError, OutputError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.folder.config import FORMAT
 from circlet.model import Model
 from circlet.network import Network, NetworkSettings

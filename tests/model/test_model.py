@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from circlet.errors import DataError, ParameterError, ShapeError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.metrics import inverse_propensity_of_counts
 from circlet.model import Model
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 
 from circlet.data.synthetic import make_multilabel
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.model import trial
 from circlet.settings import Decision, NetworkSettings, RunSettings, TrainingSettings
 

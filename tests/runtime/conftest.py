@@ -11,7 +11,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from circlet.errors import DataError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.base import BaseModel
 

@@ -11,7 +11,7 @@ from onnx import TensorProto
 
 from circlet.export.graph import Graph
 from circlet.export.saved import Layer, Member
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 
 __all__ = ["HEADS", "Rows", "outputs", "scaled"]
 
@@ -37,7 +37,7 @@ class Rows(NamedTuple):
 
 
 def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
-    """Rows scaled as `circlet.features.scaling` does it."""
+    """Rows scaled as `circlet.features.rows` does it."""
     values, arrays = rows.values, scaling.arrays
     if scaling.kind == "none":
         return rows

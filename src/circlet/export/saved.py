@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import ParameterError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import contents

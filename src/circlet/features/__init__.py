@@ -1,6 +1,6 @@
 """From texts and matrices to the feature rows that a network takes: vectorizers, scaling, dense features."""
 
-from circlet.features.scaling import SCALINGS, Scaling
+from circlet.features.rows import SCALINGS, Scaling
 from circlet.features.vectorizer import TextVectorizer, load_vectorizer
 
 __all__ = ["SCALINGS", "Scaling", "TextVectorizer", "load_vectorizer"]

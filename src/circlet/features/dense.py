@@ -14,7 +14,7 @@ from circlet.data import matrices
 from circlet.data.dataset import Dataset, Split
 from circlet.data.lines import bad
 from circlet.errors import DataError, ParameterError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 
 __all__ = ["MODES", "with_features"]
 

@@ -24,7 +24,7 @@ from circlet.data import matrices
 from circlet.data.dataset import Dataset
 from circlet.data.lines import bad, explained, shown
 from circlet.errors import DataError, MissingExtraError, ParameterError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.files import followed, output, prepare_folder, sha256, write_json
 
 __all__ = ["RECORD", "embed", "embed_dataset", "encode", "load_model"]

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.folder.precision import Stored
 
 __all__ = ["Parts", "other_tensors", "parts_of"]

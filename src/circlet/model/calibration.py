@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import norm
 
 from circlet.data.mapped import column_counts
-from circlet.features.scaling import ScaledRows
+from circlet.features.rows import ScaledRows
 from circlet.features.tokens import TokenRows
 from circlet.metrics.thresholds import best_threshold
 from circlet.network import Ensemble, Network

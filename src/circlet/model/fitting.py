@@ -19,7 +19,7 @@ from circlet.data.dataset import Split, check_entries, check_label_names
 from circlet.data.mapped import column_counts, is_mapped
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import MOST_LABELS

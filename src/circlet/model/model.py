@@ -16,7 +16,7 @@ from torch import nn
 
 from circlet.data.mapped import column_counts
 from circlet.errors import DataError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.folder.contents import Contents, explained, read
 from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS

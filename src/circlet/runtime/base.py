@@ -13,7 +13,7 @@ import scipy.sparse as sp
 from circlet.data.mapped import is_mapped
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 

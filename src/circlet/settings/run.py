@@ -55,7 +55,7 @@ class RunSettings:
     text : TextSettings
         For documents that are texts.
     scaling : str
-        How feature rows are scaled; see `circlet.features.scaling.SCALINGS`.
+        How feature rows are scaled; see `circlet.features.rows.SCALINGS`.
     validation : float or int
         Share or number of rows to hold out of training, for choosing the best epoch and calibrating
         probabilities; 0 for none.

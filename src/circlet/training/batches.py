@@ -15,7 +15,7 @@ from torch import Tensor
 from circlet import kernels
 from circlet.data.mapped import MappedRows, release
 from circlet.errors import ParameterError
-from circlet.features.scaling import ScaledRows
+from circlet.features.rows import ScaledRows
 from circlet.features.tokens import TokenRows
 from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
 from circlet.settings import TrainingSettings

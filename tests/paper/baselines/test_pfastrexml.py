@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet.features.scaling import Scaling
+from circlet.features.rows import Scaling
 from circlet.metrics import evaluate, inverse_propensity
 from circlet_paper.baselines.fastxml import FastXML
 from circlet_paper.baselines.pfastrexml import PfastreXML, reranked
