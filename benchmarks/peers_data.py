@@ -23,7 +23,7 @@ from circlet import files
 from circlet.data import catalog, load_dataset
 from circlet.data.dataset import Dataset, Split, as_features
 from circlet.data.fetch import fetch
-from circlet.data.mapped import column_counts
+from circlet.data.sparse import column_counts
 from circlet.data.xmc import write_xmc
 from circlet.errors import DataError, ParameterError
 from circlet.features.vectorizer import TextVectorizer

@@ -10,8 +10,8 @@ import pytest
 from tests.fuzz.cases import MEMORY, SECONDS
 from tests.fuzz.summary import CASES, table
 
-from circlet import errors, files, unpacking
-from circlet.data.lines import MAX_LINE
+from circlet import errors, files
+from circlet.files import MAX_LINE
 from circlet.folder import config, manifest
 from circlet.serve.guard import Limits
 
@@ -26,11 +26,11 @@ def page():
 
 
 def test_limits(page, monkeypatch):
-    monkeypatch.delenv(unpacking.VARIABLE, raising=False)
-    assert unpacking.most_unpacked(1, free=0) == 100
+    monkeypatch.delenv(files.VARIABLE, raising=False)
+    assert files.most_unpacked(1, free=0) == 100
     for words in (
-        f"besides {unpacking.FREE >> 20} MiB ({unpacking.FREE_LINES >> 20} MiB where lines are read)",
-        f"`{unpacking.VARIABLE}`",
+        f"besides {files.FREE >> 20} MiB ({files.FREE_LINES >> 20} MiB where lines are read)",
+        f"`{files.VARIABLE}`",
         f"a line of a data file | {MAX_LINE >> 20} MiB",
         f"{files.DEEPEST} levels, integers of {files.LONGEST} digits",
         f"labels of a model | {config.MOST_LABELS:,}",

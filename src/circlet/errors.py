@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 #: Most characters of a message; what a file holds or a user types may be megabytes.
 LONGEST = 600
@@ -74,6 +75,18 @@ class MissingExtraError(CircletError, ImportError):
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
         super().__init__(f"{purpose} needs {package}, which is not installed: pip install 'circlet[{extra}]'")
+
+
+def bad(path: Path | str, line: int | None, found: str, wanted: str) -> DataError:
+    """The error for `path` (at `line`, if there is one): what was found and what was wanted."""
+    place = f"{path}:{line}" if line else f"{path}"
+    return DataError(f"{place}: found {found}; wanted {wanted}")
+
+
+def shown(value: bytes | str, limit: int = 60) -> str:
+    """`value` quoted for an error message, cut to `limit` characters."""
+    text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
+    return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
 #: Torch has no error of its own for a CPU's memory, nor for sizes that no memory could have.

@@ -1,9 +1,13 @@
-"""JSON and tensors on disk: read with checks, locked, and written so that a reader never sees half a file."""
+"""Files: lines, JSON and tensors, read with checks, locked, and written so that a reader never sees half a file.
+
+Compressed input may grow only so much: a file of a megabyte can unpack to gigabytes, which no real data does.
+"""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import io
 import json
 import math
 import os
@@ -13,178 +17,43 @@ import stat
 import sys
 import tempfile
 import zlib
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Any, Literal, cast
 
-from circlet.errors import DataError, OutputError
-from circlet.unpacking import read_gzip
+from circlet.errors import DataError, OutputError, ParameterError, bad
 
 #: What the names of gzipped files end with.
 GZIPPED = ".gz"
+
 #: Levels of lists and objects that JSON may have, and digits of an integer in it.
 DEEPEST, LONGEST = 50, 300
+
+#: Environment variable with the most times that a file may grow, 100 if it is not set; real data grows 20 times.
+VARIABLE = "CIRCLET_UNPACK_RATIO"
+
+#: Bytes that any file may unpack to.
+FREE = 1 << 26
+
+#: The same where lines are read, each of which may take a hundred times its size in memory.
+FREE_LINES = 1 << 20
+_BLOCK = 1 << 16
+MAX_LINE = 1 << 26  # bytes; a longer line means a damaged or hostile file, and would fill the memory
+BOM = b"\xef\xbb\xbf"
+
 #: Temporary names: a dot, the file's name, the process that writes it, and maybe something random after an x.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>[0-9]+)(\.x\w+)?\.part")
 
 
-def prepare_folder(folder: Path) -> None:
-    """Create `folder` if needed, and check that a file can be written in it.
-
-    Called before long work starts, so that the work does not fail when its result is written.
-    """
-    with _explained(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryFile(dir=folder):
-            pass
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """Yield a temporary path beside `path`; rename it to `path` if the body succeeds, else remove it."""
-    temporary = temporary_beside(path)
-    if _is_special(path):
-        raise OutputError(f"cannot replace {path}: found a device, pipe or socket; wanted a regular file")
-    with _explained(path):
-        try:
-            yield temporary
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def temporary_beside(path: Path) -> Path:
-    """The name that this process gives to a file or folder until it is complete."""
-    return path.with_name(f".{path.name}.{os.getpid()}.part")
-
-
-@contextmanager
-def scratch_beside(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path`; if this process is killed, `remove_leftovers` finds it."""
-    prefix = f".{path.name}.{os.getpid()}.x"
-    with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=path.parent) as scratch:
-        yield Path(scratch)
-
-
-def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes were writing in a folder, or under one name in it."""
-    for path in folder.glob(".*.part"):
-        found = _TEMPORARY.fullmatch(path.name)
-        if found is None or name not in (None, found["name"]) or _is_running(int(found["process"])):
-            continue
-        if path.is_dir() and not path.is_symlink():
-            shutil.rmtree(path, ignore_errors=True)
-        else:
-            with _explained(path):
-                path.unlink(missing_ok=True)
-
-
-def _is_running(process: int) -> bool:
-    if os.name == "nt":
-        return True  # the question itself would end the process there
+def read_bytes(path: Path, what: str = "file") -> bytes:
+    """The content of a file, unzipped if its name ends in `GZIPPED`; a `DataError` names what is wrong with it."""
+    check_regular(path, what)
     try:
-        os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
-    except PermissionError:
-        return True
-    return True
-
-
-@contextmanager
-def output(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that a user has named, to write it completely or not at all.
-
-    A symbolic link stays, and the file that it leads to is replaced. A device or a pipe is written to and can't be
-    replaced: what has been written stays there if the body fails.
-    """
-    if _is_special(path):
-        with _explained(path), path.open("wb") as stream:
-            yield stream
-        return
-    with replacing(followed(path)) as temporary, temporary.open("wb") as stream:
-        yield stream
-
-
-def prepare_output(path: Path) -> None:
-    """Check that `output` can write `path`, before long work starts; its folder is made if needed."""
-    if path.is_dir():
-        raise OutputError(f"cannot write {path}: it is a folder")
-    if not _is_special(path):
-        prepare_folder(followed(path).parent)
-
-
-def followed(path: Path) -> Path:
-    """The file that a symbolic link leads to, whether it exists or not; any other path itself."""
-    if not path.is_symlink():
-        return path
-    target = Path(os.path.realpath(path))
-    if target.is_symlink():
-        raise OutputError(f"cannot write {path}: found a symbolic link that leads to itself")
-    return target
-
-
-def _is_special(path: Path) -> bool:
-    """Whether there is something, at the end of symbolic links, that is neither a regular file nor a folder."""
-    try:
-        mode = path.stat().st_mode
-    except OSError:  # there is nothing, or nothing that can be looked at; writing says what is wrong
-        return False
-    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
-
-
-def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, completely or not at all."""
-    with replacing(path) as temporary:
-        temporary.write_bytes(content)
-
-
-def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, completely or not at all."""
-    write_bytes(path, text.encode())
-
-
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` as JSON, completely or not at all; each innermost list stays on one line."""
-    write_text(path, _pretty(content) + "\n")
-
-
-def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file, completely or not at all.
-
-    Parameters
-    ----------
-    path : Path
-    tensors : mapping of str to ndarray, or of str to torch.Tensor
-        Contiguous, all of one kind; torch is imported only for its own tensors.
-    metadata : dict, optional
-        Strings to store in the file's header.
-    """
-    import numpy as np
-    from safetensors import SafetensorError
-
-    of_numpy = all(isinstance(tensor, np.ndarray) for tensor in tensors.values())
-    library: Any = import_module(f"safetensors.{'numpy' if of_numpy else 'torch'}")
-    with replacing(path) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode
-        # safetensors writes its own temporary file, readable only by its owner, and a killed process leaves it
-        # behind. In a folder that is named like our own temporary files, it can be found and removed.
-        with scratch_beside(path) as scratch:
-            written = scratch / path.name
-            try:
-                library.save_file(dict(tensors), written, metadata=metadata)
-            except SafetensorError as error:  # this is how it reports a full disk
-                raise OutputError(f"cannot write {path}: {error}") from error
-            written.chmod(mode)
-            written.replace(temporary)
-
-
-def write_gzip(path: Path, content: bytes) -> None:
-    """Write `content` gzipped, completely or not at all; the name should end in `GZIPPED`."""
-    write_bytes(path, gzip.compress(content, mtime=0))
+        return read_gzip(path) if path.suffix == GZIPPED else path.read_bytes()
+    except (OSError, EOFError, MemoryError, zlib.error) as error:
+        raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
 
 
 def check_regular(path: Path, what: str = "file") -> int:
@@ -197,15 +66,6 @@ def check_regular(path: Path, what: str = "file") -> int:
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
         raise DataError(f"{path}: found no readable {what} ({kind}); wanted a regular file")
     return found.st_size
-
-
-def read_bytes(path: Path, what: str = "file") -> bytes:
-    """The content of a file, unzipped if its name ends in `GZIPPED`; a `DataError` names what is wrong with it."""
-    check_regular(path, what)
-    try:
-        return read_gzip(path) if path.suffix == GZIPPED else path.read_bytes()
-    except (OSError, EOFError, MemoryError, zlib.error) as error:
-        raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
 
 
 def read_json(path: Path) -> Any:
@@ -291,6 +151,308 @@ def sha256_of(stream: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
+def iter_lines(
+    path: Path, *, start: int = 0, end: int | None = None, first: int = 1
+) -> Iterator[tuple[int, bytes]]:
+    """The lines of `path`, line ends included, with their numbers from 1.
+
+    An empty file, a zero byte (a binary file), a line longer than `MAX_LINE` and a damaged or truncated gzip
+    stream raise `DataError`; a byte order mark is dropped.
+
+    `start` and `end` ask for the lines between two bytes of a file that is not compressed; the first of them
+    starts at `start` and has the number `first`.
+    """
+    number, at = first - 1, start
+    with explained(path), open_bytes(path) as stream:
+        if start:
+            stream.seek(start)
+        while (end is None or at < end) and (line := stream.readline(MAX_LINE + 1)):
+            at += len(line)
+            if at == len(line) and line.startswith(BOM):
+                line = line[len(BOM) :]
+                if not line:
+                    break
+            number += 1
+            if b"\0" in line:
+                raise bad(path, number, "a zero byte (a binary file?)", "lines of text")
+            if len(line) > MAX_LINE:
+                raise bad(path, number, f"a line of more than {MAX_LINE} bytes", "shorter lines")
+            yield number, line
+    if not number:
+        raise bad(path, None, "an empty file", "data")
+
+
+def iter_text(
+    path: Path,
+    progress: Callable[[int], object] | None = None,
+    *,
+    start: int = 0,
+    end: int | None = None,
+    first: int = 1,
+) -> Iterator[tuple[int, str]]:
+    """`iter_lines`, decoded from UTF-8; `progress` is told the bytes of each line."""
+    for number, line in iter_lines(path, start=start, end=end, first=first):
+        if progress is not None:
+            progress(len(line))
+        yield number, decode(path, number, line)
+
+
+def decode(path: Path, number: int, line: bytes) -> str:
+    """`line` as text; a `DataError` that names the byte if it is not UTF-8."""
+    try:
+        return line.decode("utf-8")
+    except UnicodeDecodeError as error:
+        byte = f"byte 0x{line[error.start]:02x} at position {error.start + 1} of the line"
+        raise bad(path, number, byte, "UTF-8 text") from error
+
+
+def peek(path: Path, size: int = 1 << 16) -> bytes:
+    """The first bytes of the (decompressed) content, without a byte order mark."""
+    with explained(path), open_bytes(path) as stream:
+        return stream.read(size).removeprefix(BOM)
+
+
+def open_bytes(path: Path) -> IO[bytes]:
+    """Open `path` for reading; gzip is recognized by its first two bytes, whatever the file's name."""
+    refuse_pipe(path)
+    stream = path.open("rb")
+    magic = stream.read(2)
+    stream.seek(0)
+    if magic != b"\x1f\x8b":
+        return stream
+    stream.close()
+    return open_gzip(path)
+
+
+def refuse_pipe(path: Path) -> None:
+    """Raise `DataError` for a pipe or a device, which can't be read twice, or never ends."""
+    # Before it is opened: opening a pipe waits for somebody who writes into it.
+    if path.exists() and not path.is_file() and not path.is_dir():
+        wanted = "a regular file (only `circlet predict` reads texts from pipes, and from standard input as -)"
+        raise bad(path, None, "a pipe or device", wanted)
+
+
+@contextmanager
+def explained(path: Path) -> Iterator[None]:
+    """Turn errors of the system and of the decompressor about `path` into a `DataError`."""
+    try:
+        yield
+    except EOFError as error:
+        raise bad(path, None, "a gzip file that ends too early", "a complete one") from error
+    except (gzip.BadGzipFile, zlib.error) as error:
+        raise bad(path, None, f"a damaged gzip file ({error})", "an intact one") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+
+
+def open_gzip(path: Path) -> IO[bytes]:
+    """Open a gzip file to read lines from it."""
+    # Lines take far longer to understand than to unpack, so the start is unpacked twice: what expands without
+    # bound is refused before its first line is looked at.
+    with (
+        _Gunzip(path, path.open("rb"), FREE_LINES) as start,
+        suppress(OSError, EOFError, zlib.error),  # whoever reads on finds it too
+    ):
+        while start.size <= 2 * FREE_LINES and start.read(_BLOCK):
+            pass
+    # In a BufferedReader, because GzipFile.readline is a slow Python function.
+    return io.BufferedReader(_Gunzip(path, path.open("rb"), FREE_LINES), _BLOCK)
+
+
+def read_gzip(path: Path) -> bytes:
+    """The content of a gzip file."""
+    with io.BufferedReader(_Gunzip(path, path.open("rb"), FREE), _BLOCK) as stream:
+        return stream.read()
+
+
+def most_unpacked(packed: int, free: int = FREE) -> int:
+    """The bytes that `packed` bytes of a file may unpack to."""
+    return free + _ratio() * packed
+
+
+def check_unpacked(path: Path, packed: int, unpacked: int, free: int = FREE) -> None:
+    """Raise `DataError` if `packed` bytes of a file unpack to too many bytes, or claim to do so."""
+    if unpacked > (most := most_unpacked(packed, free)):
+        raise DataError(
+            f"{path}: found {packed} bytes that unpack to {unpacked} or more; wanted at most {most}, which is "
+            f"{_ratio()} times as many and {free} (if you trust it, set {VARIABLE} in the environment to more)"
+        )
+
+
+class _Gunzip(io.RawIOBase):
+    """What a gzip file holds; it is checked while it is read, before memory or time are spent on it."""
+
+    def __init__(self, path: Path, packed: IO[bytes], free: int) -> None:
+        self.path, self.packed, self.free, self.size = path, packed, free, 0
+        self.unpacked = gzip.GzipFile(fileobj=packed)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        count = self.unpacked.readinto(buffer)
+        self.size += count
+        check_unpacked(self.path, self.packed.tell(), self.size, self.free)
+        return count
+
+    def close(self) -> None:
+        self.unpacked.close()
+        self.packed.close()
+        super().close()
+
+
+def _ratio() -> int:
+    given = os.environ.get(VARIABLE, "100")
+    if not (given.isdecimal() and given.isascii() and 1 <= len(given) <= 9):
+        raise ParameterError(f"{VARIABLE} must be a whole number of at most 9 digits, got {given!r}")
+    return int(given)
+
+
+def prepare_folder(folder: Path) -> None:
+    """Create `folder` if needed, and check that a file can be written in it.
+
+    Called before long work starts, so that the work does not fail when its result is written.
+    """
+    with _write_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+
+
+def prepare_output(path: Path) -> None:
+    """Check that `output` can write `path`, before long work starts; its folder is made if needed."""
+    if path.is_dir():
+        raise OutputError(f"cannot write {path}: it is a folder")
+    if not _is_special(path):
+        prepare_folder(followed(path).parent)
+
+
+@contextmanager
+def output(path: Path) -> Iterator[IO[bytes]]:
+    """Open a file that a user has named, to write it completely or not at all.
+
+    A symbolic link stays, and the file that it leads to is replaced. A device or a pipe is written to and can't be
+    replaced: what has been written stays there if the body fails.
+    """
+    if _is_special(path):
+        with _write_errors(path), path.open("wb") as stream:
+            yield stream
+        return
+    with replacing(followed(path)) as temporary, temporary.open("wb") as stream:
+        yield stream
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[IO[bytes]]:
+    """Open `path` for writing, whole or not at all; compressed if its name ends in `.gz`."""
+    with output(path) as raw:
+        if path.suffix != ".gz":
+            yield raw
+            return
+        # No name and no time in the header, so that the same content gives the same bytes.
+        with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
+            yield cast(IO[bytes], packed)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path beside `path`; rename it to `path` if the body succeeds, else remove it."""
+    temporary = temporary_beside(path)
+    if _is_special(path):
+        raise OutputError(f"cannot replace {path}: found a device, pipe or socket; wanted a regular file")
+    with _write_errors(path):
+        try:
+            yield temporary
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def followed(path: Path) -> Path:
+    """The file that a symbolic link leads to, whether it exists or not; any other path itself."""
+    if not path.is_symlink():
+        return path
+    target = Path(os.path.realpath(path))
+    if target.is_symlink():
+        raise OutputError(f"cannot write {path}: found a symbolic link that leads to itself")
+    return target
+
+
+def _is_special(path: Path) -> bool:
+    """Whether there is something, at the end of symbolic links, that is neither a regular file nor a folder."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:  # there is nothing, or nothing that can be looked at; writing says what is wrong
+        return False
+    return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
+
+
+@contextmanager
+def _write_errors(path: Path) -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        # The body may raise other kinds, such as a download's errors. The system's have a number, unless NumPy
+        # finds the disk full.
+        if isinstance(error, OutputError) or (error.errno is None and type(error) is not OSError):
+            raise
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def temporary_beside(path: Path) -> Path:
+    """The name that this process gives to a file or folder until it is complete."""
+    return path.with_name(f".{path.name}.{os.getpid()}.part")
+
+
+@contextmanager
+def scratch_beside(path: Path) -> Iterator[Path]:
+    """A temporary folder beside `path`; if this process is killed, `remove_leftovers` finds it."""
+    prefix = f".{path.name}.{os.getpid()}.x"
+    with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=path.parent) as scratch:
+        yield Path(scratch)
+
+
+def remove_leftovers(folder: Path, name: str | None = None) -> None:
+    """Remove what killed processes were writing in a folder, or under one name in it."""
+    for path in folder.glob(".*.part"):
+        found = _TEMPORARY.fullmatch(path.name)
+        if found is None or name not in (None, found["name"]) or _is_running(int(found["process"])):
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            with _write_errors(path):
+                path.unlink(missing_ok=True)
+
+
+def _is_running(process: int) -> bool:
+    if os.name == "nt":
+        return True  # the question itself would end the process there
+    try:
+        os.kill(process, 0)
+    except (ProcessLookupError, OverflowError):
+        return False
+    except PermissionError:
+        return True
+    return True
+
+
+def write_bytes(path: Path, content: bytes) -> None:
+    """Write `content` to `path`, completely or not at all."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(content)
+
+
+def write_text(path: Path, text: str) -> None:
+    """Write `text` to `path`, completely or not at all."""
+    write_bytes(path, text.encode())
+
+
+def write_json(path: Path, content: Any) -> None:
+    """Write `content` as JSON, completely or not at all; each innermost list stays on one line."""
+    write_text(path, _pretty(content) + "\n")
+
+
 def _pretty(value: Any, indent: str = "") -> str:
     # json.dumps(indent=1) would put every number of a matrix on its own line.
     inner = indent + " "
@@ -302,16 +464,40 @@ def _pretty(value: Any, indent: str = "") -> str:
     return json.dumps(value, allow_nan=False, ensure_ascii=False)
 
 
-@contextmanager
-def _explained(path: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        # The body may raise other kinds, such as a download's errors. The system's have a number, unless NumPy
-        # finds the disk full.
-        if isinstance(error, OutputError) or (error.errno is None and type(error) is not OSError):
-            raise
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
+    """Write a safetensors file, completely or not at all.
+
+    Parameters
+    ----------
+    path : Path
+    tensors : mapping of str to ndarray, or of str to torch.Tensor
+        Contiguous, all of one kind; torch is imported only for its own tensors.
+    metadata : dict, optional
+        Strings to store in the file's header.
+    """
+    import numpy as np
+    from safetensors import SafetensorError
+
+    of_numpy = all(isinstance(tensor, np.ndarray) for tensor in tensors.values())
+    library: Any = import_module(f"safetensors.{'numpy' if of_numpy else 'torch'}")
+    with replacing(path) as temporary:
+        temporary.touch()
+        mode = temporary.stat().st_mode
+        # safetensors writes its own temporary file, readable only by its owner, and a killed process leaves it
+        # behind. In a folder that is named like our own temporary files, it can be found and removed.
+        with scratch_beside(path) as scratch:
+            written = scratch / path.name
+            try:
+                library.save_file(dict(tensors), written, metadata=metadata)
+            except SafetensorError as error:  # this is how it reports a full disk
+                raise OutputError(f"cannot write {path}: {error}") from error
+            written.chmod(mode)
+            written.replace(temporary)
+
+
+def write_gzip(path: Path, content: bytes) -> None:
+    """Write `content` gzipped, completely or not at all; the name should end in `GZIPPED`."""
+    write_bytes(path, gzip.compress(content, mtime=0))
 
 
 if sys.platform == "win32":

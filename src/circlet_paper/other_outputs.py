@@ -19,7 +19,7 @@ from torch import Tensor, nn
 
 from circlet.codebooks import Codebook
 from circlet.data.dataset import Split
-from circlet.data.mapped import column_counts
+from circlet.data.sparse import column_counts
 from circlet.features.rows import Scaling
 from circlet.hashing import permuted
 from circlet.model import Model

@@ -25,8 +25,7 @@ from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import feature_file
 from circlet.data.xmc import read_split_rows
 from circlet.errors import DataError
-from circlet.features.dense import with_features
-from circlet.features.embed import RECORD
+from circlet.features.embed import RECORD, with_features
 from circlet.files import sha256
 from circlet.settings import AUTO, EFFORTS, PRESETS, RunSettings
 from circlet_paper.cells import Result, Workplace
@@ -121,7 +120,7 @@ class TrainingCell:
     split : int or None
         Number of one of the Repository's random splits, from 1; None for the dataset's own split.
     features : str
-        "bow" for the dataset's own, `TEXTS` for none but its raw texts, or one of `circlet.features.dense.MODES`.
+        "bow" for the dataset's own, `TEXTS` for none but its raw texts, or one of `circlet.features.embed.MODES`.
     """
 
     dataset: str

@@ -8,8 +8,8 @@ import pytest
 from circlet import load
 from circlet.annif.learning import fitted, learn, with_room
 from circlet.annif.parameters import DEFAULTS, settings_of
+from circlet.data.documents import read_splits
 from circlet.data.records import Record, write_records
-from circlet.data.vocabulary import read_splits
 from circlet.errors import CircletError
 from circlet.folder.config import read_config
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from circlet.cli.threshold_plot import draw_curves
-from circlet.metrics.thresholds import curve_of
+from circlet.metrics.decisions import curve_of
 
 pytest.importorskip("matplotlib")
 

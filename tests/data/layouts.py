@@ -10,9 +10,8 @@ import scipy.sparse as sp
 
 from circlet.data import Dataset, Split
 from circlet.data.dataset import check_split
+from circlet.data.documents import write_parquet, write_texts
 from circlet.data.matrices import write_matrices
-from circlet.data.parquet import write_parquet
-from circlet.data.plain import write_texts
 from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 

@@ -6,9 +6,8 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet.data.corrected import corrected
 from circlet.data.dataset import Dataset, Split
-from circlet.data.feedback import Judged
+from circlet.data.feedback import Judged, corrected
 from circlet.errors import DataError
 
 Y = sp.csr_matrix(np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32))

@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 from tests.data.layouts import LAYOUTS, X, Y, holds_together
 
 from circlet.data import load_dataset, xmc
-from circlet.data.label_fields import parse_list
+from circlet.data.load import recognize
 from circlet.data.pydocs import _unsigned
-from circlet.data.recognize import recognize
+from circlet.data.records import parse_list
 from circlet.errors import DataError
 from circlet.features.terms import Characters, Words
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.data import Dataset, Split
-from circlet.data import mapped as _mapped
+from circlet.data import sparse as _mapped
 from circlet.data.dataset import as_features, as_labels, check_split
 from circlet.errors import DataError, ParameterError
 

@@ -10,8 +10,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.data import load_dataset
-from circlet.data.label_fields import LISTS, guess, parse_list, split_field
-from circlet.data.records import Columns, Record, iter_records, write_records
+from circlet.data.records import (
+    LISTS,
+    Columns,
+    Record,
+    guess,
+    iter_records,
+    parse_list,
+    split_field,
+    write_records,
+)
 from circlet.errors import DataError
 
 SETS = [("red",), ("red", "blue"), ("blue", "green"), ("green", "red", "blue"), ("dark red",)]

@@ -9,9 +9,8 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.data import Dataset, Split, load_dataset
-from circlet.data.load import find_text_file
+from circlet.data.load import find_text_file, recognize
 from circlet.data.matrices import write_matrices
-from circlet.data.recognize import recognize
 from circlet.data.records import Columns, Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError, ParameterError

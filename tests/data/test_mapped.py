@@ -10,10 +10,10 @@ import scipy.sparse as sp
 import torch
 
 from circlet.data import load_dataset
-from circlet.data import mapped as _mapped
+from circlet.data import sparse as _mapped
 from circlet.data.dataset import Dataset, Split
-from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
 from circlet.data.matrices import write_matrices
+from circlet.data.sparse import MappedRows, column_counts, is_mapped, release
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.features.rows import ScaledRows, Scaling

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from circlet.data import Dataset, Split, load_dataset, matrices
-from circlet.data import mapped as _mapped
+from circlet.data import sparse as _mapped
 from circlet.errors import DataError
 
 

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from circlet.data import load_dataset
-from circlet.data.parquet import iter_parquet, write_parquet
+from circlet.data.documents import iter_parquet, write_parquet
 from circlet.data.records import Columns, Record
 from circlet.errors import DataError, MissingExtraError
 

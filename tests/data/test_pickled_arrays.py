@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from circlet.data.pickled_arrays import read_arrays
+from circlet.data.fetch import read_arrays
 from circlet.errors import DataError
 
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 import pytest
 
 from circlet.data import load_dataset
+from circlet.data.documents import iter_texts, write_texts
 from circlet.data.load import find_text_file
-from circlet.data.plain import iter_texts, write_texts
 from circlet.data.records import Columns, Record
 from circlet.errors import DataError
 

@@ -9,8 +9,8 @@ from typer.testing import CliRunner
 
 from circlet.cli.datasets import app
 from circlet.data import Dataset, Split
+from circlet.data.dataset import first_rows, frequent_labels, one_line
 from circlet.data.matrices import write_matrices
-from circlet.data.preview import first_rows, frequent_labels, one_line
 
 Y = sp.csr_matrix(np.array([[1, 0, 1], [0, 0, 0], [0, 0, 1], [0, 1, 0]], np.float32))
 X = np.array([[1, 0, 0.5], [0, 0, 0], [0, 2, 0], [1, 1, 1]], np.float32)

@@ -6,8 +6,8 @@ import gzip
 
 import pytest
 
-from circlet.data.recognize import IN_WORDS, UnrecognizedError, is_annif, recognize
-from circlet.data.records import Columns
+from circlet.data.load import IN_WORDS, UnrecognizedError, recognize
+from circlet.data.records import Columns, is_annif
 from circlet.errors import DataError
 
 

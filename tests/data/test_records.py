@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.data.recognize import recognize
+from circlet.data.load import recognize
 from circlet.data.records import FORMATS, Columns, Record, iter_records, write_records
 from circlet.errors import DataError, ParameterError
 

@@ -3,9 +3,8 @@ from __future__ import annotations
 import pytest
 
 from circlet.data import load_dataset
-from circlet.data.plain import write_texts
+from circlet.data.documents import iter_documents, size_of, write_texts
 from circlet.data.records import Record, write_records
-from circlet.data.sources import iter_documents, size_of
 from circlet.errors import DataError, ParameterError
 
 RECORDS = [Record(1, "a fox", ("animal",)), Record(2, "a van", ("vehicle", "red"))]

@@ -10,9 +10,8 @@ from hypothesis import strategies as st
 
 import circlet
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
-from circlet.data.mapped import is_known_good
 from circlet.data.matrices import read_mapped, write_matrices
-from circlet.data.sparse import as_csr
+from circlet.data.sparse import as_csr, is_known_good
 from circlet.errors import DataError
 from circlet.estimator import CircletClassifier
 from circlet.metrics import evaluate, inverse_propensity, micro_f1

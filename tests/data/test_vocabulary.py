@@ -2,8 +2,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from circlet.data.documents import read_splits
 from circlet.data.records import Record
-from circlet.data.vocabulary import read_splits
 
 
 def test_labels_are_numbered_by_name_train_first():

@@ -197,7 +197,7 @@ def test_damaged_and_missing_files(tmp_path):
 
 
 def test_a_line_without_end_is_not_held_in_memory(tmp_path, monkeypatch):
-    monkeypatch.setattr("circlet.data.lines.MAX_LINE", 1000)
+    monkeypatch.setattr("circlet.files.MAX_LINE", 1000)
     with pytest.raises(DataError, match=r":2: found a line of more than 1000 bytes; wanted shorter lines"):
         xmc.read_xmc(put(tmp_path, b"1 3 3\n0" + b" 1:1" * 1000))
 

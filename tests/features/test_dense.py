@@ -9,7 +9,7 @@ from hypothesis.extra.numpy import arrays
 
 from circlet.data import Dataset, Split
 from circlet.errors import DataError, ParameterError
-from circlet.features.dense import with_features
+from circlet.features.embed import with_features
 
 
 def dataset(X_train, X_test=None) -> Dataset:

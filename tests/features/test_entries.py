@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from circlet.features.entries import Entries, divide_by_norms, row_norms
+from circlet.features.rows import Entries, divide_by_norms, row_norms
 
 ROWS = sp.csr_matrix([[0, 3, 4], [0, 0, 0], [5, 0, 0]], dtype=np.float64)
 

@@ -8,8 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from circlet.features import TextVectorizer
-from circlet.features.spans import occurrences, origins
-from circlet.features.terms import Characters, Words
+from circlet.features.terms import Characters, Words, occurrences, origins
 
 #: Letters whose normal or lower form is longer or shorter, or depends on what is beside them.
 ODD = "eé\u0301\u0327ßİIıŞΣσςΑﬁﬀ½²①㌀ｶﾞ한\u1112\u1161\u11abनि\u0bc6\u0bbe日あ\u200dxX9 .-\t\u3000\ud800\U0001f600ſẞ"

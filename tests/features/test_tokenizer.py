@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.errors import DataError, DTypeError, ParameterError
+from circlet.features.rows import RESERVED
 from circlet.features.tokenizer import Tokenizer
-from circlet.features.tokens import RESERVED
 from circlet.features.vectorizer import TextVectorizer
 
 TEXTS = ["The red fox", "the RED car, red", "", "größer 日本"]

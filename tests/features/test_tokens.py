@@ -7,7 +7,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.features.tokens import UNKNOWN, TokenRows
+from circlet.features.rows import UNKNOWN, TokenRows
 
 TEXTS = st.lists(st.lists(st.integers(1, 9), max_size=6), max_size=7)
 

@@ -25,7 +25,6 @@ from circlet.metrics import (
     psp_at_k,
     recall_at_k,
 )
-from circlet.metrics import measures as metrics
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
 UNWEIGHTED = {"P": precision_at_k, "R": recall_at_k, "nDCG": ndcg_at_k, "coverage": coverage_at_k}
@@ -387,7 +386,3 @@ def test_bad_arguments_are_refused():
 def test_metrics_do_not_import_torch():
     code = "import sys, circlet.metrics; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-def test_every_public_name_exists():
-    assert all(hasattr(metrics, name) for name in metrics.__all__)

@@ -71,7 +71,7 @@ def test_dense_scores_are_ranked_the_same_in_blocks(monkeypatch):
     y = rng.random((50, 30)) < 0.2
     scores = rng.integers(0, 5, size=(50, 30)).astype(np.float64)
     whole = evaluate(y, scores, k=(1, 5, 20))
-    monkeypatch.setattr("circlet.metrics.rankings._BLOCK", 7 * 30)
+    monkeypatch.setattr("circlet.metrics.measures._BLOCK", 7 * 30)
     assert evaluate(y, scores, k=(1, 5, 20)) == whole
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from circlet.errors import DataError, ParameterError
 from circlet.metrics import inverse_propensity_of_counts
-from circlet.metrics.rarity import check_favor_rare, log_weights
+from circlet.metrics.measures import check_favor_rare, log_weights
 
 
 class TestLogWeights:

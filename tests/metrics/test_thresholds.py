@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.metrics.thresholds import best_threshold, curve_of
+from circlet.metrics.decisions import best_threshold, curve_of
 from circlet.settings.aim import Aim
 
 #: Probabilities of six labels, which of them are right, and one more true label that is not among them.

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.features.tokens import TokenRows
+from circlet.features.rows import TokenRows
 from circlet.network import Network
 from circlet.network.batch import as_batch, label_sets
 from circlet.network.readers import READERS, TextEncoder, dynamic_max_pool

@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder.members import Member
 from circlet.folder.precision import Stored
 from circlet.runtime.network import Network

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.errors import DataError
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder.precision import Stored
 from circlet.folder.tensors import map_tensors, write_tensors
 from circlet.runtime import row_cache as module

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.errors import DataError
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder.precision import STORES, Stored, packed, stored
 from circlet.runtime import weights as module
 from circlet.runtime.weights import FeatureWeights, Linear

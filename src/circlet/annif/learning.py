@@ -9,8 +9,8 @@ from typing import Any
 from scipy.fft import next_fast_len
 
 from circlet.data import Dataset, Split
+from circlet.data.documents import read_splits
 from circlet.data.records import Record, iter_records
-from circlet.data.vocabulary import read_splits
 from circlet.devices import resolve_device
 from circlet.folder.config import read_config
 from circlet.folder.history import metrics_of

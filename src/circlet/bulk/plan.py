@@ -21,14 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
-from circlet.data.lines import BOM, MAX_LINE, bad, decode, explained, iter_lines, peek
-from circlet.data.load import is_there
-from circlet.data.parquet import reading
-from circlet.data.plain import LABELS, PLAIN
-from circlet.data.recognize import IN_WORDS, is_annif, recognize
-from circlet.data.records import DELIMITERS, FORMATS, Columns, header_delimiter, parse
-from circlet.errors import DataError, OutputError
-from circlet.files import check_regular
+from circlet.data.documents import LABELS, PLAIN, reading
+from circlet.data.load import IN_WORDS, is_there, recognize
+from circlet.data.records import DELIMITERS, FORMATS, Columns, header_delimiter, is_annif, parse
+from circlet.errors import DataError, OutputError, bad
+from circlet.files import BOM, MAX_LINE, check_regular, decode, explained, iter_lines, peek
 from circlet.identity import Identity
 from circlet.version import __version__
 

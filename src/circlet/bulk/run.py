@@ -17,11 +17,11 @@ from circlet.bulk.batches import TagBatches
 from circlet.bulk.engines import ENGINES, default_workers
 from circlet.bulk.plan import Block, File, Options, Task, unchanged
 from circlet.checks import is_integer
-from circlet.data.lines import bad, iter_text
-from circlet.data.parquet import iter_parquet
+from circlet.data.documents import iter_parquet
 from circlet.data.records import Columns, Record, parse
-from circlet.errors import CircletError, DataError, ParameterError
+from circlet.errors import CircletError, DataError, ParameterError, bad
 from circlet.extras import require
+from circlet.files import iter_text
 from circlet.folder import lock
 from circlet.folder.layout import CONFIG
 from circlet.runtime.answers import Tagged, writing_tagged

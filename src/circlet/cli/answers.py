@@ -14,7 +14,7 @@ from rich.text import Text
 from circlet import files
 from circlet.cli.console import check_stdout, explained_stdout, out
 from circlet.cli.partial import Partial
-from circlet.data.preview import one_line
+from circlet.data.dataset import one_line
 from circlet.errors import OutputError, ParameterError
 from circlet.runtime.answers import Tagged, format_of, json_line, writing_tagged
 

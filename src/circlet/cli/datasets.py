@@ -78,7 +78,8 @@ def info(
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a dataset holds: its numbers, its first rows and its most frequent labels."""
-    from circlet.data import load_dataset, preview
+    from circlet.data import load_dataset
+    from circlet.data.dataset import first_rows, frequent_labels
 
     dataset = load_dataset(
         data,
@@ -92,8 +93,8 @@ def info(
             "name": dataset.name,
             "format": dataset.format,
             **dataset.statistics().as_dict(),
-            "samples": preview.first_rows(dataset),
-            "frequent_labels": preview.frequent_labels(dataset),
+            "samples": first_rows(dataset),
+            "frequent_labels": frequent_labels(dataset),
         }
         print(json.dumps(described, ensure_ascii=False, indent=1))
         return
@@ -110,7 +111,7 @@ def _statistics_table(dataset: Dataset) -> Table:
 
 
 def _samples_table(dataset: Dataset) -> Table:
-    from circlet.data.preview import first_rows
+    from circlet.data.dataset import first_rows
 
     samples = first_rows(dataset, width=44)
     content = "text" if dataset.train.texts is not None else "features"
@@ -119,7 +120,7 @@ def _samples_table(dataset: Dataset) -> Table:
 
 
 def _frequent_table(dataset: Dataset) -> Table:
-    from circlet.data.preview import frequent_labels
+    from circlet.data.dataset import frequent_labels
 
     rows = [(_quoted([one["label"]]), one["count"]) for one in frequent_labels(dataset)]
     return Table("Most frequent labels", ("label", "training rows"), rows)
@@ -127,7 +128,7 @@ def _frequent_table(dataset: Dataset) -> Table:
 
 def _quoted(labels: list[str | int], most: int = 8) -> str | None:
     """Labels in quotes, which show where one label ends and the next begins; ids without."""
-    from circlet.data.preview import one_line
+    from circlet.data.dataset import one_line
 
     words = [f'"{one_line(label, 44)}"' if isinstance(label, str) else str(label) for label in labels[:most]]
     if len(labels) > most:

@@ -14,13 +14,11 @@ from typing import Any, cast
 from circlet.cli.console import err
 from circlet.cli.document_bar import DocumentBar
 from circlet.data import load_dataset
-from circlet.data.documents import iter_stream
-from circlet.data.lines import explained
-from circlet.data.load import find_text_file, is_there
-from circlet.data.recognize import UnrecognizedError
+from circlet.data.documents import iter_documents, iter_stream, size_of
+from circlet.data.load import UnrecognizedError, find_text_file, is_there
 from circlet.data.records import Columns, Record
-from circlet.data.sources import iter_documents, size_of
 from circlet.errors import DataError
+from circlet.files import explained
 
 #: Most documents of a batch, so that memory does not grow with their number.
 BATCH = 1024

@@ -89,7 +89,7 @@ def _open(path: Path) -> FeedbackLog:
 
 
 def _short(text: str, most: int = 44) -> str:
-    from circlet.data.preview import one_line
+    from circlet.data.dataset import one_line
 
     return one_line(text, most)
 

@@ -7,9 +7,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from circlet.data.lines import writing
 from circlet.data.records import DELIMITERS, table_row
 from circlet.errors import OutputError, ParameterError
+from circlet.files import writing
 from circlet.metrics.decisions import LabelReport
 
 __all__ = ["check", "write"]

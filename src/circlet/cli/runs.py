@@ -16,8 +16,7 @@ from circlet.checks import is_integer
 from circlet.cli.console import err, track
 from circlet.cli.progress import TrainingBar
 from circlet.data import Dataset, load_dataset
-from circlet.data.corrected import corrected
-from circlet.data.feedback import FeedbackLog, judged
+from circlet.data.feedback import FeedbackLog, corrected, judged
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
 from circlet.folder.config import read_config

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from circlet.metrics.thresholds import Curve
+from circlet.metrics.decisions import Curve
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -1,4 +1,4 @@
-"""A dataset in memory: features, labels, names, texts and the numbers that describe it."""
+"""A dataset in memory: features, labels, names, texts, the numbers that describe it, and a first look at it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.checks import is_integer
-from circlet.data.mapped import BLOCK, MappedRows, blocks, is_known_good, is_mapped, release
-from circlet.data.sparse import as_csr
+from circlet.data.sparse import BLOCK, MappedRows, as_csr, blocks, is_known_good, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 #: Half of a surrogate pair, which UTF-8 can't hold.
@@ -337,3 +336,38 @@ def _check_finite(X: Any, where: str) -> None:
 def _cell(M: sp.csr_matrix, position: int) -> tuple[int, int]:
     """Row, counted from 1, and column of the stored value at `position`."""
     return int(np.searchsorted(M.indptr, position, side="right")), int(M.indices[position])
+
+
+def first_rows(dataset: Dataset, n: int = 3, width: int = 80) -> list[dict[str, Any]]:
+    """The first training rows, each with its `labels`: names, or ids where labels have no names.
+
+    A row has its `text`, on one line and cut to `width` characters, or the number of its non-zero `features`.
+    """
+    X: Any = dataset.train.X
+    Y, texts = dataset.train.Y, dataset.train.texts
+    rows: list[dict[str, Any]] = []
+    for row in range(min(n, dataset.train.n)):
+        if texts is not None:
+            about: dict[str, Any] = {"text": one_line(texts[row], width)}
+        else:
+            about = {"features": int(X[row].nnz if sp.issparse(X) else np.count_nonzero(X[row]))}
+        rows.append({**about, "labels": [_name(dataset, label) for label in Y[row].indices.tolist()]})
+    return rows
+
+
+def frequent_labels(dataset: Dataset, n: int = 10) -> list[dict[str, Any]]:
+    """The most frequent labels in training: `label` (name or id) and `count`; among equals, lower ids first."""
+    # By what occurs, not by bincount: a file may claim any number of labels.
+    ids, counts = np.unique(dataset.train.Y.indices, return_counts=True)
+    best = np.argsort(-counts, kind="stable")[:n]
+    return [{"label": _name(dataset, int(ids[at])), "count": int(counts[at])} for at in best]
+
+
+def one_line(text: str, width: int) -> str:
+    """`text` without line ends and repeated spaces, cut to `width` characters."""
+    start = " ".join(text[: 20 * width].split())
+    return start if len(start) <= width and len(text) <= 20 * width else start[: width - 1] + "…"
+
+
+def _name(dataset: Dataset, label: int) -> str | int:
+    return label if dataset.label_names is None else dataset.label_names[label]

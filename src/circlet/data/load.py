@@ -15,21 +15,47 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.checks import is_integer
-from circlet.data import catalog, matrices, records, sources, xmc
+from circlet.data import catalog, documents, matrices, records, xmc
 from circlet.data.dataset import Dataset, Split, as_labels, check_label_names
-from circlet.data.lines import bad, iter_text, shown
+from circlet.data.documents import MAGIC, PLAIN, read_splits, text_files
 from circlet.data.names import named, read_label_names, read_names
-from circlet.data.plain import text_files
-from circlet.data.recognize import ACCEPTED, IN_WORDS, UnrecognizedError, recognize
-from circlet.data.vocabulary import read_splits
-from circlet.errors import ParameterError
+from circlet.data.records import Columns, header_delimiter, is_annif
+from circlet.errors import DataError, ParameterError, bad, shown
+from circlet.files import iter_text, peek
 
 logger = logging.getLogger(__name__)
 
+ACCEPTED = (
+    "a dataset's name; a folder with X.trn.npz and Y.trn.npz (or folders X.trn and Y.trn with their arrays, read "
+    "from the disk as needed), with trn_X_Xf.txt and trn_X_Y.txt, with train.* and test.* files, "
+    "with a data file and its *_trSplit.txt and *_tstSplit.txt, or with plain texts (.txt) and their labels "
+    "beside them (.tsv or .key); or files: the Extreme Classification Repository's text, svmlight, JSONL, CSV, "
+    "TSV, fastText, Annif TSV or Parquet"
+)
+
+IN_WORDS = {
+    "xmc": "Extreme Classification Repository text",
+    "svmlight": "svmlight multilabel text",
+    "jsonl": "JSONL text",
+    "csv": "CSV text",
+    "tsv": "TSV text",
+    "fasttext": "fastText lines",
+    "annif": "Annif short-text TSV",
+    "parquet": "Parquet",
+    "plain": "plain text, a document per file",
+}
 _EXTENSIONS = r"\.(txt|svm|svmlight|libsvm|jsonl|json|csv|tsv|ft|fasttext|parquet)(\.gz)?"
 _TRAIN = re.compile(rf"(?:.*[._-])?(?:train|trn){_EXTENSIONS}", re.IGNORECASE)
 _TEST = re.compile(rf"(?:.*[._-])?(?:test|tst){_EXTENSIONS}", re.IGNORECASE)
 _SPLIT_FILE = re.compile(r".*_(tr|tst)Split\.txt(\.gz)?")
+
+_SVM_ROW = re.compile(
+    rb"(?:[0-9]+(?:,[0-9]+)*)?(?:[ \t]+[0-9]+:\S+)*[ \t\r]*|[0-9]+:\S+(?:[ \t]+[0-9]+:\S+)*[ \t\r]*"
+)
+
+
+class UnrecognizedError(DataError):
+    """There is nothing of that name, or a file is in no format that circlet knows."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +84,7 @@ def load_dataset(
     The format is recognized from the content, recorded in the result's `format` and logged. A lone file is
     all training data. Beside matrices, `labels.txt` (one name per line) or `labels.tsv` (identifier, tab, name)
     names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one per line; each
-    file name may end in `.gz`. A folder of plain texts has their labels beside them; see `circlet.data.plain`.
+    file name may end in `.gz`. A folder of plain texts has their labels beside them; see `circlet.data.documents`.
 
     Parameters
     ----------
@@ -118,7 +144,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
     -------
     file, format : (Path, str) or None
         A lone file, or the test file of a folder (its train file, if there is no other), or a folder of plain
-        texts (its folder `test`, if it has two), and one of `sources.FORMATS`; None if there are no such texts.
+        texts (its folder `test`, if it has two), and one of `documents.FORMATS`; None if there are no such texts.
     """
     path = _locate(name_or_path)
     if path.is_dir():
@@ -131,7 +157,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
         train, test = _find_pair(path, names)
         path = test or train
     kind = _kind_of(path, columns)
-    return (path, kind) if kind in sources.FORMATS else None
+    return (path, kind) if kind in documents.FORMATS else None
 
 
 def is_there(path: Path) -> bool:
@@ -159,9 +185,9 @@ def _read_several(paths: list[Path], columns: records.Columns) -> _Found:
     """Read files with texts, or folders of plain texts, one after the other."""
     kinds = [_kind_of(path, columns) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
-        if kind not in sources.FORMATS:
+        if kind not in documents.FORMATS:
             raise bad(path, None, IN_WORDS.get(kind, kind), "only files with texts, if there are several")
-    all_of_them = (sources.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
+    all_of_them = (documents.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
     train, _, names = read_splits(chain.from_iterable(all_of_them))
     words = ", ".join(IN_WORDS[kind] for kind in dict.fromkeys(kinds))
     return _Found(f"{words}; {len(paths)} files", train, None, names)
@@ -174,16 +200,62 @@ def _kind_of(path: Path, columns: records.Columns) -> str:
     return "plain" if _layout(path, _file_names(path)) == "texts" else "a folder"
 
 
+def recognize(path: Path | str, columns: Columns | None = None) -> str:
+    """The format of one file, from its first lines: a key of `IN_WORDS`."""
+    path, columns = Path(path), columns or Columns()
+    start = peek(path)
+    if not start.strip():
+        raise bad(path, None, "an empty file", "data")
+    if start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
+        raise bad(path, None, "a lone matrix", "the folder with X.trn.npz and Y.trn.npz")
+    if start.startswith(MAGIC):
+        return "parquet"
+    if b"\0" in start:
+        raise bad(path, None, "a binary file", ACCEPTED)
+    # The last line may be cut off, unless it is the only one.
+    lines = [line for line in start.split(b"\n") if line.strip()][:100]
+    complete = lines[:-1] or lines
+    if lines[0].lstrip().startswith(b"{"):
+        return "jsonl"
+    if re.fullmatch(rb"\s*[0-9]+\s+[0-9]+\s+[0-9]+\s*", lines[0]):
+        return "xmc"
+    if any(line.lstrip().startswith(b"__label__") for line in lines):
+        return "fasttext"
+    if all(line.startswith(b"#") or _SVM_ROW.fullmatch(line) for line in complete[:3]):
+        return "svmlight"
+    return _recognize_table(path, start, columns)
+
+
+def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
+    number, first = next(((at, line) for at, line in iter_text(path) if not line.isspace()), (1, ""))
+    if mark := header_delimiter(first, columns.text):
+        return "tsv" if mark == "\t" else "csv"
+    if is_annif(first):
+        return "annif"
+    suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
+    guess = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
+    if guess is None and re.match(rb"(?:\s*[0-9,]+)?\s+[0-9]+:", start):
+        guess = "svmlight"  # its reader will say what is wrong with the row
+    if guess is None and re.search(rb"\s__label__\S", start):
+        guess = "fasttext"  # with its labels after the text
+    if guess is None and suffix == PLAIN:
+        guess = "plain"
+    if guess is None:
+        wanted = f"one of these: {', '.join(words for kind, words in IN_WORDS.items() if kind != 'plain')}"
+        raise UnrecognizedError(str(bad(path, number, shown(first.strip()), wanted)))
+    return guess
+
+
 def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Found:
     """Read one file, or a pair in one format."""
     format_ = _kind_of(train, columns)
     pair = "" if test is None else ", train and test files"
-    if format_ in sources.FORMATS:
+    if format_ in documents.FORMATS:
         columns, notation = records.settle(train, format_, columns)
         after = None
         if test is not None:
-            after = sources.iter_documents(test, _kind_of(test, columns), columns)
-        first, second, names = read_splits(sources.iter_documents(train, format_, columns), after)
+            after = documents.iter_documents(test, _kind_of(test, columns), columns)
+        first, second, names = read_splits(documents.iter_documents(train, format_, columns), after)
         words = f"{IN_WORDS[format_]}, {notation}" if notation else IN_WORDS[format_]
         return _Found(words + pair, first, second, names)
     words = IN_WORDS[format_] + pair

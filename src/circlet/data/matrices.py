@@ -26,12 +26,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
-from circlet.data.lines import bad, check_regular, explained
-from circlet.data.mapped import blocks, mark_known_good, release
-from circlet.data.sparse import check_indices, check_pointers
-from circlet.errors import DataError
-from circlet.files import prepare_folder, replacing
-from circlet.unpacking import check_unpacked, most_unpacked
+from circlet.data.sparse import blocks, check_indices, check_pointers, mark_known_good, release
+from circlet.errors import DataError, bad
+from circlet.files import check_unpacked, explained, most_unpacked, prepare_folder, refuse_pipe, replacing
 
 _HEADER = 1 << 14  # bytes; NumPy itself refuses longer headers
 _SPARSE = {"data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"}
@@ -133,7 +130,7 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
 
 
 def _map(path: Path) -> Any:
-    check_regular(path)
+    refuse_pipe(path)
     with explained(path), _damage_named(path), path.open("rb") as stream:
         if (size := path.stat().st_size) < 1024:  # an empty array cannot be mapped
             return _checked_array(path, "the array", stream, size)
@@ -168,7 +165,7 @@ def _index_type(n: int, columns: int) -> np.dtype[Any]:
 
 
 def _read(path: Path) -> Any:
-    check_regular(path)
+    refuse_pipe(path)
     with explained(path), path.open("rb") as stream:
         size = path.stat().st_size
         magic = stream.read(6)

@@ -16,12 +16,9 @@ from pathlib import Path
 from typing import Any
 
 from circlet.data.dataset import Dataset, label_fault
-from circlet.data.lines import bad, iter_text, shown
-from circlet.errors import CircletError, DataError
+from circlet.errors import CircletError, DataError, bad, shown
 from circlet.extras import require
-from circlet.unpacking import read_gzip
-
-__all__ = ["named", "names_by_uri", "read_label_names", "read_names"]
+from circlet.files import iter_text, read_gzip
 
 _PREFERRED = "http://www.w3.org/2004/02/skos/core#prefLabel"
 #: What rdflib calls the formats of files, by the endings of their names.

@@ -5,20 +5,25 @@ All are UTF-8, compressed by gzip or not, and read as a stream of records.
 - `jsonl`: one object per line; labels are a list of strings, or a string, which is one label. An integer in
   place of a string is a label too; its name is its decimal digits.
 - `csv`, `tsv`: a header names the columns, which in CSV may be separated by semicolons; fields are quoted as
-  spreadsheets do; labels share one field, in a notation that is guessed unless a separator is given. Spaces
-  around a label and empty labels are dropped.
+  spreadsheets do; labels share one field, with a separator between them or as a list. Spaces around a label and
+  empty labels are dropped.
 - `fasttext`: every word that starts with `__label__` is a label; the text is the rest of the line.
 - `annif`: text, a tab, subject URIs separated by spaces, with or without angle brackets; no header.
+
+CSV and TSV files rarely say how labels are written. `guess` finds out from some of the fields, and only where the
+evidence is clear: parts of fields that are labels in other rows, on their own or at another place among others.
+"Paris, France" and "Lyon, France" are no such evidence, because France is always in second place.
 """
 
 from __future__ import annotations
 
+import ast
 import csv
 import io
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,17 +31,28 @@ from itertools import chain, islice
 from pathlib import Path
 
 from circlet.data.dataset import label_fault
-from circlet.data.label_fields import DEFAULT, LISTS, guess, in_words, split_field
-from circlet.data.lines import MAX_LINE, bad, iter_text, shown, writing
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError, ParameterError, bad, shown
+from circlet.files import MAX_LINE, iter_text, writing
 
 logger = logging.getLogger(__name__)
-
 FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
+DELIMITERS = {"csv": ",", "tsv": "\t"}
+
+#: Used where there is no evidence for another separator.
+DEFAULT = ";"
+
+#: In place of a separator: each field is a list in Python's or JSON's notation, such as ['a', 'b'].
+LISTS = "[]"
+_CANDIDATES = ("|", "\t", ",")
+_SAMPLE = 200  # label fields to guess their notation from
+
 # fastText splits at ASCII spaces only, so a label may contain other spaces.
 _LABEL_WORD = re.compile(r"(?:^|(?<=[ \t\v\f\r\n]))__label__([^ \t\v\f\r\n]*)[ \t\v\f\r\n]?")
-DELIMITERS = {"csv": ",", "tsv": "\t"}
-_SAMPLE = 200  # label fields to guess their notation from
+_MAX_LIST = 1 << 20  # characters of one list
+_ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
+_ITEM = rf"(?:'(?:[^'\\\r\n]|{_ESCAPE})*'|\"(?:[^\"\\\r\n]|{_ESCAPE})*\"|-?[0-9]{{1,18}})"
+_PYTHON_LIST = re.compile(rf"\[\s*(?:{_ITEM}\s*(?:,\s*|(?=\])))*\]")
+
 #: Numbered lines, and what the parsers make of them: line, text, labels, id.
 Lines = Iterator[tuple[int, str]]
 _Parsed = Iterator[tuple[int, str, list[str], str | int | None]]
@@ -94,7 +110,7 @@ def iter_records(
     path : Path or str
         The file, compressed or not.
     kind : str
-        One of `FORMATS`; `circlet.data.recognize.recognize` finds it out.
+        One of `FORMATS`; `circlet.data.load.recognize` finds it out.
     columns : Columns
         For JSONL, CSV and TSV.
     need_labels : bool
@@ -160,15 +176,6 @@ def parse(
                 raise bad(where, line, *f"{shown(label)}, {fault}".split("; wanted ", 1))
         _check_unicode(where, line, text, *labels, str(identifier))
         yield Record(line, text, tuple(dict.fromkeys(labels)), identifier)
-
-
-def header_delimiter(header: str, column: str, marks: Iterable[str] = ("\t", ",", ";")) -> str | None:
-    """Which of `marks` separates the columns of a header line; None if `column` is not among them."""
-    for mark in marks:
-        with suppress(csv.Error):  # then it is not the header of a table
-            if column in next(csv.reader([header[: 1 << 16]], delimiter=mark), []):
-                return mark
-    return None
 
 
 def _check_unicode(where: Path | str, line: int, *texts: str) -> None:
@@ -262,6 +269,15 @@ def _rows(
         raise bad(where, start, found, "quotes as spreadsheets write them") from error
 
 
+def header_delimiter(header: str, column: str, marks: Iterable[str] = ("\t", ",", ";")) -> str | None:
+    """Which of `marks` separates the columns of a header line; None if `column` is not among them."""
+    for mark in marks:
+        with suppress(csv.Error):  # then it is not the header of a table
+            if column in next(csv.reader([header[: 1 << 16]], delimiter=mark), []):
+                return mark
+    return None
+
+
 def _fasttext(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
     for number, line in lines:
         if not line.isspace():
@@ -277,6 +293,100 @@ def _annif(lines: Lines, where: Path | str, columns: Columns, need_labels: bool)
             raise bad(where, number, f"no tab in {shown(text)}", "text, a tab, subject URIs")
         uris = field.split()
         yield number, text, [uri[1:-1] if uri[0] + uri[-1] == "<>" else uri for uri in uris], None
+
+
+def is_annif(line: str) -> bool:
+    """Whether a line is text, a tab, and subject URIs."""
+    _, tab, uris = line.rstrip("\r\n").partition("\t")
+    return bool(tab) and all(re.fullmatch(r"<\S+>|\S+:\S+", uri) for uri in uris.split())
+
+
+@dataclass(frozen=True)
+class Notation:
+    """What `guess` found: a separator or `LISTS`, the same in words, and what looks wrong, if anything."""
+
+    separator: str
+    words: str
+    doubt: str = ""
+
+
+def guess(fields: Sequence[str]) -> Notation:
+    """Find out how labels are written from non-empty label fields, some 200 of them or fewer."""
+    fields = [field.strip(" ") for field in fields]
+    distinct = list(dict.fromkeys(fields))
+    if distinct and all(parse_list(field) is not None for field in distinct):
+        return Notation(LISTS, in_words(LISTS))
+    separator, words = DEFAULT, "one label per row"
+    if any(DEFAULT in field for field in distinct):
+        words = in_words(DEFAULT)
+    elif found := next((mark for mark in _CANDIDATES if _separates(mark, distinct)), None):
+        separator, words = found, in_words(found)
+    return Notation(separator, words, _doubt(fields, separator))
+
+
+def in_words(separator: str) -> str:
+    """Describe a separator to a user."""
+    if separator == LISTS:
+        return "labels as lists"
+    return f"labels separated by {'tabs' if separator == chr(9) else separator}"
+
+
+def _separates(mark: str, fields: list[str]) -> bool:
+    """Whether there is clear evidence, in fields that are all different, that `mark` separates labels."""
+    split = [list(dict.fromkeys(split_field(field, mark) or [])) for field in fields]
+    several = [parts for parts in split if len(parts) > 1]
+    places: dict[str, set[int]] = {}
+    for parts in several:
+        for place, part in enumerate(parts):
+            places.setdefault(part, set()).add(place)
+    # Labels of their own: alone in a row, or at different places in different rows.
+    free = {parts[0] for parts in split if len(parts) == 1}
+    free |= {part for part, at in places.items() if len(at) > 1}
+    if mark == "," and any(", " in field for field in fields):
+        # Ordinary labels have commas too, so most parts must be labels. In "Art, French" beside "Art", half are.
+        return sum(part in free for parts in several for part in parts) > 0.6 * sum(map(len, several))
+    with_free = sum(not free.isdisjoint(parts) for parts in several)
+    return with_free > 0 and with_free >= 0.2 * len(several)
+
+
+def _doubt(fields: list[str], separator: str) -> str:
+    """What looks wrong with the fields once they are split, or nothing."""
+    lists = sum(field.startswith("[") and field.endswith("]") for field in fields)
+    if lists and lists >= len(fields) / 2:
+        return "labels look like lists, but not in Python's or JSON's notation"
+    if len(fields) >= 3 and len(set(fields)) >= 0.9 * len(fields):
+        for mark in _CANDIDATES:
+            if sum(mark in field and separator not in field for field in fields) >= 0.9 * len(fields):
+                return f"nearly every row has a label of its own, with {mark!r} in it"
+    return ""
+
+
+def split_field(field: str, separator: str) -> list[str] | None:
+    """The labels of a field, without spaces around them and without empty ones.
+
+    None if the field should be a list and is not.
+    """
+    labels = field.split(separator) if separator != LISTS else parse_list(field) if field.strip() else []
+    return None if labels is None else [label for part in labels if (label := part.strip(" "))]
+
+
+def parse_list(field: str) -> list[str] | None:
+    """The items of a list of strings and integers in Python's or JSON's notation; None if it is no such list."""
+    field = field.strip()
+    if not field.startswith("[") or not field.endswith("]") or len(field) > _MAX_LIST:
+        return None
+    try:
+        items = json.loads(field)
+    except (ValueError, RecursionError):
+        # A pattern first: it admits only a flat list, and no adjacent strings, which Python would join.
+        if not _PYTHON_LIST.fullmatch(field):
+            return None
+        try:
+            items = ast.literal_eval(field)
+        except (ValueError, SyntaxError):  # an integer such as 007, or an escape beyond Unicode
+            return None
+    # By type, because isinstance takes true and false for integers.
+    return [str(item) for item in items] if all(type(item) in (str, int) for item in items) else None
 
 
 def write_records(

@@ -20,8 +20,6 @@ from circlet.checks import is_integer, is_real
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
 
-__all__ = ["make_multilabel", "make_rows"]
-
 WORDS_OF_A_LABEL = 6
 #: Share of a row's words that belong to its labels.
 SIGNAL = 0.5

@@ -21,8 +21,8 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.data.dataset import as_features, as_labels
-from circlet.data.lines import bad, iter_lines, shown, writing
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError, ParameterError, bad, shown
+from circlet.files import iter_lines, writing
 
 MAX_INDEX = 2**31 - 1  # the largest that int32 can hold
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # numbers are Python objects first, so only one block has them

@@ -1,19 +1,26 @@
-"""How feature rows are scaled before the network sees them. The scaling is part of the model and saved with it."""
+"""Feature rows as a network takes them: sparse entries, words by number, and how rows are scaled.
+
+Entries are plain arrays, since making a sparse matrix of one row takes longer than using it. The scaling is part
+of the model and saved with it.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
+from scipy.sparse._sparsetools import csr_matvecs  # what products of CSR matrices use, without their checks
 
-from circlet.data.mapped import MappedRows, column_counts, is_mapped, release
+from circlet.data.sparse import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
-from circlet.features.entries import Entries, row_norms
-from circlet.features.tokens import TokenRows
 
-__all__ = ["SCALINGS", "ScaledRows", "Scaling"]
+#: The number that fills short texts up to the length of others, and the number of all words that are not known.
+PADDING, UNKNOWN = 0, 1
+
+#: Numbers that stand for no known word.
+RESERVED = 2
 
 SCALINGS = {
     "none": "rows as they are",
@@ -22,6 +29,125 @@ SCALINGS = {
     "tfidf": "values times the inverse document frequency of their feature, then as l2",
     "standard": "each feature shifted and scaled to mean 0 and standard deviation 1 (dense features only)",
 }
+
+
+class Entries(NamedTuple):
+    """The entries of sparse rows, in the order of their columns.
+
+    Parameters
+    ----------
+    starts : integer ndarray of shape (n + 1,)
+        The entries of row i are from ``starts[i]`` to ``starts[i + 1]``.
+    columns : integer ndarray
+    values : ndarray
+    """
+
+    starts: npt.NDArray[Any]
+    columns: npt.NDArray[Any]
+    values: npt.NDArray[Any]
+
+    @property
+    def n(self) -> int:
+        """Number of rows."""
+        return len(self.starts) - 1
+
+    @classmethod
+    def of(cls, X: Any) -> Entries:
+        """The entries of a sparse matrix in float32, each column once; views where possible."""
+        rows = X.tocsr()
+        if not rows.has_canonical_format:
+            rows = rows.astype(np.float32, copy=True)
+            rows.sum_duplicates()
+        return cls(rows.indptr, rows.indices, rows.data.astype(np.float32, copy=False))
+
+    def part(self, first: int, last: int) -> Entries:
+        """Some of the rows."""
+        start, end = self.starts[first], self.starts[last]
+        return Entries(self.starts[first : last + 1] - start, self.columns[start:end], self.values[start:end])
+
+    def times(self, weight: npt.NDArray[np.float32], bias: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
+        """The rows times a contiguous matrix that has a row for each of their columns, plus a bias."""
+        (n_columns, outputs), out = weight.shape, np.empty((self.n, len(bias)), dtype=np.float32)
+        out[:] = bias
+        csr_matvecs(
+            self.n, n_columns, outputs, self.starts, self.columns, self.values, weight.reshape(-1), out.reshape(-1)
+        )
+        return out
+
+    def matrix(self, n_columns: int) -> sp.csr_matrix:
+        """The rows as a matrix."""
+        return sp.csr_matrix((self.values, self.columns, self.starts), shape=(self.n, n_columns))
+
+
+def row_norms(values: npt.NDArray[Any], starts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
+    """The norm of each row, `(n,)`; 1 for rows of zeros, which nothing can be divided by."""
+    # In float64: squares of float32 numbers may be too large or too small for float32.
+    squares = values.astype(np.float64)
+    squares **= 2
+    if len(starts) == 2:
+        norm = np.sqrt(np.cumsum(squares)[-1:])  # a sum from left to right, as below
+        return norm if len(norm) and norm[0] > 0 else np.ones(1)
+    rows = np.repeat(np.arange(len(starts) - 1), np.diff(starts))
+    norms = np.sqrt(np.bincount(rows, weights=squares, minlength=len(starts) - 1))
+    return np.where(norms > 0, norms, 1)
+
+
+def divide_by_norms(values: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -> None:
+    """Divide each row by its norm, in place."""
+    norms = row_norms(values, starts)
+    values /= norms if len(norms) == 1 else np.repeat(norms, np.diff(starts))
+
+
+class TokenRows:
+    """The words of texts by number, one text after the other; rows are taken as from a CSR matrix.
+
+    Parameters
+    ----------
+    ids : int32 ndarray
+        The words of all texts; none is `PADDING`.
+    starts : int64 ndarray of shape (n + 1,)
+        The words of text i are from ``starts[i]`` to ``starts[i + 1]``.
+    n_words : int
+        How many different numbers there are, the reserved ones included.
+    """
+
+    ndim = 2
+
+    def __init__(self, ids: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], n_words: int) -> None:
+        self.ids, self.starts = ids, starts
+        self.shape: tuple[int, int] = (len(starts) - 1, n_words)
+
+    def __len__(self) -> int:
+        return self.shape[0]
+
+    def __getitem__(self, rows: Any) -> TokenRows:
+        """Some of the texts, given by a slice or an array of their places, counted from 0."""
+        chosen = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
+        lengths = self.starts[chosen + 1] - self.starts[chosen]
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
+        places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
+        return TokenRows(self.ids[places], starts, self.shape[1])
+
+    @property
+    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
+        """The arrays that it consists of."""
+        return self.ids, self.starts
+
+    def padded(self) -> npt.NDArray[np.int64]:
+        """The words as a grid `(n, longest)`, at least one wide; short texts end with `PADDING`."""
+        lengths = np.diff(self.starts)
+        present = np.arange(max(1, int(lengths.max(initial=0)))) < lengths[:, None]
+        grid = np.full(present.shape, PADDING, dtype=np.int64)
+        grid[present] = self.ids
+        return grid
+
+    def counts(self) -> npt.NDArray[np.int64]:
+        """How often each number occurs, `(n_words,)`."""
+        return np.bincount(self.ids, minlength=self.shape[1])
+
+    def forgetting(self, forgotten: npt.NDArray[np.bool_]) -> TokenRows:
+        """The same texts with `UNKNOWN` in some places, given by a mask over `ids`."""
+        return TokenRows(np.where(forgotten, np.int32(UNKNOWN), self.ids), self.starts, self.shape[1])
 
 
 class Scaling:

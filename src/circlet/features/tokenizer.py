@@ -14,12 +14,17 @@ import numpy.typing as npt
 
 from circlet.checks import is_integer
 from circlet.errors import DataError, ParameterError
+from circlet.features.rows import RESERVED, UNKNOWN, TokenRows
 from circlet.features.terms import Vocabulary, Words
-from circlet.features.tokens import RESERVED, UNKNOWN, TokenRows
-from circlet.features.vectorizer import check_frequencies, checked_texts, prepared
-from circlet.features.vectorizer_state import check_digest, checked_terms, read_state, write_state
-
-__all__ = ["Tokenizer"]
+from circlet.features.vectorizer import (
+    check_digest,
+    check_frequencies,
+    checked_terms,
+    checked_texts,
+    prepared,
+    read_state,
+    write_state,
+)
 
 KIND = "words"
 

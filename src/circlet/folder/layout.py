@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
-from circlet.features.vectorizer_state import STATE_FILE, TENSOR_FILE
+from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE
 from circlet.files import GZIPPED
 
 __all__ = [

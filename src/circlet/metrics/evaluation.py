@@ -15,8 +15,6 @@ from circlet.data.catalog import ENTRIES
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
 
-__all__ = ["Evaluation", "Ranker", "evaluate_model", "in_label_space", "label_columns"]
-
 #: So many labels of a document, the best ones, can be predicted at any threshold; no more are looked at.
 PREDICTED = 100
 #: Documents whose labels are ranked at a time, if probabilities are kept.

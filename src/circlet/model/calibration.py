@@ -9,10 +9,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.linalg import norm
 
-from circlet.data.mapped import column_counts
-from circlet.features.rows import ScaledRows
-from circlet.features.tokens import TokenRows
-from circlet.metrics.thresholds import best_threshold
+from circlet.data.sparse import column_counts
+from circlet.features.rows import ScaledRows, TokenRows
+from circlet.metrics.decisions import best_threshold
 from circlet.network import Ensemble, Network
 from circlet.network.inference import top_k
 from circlet.settings.aim import Aim

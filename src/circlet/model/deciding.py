@@ -13,7 +13,7 @@ import torch
 
 from circlet import files
 from circlet.data.dataset import Split
-from circlet.data.mapped import column_counts, is_mapped
+from circlet.data.sparse import column_counts, is_mapped
 from circlet.errors import DataError
 from circlet.folder.layout import DECIDED
 from circlet.model.trial import FEWEST_ROWS, first_layer

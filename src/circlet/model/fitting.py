@@ -16,8 +16,7 @@ import torch
 from torch import nn
 
 from circlet.data.dataset import Split, check_entries, check_label_names
-from circlet.data.mapped import column_counts, is_mapped
-from circlet.data.sparse import as_csr
+from circlet.data.sparse import as_csr, column_counts, is_mapped
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer

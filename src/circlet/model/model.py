@@ -14,7 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from circlet.data.mapped import column_counts
+from circlet.data.sparse import column_counts
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
 from circlet.folder.contents import Contents, explained, read
@@ -25,7 +25,7 @@ from circlet.folder.members import Member, check_shapes, check_weights, members_
 from circlet.folder.parts import other_tensors, parts_of
 from circlet.folder.precision import Stored
 from circlet.folder.sample import Sample
-from circlet.metrics.rarity import check_favor_rare, log_weights
+from circlet.metrics.measures import check_favor_rare, log_weights
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, inference

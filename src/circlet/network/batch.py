@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from circlet.features.tokens import TokenRows
+from circlet.features.rows import TokenRows
 
 __all__ = ["ColumnEntries", "LabelSets", "SparseRows", "as_batch", "label_sets"]
 

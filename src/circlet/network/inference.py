@@ -14,7 +14,7 @@ from torch import Tensor
 
 from circlet.checks import check_ranking
 from circlet.codebooks.decoding import MEMORY
-from circlet.features.tokens import TokenRows
+from circlet.features.rows import TokenRows
 from circlet.network import gain as gains
 from circlet.network.batch import as_batch, label_sets
 from circlet.network.ensemble import Ensemble

@@ -23,7 +23,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu, scaled_dot_product_attention
 
-from circlet.features.tokens import PADDING, RESERVED
+from circlet.features.rows import PADDING, RESERVED
 from circlet.network.encoders import Dropout, Encoder, Hidden, linear, normal
 from circlet.settings.network import ATTENTION_HEADS, NetworkSettings
 from circlet.settings.readers import CHUNKS, FILTER_SIZES, FILTERS, LAYERS, WIDENED, reader_width

@@ -20,12 +20,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any
 
-from circlet.data.lines import writing
 from circlet.data.records import DELIMITERS, table_row
 from circlet.errors import DataError, ParameterError
 from circlet.extras import require
-
-__all__ = ["ENDINGS", "Tagged", "format_of", "json_line", "lines_of", "writing_tagged"]
+from circlet.files import writing
 
 #: What the name of a file may end in.
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")

@@ -20,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import CircletError
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.runtime.chords import CHORDS, Doubles, mean_slopes
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Network

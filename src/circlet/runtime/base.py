@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.data.mapped import is_mapped
-from circlet.data.sparse import as_csr
+from circlet.data.sparse import as_csr, is_mapped
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer

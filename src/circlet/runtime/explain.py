@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from circlet.features.spans import Span
+from circlet.features.terms import Span
 from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.attribution import attributed
 from circlet.runtime.model import RuntimeModel

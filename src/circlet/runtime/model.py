@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.checks import check_ranking
-from circlet.data.mapped import is_mapped, release
+from circlet.data.sparse import is_mapped, release
 from circlet.errors import DataError
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.contents import Contents, explained, read
 from circlet.folder.index import Index
@@ -180,7 +180,7 @@ class RuntimeModel(BaseModel):
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
         if type(favor_rare) is float and favor_rare == 0:
             return None  # which is the usual case, and should not have to import anything
-        from circlet.metrics.rarity import check_favor_rare, log_weights
+        from circlet.metrics.measures import check_favor_rare, log_weights
 
         check_favor_rare(favor_rare)
         if not favor_rare:

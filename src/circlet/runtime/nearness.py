@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder.index import Index
 from circlet.runtime.heads import unit
 from circlet.runtime.model import RuntimeModel

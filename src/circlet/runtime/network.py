@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder.members import Member
 from circlet.folder.precision import Stored
 from circlet.runtime.heads import HEADS

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.data import Dataset
-from circlet.data.mapped import is_mapped
+from circlet.data.sparse import is_mapped
 from circlet.errors import DataError, ParameterError
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder import deflated, rounding
 from circlet.folder.compress import size_without_weights
 from circlet.folder.config import reading

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
-from circlet.features.entries import Entries
+from circlet.features.rows import Entries
 from circlet.folder.precision import Stored
 from circlet.folder.tensors import release
 from circlet.runtime.parallel import steps

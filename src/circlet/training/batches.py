@@ -13,10 +13,9 @@ import torch
 from torch import Tensor
 
 from circlet import kernels
-from circlet.data.mapped import MappedRows, release
+from circlet.data.sparse import MappedRows, release
 from circlet.errors import ParameterError
-from circlet.features.rows import ScaledRows
-from circlet.features.tokens import TokenRows
+from circlet.features.rows import ScaledRows, TokenRows
 from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
 from circlet.settings import TrainingSettings
 from circlet.training.distributed import ALONE, Share, World

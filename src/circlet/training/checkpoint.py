@@ -16,10 +16,9 @@ import torch
 from torch import Tensor
 
 from circlet.checks import is_integer, is_real
-from circlet.data.mapped import MappedRows, blocks, release
+from circlet.data.sparse import MappedRows, blocks, release
 from circlet.errors import DataError, OutputError
-from circlet.features.rows import ScaledRows
-from circlet.features.tokens import TokenRows
+from circlet.features.rows import ScaledRows, TokenRows
 from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.folder.layout import CHECKPOINT as NAME
 from circlet.folder.layout import checkpoint_of as name_of

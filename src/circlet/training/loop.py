@@ -24,7 +24,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from circlet.data.mapped import column_counts
+from circlet.data.sparse import column_counts
 from circlet.errors import CircletError, within_memory
 from circlet.folder.history import KEPT
 from circlet.folder.lock import writing

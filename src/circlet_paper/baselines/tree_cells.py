@@ -14,7 +14,7 @@ from circlet.data.catalog import ENTRIES
 from circlet.data.dataset import Dataset
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity
-from circlet.metrics.rankings import ranked_ids
+from circlet.metrics.measures import ranked_ids
 from circlet_paper.baselines.fastxml import FastXML
 from circlet_paper.baselines.pfastrexml import PfastreXML
 from circlet_paper.baselines.trees import TreeSettings
