@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.metrics.decisions import best_threshold, curve_of
-from circlet.settings.aim import Aim
+from circlet.settings.run import Aim
 
 #: Probabilities of six labels, which of them are right, and one more true label that is not among them.
 CHANCES = np.array([0.2, 0.9, 0.4, 0.6, 0.4, 0.1])

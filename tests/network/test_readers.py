@@ -14,8 +14,7 @@ from circlet.network import Network
 from circlet.network.batch import as_batch, label_sets
 from circlet.network.readers import READERS, TextEncoder, dynamic_max_pool
 from circlet.settings import NetworkSettings, TrainingSettings
-from circlet.settings.network import ENCODERS, HEADS, LOSSES
-from circlet.settings.readers import reader_shapes
+from circlet.settings.network import ENCODERS, HEADS, LOSSES, reader_shapes
 from circlet.training import train
 
 WORDS = 12

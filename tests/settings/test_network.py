@@ -7,6 +7,7 @@ import pytest
 
 from circlet.errors import ParameterError
 from circlet.settings import NetworkSettings
+from circlet.settings.network import ENCODERS, reader_shapes, reader_width
 
 
 def small(**changes) -> NetworkSettings:
@@ -76,3 +77,19 @@ class TestSettings:
     def test_lists_become_tuples(self):
         assert small(hidden=[8, 4]).hidden == (8, 4)
         assert hash(small(hidden=[8, 4])) == hash(small(hidden=(8, 4)))
+
+
+class TestReaders:
+    @pytest.mark.parametrize("encoder", ENCODERS[1:])
+    def test_hidden_layers_follow_the_reader(self, encoder):
+        settings = NetworkSettings(encoder=encoder, embedding=8, hidden=(6, 5))
+        shapes = reader_shapes(settings, 30)
+        assert shapes["words"] == (30, 8)
+        assert shapes["hidden.layers.0.weight"] == (6, reader_width(settings))
+        assert shapes["hidden.layers.3.weight"] == (5, 6)
+
+    def test_sizes(self):
+        width = {each: reader_width(NetworkSettings(encoder=each, embedding=20)) for each in ENCODERS[1:]}
+        assert width == {"cnn": 3 * 128 * 4, "lstm": 80, "transformer": 20}
+        longest = NetworkSettings(encoder="transformer", embedding=20, max_words=77)
+        assert reader_shapes(longest, 9)["reader.positions"] == (77, 20)

@@ -22,6 +22,7 @@ from circlet.settings import (
     TrainingSettings,
 )
 from circlet.settings.auto import DECIDABLE
+from circlet.settings.run import Aim
 
 
 def dataset(n: int) -> Dataset:
@@ -240,3 +241,34 @@ class TestDefaults:
 def test_settings_import_no_torch():
     code = "import sys, circlet.settings; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+class TestAim:
+    @pytest.mark.parametrize(
+        ("text", "expected"),
+        [("f1", ("f1", None)), ("precision=0.9", ("precision", 0.9)), ("recall=1", ("recall", 1.0))],
+    )
+    def test_aims(self, text, expected):
+        assert Aim.of(text) == expected
+
+    @pytest.mark.parametrize(
+        "text",
+        [
+            "",
+            "F1",
+            "f1=0.5",
+            "precision",
+            "precision=",
+            "precision=0",
+            "recall=1.1",
+            "recall=nan",
+            "x=0.5",
+            None,
+            1,
+        ],
+    )
+    def test_others_are_refused(self, text):
+        with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1, or precision or recall"):
+            Aim.of(text)
+        with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1"):
+            RunSettings.of({"threshold_for": text})

@@ -117,7 +117,7 @@ def complete_data(incomplete: str) -> list[str]:
 
 def complete_preset(incomplete: str) -> list[str]:
     """Names of presets that begin so."""
-    from circlet.settings.presets import PRESETS
+    from circlet.settings.auto import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 

@@ -13,8 +13,7 @@ from circlet.errors import DataError
 from circlet.folder.config import MOST_LABELS
 from circlet.folder.precision import Stored
 from circlet.folder.tensors import type_name
-from circlet.settings.network import NetworkSettings
-from circlet.settings.readers import reader_shapes
+from circlet.settings.network import NetworkSettings, reader_shapes
 
 __all__ = ["Member", "check_shapes", "check_weights", "member_prefix", "members_of", "shapes_of"]
 

@@ -9,7 +9,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.metrics.measures import rows, stored
-from circlet.settings.aim import Aim
+from circlet.settings.run import Aim
 
 Floats = npt.NDArray[np.float64]
 

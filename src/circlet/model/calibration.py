@@ -14,7 +14,7 @@ from circlet.features.rows import ScaledRows, TokenRows
 from circlet.metrics.decisions import best_threshold
 from circlet.network import Ensemble, Network
 from circlet.network.inference import top_k
-from circlet.settings.aim import Aim
+from circlet.settings.run import Aim
 from circlet.training import CALIBRATION, THRESHOLD
 
 __all__ = ["as_if_new", "calibrate", "calibration_record", "choose_threshold"]

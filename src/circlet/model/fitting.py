@@ -31,7 +31,7 @@ from circlet.model.model import Model
 from circlet.model.sharing import share_weights
 from circlet.network import Network
 from circlet.network.ensemble import as_one
-from circlet.settings import DEFAULTS, RunSettings, TrainingSettings
+from circlet.settings import RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
 from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, train
 from circlet.training.distributed import ALONE, World
@@ -351,6 +351,6 @@ def _remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:
     """Keep some of these rows, in proportion to all that the model has seen, for teaching it later."""
     if model.network.settings.reads_texts:
         return  # teaching needs rows of features
-    most = int(model.training.get("remember", DEFAULTS["remember"]))
+    most = int(model.training.get("remember", RunSettings.remember))
     new = sample_of(rows, Y, most, REMEMBERED_NUMBERS)
     model.remembered = merged(model.remembered, new, Y.shape[0] / max(model.documents_seen, 1), most)

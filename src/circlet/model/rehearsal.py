@@ -57,7 +57,7 @@ def rehearse(
     validation : tuple
         The held-out rows, as new ones would come, and their labels.
     aim : str
-        What its threshold shall be best for; see `circlet.settings.aim`.
+        What its threshold shall be best for; see `circlet.settings.run`.
     sparse : bool
         Whether rows are sparse.
     settings, reporter, **options

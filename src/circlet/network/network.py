@@ -20,8 +20,7 @@ from circlet.network.losses import LOSSES
 from circlet.network.readers import TextEncoder
 from circlet.network.scorer import Scorer, log_odds
 from circlet.settings import NetworkSettings
-from circlet.settings.network import COSINES
-from circlet.settings.readers import reader_shapes
+from circlet.settings.network import COSINES, reader_shapes
 
 __all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
 

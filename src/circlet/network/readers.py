@@ -25,8 +25,16 @@ from torch.nn.functional import pad, relu, scaled_dot_product_attention
 
 from circlet.features.rows import PADDING, RESERVED
 from circlet.network.encoders import Dropout, Encoder, Hidden, linear, normal
-from circlet.settings.network import ATTENTION_HEADS, NetworkSettings
-from circlet.settings.readers import CHUNKS, FILTER_SIZES, FILTERS, LAYERS, WIDENED, reader_width
+from circlet.settings.network import (
+    ATTENTION_HEADS,
+    CHUNKS,
+    FILTER_SIZES,
+    FILTERS,
+    LAYERS,
+    WIDENED,
+    NetworkSettings,
+    reader_width,
+)
 
 __all__ = ["READERS", "TextEncoder", "dynamic_max_pool"]
 

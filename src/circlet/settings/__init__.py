@@ -1,10 +1,17 @@
 """The settings of a training run, shared by the commands, the estimator and the experiments; needs no torch."""
 
-from circlet.settings.auto import EFFORTS, Decision, Facts
-from circlet.settings.network import NetworkSettings
-from circlet.settings.presets import PRESETS
-from circlet.settings.run import AUTO, DEFAULTS, RunSettings, TextSettings
-from circlet.settings.training import TrainingSettings
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from circlet.settings.auto import EFFORTS, PRESETS, Facts
+    from circlet.settings.fields import AUTO, Decision
+    from circlet.settings.network import NetworkSettings
+    from circlet.settings.run import RunSettings, TextSettings
+    from circlet.settings.training import TrainingSettings
+
+    #: What a run has, unless it or its preset says otherwise, by name; "auto" is decided from the data.
+    DEFAULTS: dict[str, Any]
 
 __all__ = [
     "AUTO",
@@ -18,3 +25,29 @@ __all__ = [
     "TextSettings",
     "TrainingSettings",
 ]
+
+# Imported on first use: who uses a saved model needs no presets and no rules.
+_HOMES = {
+    "AUTO": "fields",
+    "Decision": "fields",
+    "EFFORTS": "auto",
+    "PRESETS": "auto",
+    "Facts": "auto",
+    "NetworkSettings": "network",
+    "RunSettings": "run",
+    "TextSettings": "run",
+    "TrainingSettings": "training",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name == "DEFAULTS":
+        from circlet.settings.run import defaults
+
+        value: Any = defaults()
+    elif name in _HOMES:
+        value = getattr(import_module(f"circlet.settings.{_HOMES[name]}"), name)
+    else:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    globals()[name] = value
+    return value

@@ -1,29 +1,42 @@
-"""The settings of a network, and the names that they can have."""
+"""The settings of a network, and the names that they can have; the sizes and shapes of encoders that read texts.
+
+`circlet.network.readers` computes with the weights of such encoders. Their shapes are known here because a damaged
+folder must be refused before anything is made that may not fit into memory.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from circlet.checks import is_integer, is_real
+from circlet.checks import is_integer
 from circlet.errors import ParameterError
-from circlet.settings.checked import check
+from circlet.settings.fields import AUTO, MAIN, NETWORK, among, check, integers, setting, share, whole
 
 __all__ = [
     "ACTIVATIONS",
     "ADDITIVE",
+    "CHUNKS",
     "CODEBOOKS",
     "COSINES",
     "ENCODERS",
     "FEATURES",
+    "FILTERS",
+    "FILTER_SIZES",
     "HEADS",
     "INITIAL",
+    "LAYERS",
     "LEAK",
     "LOSSES",
+    "WIDENED",
     "Learned",
     "NetworkSettings",
+    "reader_shapes",
+    "reader_width",
     "teachable",
 ]
 
@@ -87,84 +100,82 @@ def teachable(head: str, loss: str) -> bool:
     return head in ADDITIVE and (HEADS[head] is None or LOSSES[loss].bias)
 
 
+def _are_widths(value: Any) -> bool:
+    layers = value if isinstance(value, (tuple, list, np.ndarray)) else ()
+    return len(layers) > 0 and all(is_integer(width, 1) for width in layers)
+
+
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What defines a network before it has seen data.
+    """What defines a network before it has seen data; `CircletClassifier` says what each setting means."""
 
-    Parameters
-    ----------
-    head : str
-        One of `HEADS`.
-    dim : int
-        Dimension of the labels' codes; `fc` has none.
-    hidden : tuple of int
-        Widths of the hidden layers.
-    encoder : str
-        One of `ENCODERS`. features: hidden layers over feature rows, or over the weighted words of texts, in any
-        order. The others read texts word by word before their hidden layers: see `circlet.network.readers`.
-    embedding : int or None
-        How many numbers stand for a word in an encoder that reads texts; None for 256.
-    max_words : int or None
-        How many words of a text such an encoder reads, from the first; None for 256.
-    codebook : str
-        One of `CODEBOOKS` that fits the head, or "auto": spectral for circular codes, holographic for real ones.
-    slots : int or None
-        Length M of a spectral codebook, which limits how many labels it can ever hold. None leaves 5% room for
-        new labels.
-    loss : str
-        One of `LOSSES`. With absolute-cosine, labels are ranked by the absolute value of their similarity.
-    activation : str
-        What follows each hidden layer, one of `ACTIVATIONS`.
-    initial : str
-        One of `INITIAL`.
-    dropout : float
-        Share of hidden units dropped in training.
-    seed : int
-        Determines initial weights, codes, dropout and the order of the rows.
-    """
-
-    head: str = "chrr-amplitude"
-    dim: int = 800
-    hidden: tuple[int, ...] = (1024,)
-    encoder: str = FEATURES
-    embedding: int | None = None
-    max_words: int | None = None
-    codebook: str = "auto"
-    slots: int | None = None
-    loss: str = "bce"
-    activation: str = "relu"
-    initial: str = "he"
-    dropout: float = 0.7
-    seed: int = 0
+    head: str = setting(
+        "chrr-amplitude",
+        among(HEADS),
+        "Output layer",
+        "fc is the usual layer with an output per label, and has no codes. See `circlet.network.heads`.",
+        panel=NETWORK,
+    )
+    dim: int = setting(800, whole(1), "Dimension of the labels' codes.", panel=MAIN, usual=AUTO)
+    hidden: tuple[int, ...] = setting(
+        (1024,),
+        integers("one or more integers >= 1", documented="tuple of int", valid=_are_widths),
+        "Widths of the hidden layers.",
+        panel=MAIN,
+        usual=AUTO,
+    )
+    encoder: str = setting(
+        FEATURES,
+        among(ENCODERS),
+        "What turns documents into hidden vectors",
+        "features has layers over feature rows, or over the weighted words of texts, in any order; the others "
+        "read texts word by word, in order.",
+        panel=NETWORK,
+    )
+    embedding: int | None = setting(
+        None,
+        whole(1, optional=True),
+        "Numbers per word in an encoder that reads texts; none is 256.",
+        panel=NETWORK,
+    )
+    max_words: int | None = setting(
+        None, whole(1, optional=True), "Words of a text that such an encoder reads; none is 256.", panel=NETWORK
+    )
+    codebook: str = setting(
+        AUTO,
+        among(CODEBOOKS, auto=True),
+        "Where labels get their codes from",
+        "auto is spectral for circular codes, and holographic for real ones.",
+        panel=NETWORK,
+    )
+    slots: int | None = setting(
+        None,
+        whole(1, optional=True),
+        "Labels that a spectral codebook has room for; none leaves room for 5% more.",
+        panel=NETWORK,
+    )
+    loss: str = setting(
+        "bce",
+        among(LOSSES),
+        "Loss; cosine is the paper's",
+        "With absolute-cosine, labels are ranked by the absolute value of their similarity. See "
+        "`circlet.network.losses`.",
+        panel=NETWORK,
+    )
+    activation: str = setting("relu", among(ACTIVATIONS), "What follows each hidden layer", panel=NETWORK)
+    initial: str = setting(
+        "he",
+        among(INITIAL),
+        "Initial weights",
+        "he is He's rule for ReLU; torch is what torch's layers start with.",
+        panel=NETWORK,
+    )
+    dropout: float = setting(0.7, share(), "Share of hidden units dropped in training.", panel=NETWORK, usual=AUTO)
+    #: Determines initial weights, codes, dropout and the order of the rows.
+    seed: int = setting(0, whole(0), "Seed of all random numbers.")
 
     def __post_init__(self) -> None:
-        layers = self.hidden if isinstance(self.hidden, (tuple, list, np.ndarray)) else ()
-        check(
-            self,
-            head=(_among(self.head, HEADS), f"one of {', '.join(HEADS)}"),
-            loss=(_among(self.loss, LOSSES), f"one of {', '.join(LOSSES)}"),
-            encoder=(_among(self.encoder, ENCODERS), f"one of {', '.join(ENCODERS)}"),
-            embedding=(self.embedding is None or is_integer(self.embedding, 1), "None or an integer >= 1"),
-            max_words=(self.max_words is None or is_integer(self.max_words, 1), "None or an integer >= 1"),
-            activation=(_among(self.activation, ACTIVATIONS), f"one of {', '.join(ACTIVATIONS)}"),
-            initial=(_among(self.initial, INITIAL), f"one of {', '.join(INITIAL)}"),
-            codebook=(_among(self.codebook, ("auto", *CODEBOOKS)), f"auto or one of {', '.join(CODEBOOKS)}"),
-            slots=(self.slots is None or is_integer(self.slots, 1), "None or an integer >= 1"),
-            dim=(is_integer(self.dim, 1), "an integer >= 1"),
-            seed=(is_integer(self.seed, 0), "an integer >= 0"),
-            hidden=(
-                len(layers) > 0 and all(is_integer(width, 1) for width in layers),
-                "one or more integers >= 1",
-            ),
-            dropout=(is_real(self.dropout) and 0 <= self.dropout < 1, "at least 0 and below 1"),
-        )
-        # JSON can't hold NumPy's numbers, which a search grid may pass.
-        plain: dict[str, Any] = {"hidden": tuple(int(width) for width in layers), "dropout": float(self.dropout)}
-        for name in ("slots", "embedding", "max_words"):
-            value = getattr(self, name)
-            plain[name] = None if value is None else int(value)
-        for name, value in {**plain, "dim": int(self.dim), "seed": int(self.seed)}.items():
-            object.__setattr__(self, name, value)
+        check(self)
         self._check_combination()
 
     def _check_combination(self) -> None:
@@ -240,5 +251,69 @@ class NetworkSettings:
         return {**asdict(self), "hidden": list(self.hidden)}
 
 
-def _among(value: Any, names: Any) -> bool:
-    return isinstance(value, str) and value in names
+#: XML-CNN: words that filters look at, filters of each size, and parts of a text of which each filter's maximum is
+#: kept. Its authors choose the last one by dataset; for texts of a dozen words, more parts would have a word each.
+FILTER_SIZES, FILTERS, CHUNKS = (2, 4, 8), 128, 4
+#: The transformer: layers, and how many times wider than a word's vector the inside of each is.
+LAYERS, WIDENED = 2, 4
+
+Shapes = dict[str, tuple[int, ...]]
+
+
+def reader_width(settings: NetworkSettings) -> int:
+    """How many numbers the encoder makes of a text, before the hidden layers."""
+    width = settings.word_width
+    return {"cnn": len(FILTER_SIZES) * FILTERS * CHUNKS, "lstm": 4 * width, "transformer": width}[settings.encoder]
+
+
+def reader_shapes(settings: NetworkSettings, n_words: int) -> Shapes:
+    """The shapes of an encoder's weights by name."""
+    shapes: Shapes = {"words": (n_words, settings.word_width)}
+    shapes |= {f"reader.{name}": shape for name, shape in _OWN[settings.encoder](settings).items()}
+    widths = (reader_width(settings), *settings.hidden)
+    for i, (before, after) in enumerate(pairwise(widths)):
+        shapes |= _linear(f"hidden.layers.{3 * i}", before, after)
+    return shapes
+
+
+def _cnn(settings: NetworkSettings) -> Shapes:
+    shapes: Shapes = {}
+    for i, size in enumerate(FILTER_SIZES):
+        shapes |= {f"filters.{i}.weight": (FILTERS, settings.word_width, size), f"filters.{i}.bias": (FILTERS,)}
+    return shapes
+
+
+def _lstm(settings: NetworkSettings) -> Shapes:
+    width = settings.word_width
+    gates: Shapes = {"weight_ih_l0": (4 * width, width), "weight_hh_l0": (4 * width, width)}
+    gates |= {"bias_ih_l0": (4 * width,), "bias_hh_l0": (4 * width,)}
+    directions = ("forwards", "backwards")
+    return {f"{direction}.{name}": shape for direction in directions for name, shape in gates.items()}
+
+
+def _transformer(settings: NetworkSettings) -> Shapes:
+    width = settings.word_width
+    shapes: Shapes = {"positions": (settings.words_read, width), **_norm("norm", width)}
+    for i in range(LAYERS):
+        layer = f"layers.{i}"
+        shapes |= _norm(f"{layer}.before_attention", width) | _norm(f"{layer}.before_widening", width)
+        shapes |= _linear(f"{layer}.attention", width, 3 * width) | _linear(f"{layer}.attended", width, width)
+        shapes |= _linear(f"{layer}.widened", width, WIDENED * width)
+        shapes |= _linear(f"{layer}.narrowed", WIDENED * width, width)
+    return shapes
+
+
+#: The weights between the vectors of words and the hidden layers.
+_OWN: dict[str, Callable[[NetworkSettings], Shapes]] = {
+    "cnn": _cnn,
+    "lstm": _lstm,
+    "transformer": _transformer,
+}
+
+
+def _linear(name: str, before: int, after: int) -> Shapes:
+    return {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
+
+
+def _norm(name: str, width: int) -> Shapes:
+    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}

@@ -4,29 +4,72 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
-from circlet.settings.aim import Aim
-from circlet.settings.auto import DECIDABLE, EFFORTS, Decision, Facts, by_rule, effort_of
-from circlet.settings.auto_reading import READING_RULES
-from circlet.settings.checked import check
+from circlet.settings.auto import DECIDABLE, EFFORTS, READING_RULES, Facts, by_rule, effort_of, resolve
+from circlet.settings.fields import (
+    AUTO,
+    MAIN,
+    NETWORK,
+    OPTIMIZATION,
+    OUTPUT,
+    Decision,
+    Kind,
+    Setting,
+    among,
+    check,
+    integers,
+    setting,
+    settings_in,
+    whole,
+)
 from circlet.settings.network import FEATURES, NetworkSettings
-from circlet.settings.presets import resolve
 from circlet.settings.training import TrainingSettings
 
-__all__ = ["RunSettings", "TextSettings"]
+__all__ = ["Aim", "RunSettings", "TextSettings"]
 
 #: With fewer documents none are held out: too few would be left to train on, and too few to validate on.
 FEWEST_TO_SPLIT = 20
-#: The value of a setting that is decided when the data are known.
-AUTO = "auto"
-#: The settings of a run that belong to none of its parts.
-_OWN = ("scaling", "validation", "members", "remember", "threshold_for")
+
+
+class Aim(NamedTuple):
+    """A measure over all decisions together, and the value that it shall reach.
+
+    Parameters
+    ----------
+    measure : {"f1", "precision", "recall"}
+    target : float or None
+        None for f1, which shall be as high as possible.
+    """
+
+    measure: str
+    target: float | None = None
+
+    @classmethod
+    def of(cls, text: Any) -> Aim:
+        """The aim that is written as `f1`, `precision=0.9` or `recall=0.8`.
+
+        >>> Aim.of("precision=0.9")
+        Aim(measure='precision', target=0.9)
+        """
+        measure, equals, number = text.partition("=") if isinstance(text, str) else ("", "", "")
+        if measure == "f1" and not equals:
+            return cls("f1")
+        try:
+            target = float(number)
+        except ValueError:
+            target = -1.0
+        if measure not in ("precision", "recall") or not 0 < target <= 1:
+            raise ParameterError(
+                "`threshold_for` (--for) must be f1, or precision or recall with a number up to 1, such as "
+                f"precision=0.9, got {text!r}"
+            )
+        return cls(measure, target)
 
 
 @dataclass(frozen=True)
@@ -36,10 +79,39 @@ class TextSettings:
     An encoder that reads texts knows single words only: those that `min_df` and `max_features` leave.
     """
 
-    word_ngrams: tuple[int, int] | None = (1, 1)
-    char_ngrams: tuple[int, int] | None = None
-    min_df: int | float = 1
-    max_features: int | None = None
+    word_ngrams: tuple[int, int] | None = setting(
+        (1, 1),
+        integers(documented="(int, int) or None"),
+        "Lengths of the shortest and longest runs of words that are features of texts.",
+        "None for no words.",
+    )
+    char_ngrams: tuple[int, int] | None = setting(
+        None,
+        integers(documented="(int, int) or None"),
+        "Use runs of characters of these lengths too, like 3,5, or none.",
+        panel=NETWORK,
+        usual=AUTO,
+    )
+    min_df: int | float = setting(
+        1,
+        Kind(int, "N", "int or float", "a number", lambda text: int(text) if text.isdecimal() else float(text)),
+        "Leave out words in fewer texts than this.",
+        "From 0 to 1, a float is a share of the texts.",
+        panel=NETWORK,
+        usual=AUTO,
+    )
+    max_features: int | None = setting(
+        None,
+        Kind(int, "N", "int or None", "an integer", int),
+        "Keep only this many words, the most frequent.",
+        "None keeps all.",
+        panel=NETWORK,
+        usual=AUTO,
+    )
+
+
+def _is_size(value: Any) -> bool:
+    return is_real(value) and (0 <= value < 1 or is_integer(value, 1) or (float(value).is_integer() and value > 0))
 
 
 @dataclass(frozen=True)
@@ -54,18 +126,6 @@ class RunSettings:
         How the network is trained.
     text : TextSettings
         For documents that are texts.
-    scaling : str
-        How feature rows are scaled; see `circlet.features.rows.SCALINGS`.
-    validation : float or int
-        Share or number of rows to hold out of training, for choosing the best epoch and calibrating
-        probabilities; 0 for none.
-    members : int
-        Number of networks that are trained one after the other and used as one: their probabilities are averaged.
-    remember : int
-        The most training rows that are kept with the model, so that it forgets nothing when it is taught more.
-    threshold_for : str
-        What the stored threshold is best for on held-out rows: `f1`, or for example `precision=0.9`; see
-        `circlet.settings.aim`.
     undecided : frozenset of str
         Names of settings that are decided when the data are known; `decided` does it.
     preset : str
@@ -75,27 +135,54 @@ class RunSettings:
     network: NetworkSettings = field(default_factory=NetworkSettings)
     training: TrainingSettings = field(default_factory=TrainingSettings)
     text: TextSettings = field(default_factory=TextSettings)
-    scaling: str = "auto"
-    validation: float = 0.05
-    members: int = 1
-    remember: int = 2000
-    threshold_for: str = "f1"
+    scaling: str = setting(
+        AUTO,
+        among(("none", "l2", "sqrt", "tfidf", "standard"), auto=True),
+        "How feature rows are scaled",
+        "Texts are always weighted by tf-idf. See `circlet.features.SCALINGS`.",
+        panel=NETWORK,
+    )
+    validation: float = setting(
+        0.05,
+        Kind(
+            float,
+            "X",
+            "float or int",
+            "a number",
+            lambda text: int(text) if text.isdecimal() else float(text),
+            "a share at least 0 and below 1, or a number of rows",
+            _is_size,
+            lambda value: int(value) if value >= 1 else float(value),
+        ),
+        "Share or number of rows held out at first, to decide and to calibrate.",
+        "They also choose the best epoch, unless they join. 0 is none; nor are any of fewer than 20 rows.",
+        panel=OPTIMIZATION,
+        usual=AUTO,
+    )
+    members: int = setting(
+        1, whole(1), "Networks to train one after the other, and to use as one by averaging.", panel=MAIN
+    )
+    remember: int = setting(
+        2000,
+        whole(0),
+        "Training rows to keep with the model, so that feedback can teach it.",
+        "It forgets nothing then.",
+        panel=OUTPUT,
+    )
+    threshold_for: str = setting(
+        "f1",
+        Kind(metavar="AIM", valid=lambda value: bool(Aim.of(value))),  # which refuses what is none
+        "What the stored threshold is best for: f1, precision=0.9, recall=0.8, …",
+        "Over all decisions on held-out rows together: the highest F1, or as many labels as possible of this "
+        "precision, or as few as possible of this recall.",
+        panel=MAIN,
+        option="--for",
+    )
     undecided: frozenset[str] = frozenset()
     preset: str = "default"
 
     def __post_init__(self) -> None:
-        Aim.of(self.threshold_for)  # refuses what is none
-        size = self.validation
-        valid = is_real(size) and (0 <= size < 1 or is_integer(size, 1) or (float(size).is_integer() and size > 0))
-        check(
-            self,
-            validation=(valid, "a share at least 0 and below 1, or a number of rows"),
-            members=(is_integer(self.members, 1), "an integer >= 1"),
-            remember=(is_integer(self.remember, 0), "an integer >= 0"),
-        )
-        object.__setattr__(self, "validation", int(size) if size >= 1 else float(size))
-        object.__setattr__(self, "members", int(self.members))
-        object.__setattr__(self, "remember", int(self.remember))
+        check(self)
         self._check_reading()
 
     def _check_reading(self) -> None:
@@ -130,7 +217,7 @@ class RunSettings:
             NetworkSettings(**part(NetworkSettings), seed=seed),
             TrainingSettings(**part(TrainingSettings)),
             TextSettings(**part(TextSettings)),
-            **{name: settings[name] for name in _OWN if name in settings},
+            **{name: settings[name] for name in settings_in(cls) if name in settings},
             undecided=undecided,
             preset=preset,
         )
@@ -141,8 +228,8 @@ class RunSettings:
 
         What neither says is left undecided, if it can be decided from the data.
         """
-        left_open = dict.fromkeys(DECIDABLE if preset in EFFORTS else (), AUTO)
-        return cls.of({**left_open, **resolve(preset, given)}, seed=seed, preset=preset)
+        usual = defaults() if preset in EFFORTS else {}
+        return cls.of({**usual, **resolve(preset, given)}, seed=seed, preset=preset)
 
     def with_values(self, values: Mapping[str, Any]) -> RunSettings:
         """The same with other values, by name, which are then decided."""
@@ -159,13 +246,13 @@ class RunSettings:
     @classmethod
     def names(cls) -> list[str]:
         """The names of all settings except the seed."""
-        return list(cls().flat())
+        return list(all_settings())
 
     def flat(self) -> dict[str, Any]:
         """All settings by name, except the seed; those that are undecided are "auto"."""
         parts = (asdict(self.network), asdict(self.training), asdict(self.text))
         merged = {name: value for part in parts for name, value in part.items() if name != "seed"}
-        own = {name: getattr(self, name) for name in _OWN}
+        own = {name: getattr(self, name) for name in settings_in(type(self))}
         return {**merged, **own, **dict.fromkeys(self.undecided, AUTO)}
 
     def networks(self) -> list[NetworkSettings]:
@@ -211,5 +298,12 @@ def _is_auto(value: Any) -> bool:
     return isinstance(value, str) and value == AUTO
 
 
-#: The default of every setting, by name.
-DEFAULTS: dict[str, Any] = RunSettings.from_preset("default", {}).flat()
+def all_settings() -> dict[str, Setting]:
+    """All settings of a run by name, except the seed."""
+    parts = (NetworkSettings, TrainingSettings, TextSettings, RunSettings)
+    return {name: each for part in parts for name, each in settings_in(part).items() if name != "seed"}
+
+
+def defaults() -> dict[str, Any]:
+    """What a run has, unless it or its preset says otherwise, by name; "auto" is decided from the data."""
+    return {name: each.usual for name, each in all_settings().items()}

@@ -6,107 +6,121 @@ import math
 import re
 from dataclasses import dataclass
 
-import numpy as np
+from circlet.settings.fields import (
+    AUTO,
+    MAIN,
+    OPTIMIZATION,
+    Kind,
+    among,
+    check,
+    number,
+    setting,
+    share,
+    switch,
+    whole,
+)
 
-from circlet.checks import is_integer, is_real
-from circlet.settings.checked import check
-
-__all__ = ["FIRST_LAYERS", "LEAST_LOSS", "OPTIMIZERS", "PRECISIONS", "SCHEDULES", "TrainingSettings"]
+__all__ = ["LEAST_LOSS", "OPTIMIZERS", "SCHEDULES", "TrainingSettings"]
 
 #: The optimizers of `circlet.training.optimizers`.
 OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
-#: How the first layer is trained: by SGD, or by the optimizer of the other layers.
-FIRST_LAYERS = ("sgd", "same")
 SCHEDULES = ("one-cycle", "constant", "step")
-#: What layers compute with in training: bfloat16 where the device multiplies it faster, or always float32.
-PRECISIONS = ("auto", "float32")
 #: The metric that is the loss itself, of which the least is the best.
 LEAST_LOSS = "loss"
 #: The rate at which held-out rows join, as a share of the peak rate. Higher ones unlearn more than they teach.
 JOINING_RATE = 0.1
-_METRIC = re.compile(r"(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
+_METRIC = re.compile(r"loss|(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
 
 
 @dataclass(frozen=True)
 class TrainingSettings:
-    """How a network is trained.
+    """How a network is trained; `CircletClassifier` says what each setting means."""
 
-    Parameters
-    ----------
-    epochs : int
-        How many times training goes over the documents.
-    batch_size : int
-        Documents per step.
-    optimizer : str
-        adamw, adam, adadelta or sgd (with momentum 0.9).
-    first_layer : str
-        sgd: the weights that multiply the features are trained by SGD with momentum, whatever the optimizer of
-        the other weights; same: by that optimizer. Adam divides a weight's step by the history of its gradient,
-        so the weights of a word that occurs twice move as far as those of a word that occurs ten thousand times,
-        and rare words are learned by heart. With SGD, a word counts as much as it occurs. Where a document has
-        only a few words, rare words are all there is, and Adam is better.
-    lr : float
-        The peak learning rate.
-    schedule : str
-        one-cycle: up for 30% of the steps, then down to almost 0; constant; step: times 0.7 after every epoch.
-    weight_decay : float
-        How strongly weights are pulled towards 0.
-    input_dropout : float
-        Share of a document's features dropped in training.
-    precision : str
-        auto: layers compute in bfloat16 where the device multiplies it faster; float32: never.
-    metric : str
-        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ..., or loss for the least loss.
-    join : bool
-        Whether held-out rows join in the end: a short further epoch, at a low rate, has these rows and as many
-        others, so that the model has learned from every row. The weights of the last epoch are then kept, whatever
-        the metric says. Otherwise held-out rows are never trained on, nor are they with the loss softmax.
-    patience : int or None
-        Stop after this many epochs without a better metric; None never stops early. Unless rows join, the weights
-        of the best epoch are kept in either case.
-    """
-
-    epochs: int = 30
-    batch_size: int = 256
-    optimizer: str = "adamw"
-    first_layer: str = "same"
-    lr: float = 2e-3
-    schedule: str = "one-cycle"
-    weight_decay: float = 0.0
-    input_dropout: float = 0.0
-    precision: str = "auto"
-    metric: str = "nDCG@5"
-    patience: int | None = None
-    join: bool = False
+    epochs: int = setting(30, whole(1), "How many times training goes over the documents.", panel=MAIN, usual=AUTO)
+    batch_size: int = setting(
+        256,
+        whole(1),
+        "Documents per training step.",
+        panel=OPTIMIZATION,
+        usual=AUTO,
+    )
+    optimizer: str = setting(
+        "adamw", among(OPTIMIZERS), "What trains the weights", "sgd has momentum 0.9.", panel=OPTIMIZATION
+    )
+    first_layer: str = setting(
+        "same",
+        among(("sgd", "same")),
+        "What trains the weights that multiply features",
+        "sgd is plain SGD, without momentum and weight decay; same is the optimizer of the other weights. Adam "
+        "divides a weight's step by the history of its gradient, so the weights of a word that occurs twice move "
+        "as far as those of a word that occurs ten thousand times, and rare words are learned by heart. With SGD, "
+        "a word counts as much as it occurs. Where a document has only a few words, rare words are all there is, "
+        "and Adam is better. A rule, or a short trial on held-out rows, decides.",
+        panel=OPTIMIZATION,
+        usual=AUTO,
+    )
+    lr: float = setting(
+        2e-3,
+        number("a number above 0", lambda value: bool(value > 0)),
+        "Peak learning rate.",
+        panel=OPTIMIZATION,
+        usual=AUTO,
+    )
+    schedule: str = setting(
+        "one-cycle",
+        among(SCHEDULES),
+        "How the learning rate changes",
+        "one-cycle is up for 30% of the steps, then down to almost 0; step is times 0.7 after every epoch.",
+        panel=OPTIMIZATION,
+    )
+    weight_decay: float = setting(
+        0.0,
+        number("at least 0", lambda value: bool(value >= 0)),
+        "How strongly weights are pulled towards 0.",
+        panel=OPTIMIZATION,
+    )
+    input_dropout: float = setting(
+        0.0, share(), "Share of a document's features dropped in training.", panel=OPTIMIZATION
+    )
+    precision: str = setting(
+        "auto",
+        among(("auto", "float32")),
+        "What layers compute in",
+        "auto is bfloat16 where the device multiplies it faster.",
+        panel=OPTIMIZATION,
+    )
+    metric: str = setting(
+        "nDCG@5",
+        Kind(
+            metavar="NAME",
+            wanted="loss, or like P@1 or nDCG@5",
+            valid=lambda value: isinstance(value, str) and _METRIC.fullmatch(value) is not None,
+        ),
+        "Metric on held-out rows that chooses the best epoch, or loss.",
+        "P@1, nDCG@5, ..., or loss for the least loss.",
+        panel=OPTIMIZATION,
+    )
+    patience: int | None = setting(
+        None,
+        whole(1, optional=True),
+        "Stop after this many epochs without a better metric.",
+        "None never stops early. Unless rows join, the weights of the best epoch are kept in either case.",
+        panel=OPTIMIZATION,
+    )
+    join: bool = setting(
+        False,
+        switch(),
+        "Let held-out rows join the others in the end.",
+        "A short further epoch, at a low rate, has these rows and as many others, so that the model has learned "
+        "from every row. The weights of the last epoch are then kept, whatever the metric says. Otherwise "
+        "held-out rows are never trained on, nor are they with the loss softmax.",
+        panel=OPTIMIZATION,
+        usual=True,
+        option="--join/--no-join",
+    )
 
     def __post_init__(self) -> None:
-        dropout = self.input_dropout
-        check(
-            self,
-            epochs=(is_integer(self.epochs, 1), "an integer >= 1"),
-            batch_size=(is_integer(self.batch_size, 1), "an integer >= 1"),
-            optimizer=(self.optimizer in OPTIMIZERS, f"one of {', '.join(OPTIMIZERS)}"),
-            first_layer=(self.first_layer in FIRST_LAYERS, f"one of {', '.join(FIRST_LAYERS)}"),
-            lr=(is_real(self.lr) and 0 < self.lr < math.inf, "a number above 0"),
-            schedule=(self.schedule in SCHEDULES, f"one of {', '.join(SCHEDULES)}"),
-            weight_decay=(is_real(self.weight_decay) and 0 <= self.weight_decay < math.inf, "at least 0"),
-            input_dropout=(is_real(dropout) and 0 <= dropout < 1, "at least 0 and below 1"),
-            precision=(self.precision in PRECISIONS, f"one of {', '.join(PRECISIONS)}"),
-            metric=(
-                isinstance(self.metric, str)
-                and (self.metric == LEAST_LOSS or _METRIC.fullmatch(self.metric) is not None),
-                "loss, or like P@1 or nDCG@5",
-            ),
-            patience=(self.patience is None or is_integer(self.patience, 1), "None or an integer >= 1"),
-            join=(isinstance(self.join, (bool, np.bool_)), "true or false"),
-        )
-        # JSON can't hold NumPy's numbers, which a search grid may pass.
-        for parameter in ("epochs", "batch_size", "patience"):
-            value = getattr(self, parameter)
-            object.__setattr__(self, parameter, None if value is None else int(value))
-        object.__setattr__(self, "join", bool(self.join))
-        for parameter in ("lr", "weight_decay", "input_dropout"):
-            object.__setattr__(self, parameter, float(getattr(self, parameter)))
+        check(self)
 
     def rate(self, step: int, steps_per_epoch: int) -> float:
         """Learning rate of a step, counted from 0 over the whole run."""

@@ -1,0 +1,250 @@
+"""What a setting is: its help, allowed values and defaults, which stand in the metadata of its dataclass field.
+
+The options of `circlet train`, Annif's parameters and the estimator's docstring are made from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+import numpy as np
+
+from circlet.checks import is_integer, is_real
+from circlet.errors import ParameterError
+
+__all__ = [
+    "AUTO",
+    "DATA",
+    "MAIN",
+    "NETWORK",
+    "OPTIMIZATION",
+    "OUTPUT",
+    "Decision",
+    "Kind",
+    "Setting",
+    "among",
+    "check",
+    "integers",
+    "number",
+    "setting",
+    "settings_in",
+    "share",
+    "shown",
+    "switch",
+    "whole",
+]
+
+#: The value of a setting that is decided when the data are known.
+AUTO = "auto"
+#: The panels of `circlet train --help`, in their order.
+DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT = "Data", "What matters", "Network", "Optimization", "Output"
+
+
+@dataclass(frozen=True)
+class Kind:
+    """What values a setting takes.
+
+    Parameters
+    ----------
+    type : type
+        What an option on the command line is parsed as: int, float, bool or str.
+    metavar : str
+        What stands for a value in the help.
+    documented : str
+        What docstrings call the type.
+    words : str
+        What text stands for a value, such as "integers separated by commas".
+    read : callable
+        The value that a text stands for; ValueError if it stands for none.
+    wanted : str
+        What values are valid; follows "must be".
+    valid : callable
+        Whether a value is valid.
+    plain : callable
+        A valid value as Python's own: JSON can't hold NumPy's numbers, which a search grid may pass.
+    names : collection of str
+        The names that a value can be; may grow later.
+    auto : bool
+        Whether "auto" is a name besides these.
+    """
+
+    type: type = str
+    metavar: str = "TEXT"
+    documented: str = "str"
+    words: str = "a word"
+    read: Callable[[str], Any] = str
+    wanted: str = ""
+    valid: Callable[[Any], bool] = lambda value: True
+    plain: Callable[[Any], Any] = lambda value: value
+    names: Collection[str] = ()
+    auto: bool = False
+
+    @property
+    def choices(self) -> tuple[str, ...]:
+        """The names that a value can be; empty if it is no name."""
+        return (*([AUTO] if self.auto else []), *self.names)
+
+    def checked(self, name: str, value: Any) -> Any:
+        """A value as Python's own; `ParameterError` if it is not valid."""
+        if self.names:
+            wanted = f"{'auto or ' if self.auto else ''}one of {', '.join(self.names)}"
+            valid = isinstance(value, str) and value in self.choices
+        else:
+            wanted, valid = self.wanted, self.valid(value)
+        if not valid:
+            raise ParameterError(f"`{name}` must be {wanted}, got {value!r}")
+        return self.plain(value)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A setting of a run.
+
+    Parameters
+    ----------
+    kind : Kind
+        What values it takes.
+    help : str
+        One line.
+    more : str
+        What else its documentation says.
+    usual : Any
+        What a run has, unless it or its preset says otherwise. A default of `RunSettings`, which decides nothing
+        from data, may be another.
+    panel : str or None
+        Where `circlet train --help` shows it; None if no option changes it.
+    option : str
+        The option's name.
+    """
+
+    kind: Kind
+    help: str
+    more: str
+    usual: Any
+    panel: str | None
+    option: str
+
+
+def setting(
+    default: Any,
+    kind: Kind,
+    line: str,
+    more: str = "",
+    *,
+    panel: str | None = None,
+    usual: Any = None,
+    option: str = "",
+) -> Any:
+    """A dataclass field with a `Setting` as metadata: `line` is its help; `usual` is the default unless given."""
+    about = Setting(kind, line, more, default if usual is None else usual, panel, option)
+    return field(default=default, metadata={"setting": about})
+
+
+def settings_in(settings: type) -> dict[str, Setting]:
+    """The settings that are fields of a dataclass, by name."""
+    return {each.name: each.metadata["setting"] for each in fields(settings) if "setting" in each.metadata}
+
+
+def check(settings: Any) -> None:
+    """Raise `ParameterError` for the first invalid field of a frozen dataclass; make the values Python's own."""
+    for name, each in settings_in(type(settings)).items():
+        object.__setattr__(settings, name, each.kind.checked(name, getattr(settings, name)))
+
+
+def among(names: Collection[str], *, auto: bool = False) -> Kind:
+    """One of some names, or "auto"."""
+    return Kind(metavar="NAME", names=names, auto=auto)
+
+
+def whole(least: int, *, optional: bool = False) -> Kind:
+    """An integer, or None."""
+    return Kind(
+        int,
+        "N",
+        "int or None" if optional else "int",
+        "an integer",
+        int,
+        f"{'None or ' if optional else ''}an integer >= {least}",
+        lambda value: (optional and value is None) or is_integer(value, least),
+        lambda value: None if value is None else int(value),
+    )
+
+
+def number(wanted: str, valid: Callable[[Any], bool]) -> Kind:
+    """A finite number of which something holds."""
+    return Kind(
+        float, "X", "float", "a number", _number, wanted, lambda value: is_real(value) and valid(value), float
+    )
+
+
+def share() -> Kind:
+    """A share of less than all."""
+    return number("at least 0 and below 1", lambda value: bool(0 <= value < 1))
+
+
+def integers(wanted: str = "", *, documented: str, valid: Callable[[Any], bool] | None = None) -> Kind:
+    """A tuple of integers; without `valid`, any value is left as it is."""
+    return Kind(
+        metavar="N,N",
+        documented=documented,
+        words="integers separated by commas",
+        read=lambda text: tuple(int(part) for part in text.split(",")),
+        wanted=wanted,
+        valid=valid or (lambda value: True),
+        plain=(lambda value: value) if valid is None else (lambda value: tuple(int(each) for each in value)),
+    )
+
+
+def switch() -> Kind:
+    """True or false."""
+    return Kind(
+        bool, "", "bool", "true or false", _switch, "true or false",
+        lambda value: isinstance(value, (bool, np.bool_)), bool,
+    )  # fmt: skip
+
+
+def _number(text: str) -> int | float:
+    return int(text) if text.strip().isdecimal() else float(text)
+
+
+def _switch(text: str) -> bool:
+    if text.lower() in ("1", "yes", "true", "on"):
+        return True
+    if text.lower() in ("0", "no", "false", "off"):
+        return False
+    raise ValueError(text)
+
+
+def shown(value: Any) -> str:
+    """The value of a setting as a command line has it."""
+    return "none" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """A setting's value, why it is that, and whether a trial has found it."""
+
+    name: str
+    value: Any
+    why: str
+    tried: bool = False
+
+    @property
+    def shown(self) -> str:
+        """The value as text."""
+        return shown(self.value)
+
+    def as_dict(self) -> dict[str, Any]:
+        """Ready for JSON."""
+        value = list(self.value) if isinstance(self.value, tuple) else self.value
+        return {"setting": self.name, "value": value, "why": self.why, "tried": self.tried}
+
+    @classmethod
+    def from_dict(cls, found: dict[str, Any]) -> Decision:
+        """What `as_dict` returned."""
+        value = found["value"]
+        return cls(
+            found["setting"], tuple(value) if isinstance(value, list) else value, found["why"], found["tried"]
+        )
