@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -94,6 +95,47 @@ def test_only_the_command_line_knows_the_paper():
         or (isinstance(node, ast.Import) and any(each.name.startswith("circlet_paper") for each in node.names))
     }
     assert found == {"circlet.cli.help"}
+
+
+#: What the paper's package may import of circlet: modules whose names others may use, too.
+PUBLIC = {
+    "circlet.algebra.circular",
+    "circlet.algebra.holographic",
+    "circlet.cli.console",
+    "circlet.cli.help",
+    "circlet.codebooks",
+    "circlet.data",
+    "circlet.data.catalog",
+    "circlet.data.matrices",
+    "circlet.data.synthetic",
+    "circlet.data.xmc",
+    "circlet.errors",
+    "circlet.extras",
+    "circlet.features",
+    "circlet.features.embed",
+    "circlet.files",
+    "circlet.hashing",
+    "circlet.metrics",
+    "circlet.metrics.evaluation",
+    "circlet.model",
+    "circlet.network",
+    "circlet.provenance",
+    "circlet.report",
+    "circlet.settings",
+    "circlet.training",
+}
+
+
+def test_the_paper_uses_public_names_only():
+    used: set[str] = set()
+    for path in sorted((SOURCE.parent / "circlet_paper").rglob("*.py")):
+        used.update(imported(path))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.ImportFrom) and node.module in PUBLIC:
+                names = {alias.name for alias in node.names if f"{node.module}.{alias.name}" not in MODULES}
+                listed = getattr(import_module(node.module), "__all__", names)
+                assert names <= {name for name in listed if not name.startswith("_")}, path
+    assert used == PUBLIC
 
 
 def test_finds_a_cycle():

@@ -47,7 +47,7 @@ class Workplace:
     data : Path or None
         A folder with a subfolder for each dataset, searched before the catalog's own.
     device : str
-        A name that `circlet.training.loop.resolve_device` accepts.
+        A name that `circlet.training.resolve_device` accepts.
     features : Path or None
         A folder with a subfolder of dense features for each dataset that has some.
     """

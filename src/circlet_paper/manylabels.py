@@ -25,7 +25,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from circlet.data.dataset import Dataset
+from circlet.data import Dataset
 from circlet.data.synthetic import make_multilabel
 from circlet.report import Cell, Table
 from circlet_paper import Claim, training_cells

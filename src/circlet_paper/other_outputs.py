@@ -18,16 +18,11 @@ import torch
 from torch import Tensor, nn
 
 from circlet.codebooks import Codebook
-from circlet.data.dataset import Split
-from circlet.data.sparse import column_counts
-from circlet.features.rows import Scaling
+from circlet.data import Split
+from circlet.features import Scaling
 from circlet.hashing import permuted
 from circlet.model import Model
-from circlet.network import Network
-from circlet.network.batch import LabelSets
-from circlet.network.encoders import normal
-from circlet.network.heads import FullHead
-from circlet.network.scorer import Scorer, log_odds
+from circlet.network import FullHead, LabelSets, Network, Scorer
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import train
 from circlet_paper.cells import Result
@@ -101,7 +96,7 @@ class LearnedVectors(Scorer):
 
     def __init__(self, n_labels: int, width: int, generator: torch.Generator) -> None:
         super().__init__(None, n_labels, scaled=False, biased=False)
-        self.vectors = nn.Parameter(normal((n_labels, width), 1 / math.sqrt(width), generator))
+        self.vectors = nn.Parameter(torch.randn(n_labels, width, generator=generator) * (1 / math.sqrt(width)))
         self.bias = nn.Parameter(torch.zeros(n_labels))
 
     def logits(self, output: Tensor) -> Tensor:
@@ -172,8 +167,9 @@ class HashedNetwork(PlainNetwork):
     def start_from(self, counts: Tensor, n: int) -> None:
         assert isinstance(self.scorer, Buckets)
         bias = self.head.output.bias
+        expected = n * self.scorer.shares(counts, n, len(bias))
         with torch.no_grad():
-            bias.copy_(log_odds(n * self.scorer.shares(counts, n, len(bias)), n))
+            bias.copy_(((expected + 0.5) / (n - expected + 0.5)).log())
 
 
 def _generator(settings: NetworkSettings, stream: int) -> torch.Generator:
@@ -216,7 +212,8 @@ class OutputCell(TrainingCell):
             about: dict[str, Any] = {"n_features": int(rows.shape[1]), "sparse": bool(sp.issparse(rows))}
             network = make(settings.network, about["n_features"], split.Y.shape[1], sparse=about["sparse"])
             about |= {"training": asdict(settings.training) | {"documents": split.n, "held_out": validation.n}}
-            model = Model(network, scaling, label_counts=column_counts(split.Y), **about)
+            counts = np.bincount(split.Y.indices, minlength=split.Y.shape[1])
+            model = Model(network, scaling, label_counts=counts, **about)
             model.history = train(
                 network,
                 rows,

@@ -13,7 +13,6 @@ import typer
 
 import circlet_paper
 from circlet import files
-from circlet.cli import options
 from circlet.cli.console import err, out, track
 from circlet.cli.help import Command, Group, epilog
 from circlet.errors import CircletError, ParameterError
@@ -149,7 +148,7 @@ def _study(
                 f"{option}: wanted a folder with a subfolder for each dataset, found no folder at {given}"
             )
 
-    from circlet.devices import resolve_device
+    from circlet.training import resolve_device
     from circlet_paper.cell_bars import CellBars
     from circlet_paper.cells import Workplace, collect, run_cells
 
@@ -209,7 +208,7 @@ def _simulation(name: str, quick: bool, folder: Path, seed: int, repetitions: in
 
 def _check(folder: Path) -> None:
     # Check before the work starts what would otherwise fail at its end.
-    options.use_torch("an experiment")
+    require("torch", extra="train", purpose="an experiment")
     require("matplotlib", extra="plot", purpose="drawing the picture")
     files.prepare_folder(folder)
 

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
-from circlet.codebooks.fourier import evaluate
 from circlet_paper.codebook_cells import InOrder
 from circlet_paper.theory_formulas import Scores, angle_scores, sum_scores
 
@@ -47,8 +46,10 @@ def similarities(n_labels: int, dim: int, seed: int, length: int | None) -> Tens
     """All similarities of two independent codes; for spectral codes those of the differences 1…M/2."""
     if length is not None:
         frequencies = SpectralCodebook(1, dim, seed, length=length).frequencies
-        ones = torch.full((1, dim), 1 / (2 * dim), dtype=torch.complex128)
-        return evaluate(ones, frequencies, length)[0, 1 : length // 2 + 1]
+        spectrum = torch.zeros(length // 2 + 1, dtype=torch.complex128)
+        spectrum[frequencies] = 1 / (2 * dim)
+        values: Tensor = torch.fft.irfft(spectrum, n=length, norm="forward")
+        return values[1 : length // 2 + 1]
     codes = IndependentCodebook(n_labels, dim, seed).codes(torch.arange(n_labels))
     pairs = torch.triu_indices(n_labels, n_labels, offset=1)
     return (codes @ codes.mT / dim)[pairs[0], pairs[1]]

@@ -20,8 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from circlet.data import catalog
-from circlet.data.dataset import Dataset, Split
+from circlet.data import Dataset, Split, catalog
 from circlet.data.matrices import feature_file
 from circlet.data.xmc import read_split_rows
 from circlet.errors import DataError
@@ -222,8 +221,8 @@ class TrainingCell:
         return fit(split, settings, device=device, reporter=reporter)
 
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
-        from circlet.devices import resolve_device
         from circlet.metrics.evaluation import evaluate_model
+        from circlet.training import resolve_device
 
         settings, dataset = run_settings(self.protocol, self.given, self.seed), self.load(workplace)
         device, test = resolve_device(workplace.device), dataset.test
@@ -258,15 +257,14 @@ class TrainingCell:
 
 def _history(records: Sequence[Result], metric: str) -> Result:
     """The losses of all epochs and, if validation followed each, what it measured and the epoch that was best."""
-    from circlet.training.validation import watched, worth
-
-    name = watched(metric)
+    # A history tells the loss on held-out rows from the loss in training; the lower one is the better one.
+    name, sign = ("validation_loss", -1) if metric == "loss" else (metric, 1)
     # Of a model that was rehearsed, only the last record has what validation measured.
     measured = [key for key in ("loss", name) if all(key in record for record in records)]
     history = {key: [_short(record[key]) for record in records] for key in measured}
     if name not in history:
         return {"history": history}
-    values = [worth(metric, value) for value in history[name]]
+    values = [sign * value for value in history[name]]
     best = max(range(len(values)), key=lambda epoch: (values[epoch], epoch))
     return {"history": history, "best_epoch": best + 1}
 

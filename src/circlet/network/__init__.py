@@ -1,7 +1,10 @@
 """From feature rows to label scores: an encoder, a head that predicts a code, a scorer, and losses."""
 
+from circlet.network.batch import LabelSets
 from circlet.network.ensemble import Ensemble
+from circlet.network.heads import FullHead
 from circlet.network.network import Network
+from circlet.network.scorer import Scorer
 from circlet.settings import NetworkSettings
 
-__all__ = ["Ensemble", "Network", "NetworkSettings"]
+__all__ = ["Ensemble", "FullHead", "LabelSets", "Network", "NetworkSettings", "Scorer"]

@@ -26,9 +26,10 @@ class Scorer(nn.Module):
     codebook : Codebook or None
         None if outputs are scores already.
     n_labels : int
-    scaled, biased : bool
-        Whether there is a learned scale, and a learned bias per label. Without a codebook there is neither: the
-        head has its own.
+    scaled : bool
+        Whether there is a learned scale. Without a codebook there is neither scale nor bias: the head has its own.
+    biased : bool
+        Whether there is a learned bias per label.
     absolute : bool
         Whether similarities lose their sign.
     """

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.features.rows import Scaling
+from circlet.features import Scaling
 from circlet_paper.baselines.fastxml import FastXML
 from circlet_paper.baselines.forest import bytes_of
 from circlet_paper.baselines.trees import TreeSettings, prepared

@@ -8,13 +8,13 @@ from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.data import Dataset
 from circlet.data.catalog import ENTRIES
-from circlet.data.dataset import Dataset
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity
-from circlet.metrics.measures import ranked_ids
 from circlet_paper.baselines.fastxml import FastXML
 from circlet_paper.baselines.pfastrexml import PfastreXML
 from circlet_paper.baselines.trees import TreeSettings
@@ -102,7 +102,7 @@ class TreeCell:
         ranked = time.perf_counter()
         assert dataset.test is not None
         truth = dataset.test.Y
-        ids = ranked_ids(scores, truth, min(max(DEPTHS), truth.shape[1]))
+        ids = best_labels(scores, min(max(DEPTHS), truth.shape[1]))
         found = evaluate(truth, ids, weights, DEPTHS, metrics=("P", "PSP"))
         return {
             "metrics": {metric: round(100 * value, 3) for metric, value in found.items()},
@@ -128,6 +128,17 @@ def _sparse_rows(dataset: Dataset) -> tuple[sp.csr_matrix, sp.csr_matrix]:
         raise DataError(f"{dataset.source}: found {dataset.format}; trees want sparse feature rows")
     train, test = (sp.csr_matrix(X, dtype=np.float64) for X in both)
     return train, test
+
+
+def best_labels(scores: sp.csr_matrix, k: int) -> npt.NDArray[np.int64]:
+    """Ids of the best labels of each row, `(n, k)`; −1 where no more labels have a score."""
+    scores = scores.sorted_indices()
+    row = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
+    order = np.lexsort((-scores.data, row))  # stable, so equal scores stay in the order of their ids
+    place = np.arange(scores.nnz) - scores.indptr[row]
+    ids = np.full((scores.shape[0], k), -1, dtype=np.int64)
+    ids[row[place < k], place[place < k]] = scores.indices[order[place < k]]
+    return ids
 
 
 def _reported(reporter: Reporter | None) -> Callable[[int], None] | None:

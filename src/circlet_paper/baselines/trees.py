@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.features.rows import Scaling
+from circlet.features import Scaling
 
 __all__ = ["Tree", "TreeSettings", "grow", "partition", "prepared", "separate"]
 
