@@ -115,6 +115,7 @@ PUBLIC = {
     "circlet.features.embed",
     "circlet.files",
     "circlet.hashing",
+    "circlet.identity",
     "circlet.metrics",
     "circlet.metrics.evaluation",
     "circlet.model",
