@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from circlet.checks import check_ranking, is_integer, is_real
+from circlet.checks import bytes_of, check_ranking, check_share, is_integer, is_real
 from circlet.errors import DTypeError, ParameterError, ShapeError
 
 INTEGERS = [0, -3, 10**400, np.int8(3), np.uint64(2**63)]
@@ -37,6 +37,59 @@ def test_real_numbers(value):
 @pytest.mark.parametrize("value", NO_REALS)
 def test_no_real_numbers(value):
     assert is_real(value) is False
+
+
+class TestSizes:
+    @pytest.mark.parametrize(
+        ("text", "size"),
+        [
+            ("4096", 4096),
+            ("100b", 100),
+            ("512K", 512_000),
+            ("100kB", 100_000),
+            ("5MB", 5_000_000),
+            ("2G", 2_000_000_000),
+            ("1 TB", 1_000_000_000_000),
+            ("4KiB", 4096),
+            ("64mib", 64 << 20),
+            ("1.5 GiB", 3 << 29),
+            ("2TiB", 2 << 40),
+            ("2.3M", 2_300_000),  # as a float, it would be one byte less
+            ("0.0019k", 1),
+        ],
+    )
+    def test_by_hand(self, text, size):
+        assert bytes_of(text, "--size") == size
+        assert bytes_of(f" {text.swapcase()} ", "--size") == size
+
+    @pytest.mark.parametrize(
+        "text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "5iB", "5Mi", "1..5G", "٣M", "9" * 400]
+    )
+    def test_no_sizes(self, text):
+        with pytest.raises(
+            ParameterError, match="--memory must be a size like 500kB, 5MB, 2GiB or a number"
+        ) as caught:
+            bytes_of(text, "--memory")
+        assert repr(text) in str(caught.value)
+
+    def test_many_spaces(self):
+        """A pattern that could divide them in two would try all ways to do so."""
+        assert bytes_of("1" + " " * (1 << 16) + "KiB", "--size") == 1024
+        with pytest.raises(ParameterError, match="--size must be"):
+            bytes_of("1" + " " * (1 << 16) + "x", "--size")
+
+
+class TestShares:
+    @pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.25)])
+    def test_valid(self, value):
+        check_share("favor_rare", value)
+
+    @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf, None, "0.5", True])
+    def test_invalid(self, value):
+        with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1, got"):
+            check_share("favor_rare", value)
+        with pytest.raises(ParameterError, match='`threshold` must be "auto" or between 0 and 1, got'):
+            check_share("threshold", value, '"auto" or ')
 
 
 class TestRanking:

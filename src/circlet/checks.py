@@ -1,14 +1,13 @@
-"""Whether a value is a number, decided in one place: NumPy's numbers are, booleans are not; checks of options."""
+"""Numbers, shares and sizes, checked in one place: NumPy's numbers are numbers, booleans are not."""
 
 from __future__ import annotations
 
 import math
+import re
 from numbers import Integral, Real
 from typing import Any
 
 from circlet.errors import DTypeError, ParameterError, ShapeError
-
-__all__ = ["check_ranking", "is_integer", "is_real"]
 
 
 def is_integer(value: Any, least: int | None = None) -> bool:
@@ -32,6 +31,35 @@ def is_real(value: Any) -> bool:
         return False
     number: Any = value
     return bool(-math.inf < number < math.inf)  # math.isfinite fails on integers too large for a float
+
+
+def check_share(name: str, value: Any, other: str = "") -> None:
+    """Raise `ParameterError` unless a value is a number from 0 to 1; `other` says what else the parameter may be.
+
+    >>> check_share("threshold", 0.5)
+    """
+    if not is_real(value) or not 0 <= value <= 1:
+        raise ParameterError(f"`{name}` must be {other}between 0 and 1, got {value!r}")
+
+
+def bytes_of(text: str, option: str) -> int:
+    """The bytes of a size as people write it: kB, MB, GB and TB are powers of 1000; KiB, MiB, … powers of 1024.
+
+    Upper and lower case mean the same, and the B may be left out of decimal units.
+
+    >>> bytes_of("5MB", "--size"), bytes_of("5MiB", "--size"), bytes_of("2.3 k", "--size")
+    (5000000, 5242880, 2300)
+    """
+    pattern = r"(\d{1,18}(?:\.\d{1,18})?)\s*(?:([kmgt])b?|([kmgt])ib|b)?"
+    match = re.fullmatch(pattern, text.strip(), flags=re.IGNORECASE | re.ASCII)
+    size = 0
+    if match:
+        decimal, binary = ("kmgt".find((match[group] or "-").lower()) + 1 for group in (2, 3))
+        whole, _, part = match[1].partition(".")
+        size = int(whole + part) * 1000**decimal * 1024**binary // 10 ** len(part)
+    if size < 1:
+        raise ParameterError(f"{option} must be a size like 500kB, 5MB, 2GiB or a number of bytes, got {text!r}")
+    return size
 
 
 def check_ranking(n_labels: int, memory: Any, allowed: Any, threshold: Any) -> None:

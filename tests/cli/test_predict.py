@@ -11,9 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from circlet.cli.predict import parse_bytes
-from circlet.errors import ParameterError
-
 TEXTS = ("the fox and the wolf", "rain, snow; and a storm", "a bicycle")
 ROWS = list(zip(TEXTS, (["animal", "food"], ["weather"], []), strict=True))
 #: How each format writes rows of a text and its labels.
@@ -319,33 +316,6 @@ class TestFavorRare:
 
 
 class TestMemory:
-    @pytest.mark.parametrize(
-        ("text", "amount"),
-        [
-            ("4096", 4096),
-            ("512K", 512 << 10),
-            ("64m", 64 << 20),
-            ("256MB", 256 << 20),
-            ("2G", 2 << 30),
-            ("1.5 GiB", 3 << 29),
-            ("100b", 100),
-        ],
-    )
-    def test_amounts(self, text, amount):
-        assert parse_bytes(text) == amount
-
-    @pytest.mark.parametrize("text", ["", "much", "-1", "0", "0.1", "12X", "1e9", "MB", "1..5G", "٣M", "9" * 400])
-    def test_invalid_amounts(self, text):
-        with pytest.raises(ParameterError, match="--memory must be an amount like 512K, 256MB, 2G") as caught:
-            parse_bytes(text)
-        assert repr(text) in str(caught.value)
-
-    def test_many_spaces(self):
-        """A pattern that could divide them in two would try all ways to do so."""
-        assert parse_bytes("1" + " " * (1 << 16) + "K") == 1024
-        with pytest.raises(ParameterError, match="--memory must be"):
-            parse_bytes("1" + " " * (1 << 16) + "x")
-
     def test_it_changes_nothing(self, circlet, model, data):
         whole, parted = (circlet("predict", model, data, *more) for more in ([], ["--memory", "1K"]))
         assert whole == parted

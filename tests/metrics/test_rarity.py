@@ -5,9 +5,9 @@ import math
 import numpy as np
 import pytest
 
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError
 from circlet.metrics import inverse_propensity_of_counts
-from circlet.metrics.measures import check_favor_rare, log_weights
+from circlet.metrics.measures import log_weights
 
 
 class TestLogWeights:
@@ -38,14 +38,3 @@ class TestLogWeights:
     def test_too_few_documents(self):
         with pytest.raises(DataError, match=r"has seen 2 documents; wanted at least 3.*: train it on more, or"):
             log_weights(np.array([1, 2]), 2, 2, 0.5)
-
-
-class TestCheck:
-    @pytest.mark.parametrize("value", [0, 1, 0.5, np.float32(0.25)])
-    def test_valid(self, value):
-        check_favor_rare(value)
-
-    @pytest.mark.parametrize("value", [-0.1, 1.1, math.nan, math.inf, None, "0.5", True])
-    def test_invalid(self, value):
-        with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1, got"):
-            check_favor_rare(value)

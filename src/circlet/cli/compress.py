@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from circlet.checks import bytes_of
 from circlet.cli import options
 from circlet.cli.console import err
 from circlet.errors import ParameterError
@@ -21,8 +21,6 @@ if TYPE_CHECKING:
 
 #: Points that may be lost if nothing else is said.
 LOSS = 0.2
-#: Bytes by the units of --size.
-UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 def compress(
@@ -88,7 +86,7 @@ def compress(
         copy(model, output, store)
     else:
         check_output(output)
-        most = None if size is None else bytes_of(size)
+        most = None if size is None else bytes_of(size, "--size")
         columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
         known = _known(model, data, {**columns, "split": split})
         found = _found(model, known, LOSS if loss is None else loss, most)
@@ -111,14 +109,6 @@ def compress(
     elif found is not None:
         text += f"; its rehearsal lost {found.chosen.loss:.2f} points of {METRIC} on held-out rows by this"
     err.print(text, highlight=False, soft_wrap=True)
-
-
-def bytes_of(size: str) -> int:
-    """A number of bytes in words, such as 5MB."""
-    match = re.fullmatch(r"([0-9]{1,18}|[0-9]{0,18}\.[0-9]{1,18}) *([A-Za-z]*)", size.strip())
-    if match is None or match[2].upper() not in UNITS:
-        raise ParameterError(f"--size: wanted a number of bytes like 500KB, 5MB or 5000000, got {size!r}")
-    return int(float(match[1]) * UNITS[match[2].upper()])
 
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from circlet.checks import bytes_of
 from circlet.cli import options
 from circlet.cli.help import complete_data
 from circlet.errors import ParameterError
@@ -56,7 +56,7 @@ def predict(
     text_column: options.TextColumn = "text",
     memory: Annotated[
         str | None,
-        typer.Option(help="Most memory that scores may take: 256MB, 2G, …", show_default="automatic"),
+        typer.Option(help="Most memory that scores may take: 256MB, 2GiB, …", show_default="automatic"),
     ] = None,
     resume: Annotated[
         bool,
@@ -79,7 +79,7 @@ def predict(
         typer.Option(min=1, help="With --engine: how many at a time, with one thread each.", show_default="cores"),
     ] = None,
     block_size: Annotated[
-        str | None, typer.Option(help="With --engine: how much a worker reads at a time.", show_default="16MB")
+        str | None, typer.Option(help="With --engine: how much a worker reads at a time.", show_default="16MiB")
     ] = None,
     output_format: Annotated[
         str | None,
@@ -108,8 +108,8 @@ def predict(
     from circlet.cli.partial import Partial, is_resumable, kept, run_of
     from circlet.runtime.answers import format_of
 
-    budget = None if memory is None else parse_bytes(memory)
-    inputs, size = data, None if block_size is None else parse_bytes(block_size, "--block-size")
+    budget = None if memory is None else bytes_of(memory, "--memory")
+    inputs, size = data, None if block_size is None else bytes_of(block_size, "--block-size")
     bulk.check(engine, inputs, output, device, workers=workers, block_size=size, format=output_format)
     if engine is None:
         answers.check(output, as_json=as_json)
@@ -174,16 +174,6 @@ def predict(
             answer_texts(data, text_column, answer, bar, done)
         else:
             answer_rows(data, answer, bar, done)
-
-
-def parse_bytes(text: str, option: str = "--memory") -> int:
-    """Bytes of an amount such as 4096, 512K, 256MB or 1.5GiB; K, KB and KiB all mean 1024."""
-    pattern = r"(\d{1,18}(?:\.\d{1,18})?)\s*([kmgt]?)(?:i?b)?"
-    match = re.fullmatch(pattern, text.strip(), flags=re.IGNORECASE | re.ASCII)
-    amount = 0 if match is None else int(float(match[1]) * 1024 ** " kmgt".index(match[2].lower() or " "))
-    if amount < 1:
-        raise ParameterError(f"{option} must be an amount like 512K, 256MB, 2G or a number of bytes, got {text!r}")
-    return amount
 
 
 def _tagged(

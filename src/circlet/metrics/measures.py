@@ -37,7 +37,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.checks import is_integer, is_real
+from circlet.checks import is_integer
 from circlet.data.sparse import as_csr
 from circlet.errors import DataError, ParameterError
 
@@ -227,12 +227,6 @@ def inverse_propensity_of_counts(
     except ArithmeticError as error:
         raise ParameterError(f"a={a!r} and b={b!r} give inverse propensities that are not finite") from error
     return weights
-
-
-def check_favor_rare(favor_rare: object) -> None:
-    """Raise `ParameterError` unless it is a number between 0 and 1."""
-    if not (is_real(favor_rare) and 0 <= favor_rare <= 1):  # type: ignore[operator]
-        raise ParameterError(f"`favor_rare` must be between 0 and 1, got {favor_rare!r}")
 
 
 def log_weights(

@@ -14,6 +14,7 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
+from circlet.checks import check_share
 from circlet.data.sparse import column_counts
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
@@ -25,7 +26,7 @@ from circlet.folder.members import Member, check_shapes, check_weights, members_
 from circlet.folder.parts import other_tensors, parts_of
 from circlet.folder.precision import Stored
 from circlet.folder.sample import Sample
-from circlet.metrics.measures import check_favor_rare, log_weights
+from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, inference
@@ -158,7 +159,7 @@ class Model(BaseModel):
 
     def gain(self, favor_rare: float) -> Gain | None:
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
-        check_favor_rare(favor_rare)
+        check_share("favor_rare", favor_rare)
         if not favor_rare:
             return None
         # It is kept, because documents may come one by one, and it has an entry for each of all labels.

@@ -8,16 +8,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from circlet.checks import is_real
-from circlet.errors import ParameterError
+from circlet.checks import check_share
 
 __all__ = ["best", "cut", "shares"]
 
 
 def cut(threshold: Any, calibration: tuple[float, float]) -> float:
     """The score whose calibrated probability is `threshold`."""
-    if not is_real(threshold) or not 0 <= threshold <= 1:
-        raise ParameterError(f"`threshold` must be between 0 and 1, got {threshold!r}")
+    check_share("threshold", threshold)
     slope, intercept = calibration
     with np.errstate(divide="ignore"):  # at 0 and 1, where it is infinite
         log_odds = np.log(threshold) - np.log1p(-float(threshold))

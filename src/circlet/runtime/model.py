@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from circlet.checks import check_ranking
+from circlet.checks import check_ranking, check_share
 from circlet.data.sparse import is_mapped, release
 from circlet.errors import DataError
 from circlet.features.rows import Entries
@@ -180,9 +180,9 @@ class RuntimeModel(BaseModel):
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
         if type(favor_rare) is float and favor_rare == 0:
             return None  # which is the usual case, and should not have to import anything
-        from circlet.metrics.measures import check_favor_rare, log_weights
+        from circlet.metrics.measures import log_weights
 
-        check_favor_rare(favor_rare)
+        check_share("favor_rare", favor_rare)
         if not favor_rare:
             return None
         # It is kept, because documents may come one by one, and it has an entry for each of all labels.

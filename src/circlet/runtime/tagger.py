@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.checks import check_ranking, is_integer, is_real
+from circlet.checks import check_ranking, check_share, is_integer
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.folder.contents import explained, read
 from circlet.folder.estimator import classes_of
@@ -133,8 +133,8 @@ class Tagging(Explaining):
             raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
         if isinstance(threshold, str) and threshold == "auto":
             threshold = self._stored_threshold()
-        if threshold is not None and not (is_real(threshold) and 0 <= threshold <= 1):
-            raise ParameterError(f'`threshold` must be "auto" or between 0 and 1, got {threshold!r}')
+        if threshold is not None:
+            check_share("threshold", threshold, '"auto" or ')
         gain, least = self.model_.gain(favor_rare), threshold or 0.0
         mask = None if allowed is None else mask_of(allowed, self.classes_)
         documents = self._documents(as_many(X))
