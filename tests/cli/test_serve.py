@@ -76,7 +76,7 @@ class TestBeyondThisMachine:
 
     def test_insecure(self, circlet, model, ran):
         assert circlet("serve", model, "--host", "0.0.0.0", "--port", 0, "--insecure").returncode == 0
-        assert ran.app.service.models["topics"].classroom is None  # strangers teach nothing
+        assert ran.app.service.models["topics"].learner is None  # strangers teach nothing
 
     @pytest.mark.parametrize("content", ["", "short", "with a space in it", "ä" * 20])
     def test_bad_tokens(self, refused, model, token, content):
@@ -142,9 +142,10 @@ class TestLearning:
     @pytest.fixture
     def opened(self, monkeypatch):
         from circlet.serve import learning
+        from circlet.serve.served import Served
 
         found = []
-        monkeypatch.setattr(learning, "open_classroom", lambda model, folder: found.append(model.name))
+        monkeypatch.setattr(Served, "learn", lambda model, folder: found.append(model.name))
         monkeypatch.setattr(learning, "why_not", lambda folder: None)
         return found
 

@@ -18,12 +18,12 @@ import scipy.sparse as sp
 
 from circlet.data.dataset import Split
 from circlet.data.feedback import FeedbackLog
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError
 from circlet.model import Model, fit
 from circlet.runtime import Tagger, load
 from circlet.serve.app import App, create_app
 from circlet.serve.guard import Access, Limits
-from circlet.serve.learning import Classroom
+from circlet.serve.learning import Learner
 from circlet.serve.served import Served
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
@@ -74,44 +74,11 @@ class StandIn(Tagger):
         return np.array([[f"doc-{i}" for i in range(k)]], dtype=object), np.ones((1, k), dtype=np.float32)
 
 
-@dataclass
-class Kept:
-    id: str
-    time: str
-    text: str
-    accepted: list[str]
-    rejected: list[str]
-    version: str
-    undone: bool = False
+class StandInLearner(Learner):
+    """It learns when a test says so."""
 
-
-class Log:
-    """What `circlet.serve.feedback.FeedbackLog` promises, in memory."""
-
-    def __init__(self, path: Path | None = None) -> None:
-        self.path, self.kept = path, list[Kept]()
-
-    def add(self, text: str, accepted: list[str], rejected: list[str], version: str) -> Kept:
-        now = "2026-01-01T00:00:00Z"
-        self.kept.append(Kept(str(len(self.kept) + 1), now, text, accepted, rejected, version))
-        return self.kept[-1]
-
-    def undo(self, identifier: str) -> Kept:
-        for each in self.kept:
-            if each.id == identifier and not each.undone:
-                each.undone = True
-                return each
-        raise ParameterError(f"found no feedback {identifier!r}; wanted one that is not undone yet")
-
-    def entries(self, active_only: bool = True) -> list[Kept]:
-        return [each for each in self.kept if not (active_only and each.undone)]
-
-
-class Learner:
-    """What `circlet.serve.learning.Learner` promises; it learns when a test says so."""
-
-    def __init__(self, folder: Path | None, log: Log, *, on_swap: Callable[[Any, str], None]) -> None:
-        self.folder, self.log, self.on_swap = folder, log, on_swap
+    def __init__(self, feedback: FeedbackLog, on_swap: Callable[[Any, str], None]) -> None:
+        self.feedback, self.on_swap = feedback, on_swap
         self.versions, self.notified, self.closed = ["v1"], 0, False
 
     def notify(self) -> None:
@@ -126,7 +93,7 @@ class Learner:
             "state": "learning" if self.notified else "idle",
             "version": self.versions[-1],
             "taught": len(self.versions) - 1,
-            "waiting": len(self.log.entries()),
+            "waiting": len(self.feedback.entries()),
             "can_roll_back": len(self.versions) > 1,
             "message": None,
         }
@@ -163,22 +130,21 @@ def tagger(folder) -> Any:
 
 
 @pytest.fixture
-def served(folder, tagger) -> Served:
+def served(folder, tagger, log) -> Served:
     made = Served.load(folder, NAME)
     made.swap(tagger, "v1")
-    log = Log()
-    made.classroom = Classroom(log, Learner(None, log, on_swap=made.swap))
+    made.learner = StandInLearner(log, made.swap)
     return made
 
 
 @pytest.fixture
-def named(folder, tmp_path) -> Served:
+def named(folder, tmp_path, log) -> Served:
     """The model again, whose labels have URIs besides their names."""
     model = Model.load(folder)
     model.label_uris = [f"http://example.org/{number}" for number in range(model.n_labels)]
     model.save(tmp_path / NAME)
-    made, log = Served.load(tmp_path / NAME, NAME), Log()
-    made.classroom = Classroom(log, Learner(None, log, on_swap=made.swap))
+    made = Served.load(tmp_path / NAME, NAME)
+    made.learner = StandInLearner(log, made.swap)
     return made
 
 
@@ -234,11 +200,6 @@ def start() -> Iterator[Callable[..., Client]]:
 @pytest.fixture
 def client(start, served) -> Client:
     return start([served])
-
-
-@pytest.fixture
-def stand_ins() -> tuple[type[Log], type[Learner]]:
-    return Log, Learner
 
 
 WORDS = {"animal": "fox wolf bear deer", "food": "bread cheese apple soup", "vehicle": "car truck tram van"}

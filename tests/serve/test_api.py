@@ -1,6 +1,9 @@
-"""The endpoints: what they answer, and how they refuse."""
+"""The endpoints: what they answer, how they refuse, and requests in flight."""
 
 from __future__ import annotations
+
+import asyncio
+import threading
 
 import numpy as np
 import pytest
@@ -8,11 +11,11 @@ import pytest
 from circlet import __version__
 from circlet.folder.layout import CARD
 from circlet.runtime import load
-from circlet.serve.api import row_of
 from circlet.serve.guard import Limits
 from circlet.serve.served import Served
 
 MODEL = "/v1/models/colors"
+SUGGEST = f"{MODEL}/suggest"
 
 
 def test_health(client):
@@ -69,7 +72,7 @@ class TestNear:
 class TestSuggest:
     def test_same_as_the_runtime(self, client, tagger, documents):
         texts = documents("texts")[:20]
-        found = client.post(f"{MODEL}/suggest", json={"texts": texts, "k": 3, "threshold": 0}).json()
+        found = client.post(SUGGEST, json={"texts": texts, "k": 3, "threshold": 0}).json()
         labels, chances = tagger.suggest(texts, k=3)
         assert (found["model"], found["version"]) == ("colors", "v1")
         assert [[each["label"] for each in row["labels"]] for row in found["results"]] == labels.tolist()
@@ -77,30 +80,30 @@ class TestSuggest:
         np.testing.assert_allclose(got, chances, atol=1e-6)
 
     def test_one_text_has_five_labels(self, client):
-        (row,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one", "threshold": 0}).json()["results"]
+        (row,) = client.post(SUGGEST, json={"text": "label0 one", "threshold": 0}).json()["results"]
         assert len(row["labels"]) == 5
 
     def test_the_models_own_threshold(self, client, tagger):
         least = tagger.model_.threshold
-        (row,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one"}).json()["results"]
+        (row,) = client.post(SUGGEST, json={"text": "label0 one"}).json()["results"]
         assert 0 < len(row["labels"]) < 5
         assert all(each["probability"] >= least for each in row["labels"])
-        (rare,) = client.post(f"{MODEL}/suggest", json={"text": "label0 one", "favor_rare": 1}).json()["results"]
+        (rare,) = client.post(SUGGEST, json={"text": "label0 one", "favor_rare": 1}).json()["results"]
         assert len(rare["labels"]) == 5  # it was chosen for rankings by probability
 
     def test_no_texts(self, client):
-        assert client.post(f"{MODEL}/suggest", json={"texts": []}).json()["results"] == []
+        assert client.post(SUGGEST, json={"texts": []}).json()["results"] == []
 
     def test_allowed_and_threshold(self, client, tagger):
         asked = {"text": "label0 label1", "allowed": ["green", "日本", "green"], "threshold": 0.5}
-        (row,) = client.post(f"{MODEL}/suggest", json=asked).json()["results"]
+        (row,) = client.post(SUGGEST, json=asked).json()["results"]
         labels, chances = tagger.suggest("label0 label1", k=5, allowed=["green", "日本"], threshold=0.5)
         assert [each["label"] for each in row["labels"]] == [label for label in labels[0] if label is not None]
         assert all(each["probability"] >= 0.5 for each in row["labels"])
         assert len(row["labels"]) == (chances[0] > 0).sum() < 5
 
     def test_favor_rare(self, client, tagger):
-        (row,) = client.post(f"{MODEL}/suggest", json={"text": "one", "favor_rare": 1, "k": 6}).json()["results"]
+        (row,) = client.post(SUGGEST, json={"text": "one", "favor_rare": 1, "k": 6}).json()["results"]
         assert [each["label"] for each in row["labels"]] == tagger.suggest("one", k=6, favor_rare=1)[0][0].tolist()
 
     @pytest.mark.parametrize(
@@ -125,7 +128,7 @@ class TestSuggest:
         ],
     )
     def test_malformed(self, client, body, words):
-        answer = client.post(f"{MODEL}/suggest", content=body)
+        answer = client.post(SUGGEST, content=body)
         assert answer.status_code == 422
         assert list(answer.json()) == ["detail"]
         assert words in answer.json()["detail"]
@@ -148,7 +151,7 @@ class TestSuggest:
             404,
             {"detail": "found no model 'shapes'; wanted one of colors"},
         )
-        answer = client.post(f"{MODEL}/suggest", json={"text": "a", "allowed": ["purple"]})
+        answer = client.post(SUGGEST, json={"text": "a", "allowed": ["purple"]})
         assert (answer.status_code, "purple" in answer.json()["detail"]) == (404, True)
 
 
@@ -157,9 +160,9 @@ class TestUris:
 
     def test_suggestions_have_both(self, client, start, named):
         asked = {"text": "label0 label1", "k": 3, "threshold": 0}
-        (plain,) = client.post(f"{MODEL}/suggest", json=asked).json()["results"]
+        (plain,) = client.post(SUGGEST, json=asked).json()["results"]
         assert all(list(each) == ["label", "probability"] for each in plain["labels"])
-        (row,) = start([named]).post(f"{MODEL}/suggest", json=asked).json()["results"]
+        (row,) = start([named]).post(SUGGEST, json=asked).json()["results"]
         assert all(list(each) == ["label", "uri", "probability"] for each in row["labels"])
         places = [named.current.names.index(each["label"]) for each in row["labels"]]
         assert [each["uri"] for each in row["labels"]] == [f"http://example.org/{place}" for place in places]
@@ -171,7 +174,7 @@ class TestUris:
         client, asked = start([named]), {"text": "label0 label1", "threshold": 0}
         names, uris = ["green", "日本"], ["http://example.org/1", "http://example.org/4"]
         by_name, by_uri, mixed = (
-            client.post(f"{MODEL}/suggest", json={**asked, "allowed": allowed}).json()
+            client.post(SUGGEST, json={**asked, "allowed": allowed}).json()
             for allowed in (names, uris, [*names, uris[0]])
         )
         assert by_name == by_uri == mixed
@@ -179,7 +182,7 @@ class TestUris:
         assert client.get(f"{MODEL}/near", params={"label": uris[0]}).json()["label"] == "green"
         answer = client.post(f"{MODEL}/explain", json={"text": "label1", "labels": uris[:1]})
         assert answer.json()["explanations"][0]["label"] == "green"
-        answer = client.post(f"{MODEL}/suggest", json={**asked, "allowed": ["http://example.org/6"]})
+        answer = client.post(SUGGEST, json={**asked, "allowed": ["http://example.org/6"]})
         assert (answer.status_code, "among 6" in answer.json()["detail"]) == (404, True)
 
 
@@ -213,9 +216,6 @@ class TestRows:
     )
     def test_mistakes(self, rows_client, body):
         assert rows_client[0].post("/v1/models/rows/suggest", json=body).status_code == 422
-
-    def test_columns(self):
-        assert row_of({"1": 2.0, "0": 3.0}, 2) == {1: 2.0, 0: 3.0}
 
 
 class TestExplain:
@@ -258,3 +258,196 @@ class TestSimilar:
 @pytest.mark.parametrize("path", ["", "/labels", "/near?label=red"])
 def test_unknown_models(client, path):
     assert client.get(f"/v1/models/shapes{path}").status_code == 404
+
+
+class TestTeaching:
+    def test_feedback(self, client, served):
+        given = {"text": "a fox", "accept": ["animal"], "reject": ["red"]}
+        answer = client.post(f"{MODEL}/feedback", json=given)
+        assert answer.status_code == 201
+        assert answer.json()["learning"]["state"] == "learning"
+        client.post(f"{MODEL}/feedback", json={**given, "text": "a bear"})
+        entries = client.get(f"{MODEL}/feedback").json()["entries"]
+        assert [entry["text"] for entry in entries] == ["a bear", "a fox"]
+        assert {key: entries[1][key] for key in given} == given
+        assert (entries[1]["version"], entries[1]["undone"]) == ("v1", False)
+        assert len(client.get(f"{MODEL}/feedback", params={"limit": 1}).json()["entries"]) == 1
+        assert client.get(f"{MODEL}/feedback", params={"limit": 0}).json() == {"entries": []}
+        assert entries[1]["id"] == answer.json()["id"]
+        assert served.learner.notified == 2
+
+    def test_labels_may_be_called_by_their_uris(self, start, named):
+        given = {"text": "a", "accept": ["http://example.org/1", "new"], "reject": ["http://example.org/0"]}
+        assert start([named]).post(f"{MODEL}/feedback", json=given).status_code == 201
+        (entry,) = named.learner.feedback.entries()
+        assert (entry.accepted, entry.rejected) == (("green", "new"), ("red",))
+
+    def test_one_label_called_by_both_of_its_names(self, start, named, log):
+        given = {"text": "a", "accept": ["red"], "reject": ["http://example.org/0"]}
+        answer = start([named]).post(f"{MODEL}/feedback", json=given)
+        assert (answer.status_code, "both accepted and rejected" in answer.json()["detail"]) == (422, True)
+        assert len(log) == 0
+
+    def test_undo(self, client):
+        given = client.post(f"{MODEL}/feedback", json={"text": "a", "accept": ["red"]}).json()["id"]
+        answer = client.delete(f"{MODEL}/feedback/{given}")
+        assert (answer.status_code, answer.json()["id"]) == (200, given)
+        assert client.get(f"{MODEL}/feedback").json()["entries"][0]["undone"] is True
+        for entry in (given, "2"):
+            assert client.delete(f"{MODEL}/feedback/{entry}").status_code == 404
+
+    @pytest.mark.parametrize(
+        ("body", "status"),
+        [
+            ({"text": "a"}, 422),
+            ({"text": "", "accept": ["red"]}, 422),
+            ({"text": "a", "accept": ["red"], "reject": ["red"]}, 422),
+            ({"text": "a", "accept": ["two\nlines"]}, 422),
+            ({"text": "a", "accept": [" "]}, 422),
+            ({"text": "a", "reject": ["purple"]}, 404),
+            ({"text": "a" * 500_001, "accept": ["red"]}, 413),
+        ],
+    )
+    def test_mistakes(self, client, served, body, status):
+        assert client.post(f"{MODEL}/feedback", json=body).status_code == status
+        assert served.learner.feedback.entries() == []
+
+    def test_learning_and_rolling_back(self, client, served, tagger):
+        assert client.get(f"{MODEL}/learning").json()["state"] == "idle"
+        assert client.post(f"{MODEL}/rollback").status_code == 409
+        served.learner.learn(tagger)
+        assert client.post(SUGGEST, json={"text": "a"}).json()["version"] == "v2"
+        assert client.get(f"{MODEL}/learning").json()["can_roll_back"] is True
+        assert client.post(f"{MODEL}/rollback").json() == {"version": "v1"}
+
+    def test_models_that_do_not_learn(self, client, served):
+        served.learner = None
+        for method, path in (
+            ("GET", "feedback"),
+            ("DELETE", "feedback/1"),
+            ("GET", "learning"),
+            ("POST", "rollback"),
+        ):
+            assert client.request(method, f"{MODEL}/{path}").status_code == 409
+        assert client.post(f"{MODEL}/feedback", json={"text": "a", "accept": ["red"]}).status_code == 409
+        assert client.get(MODEL).json()["can_learn"] is False
+
+
+@pytest.fixture
+def gate(tagger, monkeypatch):
+    """Hold the tagger's first call until the event is set."""
+    entered, opened, suggest = threading.Event(), threading.Event(), tagger.suggest
+
+    def held(*arguments, **options):
+        entered.set()
+        assert opened.wait(10)
+        return suggest(*arguments, **options)
+
+    monkeypatch.setattr(tagger, "suggest", held)
+    yield entered, opened
+    opened.set()
+
+
+def test_many_at_once_get_what_the_runtime_says(client, tagger, documents):
+    texts = documents("texts")
+
+    async def main():
+        bodies = [{"text": text, "k": 1 + i % 3, "threshold": 0.1 * (i % 2)} for i, text in enumerate(texts)]
+        return bodies, await asyncio.gather(*(client.http.post(SUGGEST, json=body) for body in bodies))
+
+    for body, answer in zip(*client.run(main()), strict=True):
+        assert answer.status_code == 200
+        (row,) = answer.json()["results"]
+        labels, chances = tagger.suggest(body["text"], k=body["k"], threshold=body["threshold"])
+        kept = [label for label in labels[0] if label is not None]
+        assert [each["label"] for each in row["labels"]] == kept
+        assert [each["probability"] for each in row["labels"]] == pytest.approx(
+            chances[0, : len(kept)].tolist(), abs=1e-4
+        )
+    assert client.app.service.batcher.calls < len(texts)
+
+
+def test_overload_and_recovery(start, served, gate):
+    client, (entered, opened) = start([served], Limits(queue=3)), gate
+
+    async def main():
+        tasks = [asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))]
+        await asyncio.to_thread(entered.wait, 10)
+        tasks += [asyncio.create_task(client.http.post(SUGGEST, json={"text": "two"})) for _ in range(5)]
+        refused = [await task for task in tasks[4:]]  # three wait, and there is no room for two
+        opened.set()
+        return [*[await task for task in tasks[:4]], *refused]
+
+    answers = client.run(main())
+    assert [answer.status_code for answer in answers] == [200] * 4 + [503] * 2
+    assert answers[-1].headers["Retry-After"] == "1"
+    assert answers[-1].json() == {"detail": "found 3 documents waiting; wanted room for 1 more: try again later"}
+    assert client.post(SUGGEST, json={"text": "three"}).status_code == 200
+
+
+def test_nothing_is_computed_for_clients_that_left(client, gate):
+    entered, opened = gate
+    client.app.service.watch_after = 0.001
+    messages = []
+
+    async def main():
+        first = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
+        await asyncio.to_thread(entered.wait, 10)
+        body = {"type": "http.request", "body": b'{"text": "two", "k": 2}'}
+        events = iter([body, {"type": "http.disconnect"}])
+
+        async def receive():
+            return next(events)
+
+        async def send(message):
+            messages.append(message)
+
+        scope = {
+            "type": "http", "method": "POST", "path": SUGGEST, "raw_path": SUGGEST.encode(), "query_string": b"",
+            "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "scheme": "http", "root_path": "",
+        }  # fmt: skip
+        await client.app(scope, receive, send)
+        opened.set()
+        await first
+
+    client.run(main())
+    assert messages[0]["status"] == 499
+    assert client.app.service.batcher.documents == 1
+
+
+def test_canceled_requests_are_canceled(client, gate):
+    entered, opened = gate
+
+    async def main():
+        first = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
+        await asyncio.to_thread(entered.wait, 10)
+        second = asyncio.create_task(client.http.post(SUGGEST, json={"text": "two", "k": 2}))
+        while not client.app.service.batcher.waiting:
+            await asyncio.sleep(0.001)
+        second.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await second
+        opened.set()
+        assert (await first).status_code == 200
+
+    client.run(main())
+
+
+def test_a_swap_leaves_requests_in_flight_alone(client, served, gate, stand_in, folder):
+    from circlet.runtime import load
+
+    entered, opened = gate
+    other = load(folder)
+    other.__class__ = stand_in
+
+    async def main():
+        first = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
+        await asyncio.to_thread(entered.wait, 10)
+        served.swap(other, "v2")
+        second = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
+        opened.set()
+        return [(await each).json() for each in (first, second)]
+
+    before, after = client.run(main())
+    assert (before["version"], after["version"]) == ("v1", "v2")
+    assert before["results"] == after["results"]

@@ -2,10 +2,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import re
 
 import pytest
 
-from circlet.serve.guard import HEADERS, POLICY, Access, Guard, Limits, Monitor, name_of
+from circlet.serve.guard import BUCKETS, HEADERS, Access, Guard, Limits, Monitor, Rates, name_of
 
 SUGGEST = "/v1/models/colors/suggest"
 TOKEN = "a-token-of-32-characters-1234567"
@@ -103,10 +104,11 @@ def test_headers_of_all_answers(client, path):
 
 
 def test_policy():
-    rules = dict(rule.strip().split(" ", 1) for rule in POLICY.split(";"))
+    policy = dict(HEADERS)[b"content-security-policy"].decode()
+    rules = dict(rule.strip().split(" ", 1) for rule in policy.split(";"))
     assert rules["default-src"] == "'none'"
     assert rules["script-src"] == rules["style-src"] == rules["connect-src"] == "'self'"
-    assert "unsafe" not in POLICY
+    assert "unsafe" not in policy
 
 
 def test_rate(start, served):
@@ -199,3 +201,92 @@ class TestLog:
         with caplog.at_level(logging.INFO, "circlet.serve"):
             start([served], log_requests=False).get("/v1/health")
         assert "GET" not in caplog.text
+
+
+SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+|\+Inf)')
+
+
+def samples(text):
+    """Parse the text format: every line is a comment or a sample, and samples follow their type."""
+    found, types = {}, {}
+    assert text.endswith("\n")
+    for line in text.splitlines():
+        if line.startswith("# TYPE "):
+            _, _, name, kind = line.split(" ")
+            assert name not in types
+            types[name] = kind
+        elif not line.startswith("# HELP "):
+            name, labels, value = SAMPLE.fullmatch(line).groups()
+            assert re.sub("_(bucket|sum|count)$", "", name) in types or name in types
+            found[name, labels or ""] = float(value)
+    return found, types
+
+
+class TestRates:
+    def test_a_burst_and_then_the_rate(self):
+        own = Rates(10)
+        assert [own.wait("a", 5.0) for _ in range(20)] == [0.0] * 20
+        assert own.wait("a", 5.0) == pytest.approx(0.1)
+        assert own.wait("a", 5.05) == pytest.approx(0.05)
+        assert own.wait("a", 5.11) == 0
+        assert own.wait("b", 5.11) == 0
+
+    def test_slow_rates_let_one_in(self):
+        own = Rates(0.1)
+        assert own.wait("a", 0.0) == 0
+        assert own.wait("a", 0.0) == pytest.approx(10)
+
+    def test_zero_is_no_limit(self):
+        assert {Rates(0).wait("a", 0.0) for _ in range(10_000)} == {0.0}
+
+    def test_silent_clients_are_forgotten(self):
+        own = Rates(1, clients=3)
+        for client in "abcd":
+            own.wait(client, 0.0)
+        assert list(own._buckets) == ["b", "c", "d"]
+
+    @pytest.mark.parametrize(
+        ("address", "bucket"),
+        [
+            ("127.0.0.1", "127.0.0.1"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+            ("fe80::1%eth0", "fe80::/64"),
+            ("x:y", "x:y"),
+            ("", ""),
+        ],
+    )
+    def test_buckets(self, address, bucket):
+        assert Rates.client_of(address) == bucket
+
+
+class TestMonitor:
+    def test_a_service(self, client):
+        client.post("/v1/models/colors/suggest", json={"texts": ["a", "b"]})
+        client.post("/v1/models/colors/suggest", json={})
+        client.get("/nowhere")
+        answer = client.get("/metrics")
+        assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+        found, types = samples(answer.text)
+        route = 'route="/v1/models/{model}/suggest"'
+        assert found["circlet_requests_total", f'{route},method="POST",status="200"'] == 1
+        assert found["circlet_requests_total", f'{route},method="POST",status="422"'] == 1
+        assert found["circlet_requests_total", 'route="none",method="GET",status="404"'] == 1
+        assert found["circlet_request_seconds_count", route] == 2
+        assert found["circlet_request_seconds_bucket", f'{route},le="+Inf"'] == 2
+        assert found["circlet_documents_total", ""] == 2
+        assert found["circlet_queue_documents", ""] == 0
+        assert found["circlet_learning_state", 'model="colors",state="idle"'] == 1
+        assert types["circlet_request_seconds"] == "histogram"
+
+    def test_histogram(self, client):
+        monitor = Monitor()
+        for seconds in (0.001, 0.0011, 3.0, 100.0):
+            monitor.observe('a"\n\\', "GET", 200, seconds)
+        found, _ = samples(monitor.text({}, client.app.service.batcher))
+        route = 'route="a\\"\\n\\\\"'
+        assert found["circlet_request_seconds_bucket", f'{route},le="0.001"'] == 1
+        assert found["circlet_request_seconds_bucket", f'{route},le="0.0025"'] == 2
+        assert found["circlet_request_seconds_bucket", f'{route},le="5.0"'] == 3
+        assert found["circlet_request_seconds_bucket", f'{route},le="+Inf"'] == 4
+        assert found["circlet_request_seconds_sum", route] == 103.0021
+        assert sorted(BUCKETS) == list(BUCKETS)

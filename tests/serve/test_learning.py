@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -21,9 +22,12 @@ from circlet.folder.compress import compress
 from circlet.model import Model
 from circlet.serve import learning
 from circlet.serve.learning import KEPT, Learner, taught_folder, why_not
-from circlet.serve.lesson import give
+from circlet.serve.lesson import give, main
+from circlet.serve.served import Served
 
 pytestmark = pytest.mark.usefixtures("one_thread")
+
+MUSIC = Judged("drum piano", ("music",), ("food",))
 
 
 @pytest.fixture
@@ -36,11 +40,10 @@ def lessons(monkeypatch) -> list[int]:
         return give(self.folder, output, [Judged(text, tuple(yes), tuple(no)) for text, yes, no in corrections])
 
     monkeypatch.setattr(Learner, "_lesson", lesson)
-    monkeypatch.setattr(learning, "PAUSE", 0.0)
     return given
 
 
-class Served:
+class Swaps:
     """What a service would serve."""
 
     def __init__(self) -> None:
@@ -56,8 +59,8 @@ class Served:
 
 
 @pytest.fixture
-def served() -> Served:
-    return Served()
+def served() -> Swaps:
+    return Swaps()
 
 
 @pytest.fixture
@@ -65,7 +68,7 @@ def started(teachable, log, served) -> Iterator[Callable[[], Learner]]:
     learners: list[Learner] = []
 
     def start() -> Learner:
-        learners.append(Learner(teachable, log, on_swap=served))
+        learners.append(Learner(teachable, log, on_swap=served, pause=0.0))
         return learners[-1]
 
     yield start
@@ -83,6 +86,13 @@ def settled(learner: Learner) -> dict[str, Any]:
     raise AssertionError("it does not end")
 
 
+def taught(learner: Learner, text: str, *accepted: str, rejected: str | None = None) -> dict[str, Any]:
+    """The state once it has learned feedback, by default that a text is about music."""
+    learner.feedback.add(text, accepted or ("music",), filter(None, [rejected]), learner.state()["version"])
+    learner.notify()
+    return settled(learner)
+
+
 def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, teachable):
     learner = started()
     assert settled(learner) == {
@@ -93,9 +103,7 @@ def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, teach
         "can_roll_back": False,
         "message": None,
     }
-    log.add("drum piano", ["music"], ["food"], "0")
-    learner.notify()
-    assert settled(learner) == {
+    assert taught(learner, "drum piano", rejected="food") == {
         "state": "idle",
         "version": "1",
         "taught": 1,
@@ -111,13 +119,10 @@ def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, teach
 
 def test_an_undo_is_exact(lessons, started, log, served, teachable):
     learner = started()
-    first = log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    settled(learner)
+    taught(learner, "drum piano")
     alone = served.tagger.predict_proba(["drum flute"])
-    second = log.add("drum flute", ["noise"], ["music"], "1")
-    learner.notify()
-    settled(learner)
+    taught(learner, "drum flute", "noise", rejected="music")
+    first, second = log.entries()
     both = dict(zip(served.tagger.classes_, served.tagger.predict_proba(["drum flute"])[0], strict=True))
     assert both["noise"] > 0.5 > both["music"]
     log.undo(second.id)
@@ -127,8 +132,7 @@ def test_an_undo_is_exact(lessons, started, log, served, teachable):
     log.undo(first.id)
     learner.notify()
     settled(learner)
-    texts = ["drum flute", "fox", "bread and a van"]
-    for text in texts:
+    for text in ("drum flute", "fox", "bread and a van"):
         np.testing.assert_array_equal(
             served.tagger.predict_proba([text]), circlet.load(teachable).predict_proba([text])
         )
@@ -139,9 +143,7 @@ def test_roll_back(lessons, started, log, served, teachable):
     with pytest.raises(CircletError, match="no earlier version"):
         learner.roll_back()
     for text in ("drum piano", "drum flute"):
-        log.add(text, ["music"], [], "0")
-        learner.notify()
-        settled(learner)
+        taught(learner, text)
     assert served.version == "2"
     assert learner.roll_back() == "1"
     assert served.version == "1"
@@ -154,18 +156,14 @@ def test_roll_back(lessons, started, log, served, teachable):
     again = started()
     assert settled(again)["version"] == "0"
     assert len(lessons) == 2
-    log.add("piano", ["music"], [], "0")
-    again.notify()
-    assert settled(again)["taught"] == 3
+    assert taught(again, "piano")["taught"] == 3
     assert served.version == "3"  # numbers are not used again
 
 
 def test_only_some_versions_are_kept(lessons, started, log, teachable):
     learner = started()
     for number in range(KEPT + 2):
-        log.add(f"drum {number}", ["music"], [], "0")
-        learner.notify()
-        settled(learner)
+        taught(learner, f"drum {number}")
     learner.close()
     folders = sorted(int(each.name) for each in taught_folder(teachable).iterdir() if each.is_dir())
     assert folders == list(range(3, KEPT + 3))
@@ -198,18 +196,14 @@ def test_notifications_are_coalesced(monkeypatch, lessons, started, log):
 
 def test_a_lesson_that_fails_leaves_the_old_model(monkeypatch, lessons, started, log, served, teachable):
     learner = started()
-    log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    settled(learner)
+    taught(learner, "drum piano")
     works = Learner._lesson
 
     def broken(*_: Any) -> None:
         raise OutputError("cannot write: the disk is full")
 
     monkeypatch.setattr(Learner, "_lesson", broken)
-    log.add("flute", ["music"], [], "1")
-    learner.notify()
-    state = settled(learner)
+    state = taught(learner, "flute")
     assert (state["state"], state["message"]) == ("failed", "cannot write: the disk is full")
     assert (state["version"], state["taught"], state["waiting"]) == ("1", 1, 1)
     assert served.version == "1"
@@ -221,9 +215,7 @@ def test_a_lesson_that_fails_leaves_the_old_model(monkeypatch, lessons, started,
 
 def test_another_process_goes_on(lessons, started, log, served, teachable):
     learner = started()
-    log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    settled(learner)
+    taught(learner, "drum piano")
     learner.close()
     log.add("flute", ["music"], [], "1")
     swaps = served.swaps
@@ -241,9 +233,7 @@ def test_one_process_at_a_time(lessons, started, log, teachable, served):
 
 def test_versions_of_another_model_are_not_served(lessons, started, log, served, teachable):
     learner = started()
-    log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    settled(learner)
+    taught(learner, "drum piano")
     learner.close()
     Model.load(teachable).save(teachable)  # the same weights, saved again
     served.swaps = 0
@@ -253,9 +243,7 @@ def test_versions_of_another_model_are_not_served(lessons, started, log, served,
 
 def test_a_damaged_version_is_learned_anew(lessons, started, log, served, teachable):
     learner = started()
-    log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    settled(learner)
+    taught(learner, "drum piano")
     learner.close()
     (taught_folder(teachable) / "1" / "labels.txt").write_text("x\n")
     state = settled(started())
@@ -273,9 +261,8 @@ def test_a_damaged_list_of_versions(lessons, teachable, log, served):
 
 def test_what_no_room_is_for_is_said(lessons, started, log):
     learner = started()
-    log.add("drum", [f"new {i}" for i in range(300)], [], "0")
-    learner.notify()
-    assert "the model has no room for" in settled(learner)["message"]
+    state = taught(learner, "drum", *(f"new {i}" for i in range(300)))
+    assert state["message"].startswith("the model has no room for ")
 
 
 def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
@@ -288,6 +275,82 @@ def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
     assert "takes rows" in str(why_not(tmp_path / "rows"))
     monkeypatch.setattr(learning, "find_spec", lambda _: None)
     assert "pip install 'circlet[train]'" in str(why_not(teachable))
+    monkeypatch.setattr("os.access", lambda path, mode: False)
+    assert "can't be written" in str(why_not(teachable))
+
+
+class TestServedModel:
+    def test_learns_until_it_is_closed(self, teachable):
+        model = Served.load(teachable, "tagger")
+        digest = model.current.version
+        model.learn(teachable)
+        assert model.learner.feedback.path == teachable.with_name("tagger.feedback.jsonl")
+        assert model.current.version == "0" != digest  # the learner knows better than the folder
+        model.learner.on_swap(circlet.load(teachable), "2")
+        assert model.current.version == "2"
+        model.learner.close()
+
+    def test_models_that_can_t(self, shared, tmp_path):
+        shared("sparse").save(tmp_path / "rows")
+        with pytest.raises(ParameterError, match="--learn: the model takes rows"):
+            Served.load(tmp_path / "rows", "rows").learn(tmp_path / "rows")
+
+
+class TestLesson:
+    def test_a_taught_model_is_written_and_the_model_stays(self, teachable, tmp_path):
+        before = {path.name: path.read_bytes() for path in teachable.iterdir()}
+        answer = give(teachable, tmp_path / "out", [MUSIC])
+        assert answer == {"texts": 1, "new": ["music"], "left_out": []}
+        assert circlet.load(tmp_path / "out").suggest(["drum piano"], k=1)[0][0, 0] == "music"
+        assert {path.name: path.read_bytes() for path in teachable.iterdir()} == before
+
+    def test_a_classifier_stays_one(self, tmp_path):
+        texts, labels = ["red fox", "fast car", "brown bear", "old lorry"] * 10, ["a", "v", "a", "v"] * 10
+        options = {"dim": 16, "hidden": (8,), "epochs": 5, "validation": 0}
+        circlet.CircletClassifier(top_k=1, **options).fit(texts, [[label] for label in labels]).save(
+            tmp_path / "m"
+        )
+        assert give(tmp_path / "m", tmp_path / "out", [Judged("old bear", ("b",), ())])["new"] == ["b"]
+        assert circlet.load(tmp_path / "out").top_k == 1
+        assert circlet.CircletClassifier.load(tmp_path / "out").classes_.tolist() == ["a", "v", "b"]
+        numbers = [{"a": 1, "v": 2}[label] for label in labels]
+        circlet.CircletClassifier(**options).fit(texts, numbers).save(tmp_path / "n")
+        # Its classes are numbers, and a user's new label is not.
+        assert give(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))])["left_out"] == ["b"]
+        assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
+
+    def test_labels_with_uris(self, teachable, tmp_path):
+        named, uris = Model.load(teachable), [f"http://example.org/{n}" for n in range(3)]
+        named.label_uris = uris
+        named.save(tmp_path / "named")
+        by_uri = Judged("drum flute", ("http://example.org/2",), ())
+        assert give(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri])["new"] == ["music"]
+        taught = circlet.load(tmp_path / "out")
+        assert taught.classes_.tolist() == ["animal", "food", "vehicle", "music"]
+        assert taught.uris_ == [*uris, "music"]
+
+    def test_a_small_copy_remembers_nothing(self, teachable, tmp_path):
+        compress(teachable, tmp_path / "small", "int8")
+        with pytest.raises(ParameterError, match="remembers no rows"):
+            give(tmp_path / "small", tmp_path / "out", [MUSIC])
+        assert not (tmp_path / "out").exists()
+
+    def test_mistakes_are_answered(self, tmp_path):
+        asked = {"folder": str(tmp_path / "none"), "output": str(tmp_path / "out"), "corrections": []}
+        answers = io.StringIO()
+        assert main(io.StringIO(json.dumps(asked) + "\n"), answers, alone=False) == 1
+        assert "is not a circlet model" in json.loads(answers.getvalue())["error"]
+
+    @pytest.mark.slow
+    def test_it_ends_with_the_process_that_asked(self, teachable, tmp_path):
+        child = subprocess.Popen([sys.executable, "-m", "circlet.serve.lesson"], stdin=subprocess.PIPE, text=True)
+        asked = {
+            "folder": str(teachable),
+            "output": str(tmp_path / "out"),
+            "corrections": [["drum", ["music"], []]],
+        }
+        child.communicate(json.dumps(asked) + "\n")  # and the input ends
+        assert child.returncode in (0, 3)
 
 
 SERVING = """
@@ -308,9 +371,7 @@ assert "torch" not in sys.modules
 @pytest.mark.slow
 def test_a_real_child_process_learns(started, log, served):
     learner = started()
-    log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    assert settled(learner)["version"] == "1"
+    assert taught(learner, "drum piano")["version"] == "1"
     assert served.best("drum piano") == "music"
 
 
@@ -320,9 +381,7 @@ def test_a_child_process_that_dies(started, log, monkeypatch):
     popen = subprocess.Popen
     dying = [sys.executable, "-c", "import sys; sys.exit('it broke')"]
     monkeypatch.setattr(subprocess, "Popen", lambda _, **options: popen(dying, **options))
-    log.add("drum piano", ["music"], [], "0")
-    learner.notify()
-    state = settled(learner)
+    state = taught(learner, "drum piano")
     assert state["state"] == "failed"
     assert state["message"] == "the process that learns ended with status 1: it broke"
 

@@ -17,18 +17,16 @@ import anyio.to_thread
 from fastapi import APIRouter, HTTPException, Query, Request, Response
 from pydantic import BaseModel, ValidationError
 
+from circlet.data.feedback import Entry
 from circlet.errors import CircletError, shortened
 from circlet.serve import schemas
 from circlet.serve.batching import Batcher, Compute, OverloadedError
-from circlet.serve.guard import BODY, TEXTS, Limits
-from circlet.serve.learning import Classroom
+from circlet.serve.guard import BODY, TEXTS, TRUSTED, Limits
+from circlet.serve.learning import Learner
 from circlet.serve.served import Options, Served, Snapshot
 from circlet.version import __version__
 
 __all__ = ["Service", "annif_routes", "answer", "api_routes", "found_wanted", "teaching_routes"]
-
-#: Seconds until it is watched whether a client that waits is still there.
-WATCH = 0.1
 
 Body = TypeVar("Body", bound=BaseModel)
 
@@ -72,55 +70,6 @@ def answer(content: Any, status: int = 200) -> Response:
     return Response(encoded, status, media_type="application/json")
 
 
-def check_texts(request: Request, texts: list[str], limits: Limits) -> None:
-    """413 if there are too many texts, or one is too long; leaves them for the log."""
-    if len(texts) > limits.documents:
-        raise HTTPException(
-            413, f"found {len(texts):,} documents; wanted at most {limits.documents:,} in a request"
-        )
-    longest = max(map(len, texts), default=0)
-    if longest > limits.characters:
-        raise HTTPException(413, f"found a text of {longest:,} characters; wanted at most {limits.characters:,}")
-    request.scope[TEXTS] = texts
-
-
-def check_k(k: int, limits: Limits) -> None:
-    """422 if more is asked for than may be."""
-    if k > limits.k:
-        raise HTTPException(422, f"`k`: found {k:,}; wanted at most {limits.k}")
-
-
-async def computed(request: Request, batcher: Batcher, key: Any, compute: Compute, documents: list[Any]) -> Any:
-    """What the batcher computes of documents; 503 if it has no room. Clients that leave are dropped."""
-    try:
-        future = batcher.submit(key, compute, documents)
-    except OverloadedError:
-        raise HTTPException(
-            503,
-            f"found {batcher.waiting:,} documents waiting; wanted room for {len(documents):,} more: "
-            "try again later",
-            {"Retry-After": "1"},
-        ) from None
-    watching: list[asyncio.Task[None]] = []
-
-    async def watch() -> None:
-        if (await request.receive())["type"] == "http.disconnect":  # the body has come; nothing else can
-            future.cancel()
-
-    loop = asyncio.get_running_loop()
-    timer = loop.call_later(WATCH, lambda: watching.append(loop.create_task(watch())))
-    try:
-        return await future
-    except asyncio.CancelledError:
-        if not watching or not future.cancelled() or not watching[0].done():
-            raise
-        raise HTTPException(499, "the client left before its answer was ready") from None
-    finally:
-        timer.cancel()
-        for task in watching:
-            task.cancel()
-
-
 #: Most labels of a list.
 MOST = 1000
 
@@ -137,6 +86,8 @@ class Service:
     def __init__(self, models: list[Served], limits: Limits) -> None:
         self.models = {model.name: model for model in models}
         self.limits, self.batcher = limits, Batcher(limits.queue)
+        #: Seconds until it is watched whether a client that waits is still there.
+        self.watch_after = 0.1
 
     def model(self, name: str) -> Served:
         """The model of this id, or 404."""
@@ -145,12 +96,68 @@ class Service:
             raise HTTPException(404, f"found no model {name[:80]!r}; wanted one of {known}")
         return self.models[name]
 
+    def learner(self, name: str) -> Learner:
+        """Who teaches the model of this id, or 409."""
+        learner = self.model(name).learner
+        if learner is None:
+            raise HTTPException(409, f"the model {name!r} does not learn here; wanted `circlet serve --learn`")
+        return learner
+
+    def check_k(self, k: int) -> None:
+        """422 if more is asked for than may be."""
+        if k > self.limits.k:
+            raise HTTPException(422, f"`k`: found {k:,}; wanted at most {self.limits.k}")
+
+    def check_count(self, documents: int) -> None:
+        """413 if there are too many documents."""
+        if documents > self.limits.documents:
+            most = self.limits.documents
+            raise HTTPException(413, f"found {documents:,} documents; wanted at most {most:,} in a request")
+
+    def check_texts(self, request: Request, texts: list[str]) -> None:
+        """413 if there are too many texts, or one is too long; leaves them for the log."""
+        self.check_count(len(texts))
+        longest, most = max(map(len, texts), default=0), self.limits.characters
+        if longest > most:
+            raise HTTPException(413, f"found a text of {longest:,} characters; wanted at most {most:,}")
+        request.scope[TEXTS] = texts
+
+    async def computed(self, request: Request, key: Any, compute: Compute, documents: list[Any]) -> Any:
+        """What the batcher computes of documents; 503 if it has no room. Clients that leave are dropped."""
+        try:
+            future = self.batcher.submit(key, compute, documents)
+        except OverloadedError:
+            raise HTTPException(
+                503,
+                f"found {self.batcher.waiting:,} documents waiting; wanted room for {len(documents):,} more: "
+                "try again later",
+                {"Retry-After": "1"},
+            ) from None
+        watching: list[asyncio.Task[None]] = []
+
+        async def watch() -> None:
+            if (await request.receive())["type"] == "http.disconnect":  # the body has come; nothing else can
+                future.cancel()
+
+        loop = asyncio.get_running_loop()
+        timer = loop.call_later(self.watch_after, lambda: watching.append(loop.create_task(watch())))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            if not watching or not future.cancelled() or not watching[0].done():
+                raise
+            raise HTTPException(499, "the client left before its answer was ready") from None
+        finally:
+            timer.cancel()
+            for task in watching:
+                task.cancel()
+
     def close(self) -> None:
         """Stop computing and learning."""
         self.batcher.close()
         for model in self.models.values():
-            if model.classroom is not None:
-                model.classroom.close()
+            if model.learner is not None:
+                model.learner.close()
 
 
 def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after the other
@@ -161,7 +168,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     @routes.get("/health", response_model=schemas.Health)
     async def health(request: Request) -> Response:
         """Whether the service is up; the models are named only to those who may use them."""
-        names = sorted(service.models) if request.scope.get("circlet.trusted", True) else []
+        names = sorted(service.models) if request.scope.get(TRUSTED, True) else []
         return answer({"status": "ok", "version": __version__, "models": names})
 
     @routes.get("/models", response_model=schemas.Models)
@@ -204,7 +211,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     async def suggest(request: Request, model: str) -> Response:
         """The best labels of documents, with probabilities."""
         asked, now = parsed(request, schemas.SuggestRequest), service.model(model).current
-        check_k(asked.k, service.limits)
+        service.check_k(asked.k)
         allowed = None
         if asked.allowed is not None:
             own_labels(now, asked.allowed)
@@ -225,7 +232,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     async def explain(request: Request, model: str) -> Response:
         """What in a text speaks for and against its labels."""
         asked, now = parsed(request, schemas.ExplainRequest), service.model(model).current
-        check_k(max(asked.k, len(asked.labels or ())), service.limits)
+        service.check_k(max(asked.k, len(asked.labels or ())))
         wanted = None if asked.labels is None else own_labels(now, asked.labels)
         texts = texts_for(request, now, [asked.text])
         found = await compute(request, lambda each: now.tagger.explain(each, asked.k, wanted), texts)
@@ -242,7 +249,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     async def similar(request: Request, model: str) -> Response:
         """The training documents that are most similar to a text."""
         asked, now = parsed(request, schemas.SimilarRequest), service.model(model).current
-        check_k(asked.k, service.limits)
+        service.check_k(asked.k)
         if not now.tagger.has_index:
             raise HTTPException(
                 409, "found no index of training documents; wanted a model of `circlet train --keep-index`"
@@ -257,12 +264,12 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
 
     async def compute(request: Request, function: Any, documents: list[Any]) -> Any:
         """What a function returns for one document, in the thread that computes."""
-        (found,) = await computed(request, service.batcher, object(), function, documents)
+        (found,) = await service.computed(request, object(), function, documents)
         return found
 
     async def tagged(request: Request, now: Snapshot, options: Options, documents: list[Any]) -> Any:
         key, function = now.suggesting(options)
-        return await computed(request, service.batcher, key, function, documents)
+        return await service.computed(request, key, function, documents)
 
     def documents_of(request: Request, now: Snapshot, asked: schemas.SuggestRequest) -> list[Any]:
         if asked.rows is None:
@@ -270,15 +277,19 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
             return texts_for(request, now, texts or [])
         if now.takes == "texts":
             raise HTTPException(422, "found `rows`; this model was trained on texts and wants `text` or `texts`")
-        if len(asked.rows) > service.limits.documents:
-            most = service.limits.documents
-            raise HTTPException(413, f"found {len(asked.rows):,} documents; wanted at most {most:,} in a request")
-        return [row_of(row, now.tagger.model_.n_features) for row in asked.rows]
+        service.check_count(len(asked.rows))
+        n_features = now.tagger.model_.n_features
+        for column in (column for row in asked.rows for column in row):
+            if not column.isdecimal() or len(column) > 18 or int(column) >= n_features:
+                raise HTTPException(
+                    422, f"`rows`: found column {column[:40]!r}; wanted numbers from 0 to {n_features - 1}"
+                )
+        return [{int(column): value for column, value in row.items()} for row in asked.rows]
 
     def texts_for(request: Request, now: Snapshot, texts: list[str]) -> list[str]:
         if now.takes == "rows":
             raise HTTPException(422, "found texts; this model was trained on feature rows and wants `rows`")
-        check_texts(request, texts, service.limits)
+        service.check_texts(request, texts)
         return texts
 
     return routes
@@ -297,16 +308,6 @@ def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
         if name not in now.labels:
             raise HTTPException(404, f"found no label {name[:200]!r} among {len(now.names):,}; wanted known ones")
     return [now.labels[name] for name in names]
-
-
-def row_of(row: dict[str, float], n_features: int) -> dict[int, float]:
-    """A row's numbers by column; 422 if a column does not exist."""
-    for column in row:
-        if not column.isdecimal() or len(column) > 18 or int(column) >= n_features:
-            raise HTTPException(
-                422, f"`rows`: found column {column[:40]!r}; wanted numbers from 0 to {n_features - 1}"
-            )
-    return {int(column): value for column, value in row.items()}
 
 
 def explained(found: Any) -> dict[str, Any]:
@@ -340,11 +341,10 @@ def teaching_routes(service: Service) -> APIRouter:
     routes = APIRouter(prefix="/v1/models/{model}", tags=["learning"], responses=faults)  # type: ignore[arg-type]
     in_thread = anyio.to_thread.run_sync  # what writes to the disk, and waits for it
 
-    def classroom_of(model: str) -> Classroom:
-        classroom: Classroom | None = service.model(model).classroom
-        if classroom is None:
-            raise HTTPException(409, f"the model {model!r} does not learn here; wanted `circlet serve --learn`")
-        return classroom
+    def learned_soon(learner: Learner, entry: Entry) -> dict[str, Any]:
+        """What a client gets for feedback that was just kept or taken back."""
+        learner.notify()
+        return {"id": entry.id, "learning": learner.state()}
 
     @routes.post(
         "/feedback",
@@ -354,54 +354,81 @@ def teaching_routes(service: Service) -> APIRouter:
     )
     async def give(request: Request, model: str) -> Response:
         """Say which labels of a text are right and which are wrong; the model learns from it."""
-        asked, classroom = parsed(request, schemas.FeedbackRequest), classroom_of(model)
+        asked, learner = parsed(request, schemas.FeedbackRequest), service.learner(model)
         now = service.model(model).current
-        check_texts(request, [asked.text], service.limits)
+        service.check_texts(request, [asked.text])
         # Known labels are kept by name, whatever the client calls them.
         accept = [str(now.labels.get(label, label)) for label in asked.accept]
         reject = [str(label) for label in own_labels(now, asked.reject)]
-        return answer(await in_thread(classroom.record, asked.text, accept, reject, now.version), 201)
+        entry = await in_thread(learner.feedback.add, asked.text, accept, reject, now.version)
+        return answer(await in_thread(learned_soon, learner, entry), 201)
 
     @routes.get("/feedback", response_model=schemas.Entries)
     async def listed(model: str, limit: Annotated[int, Query(ge=0, le=MOST)] = 20) -> Response:
         """The latest feedback, the last first."""
-        return answer({"entries": await in_thread(classroom_of(model).entries, limit)})
+        found = await in_thread(lambda log: log.entries(active_only=False), service.learner(model).feedback)
+        entries = [
+            {
+                "id": each.id,
+                "time": each.time,
+                "text": each.text,
+                "accept": each.accepted,
+                "reject": each.rejected,
+                "version": each.version,
+                "undone": each.undone,
+            }
+            for each in found[: -limit - 1 : -1]
+        ]
+        return answer({"entries": entries})
 
     @routes.delete("/feedback/{entry}", response_model=schemas.Recorded)
     async def undo(model: str, entry: str) -> Response:
         """Take feedback back."""
-        classroom = classroom_of(model)
+        learner = service.learner(model)
         try:
-            return answer(await in_thread(classroom.undo, entry))
+            undone = await in_thread(learner.feedback.undo, entry)
         except CircletError as error:
             raise HTTPException(404, str(error)) from None
+        return answer(await in_thread(learned_soon, learner, undone))
 
     @routes.get("/learning", response_model=schemas.Learning)
     async def learning(model: str) -> Response:
         """What the model is learning now."""
-        return answer(await in_thread(classroom_of(model).state))
+        return answer(await in_thread(service.learner(model).state))
 
     @routes.post("/rollback", response_model=schemas.Version)
     async def roll_back(model: str) -> Response:
         """Serve the version before."""
-        classroom = classroom_of(model)
+        learner = service.learner(model)
         try:
-            return answer({"version": await in_thread(classroom.roll_back)})
+            return answer({"version": await in_thread(learner.roll_back)})
         except CircletError as error:
             raise HTTPException(409, str(error)) from None
 
     return routes
 
 
-#: Fields of a form; Annif sends a few, and one for each piece of a document's metadata.
-FIELDS = 1000
-#: Nothing says which language the labels of a model are in: this is the code for "undetermined".
-LANGUAGE = "und"
-
-
 def annif_routes(service: Service) -> APIRouter:
     """The endpoints, for a service."""
     routes = APIRouter(prefix="/v1/projects", tags=["Annif"])
+
+    def project_of(model: Served) -> dict[str, Any]:
+        undetermined = "und"  # nothing says which language the labels of a model are in
+        return {
+            "project_id": model.name,
+            "name": model.name,
+            "language": undetermined,
+            "backend": {"backend_id": "circlet"},
+            "vocab": {
+                "vocab_id": model.name,
+                "languages": [undetermined],
+                "size": len(model.current.names),
+                "loaded": True,
+            },
+            "vocab_language": undetermined,
+            "is_trained": True,
+            "modification_time": model.about["modified"],
+        }
 
     @routes.get("")
     async def projects() -> Response:
@@ -424,12 +451,12 @@ def annif_routes(service: Service) -> APIRouter:
             raise HTTPException(
                 422, "found a text; this model was trained on feature rows, which Annif has none of"
             )
-        check_texts(request, [asked.text], service.limits)
+        service.check_texts(request, [asked.text])
         limit = min(asked.limit, service.limits.k)  # Annif may ask for 1,000 by itself, and takes fewer
         if not limit:
             return answer({"results": []})
         key, compute = now.suggesting(Options(limit, asked.threshold))
-        (found,) = await computed(request, service.batcher, key, compute, [asked.text])
+        (found,) = await service.computed(request, key, compute, [asked.text])
         results = [
             {"uri": now.uris[name] if now.uris else name, "label": name, "notation": None, "score": score}
             for name, score in found
@@ -443,36 +470,15 @@ def form_of(request: Request) -> schemas.SuggestForm:
     """The fields of a form; 422 if they are not as they should be."""
     try:
         content = request.scope[BODY].decode("ascii")
-        fields = dict(
-            parse_qsl(
-                content,
-                keep_blank_values=True,
-                strict_parsing=bool(content),
-                errors="strict",
-                max_num_fields=FIELDS,
-            )
+        fields = parse_qsl(
+            content,
+            keep_blank_values=True,
+            strict_parsing=bool(content),
+            errors="strict",
+            max_num_fields=1000,  # Annif sends a few, and one for each piece of a document's metadata
         )
-        return schemas.SuggestForm.model_validate(fields)
+        return schemas.SuggestForm.model_validate(dict(fields))
     except ValidationError as error:
         raise HTTPException(422, found_wanted(error.errors(include_url=False, include_context=False))) from None
     except ValueError as error:
         raise HTTPException(422, f"found no form ({error}); wanted `text=…`, URL-encoded") from None
-
-
-def project_of(model: Served) -> dict[str, Any]:
-    """A model, as Annif describes a project."""
-    return {
-        "project_id": model.name,
-        "name": model.name,
-        "language": LANGUAGE,
-        "backend": {"backend_id": "circlet"},
-        "vocab": {
-            "vocab_id": model.name,
-            "languages": [LANGUAGE],
-            "size": len(model.current.names),
-            "loaded": True,
-        },
-        "vocab_language": LANGUAGE,
-        "is_trained": True,
-        "modification_time": model.about["modified"],
-    }

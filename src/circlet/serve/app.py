@@ -17,13 +17,11 @@ from starlette.exceptions import HTTPException
 
 from circlet.errors import CircletError
 from circlet.serve.api import Service, annif_routes, answer, api_routes, found_wanted, teaching_routes
-from circlet.serve.guard import CONTENT_TYPE, Access, Guard, Limits, Monitor
+from circlet.serve.guard import Access, Guard, Limits, Monitor
 from circlet.serve.served import Served
 from circlet.version import __version__
 
 __all__ = ["App", "create_app", "static_routes"]
-
-SUGGEST = "/v1/models/{model}/suggest"
 
 
 class App:
@@ -85,11 +83,17 @@ def create_app(
     @api.get("/metrics", tags=["circlet"], response_class=Response)
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        return Response(monitor.text(service.models, service.batcher), media_type=CONTENT_TYPE)
+        counts = monitor.text(service.models, service.batcher)
+        return Response(counts, media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @api.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Response:
-        found = answer({"detail": _sentence(error)}, error.status_code)
+        detail = str(error.detail)
+        if error.status_code == 404 and detail == "Not Found":
+            detail = "found nothing under this path; wanted one that /openapi.json lists"
+        elif error.status_code == 405:
+            detail = "found a method that this path does not have; wanted one that /openapi.json lists"
+        found = answer({"detail": detail}, error.status_code)
         found.headers.update(error.headers or {})
         return found
 
@@ -101,10 +105,22 @@ def create_app(
     async def mistaken(_: Request, error: CircletError) -> Response:
         return answer({"detail": str(error)}, 422)
 
-    (suggest,) = (route for route in own.routes if isinstance(route, APIRoute) and route.path == SUGGEST)
+    path = "/v1/models/{model}/suggest"
+    (suggest,) = (route for route in own.routes if isinstance(route, APIRoute) and route.path == path)
     direct = _Direct(api, suggest, {HTTPException: refused, CircletError: mistaken})
     guard = Guard(direct, limits, access, monitor, log_requests=log_requests, log_texts=log_texts)
-    return App(service, guard, _across_origins(guard, access))
+    if not access.origins:
+        return App(service, guard, guard)
+    from starlette.middleware.cors import CORSMiddleware
+
+    shared = CORSMiddleware(
+        guard,
+        allow_origins=sorted(access.origins),
+        allow_methods=["GET", "POST", "DELETE"],
+        allow_headers=["Authorization", "Content-Type"],
+        expose_headers=["Retry-After"],
+    )
+    return App(service, guard, shared)
 
 
 class _Direct:
@@ -138,70 +154,32 @@ class _Direct:
         await response(scope, receive, send)
 
 
-def _sentence(error: HTTPException) -> str:
-    if error.status_code == 404 and error.detail == "Not Found":
-        return "found nothing under this path; wanted one that /openapi.json lists"
-    if error.status_code == 405:
-        return "found a method that this path does not have; wanted one that /openapi.json lists"
-    return str(error.detail)
-
-
-def _across_origins(guard: Guard, access: Access) -> Any:
-    """The guard, with answers that let the named pages of other origins read them."""
-    if not access.origins:
-        return guard
-    from starlette.middleware.cors import CORSMiddleware
-
-    return CORSMiddleware(
-        guard,
-        allow_origins=sorted(access.origins),
-        allow_methods=["GET", "POST", "DELETE"],
-        allow_headers=["Authorization", "Content-Type"],
-        expose_headers=["Retry-After"],
-    )
-
-
-FOLDER = Path(__file__).parent / "page"
-INDEX = "index.html"
-#: What systems disagree about.
-TYPES = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
-
-
-def static_routes(folder: Path = FOLDER) -> APIRouter:
-    """The page at /, and its files below /page/."""
-    found = sorted(folder.rglob("*")) if folder.is_dir() else []
-    files = {
-        path.relative_to(folder).as_posix(): _File(path)
-        for path in found
-        if path.is_file() and not path.name.startswith(".")
-    }
+def static_routes(folder: Path = Path(__file__).parent / "page") -> APIRouter:
+    """The page at /, and its files below /page/, all read once: no path that a client names reaches the disk."""
+    # What systems disagree about.
+    types = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    #: By name: content, type and tag.
+    files: dict[str, tuple[bytes, str, str]] = {}
+    for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
+        if path.is_file() and not path.name.startswith("."):
+            kind = types.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
+            kind, content = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind, path.read_bytes()
+            tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
+            files[path.relative_to(folder).as_posix()] = content, kind, tag
     routes = APIRouter(include_in_schema=False)
 
     @routes.api_route("/", methods=["GET", "HEAD"])
     async def index(request: Request) -> Response:
-        return answered(request, INDEX)
+        return await file(request, "index.html")
 
     @routes.api_route("/page/{name:path}", methods=["GET", "HEAD"])
     async def file(request: Request, name: str) -> Response:
-        return answered(request, name)
-
-    def answered(request: Request, name: str) -> Response:
         if name not in files:
             raise HTTPException(404, "found no such page; wanted / or, for programs, /v1/models")
-        return files[name].response(request)
+        content, kind, tag = files[name]
+        headers = {"ETag": tag, "Cache-Control": "no-cache"}
+        if request.headers.get("if-none-match") == tag:
+            return Response(status_code=304, headers=headers)
+        return Response(content, headers=headers, media_type=kind)
 
     return routes
-
-
-class _File:
-    def __init__(self, path: Path) -> None:
-        self.content = path.read_bytes()
-        kind = TYPES.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-        self.type = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind
-        self.tag = f'"{hashlib.sha256(self.content).hexdigest()[:20]}"'
-
-    def response(self, request: Request) -> Response:
-        headers = {"ETag": self.tag, "Cache-Control": "no-cache"}
-        if request.headers.get("if-none-match") == self.tag:
-            return Response(status_code=304, headers=headers)
-        return Response(self.content, headers=headers, media_type=self.type)

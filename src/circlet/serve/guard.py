@@ -14,7 +14,7 @@ import re
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -24,28 +24,28 @@ if TYPE_CHECKING:
     from circlet.serve.batching import Batcher
     from circlet.serve.served import Served
 
-__all__ = ["CONTENT_TYPE", "Access", "Guard", "Limits", "Monitor", "Rates", "Refusal"]
+__all__ = ["Access", "Guard", "Limits", "Monitor", "Rates", "Refusal"]
 
 
 log = logging.getLogger("circlet.serve")
 
 Scope = MutableMapping[str, Any]
 
-#: What browsers may do with the page: nothing but what comes from here.
-POLICY = (
-    "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
-    "font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
-)
+#: What answers have. The policy says what browsers may do with the page: nothing but what comes from here.
 HEADERS = [
-    (b"content-security-policy", POLICY.encode()),
+    (
+        b"content-security-policy",
+        (
+            b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:; "
+            b"font-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+        ),
+    ),
     (b"x-content-type-options", b"nosniff"),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"no-referrer"),
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 ]
-NO_STORE = (b"cache-control", b"no-store")
-SAME_ORIGIN = (b"cross-origin-resource-policy", b"same-origin")
 #: What anybody may see, token or not: the page, which asks for the token, and that the service is up.
 OPEN = re.compile(r"/|/page/.*|/v1/health")
 #: Where the guard leaves a request's body in its `scope`.
@@ -55,8 +55,6 @@ TEXTS = "circlet.texts"
 #: The trusted part of `scope`, for `/v1/health`.
 TRUSTED = "circlet.trusted"
 SAFE = ("GET", "HEAD", "OPTIONS")
-#: Characters of a text in the log.
-LOGGED = 200
 
 
 @dataclass(frozen=True)
@@ -152,8 +150,9 @@ class Guard:
         self.connections: Callable[[], int] = lambda: 0
         self._rates, self._held = Rates(limits.rate), 0
         self._credentials = None if access.token is None else f"Bearer {access.token}".encode()
-        # Pages of other origins could not read anything otherwise.
-        self._headers = [*HEADERS] if access.origins else [*HEADERS, SAME_ORIGIN]
+        self._headers = [*HEADERS]
+        if not access.origins:  # pages of other origins could not read anything otherwise
+            self._headers.append((b"cross-origin-resource-policy", b"same-origin"))
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -165,7 +164,10 @@ class Guard:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
-                message["headers"] = self._with_ours(message.get("headers", []))
+                theirs = list(message.get("headers", []))
+                message["headers"] = [*theirs, *self._headers]
+                if not any(name == b"cache-control" for name, _ in theirs):
+                    message["headers"].append((b"cache-control", b"no-store"))
             await send(message)
 
         try:
@@ -177,7 +179,11 @@ class Guard:
             size, scope[BODY] = len(body), body
             await self.app(scope, receive, sending)
         except Refusal as refusal:
-            await _refuse(refusal, sending)
+            body = json.dumps({"detail": refusal.detail}).encode()
+            own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
+            own += refusal.headers
+            await sending({"type": "http.response.start", "status": refusal.status, "headers": own})
+            await sending({"type": "http.response.body", "body": body})
         finally:
             self._held -= size
             self._note(scope, status, time.perf_counter() - started)
@@ -254,22 +260,17 @@ class Guard:
     def _too_large(self, found: str) -> Refusal:
         return Refusal(413, f"found {found} bytes; wanted at most {self.limits.body:,} in a request")
 
-    def _with_ours(self, headers: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
-        theirs = list(headers)
-        cached = any(name == b"cache-control" for name, _ in theirs)
-        return [*theirs, *self._headers] if cached else [*theirs, *self._headers, NO_STORE]
-
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
-        route = getattr(scope.get("route"), "path", "none")
-        self.monitor.observe(route, _method(scope["method"]), status, seconds)
+        route, method = getattr(scope.get("route"), "path", "none"), scope["method"]
+        self.monitor.observe(route, method if method in (*SAFE, "POST", "DELETE") else "other", status, seconds)
         if not self.log_requests:
             return
         client = scope["client"][0] if scope.get("client") else "-"
         # The path as it came in: percent-encoded, so that nobody writes lines of their own into the log.
-        path = scope.get("raw_path", b"").decode("latin-1")[:LOGGED]
-        line = f"{client} {scope['method']} {path} {status} {1000 * seconds:.1f} ms"
+        path = scope.get("raw_path", b"").decode("latin-1")[:200]
+        line = f"{client} {method} {path} {status} {1000 * seconds:.1f} ms"
         if self.log_texts and (texts := scope.get(TEXTS)):
-            line += " " + json.dumps([text[:LOGGED] for text in texts], ensure_ascii=True)
+            line += " " + json.dumps([text[:200] for text in texts], ensure_ascii=True)
         log.info("%s", line)
 
 
@@ -284,29 +285,19 @@ def name_of(host: str) -> str:
     return host.lower() if host.count(":") > 1 else host.partition(":")[0].lower()
 
 
-def _method(name: str) -> str:
-    return name if name in ("GET", "HEAD", "OPTIONS", "POST", "DELETE") else "other"
-
-
 def _later(detail: str) -> Refusal:
     return Refusal(503, detail, [(b"retry-after", b"1"), (b"connection", b"close")])
 
 
-async def _refuse(refusal: Refusal, send: Any) -> None:
-    body = json.dumps({"detail": refusal.detail}).encode()
-    kind = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-    await send({"type": "http.response.start", "status": refusal.status, "headers": [*kind, *refusal.headers]})
-    await send({"type": "http.response.body", "body": body})
-
-
-#: Seconds' worth of requests that a client may save up.
-BURST = 2.0
-#: Clients to remember; who has been silent longest is forgotten first.
-CLIENTS = 10_000
-
-
 class Rates:
-    """Token buckets by client.
+    """How often a client may ask: a bucket of tokens for each, which fills at a steady rate.
+
+    Parameters
+    ----------
+    rate : float
+        Tokens per second.
+    clients : int
+        How many to remember; who has been silent longest is forgotten first.
 
     >>> rates = Rates(2)
     >>> [rates.wait("a", 0.0) for _ in range(5)]
@@ -315,38 +306,37 @@ class Rates:
     (0.0, 0.0)
     """
 
-    def __init__(self, rate: float) -> None:
-        self.rate, self.most = rate, max(1.0, BURST * rate)
+    def __init__(self, rate: float, clients: int = 10_000) -> None:
+        # A client may save up two seconds' worth of requests.
+        self.rate, self.most, self.clients = rate, max(1.0, 2 * rate), clients
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str, now: float) -> float:
         """Take a token, or say how many seconds it takes until there is one; `now` is of a steady clock."""
         if not self.rate:
             return 0.0
-        client = bucket_of(address)
+        client = self.client_of(address)
         tokens, before = self._buckets.pop(client, (self.most, now))
         tokens = min(self.most, tokens + self.rate * (now - before))
         missing = max(0.0, 1 - tokens)
         self._buckets[client] = (tokens if missing else tokens - 1, now)
-        if len(self._buckets) > CLIENTS:
+        if len(self._buckets) > self.clients:
             self._buckets.popitem(last=False)
         return missing / self.rate
 
+    @staticmethod
+    def client_of(address: str) -> str:
+        """Whose bucket an address has: its own or, for IPv6, that of its network, since one host may have 2⁶⁴."""
+        if ":" not in address:
+            return address
+        try:
+            return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+        except ValueError:
+            return address
 
-def bucket_of(address: str) -> str:
-    """Whose bucket an address has: its own or, for IPv6, that of its network, since one host may have 2⁶⁴."""
-    if ":" not in address:
-        return address
-    try:
-        return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
-    except ValueError:
-        return address
 
-
-CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: Upper ends of the histogram's buckets, seconds.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
-STATES = ("idle", "learning", "failed")
 
 
 class Monitor:
@@ -368,56 +358,49 @@ class Monitor:
 
     def text(self, models: Mapping[str, Served], batcher: Batcher) -> str:
         """Everything, as Prometheus reads it."""
-        return "\n".join(self._lines(models, batcher)) + "\n"
+        lines: list[str] = []
 
-    def _lines(self, models: Mapping[str, Served], batcher: Batcher) -> Iterator[str]:
-        yield from _metric("circlet_requests_total", "counter", "Requests answered.")
+        def metric(name: str, kind: str, about: str) -> Callable[..., None]:
+            """Begin a metric; what is returned adds a sample of it, under its name and maybe an ending."""
+            lines.extend((f"# HELP {name} {about}", f"# TYPE {name} {kind}"))
+
+            def sample(value: float, ending: str = "", **labels: Any) -> None:
+                escaped = {
+                    key: str(each).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+                    for key, each in labels.items()
+                }
+                pairs = ",".join(f'{key}="{each}"' for key, each in escaped.items())
+                lines.append(f"{name}{ending}{{{pairs}}} {value!r}" if pairs else f"{name} {value!r}")
+
+            return sample
+
+        sample = metric("circlet_requests_total", "counter", "Requests answered.")
         for (route, method, status), count in sorted(self.requests.items()):
-            yield _sample("circlet_requests_total", count, route=route, method=method, status=status)
-        yield from _metric("circlet_request_seconds", "histogram", "How long requests took.")
+            sample(count, route=route, method=method, status=status)
+        sample = metric("circlet_request_seconds", "histogram", "How long requests took.")
         for route, (counts, total) in sorted(self._seconds.items()):
             below = 0
             for end, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
                 below += count
-                yield _sample("circlet_request_seconds_bucket", below, route=route, le=end)
-            yield _sample("circlet_request_seconds_sum", total[0], route=route)
-            yield _sample("circlet_request_seconds_count", below, route=route)
-        yield from _metric("circlet_documents_total", "counter", "Documents that were computed.")
-        yield _sample("circlet_documents_total", batcher.documents)
-        yield from _metric("circlet_batches_total", "counter", "Calls of the runtime; requests share them.")
-        yield _sample("circlet_batches_total", batcher.calls)
-        yield from _metric("circlet_queue_documents", "gauge", "Documents that wait.")
-        yield _sample("circlet_queue_documents", batcher.waiting)
-        yield from _metric("circlet_model_info", "gauge", "The version of each model that is served.")
+                sample(below, "_bucket", route=route, le=end)
+            sample(total[0], "_sum", route=route)
+            sample(below, "_count", route=route)
+        metric("circlet_documents_total", "counter", "Documents that were computed.")(batcher.documents)
+        metric("circlet_batches_total", "counter", "Calls of the runtime; requests share them.")(batcher.calls)
+        metric("circlet_queue_documents", "gauge", "Documents that wait.")(batcher.waiting)
+        sample = metric("circlet_model_info", "gauge", "The version of each model that is served.")
         for name, model in models.items():
-            yield _sample("circlet_model_info", 1, model=name, version=model.current.version, circlet=__version__)
-        yield from self._learning(models)
-
-    def _learning(self, models: Mapping[str, Served]) -> Iterator[str]:
-        rooms = {name: model.classroom for name, model in models.items() if model.classroom is not None}
-        states = {name: classroom.state() for name, classroom in rooms.items()}
-        yield from _metric("circlet_learning_state", "gauge", "1 for what a model is doing about feedback.")
+            sample(1, model=name, version=model.current.version, circlet=__version__)
+        learners = {name: model.learner for name, model in models.items() if model.learner is not None}
+        states = {name: learner.state() for name, learner in learners.items()}
+        sample = metric("circlet_learning_state", "gauge", "1 for what a model is doing about feedback.")
         for name, state in states.items():
-            for each in STATES:
-                yield _sample("circlet_learning_state", int(state["state"] == each), model=name, state=each)
-        yield from _metric(
-            "circlet_feedback_taught", "gauge", "Feedback that the served version has learned from."
-        )
+            for each in ("idle", "learning", "failed"):
+                sample(int(state["state"] == each), model=name, state=each)
+        sample = metric("circlet_feedback_taught", "gauge", "Feedback that the served version has learned from.")
         for name, state in states.items():
-            yield _sample("circlet_feedback_taught", state["taught"], model=name)
-        yield from _metric("circlet_feedback_waiting", "gauge", "Feedback that is not learned yet.")
+            sample(state["taught"], model=name)
+        sample = metric("circlet_feedback_waiting", "gauge", "Feedback that is not learned yet.")
         for name, state in states.items():
-            yield _sample("circlet_feedback_waiting", state["waiting"], model=name)
-
-
-def _metric(name: str, kind: str, about: str) -> tuple[str, str]:
-    return f"# HELP {name} {about}", f"# TYPE {name} {kind}"
-
-
-def _sample(name: str, value: float, **labels: Any) -> str:
-    pairs = ",".join(f'{key}="{_escaped(str(each))}"' for key, each in labels.items())
-    return f"{name}{{{pairs}}} {value!r}" if pairs else f"{name} {value!r}"
-
-
-def _escaped(value: str) -> str:
-    return value.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+            sample(state["waiting"], model=name)
+        return "\n".join(lines) + "\n"

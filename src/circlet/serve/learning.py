@@ -35,7 +35,6 @@ from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.folder.config import read_config
 from circlet.folder.layout import LOCK, REMEMBERED
 from circlet.runtime.tagger import Tagger, load
-from circlet.serve.served import Served
 from circlet.settings.network import teachable
 
 __all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
@@ -44,8 +43,6 @@ log = logging.getLogger(__name__)
 
 #: Taught versions that are kept, to roll back to.
 KEPT = 5
-#: Seconds between feedback and a lesson, in which more may come.
-PAUSE = 0.2
 VERSIONS = "versions.json"
 
 
@@ -147,6 +144,8 @@ class Learner:
     on_swap : callable
         Called with the tagger and the name of each new version that shall be served: before this returns if a
         taught version was served last time, then from another thread.
+    pause : float
+        Seconds between feedback and a lesson, in which more may come.
 
     Raises
     ------
@@ -157,14 +156,24 @@ class Learner:
     """
 
     def __init__(
-        self, folder: Path | str, feedback: FeedbackLog, *, on_swap: Callable[[Tagger, str], None]
+        self,
+        folder: Path | str,
+        feedback: FeedbackLog,
+        *,
+        on_swap: Callable[[Tagger, str], None],
+        pause: float = 0.2,
     ) -> None:
-        self.folder, self.feedback, self.on_swap = Path(folder), feedback, on_swap
+        self.folder, self.feedback, self.on_swap, self.pause = Path(folder), feedback, on_swap, pause
         if reason := why_not(folder):
             raise ParameterError(f"{folder}: {reason}")
         self.place = taught_folder(folder)
         files.prepare_folder(self.place)
-        self._lock = _held(self.place)
+        self._lock = os.open(self.place / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
+        try:
+            files.lock(self._lock)
+        except OSError as error:
+            os.close(self._lock)
+            raise OutputError(f"cannot teach in {self.place}: another process does; stop it first") from error
         #: Guards what follows, for moments; the other one makes swaps happen one after the other.
         self._changed, self._swapping = threading.Condition(), threading.Lock()
         self._child: subprocess.Popen[str] | None = None
@@ -265,7 +274,7 @@ class Learner:
             with self._changed:
                 self._changed.wait_for(lambda: self._wanted or self._closed)
                 if not self._closed:
-                    self._changed.wait_for(lambda: self._closed, timeout=PAUSE)
+                    self._changed.wait_for(lambda: self._closed, timeout=self.pause)
                 if self._closed:
                     return
                 self._wanted, self._learning = False, True
@@ -301,7 +310,12 @@ class Learner:
                 tagger = load(self._path(versions.served.version))
                 with self._changed:
                     self._commit(versions)
-                    self._failed, self._note = None, _note(answer)
+                    self._failed, self._note = None, None
+                    if left_out := answer["left_out"]:
+                        self._note = (
+                            f"the model has no room for {len(left_out)} new labels "
+                            f"({', '.join(left_out[:3])}, …): `circlet train --feedback` makes some"
+                        )
                 self.on_swap(tagger, versions.served.version)
         finally:
             shutil.rmtree(scratch, ignore_errors=True)
@@ -358,94 +372,3 @@ class Learner:
         child, self._child = self._child, None
         if child is not None:
             child.kill()
-
-
-def _note(answer: dict[str, Any]) -> str | None:
-    left_out = answer["left_out"]
-    if not left_out:
-        return None
-    return (
-        f"the model has no room for {len(left_out)} new labels ({', '.join(left_out[:3])}, …): `circlet train "
-        "--feedback` makes some"
-    )
-
-
-def _held(place: Path) -> int:
-    """The lock of a folder, which this process then holds."""
-    file = os.open(place / LOCK, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        files.lock(file)
-    except OSError as error:
-        os.close(file)
-        raise OutputError(f"cannot teach in {place}: another process does; stop it first") from error
-    return file
-
-
-class Classroom:
-    """A model's feedback, and who learns from it.
-
-    Parameters
-    ----------
-    log : FeedbackLog
-    learner : Learner
-    """
-
-    def __init__(self, log: FeedbackLog, learner: Learner) -> None:
-        self.log, self.learner = log, learner
-
-    def state(self) -> dict[str, Any]:
-        """What it is learning now."""
-        return self.learner.state()
-
-    def record(self, text: str, accept: list[str], reject: list[str], version: str) -> dict[str, Any]:
-        """Keep feedback, and learn from it soon."""
-        entry = self.log.add(text, accept, reject, version)
-        self.learner.notify()
-        return {"id": entry.id, "learning": self.state()}
-
-    def undo(self, identifier: str) -> dict[str, Any]:
-        """Take feedback back, and learn without it soon."""
-        entry = self.log.undo(identifier)
-        self.learner.notify()
-        return {"id": entry.id, "learning": self.state()}
-
-    def entries(self, limit: int) -> list[dict[str, Any]]:
-        """The latest entries, undone ones included, the last first."""
-        found = self.log.entries(active_only=False)
-        return [
-            {
-                "id": each.id,
-                "time": each.time,
-                "text": each.text,
-                "accept": each.accepted,
-                "reject": each.rejected,
-                "version": each.version,
-                "undone": each.undone,
-            }
-            for each in reversed(found[len(found) - limit :] if limit < len(found) else found)
-        ]
-
-    def roll_back(self) -> str:
-        """Serve the version before."""
-        return self.learner.roll_back()
-
-    def close(self) -> None:
-        """Stop learning."""
-        self.learner.close()
-
-
-def open_classroom(model: Served, folder: Path) -> None:
-    """Let a model learn from feedback; raises a `CircletError` if that is impossible."""
-    if reason := why_not(folder):
-        raise ParameterError(f"--learn: {reason}")
-    log, before = FeedbackLog(feedback_file(folder)), model.current
-    learner = Learner(folder, log, on_swap=model.swap)
-    if model.current is before:  # nothing was learned earlier
-        model.swap(before.tagger, learner.state()["version"])
-    model.classroom = Classroom(log, learner)
-
-
-def feedback_file(folder: Path) -> Path:
-    """Where a model's feedback is kept: beside its folder, which may be replaced as a whole."""
-    place = folder.resolve()
-    return place.with_name(f"{place.name}.feedback.jsonl")

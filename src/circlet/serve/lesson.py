@@ -46,10 +46,16 @@ def give(folder: Path, output: Path, corrections: Sequence[Judged]) -> dict[str,
     return asdict(taught)
 
 
-def main(source: IO[str], answers: IO[str]) -> int:
-    """Read a lesson, give it and answer."""
+def main(source: IO[str], answers: IO[str], *, alone: bool = True) -> int:
+    """Read a lesson, give it and answer; a process that does nothing else ends when its source does."""
     asked = json.loads(source.readline())
-    threading.Thread(target=_end_with, args=(source,), daemon=True).start()
+
+    def end_with_service() -> None:
+        source.read()
+        os._exit(3)
+
+    if alone:
+        threading.Thread(target=end_with_service, daemon=True).start()
     try:
         corrections = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in asked["corrections"]]
         answer = give(Path(asked["folder"]), Path(asked["output"]), corrections)
@@ -57,11 +63,6 @@ def main(source: IO[str], answers: IO[str]) -> int:
         answer = {"error": str(error) or type(error).__name__}
     print(json.dumps(answer), file=answers, flush=True)
     return 1 if "error" in answer else 0
-
-
-def _end_with(source: IO[str]) -> None:
-    source.read()
-    os._exit(3)
 
 
 if __name__ == "__main__":

@@ -15,11 +15,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet import files
+from circlet.data.feedback import FeedbackLog
+from circlet.errors import ParameterError
 from circlet.folder.config import read_config
 from circlet.folder.history import metrics_of
 from circlet.folder.layout import CONFIG
 from circlet.folder.manifest import located
 from circlet.runtime import RuntimeModel, load
+from circlet.serve.learning import Learner, why_not
 
 __all__ = ["LabelSearch", "Options", "Served", "ServedTagger", "Snapshot"]
 
@@ -139,8 +142,8 @@ class Served:
     def __init__(self, name: str, tagger: ServedTagger, version: str, about: dict[str, Any] | None = None) -> None:
         self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
         self.current = Snapshot(tagger, version)
-        #: A `circlet.serve.learning.Classroom` if it learns from feedback.
-        self.classroom: Any = None
+        #: Who teaches it, if it learns from feedback.
+        self.learner: Learner | None = None
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Served:
@@ -160,6 +163,17 @@ class Served:
     def swap(self, tagger: ServedTagger, version: str) -> None:
         """Serve another version from now on; requests in flight finish with the one they started with."""
         self.current = Snapshot(tagger, version)
+
+    def learn(self, folder: Path) -> None:
+        """Learn from feedback from now on; raises a `CircletError` if that is impossible."""
+        if reason := why_not(folder):
+            raise ParameterError(f"--learn: {reason}")
+        place, before = folder.resolve(), self.current
+        # Beside the model's folder, which may be replaced as a whole.
+        log = FeedbackLog(place.with_name(f"{place.name}.feedback.jsonl"))
+        self.learner = Learner(folder, log, on_swap=self.swap)
+        if self.current is before:  # nothing was learned earlier
+            self.swap(before.tagger, self.learner.state()["version"])
 
     def summary(self) -> dict[str, Any]:
         """What a list of models says about it."""
@@ -191,7 +205,7 @@ class Served:
             ],
             "training": {key: value for key, value in model.training.items() if key != "decided"},
             "has_index": now.tagger.has_index,
-            "can_learn": self.classroom is not None,
+            "can_learn": self.learner is not None,
             "threshold": now.threshold,
         }
 

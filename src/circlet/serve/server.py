@@ -21,13 +21,6 @@ from circlet.threads import one_blas_thread
 
 __all__ = ["bound", "is_loopback", "run", "url_of"]
 
-#: Seconds that running requests have to finish when the service stops.
-GRACE = 30
-#: Seconds that a connection may be idle between two requests.
-IDLE = 60
-#: Seconds after which threads take turns. With the default of 5 ms, the event loop would wait as long each time.
-TURN = 0.0005
-
 
 def bound(host: str, port: int) -> socket.socket:
     """A socket that nobody else has; an `OutputError` says why there is none."""
@@ -84,13 +77,14 @@ def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies:
         server_header=False,
         proxy_headers=bool(proxies),
         forwarded_allow_ips=proxies or [],
-        timeout_keep_alive=IDLE,
-        timeout_graceful_shutdown=GRACE,
+        timeout_keep_alive=60,  # seconds that a connection may be idle between two requests
+        timeout_graceful_shutdown=30,  # seconds that running requests have to finish
     )
     server = _Server(config, app.guard.limits.patience, started)
     app.guard.connections = lambda: len(server.server_state.connections)
     before = sys.getswitchinterval()
-    sys.setswitchinterval(TURN)
+    # Threads take turns after 0.5 ms. With the default of 5 ms, the event loop would wait as long each time.
+    sys.setswitchinterval(0.0005)
     try:
         # Small products are no faster with several threads, which spin while they wait and slow down everything
         # else; batches that are worth it are shared among threads as a whole.
