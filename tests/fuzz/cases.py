@@ -63,6 +63,7 @@ def run_case(
     expected: dict[str, Any],
     folder: Path,
     tell: Callable[[Outcome], object],
+    clock: Callable[[], float] = time.process_time,
 ) -> Outcome:
     """Carry out a case.
 
@@ -76,16 +77,17 @@ def run_case(
         Where to write.
     tell : callable
         Told what the case is before it is carried out, for it may never end.
+    clock : callable
+        What a case takes is told by this; by default the processor's time, since others may keep the machine busy.
     """
     random = Random(f"{seed} {number}")
     subject = random.choices(subjects, [each.weight for each in subjects])[0]
     trial = subject.damaged(folder / "case", random)
     about = Outcome(number, subject.name, trial.mutation, trial.details, "started")
     tell(about)
-    # Time of the processor, since others may keep the machine busy. One that only waits hangs in the end.
-    start, before = time.process_time(), _memory_now()
+    start, before = clock(), _memory_now()
     outcome, message = _asked(trial, expected[subject.name])
-    seconds, memory = time.process_time() - start, max(0, _status("VmHWM") - before)
+    seconds, memory = clock() - start, max(0, _status("VmHWM") - before)
     if outcome in GOOD and memory > MEMORY:
         outcome = "large"
     if outcome in GOOD and seconds > SECONDS:

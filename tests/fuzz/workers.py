@@ -28,25 +28,29 @@ class _Worker:
 
 
 def outcomes(
-    run: Run, numbers: Iterable[int], folder: Path, jobs: int, patience: float = PATIENCE
+    run: Run,
+    numbers: Iterable[int],
+    folder: Path,
+    jobs: int,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Outcome]:
     """Carry out cases in forked processes, each with a folder of its own, as they finish.
 
-    A process that ends by itself while it is at a case has crashed, and one that takes longer than `patience`
-    seconds hangs and is killed; another takes its place.
+    A process that ends by itself while it is at a case has crashed, and one that takes longer than
+    `PATIENCE` hangs and is killed; another takes its place.
     """
     left, started = iter(numbers), 0
     workers: list[_Worker] = []
     while True:
         while len(workers) < jobs and (number := next(left, None)) is not None:
-            worker = _started(run, folder / f"worker-{started}", number)
+            worker = _started(run, folder / f"worker-{started}", number, clock())
             started += 1
             workers.append(worker)
         if not workers:
             return
         wait([worker.pipe for worker in workers], timeout=0.5)
         for worker in list(workers):
-            outcome = _outcome(worker, patience)
+            outcome = _outcome(worker, clock() - worker.since)
             if outcome is None:
                 continue
             yield outcome
@@ -54,17 +58,17 @@ def outcomes(
                 _end(worker)
                 workers.remove(worker)
             else:
-                _give(worker, number)
+                _give(worker, number, clock())
 
 
-def _started(run: Run, folder: Path, number: int) -> _Worker:
+def _started(run: Run, folder: Path, number: int, now: float) -> _Worker:
     context = multiprocessing.get_context("fork")
     ours, theirs = context.Pipe()
     process = context.Process(target=_work, args=(run, folder, theirs), daemon=True)
     process.start()
     theirs.close()
     worker = _Worker(process, ours, _unknown(number), 0.0)
-    _give(worker, number)
+    _give(worker, number, now)
     return worker
 
 
@@ -76,14 +80,13 @@ def _work(run: Run, folder: Path, pipe: Connection) -> None:
         pipe.send(run(number, folder, pipe.send))
 
 
-def _give(worker: _Worker, number: int) -> None:
-    worker.at, worker.since = _unknown(number), time.monotonic()
+def _give(worker: _Worker, number: int, now: float) -> None:
+    worker.at, worker.since = _unknown(number), now
     worker.pipe.send(number)
 
 
-def _outcome(worker: _Worker, patience: float) -> Outcome | None:
-    """What became of the case that a worker is at; None if it still is."""
-    taken = time.monotonic() - worker.since
+def _outcome(worker: _Worker, taken: float) -> Outcome | None:
+    """What became of the case that a worker has been at for so many seconds; None if it still is."""
     try:
         while worker.pipe.poll():
             worker.at = worker.pipe.recv()
@@ -93,7 +96,7 @@ def _outcome(worker: _Worker, patience: float) -> Outcome | None:
         worker.process.join()
         code = worker.process.exitcode
         return replace(worker.at, outcome="crash", seconds=taken, message=f"the process ended with status {code}")
-    return replace(worker.at, outcome="hang", seconds=taken, message="killed") if taken > patience else None
+    return replace(worker.at, outcome="hang", seconds=taken, message="killed") if taken > PATIENCE else None
 
 
 def _unknown(number: int) -> Outcome:
