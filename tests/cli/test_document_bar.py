@@ -8,7 +8,7 @@ from rich.console import Console
 from rich.progress import TimeRemainingColumn
 
 from circlet.cli import document_bar
-from circlet.cli.document_bar import DocumentBar
+from circlet.cli.document_bar import DELAY, DocumentBar
 
 
 @pytest.fixture
@@ -20,13 +20,12 @@ def screen(monkeypatch):
     return shown
 
 
-def test_numbers_and_speed(screen, monkeypatch):
-    monkeypatch.setattr(document_bar, "DELAY", 0.0)
-    stdout = sys.stdout
-    with DocumentBar(shown=True) as bar:
+def test_numbers_and_speed(screen):
+    stdout, now = sys.stdout, [5.0]
+    with DocumentBar(shown=True, clock=lambda: now[0]) as bar:
         bar.total = 4000
         bar.advance(1000)
-        bar.started -= 10  # seconds
+        now[0] += 10
         bar.done(1024)
         (task,) = bar.bars.tasks
         assert (task.completed, task.total) == (1000, 4000)
@@ -34,21 +33,24 @@ def test_numbers_and_speed(screen, monkeypatch):
         assert any(isinstance(column, TimeRemainingColumn) for column in bar.bars.columns)
         assert sys.stdout is stdout, "results would be printed by the bar, on stderr"
         bar.done(1024)
-        assert task.fields["numbers"].startswith("2,048 documents  20")
+        assert task.fields["numbers"] == "2,048 documents  205 documents/s"
     assert "1,024 documents" in screen.getvalue()
 
 
 def test_nothing_is_shown_for_a_moment(screen):
-    with DocumentBar(shown=True) as bar:
+    now = [0.0]
+    with DocumentBar(shown=True, clock=lambda: now[0]) as bar:
+        now[0] = DELAY / 2
         bar.done(1)
     assert screen.getvalue() == ""
 
 
 @pytest.mark.parametrize("terminal", [True, False])
 def test_nothing_is_shown_where_it_is_not_wanted(screen, monkeypatch, terminal):
-    monkeypatch.setattr(document_bar, "DELAY", 0.0)
+    now = [0.0]
     if not terminal:
         monkeypatch.setattr(document_bar, "err", Console(file=screen))
-    with DocumentBar(shown=not terminal) as bar:
+    with DocumentBar(shown=not terminal, clock=lambda: now[0]) as bar:
+        now[0] = 2 * DELAY
         bar.done(1)
     assert screen.getvalue() == ""

@@ -29,7 +29,7 @@ def test_another_thread_is_refused(tmp_path):
 
     def write() -> None:
         try:
-            with writing(tmp_path, patience=0.05):
+            with writing(tmp_path, patience=0):
                 pass
         except OutputError as error:
             refused.append(str(error))
@@ -51,8 +51,13 @@ class TestProcesses:
         def hold() -> None:
             with writing(tmp_path):
                 (tmp_path / "held").touch()
-                time.sleep(0.3)
+                while not (tmp_path / "waited for").exists():
+                    time.sleep(0.01)
                 (tmp_path / "held").unlink()
+
+        def wait(seconds: float) -> None:
+            (tmp_path / "waited for").touch()
+            time.sleep(seconds)
 
         child = forked(hold)
         while not (tmp_path / "held").exists():
@@ -62,7 +67,7 @@ class TestProcesses:
             writing(tmp_path, patience=0),
         ):
             pass
-        with writing(tmp_path):
+        with writing(tmp_path, patience=60, wait=wait):
             assert not (tmp_path / "held").exists()
         assert waited(child) == 0
 

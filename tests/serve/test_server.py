@@ -98,9 +98,13 @@ def test_slow_clients_are_dropped():
 
 
 @pytest.fixture
-def running(served):
-    """Run the service in a thread of this process; gives its address and the application."""
-    app = create_app([served], Limits(patience=0.3), Access(), log_requests=False)
+def running(served, request):
+    """Run the service in a thread of this process; gives its address and the application.
+
+    It has patience with slow clients, unless a parameter says how many seconds.
+    """
+    limits = Limits(patience=getattr(request, "param", 60))
+    app = create_app([served], limits, Access(), log_requests=False)
     listening, started = bound("127.0.0.1", 0), threading.Event()
     address = listening.getsockname()
     servers = []
@@ -128,6 +132,7 @@ def test_over_a_socket(running):
         assert app.guard.connections() == 1
 
 
+@pytest.mark.parametrize("running", [0.3], indirect=True)
 def test_slow_clients_over_a_socket(running):
     address, _ = running
     parts = (b"", b"GET /v1/he", b"POST /x HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{")
@@ -145,7 +150,8 @@ def test_slow_clients_over_a_socket(running):
 def test_a_process_stops_gracefully(folder, number):
     """Requests in flight when it is told to stop are answered, and it exits with 0."""
     started = subprocess.Popen(
-        [sys.executable, "-c", SLOW, "serve", str(folder), "--port", "0", "--no-learn", "--quiet"],
+        [sys.executable, "-c", HELD, "serve", str(folder), "--port", "0", "--no-learn", "--quiet"],
+        stdin=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
         env={**os.environ, "NO_COLOR": "1"},
@@ -153,35 +159,51 @@ def test_a_process_stops_gracefully(folder, number):
     line = started.stderr.readline()
     assert line.startswith("serving colors on http://127.0.0.1:"), line + started.stderr.read()
     base = line.split()[3]
+    port = int(base.rpartition(":")[2])
 
     async def main():
-        async with httpx.AsyncClient(base_url=base, timeout=30) as client:
-            body = {"text": "a"}
-            tasks = [asyncio.create_task(client.post("/v1/models/colors/suggest", json=body)) for _ in range(4)]
+        async with httpx.AsyncClient(base_url=base, timeout=60) as client:
+
+            def ask():
+                return asyncio.create_task(client.post("/v1/models/colors/suggest", json={"text": "a"}))
+
+            tasks = [ask()]
             assert await asyncio.to_thread(started.stderr.readline) == "called\n"
+            tasks += [ask() for _ in range(3)]
+            while "\ncirclet_queue_documents 3\n" not in (await client.get("/metrics")).text:
+                await asyncio.sleep(0.01)
             started.send_signal(number)
+            while accepts(port):
+                await asyncio.sleep(0.01)
+            started.stdin.close()
             return [(await task).status_code for task in tasks]
 
     assert asyncio.run(main()) == [200] * 4
-    assert started.wait(20) == 0
+    assert started.wait(60) == 0
     rest = started.stderr.read()
     assert rest.endswith("stopped\n")
     assert "Traceback" not in rest
     started.stderr.close()
 
 
-#: Runs `circlet` with a tagger that takes half a second, and says when it is called.
-SLOW = """
-import sys, time
+def accepts(port):
+    with suppress(ConnectionRefusedError), socket.create_connection(("127.0.0.1", port)):
+        return True
+    return False
+
+
+#: Runs `circlet` with a tagger that says when it is called, and waits until its input ends.
+HELD = """
+import sys
 from circlet.runtime import Tagger
 suggest = Tagger.suggest
 
-def slowly(*arguments, **options):
+def held(*arguments, **options):
     print("called", file=sys.stderr, flush=True)
-    time.sleep(0.3)
+    sys.stdin.read()
     return suggest(*arguments, **options)
 
-Tagger.suggest = slowly
+Tagger.suggest = held
 from circlet.cli import main
 main()
 """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from types import TracebackType
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
@@ -20,6 +21,8 @@ class DocumentBar:
     ----------
     shown : bool
         False for no bar at all.
+    clock : callable
+        The time in seconds.
 
     Attributes
     ----------
@@ -27,7 +30,8 @@ class DocumentBar:
         Size of the input in the unit of `advance`; None if it is not known.
     """
 
-    def __init__(self, *, shown: bool) -> None:
+    def __init__(self, *, shown: bool, clock: Callable[[], float] = time.perf_counter) -> None:
+        self._clock = clock
         self.total: int | None = None
         self.read = self.documents = 0
         self.bars = Progress(
@@ -42,7 +46,7 @@ class DocumentBar:
         self.bar = self.bars.add_task("", total=None, numbers="")
 
     def __enter__(self) -> DocumentBar:
-        self.started = time.perf_counter()
+        self._started = self._clock()
         return self
 
     def __exit__(
@@ -58,7 +62,7 @@ class DocumentBar:
     def done(self, documents: int) -> None:
         """Count documents that have their labels, and show the numbers."""
         self.documents += documents
-        elapsed = time.perf_counter() - self.started
+        elapsed = self._clock() - self._started
         speed = f"{self.documents:,} documents  {self.documents / max(elapsed, 1e-9):,.0f} documents/s"
         self.bars.update(self.bar, total=self.total, completed=self.read, numbers=speed)
         if elapsed >= DELAY:

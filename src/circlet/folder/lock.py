@@ -11,7 +11,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -33,7 +33,9 @@ _held = threading.local()
 
 
 @contextmanager
-def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
+def writing(
+    folder: Path, patience: float = PATIENCE, wait: Callable[[float], object] = time.sleep
+) -> Iterator[None]:
     """Be the only process and thread that writes into a folder, which is created if needed.
 
     What killed processes left unfinished in it is removed first, and a new folder in the end if it is empty.
@@ -43,6 +45,8 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     folder : Path
     patience : float
         Seconds to wait for another writer; then an `OutputError` says who it is.
+    wait : callable
+        What waits for some seconds between two attempts.
     """
     held: set[Path] = _held.__dict__.setdefault("folders", set())
     place = folder.resolve()
@@ -52,7 +56,7 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
     new = [path for path in (place, *place.parents) if not path.exists()]
     try:
         files.prepare_folder(folder)
-        with _locked(folder, patience):
+        with _locked(folder, patience, wait):
             files.remove_leftovers(folder)
             held.add(place)
             try:
@@ -66,7 +70,7 @@ def writing(folder: Path, patience: float = PATIENCE) -> Iterator[None]:
 
 
 @contextmanager
-def _locked(folder: Path, patience: float) -> Iterator[None]:
+def _locked(folder: Path, patience: float, wait: Callable[[float], object]) -> Iterator[None]:
     path, deadline = folder / LOCK, time.monotonic() + patience
     while (file := _attempt(path)) is None:
         if time.monotonic() >= deadline:
@@ -74,7 +78,7 @@ def _locked(folder: Path, patience: float) -> Iterator[None]:
                 f"cannot write {folder}: {_holder(path)} is writing into it; wait for it to end, or choose "
                 "another folder"
             )
-        time.sleep(_PAUSE)
+        wait(_PAUSE)
     try:
         yield
     finally:
