@@ -16,6 +16,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from circlet.settings.network import HEADS
+
 pytestmark = pytest.mark.usefixtures("one_thread")
 
 
@@ -27,7 +29,7 @@ def test_a_trained_folder_is_complete_without_leftovers(model):
     assert (model / "labels.txt").read_text() == "animal\nfood\nvehicle\nweather\n"
 
 
-@pytest.mark.parametrize("head", ["fc", "hrr", "chrr", "chrr-half", "chrr-sin", "chrr-tanh"])
+@pytest.mark.parametrize("head", HEADS)
 def test_every_head_trains_by_name(circlet, head, data, small, tmp_path):
     options = [*small, "--epochs", "12", "--head", head, "--json"]
     trained = circlet("train", data, "--model", tmp_path / "m", *options)
