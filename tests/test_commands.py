@@ -13,7 +13,6 @@ import pytest
 import typer
 
 from circlet.cli import app
-from circlet.cli.help import OLD_SPELLINGS
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a source checkout")
@@ -76,7 +75,6 @@ def options_exist(words: list[str]) -> None:
     known = {name for each in command.params for name in (*each.opts, *each.secondary_opts)} | {"--help", "-h"}
     used = {word.partition("=")[0] for word in rest if re.match("--?[a-z]", word)}
     assert used <= known, f"no option {', '.join(sorted(used - known))} of circlet {' '.join(words)}"
-    assert not used & {f"--{old}" for old in OLD_SPELLINGS}
 
 
 def parses(words: list[str]) -> None:

@@ -11,7 +11,7 @@ import pytest
 import typer
 
 from circlet.cli import app
-from circlet.cli.help import EXAMPLES, OLD_SPELLINGS, complete_data, complete_preset
+from circlet.cli.help import EXAMPLES, complete_data, complete_preset
 
 
 def _commands(command, path=()):
@@ -54,20 +54,6 @@ def test_examples_have_only_options_that_exist(line):
 
 def test_every_command_has_examples():
     assert {name for name in COMMANDS if not name.startswith("reproduce")} == set(EXAMPLES)
-
-
-def test_no_two_names_for_one_thing():
-    names = {
-        option.lstrip("-") for command in COMMANDS.values() for each in command.params for option in each.opts
-    }
-    assert not names & set(OLD_SPELLINGS)
-    assert set(OLD_SPELLINGS.values()) <= names
-
-
-def test_old_spellings_still_work(refused, tmp_path):
-    line = refused("embed", tmp_path, "--model-path", tmp_path / "none", "--out", tmp_path / "x")
-    assert "No such option" not in line
-    assert str(tmp_path / "none") in line or "circlet[embed]" in line
 
 
 def test_completions():

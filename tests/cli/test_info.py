@@ -96,12 +96,6 @@ class TestVerify:
         line = refused("info", copied, "--verify")
         assert "weights.safetensors: found other content than config.json describes (another digest)" in line
 
-    def test_an_older_folder(self, circlet):
-        older = Path(__file__).parent.parent / "model" / "saved_by_0_1_0" / "text"
-        shown = " ".join(circlet("info", older, "--verify").stdout.split())
-        assert "digests of the weights only: an older version saved the model, verified" in shown
-        assert json.loads(circlet("info", older, "--json").stdout)["digests"] is False
-
     @pytest.mark.parametrize(
         "history",
         ["", "[{}]", '[{"epoch": 1, "loss": NaN}]', '[{"epoch": 1, "loss": 1e400}]', '[{"epoch": "1"}]',

@@ -134,7 +134,7 @@ class TestWhatNeedsMore:
             ],
         }
         pairs = [(purpose, words) for purpose, commands in purposes.items() for words in commands]
-        pairs.append(("embedding texts", ["embed", str(data), "--model-path", "m", "--out", "e"]))
+        pairs.append(("embedding texts", ["embed", str(data), "--sentence-model", "m", "--output", "e"]))
         finished = run_without("torch", [words for _, words in pairs], tmp_path)
         for (purpose, words), (status, out, err) in zip(pairs, finished, strict=True):
             extra = "embed" if words[0] == "embed" else "train"

@@ -124,7 +124,7 @@ def damaged(change):
         (lambda folder: (folder / "config.json").unlink(), "is not a circlet model"),
         (lambda folder: (folder / "weights.safetensors").write_bytes(b""), "the model is damaged"),
         (damaged(lambda state: [state]), "found no description of a classifier"),
-        (damaged(lambda state: {**state, "format": 3}), "found format 3; circlet .* reads formats 1 and 2"),
+        (damaged(lambda state: {**state, "format": 3}), "found format 3; circlet .* reads format 1"),
         (damaged(lambda state: {**state, "more": 1}), "found the keys .*; wanted"),
         (damaged(lambda state: {**state, "parameters": {"dims": 4}}), r"found the parameters \['dims'\]; wanted"),
         (damaged(lambda state: {**state, "parameters": 4}), "found the parameters 4; wanted"),

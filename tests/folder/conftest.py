@@ -80,23 +80,3 @@ def only_the_model() -> Callable[[Path], bool]:
         return {path.name for path in folder.iterdir()} - {CARD} == {"config.json", *listed}
 
     return check
-
-
-@pytest.fixture(scope="session")
-def as_before() -> Callable[[Path], None]:
-    """Change a model's folder to what earlier versions wrote, without a list of files."""
-
-    def change(folder: Path) -> None:
-        path = folder / "config.json"
-        config = files.read_json(path)
-        listed = config.pop("files")
-        weights = listed["weights.safetensors"]["sha256"]
-        (folder / "MODEL_CARD.md").unlink()  # there was none
-        del config["generation"], config["sha256"]
-        files.write_json(path, {**config, "format": 2 if "members" in config else 1, "weights_sha256": weights})
-        estimator = folder / "estimator.json"
-        if estimator.exists():
-            state = files.read_json(estimator)
-            files.write_json(estimator, {**state, "format": 1, "weights_sha256": weights})
-
-    return change

@@ -141,11 +141,6 @@ class TestInItsFolder:
         assert [path.name for path in folder.glob("MODEL_CARD*")] == [CARD]
         assert (folder / CARD).read_text(encoding="utf-8") != before
 
-    def test_a_numbered_one_of_an_earlier_version_goes_with_its_model(self, folder, untrained):
-        (folder / CARD).rename(folder / "MODEL_CARD-2.md")
-        untrained().save(folder)
-        assert [path.name for path in folder.glob("MODEL_CARD*")] == [CARD]
-
     def test_a_model_is_saved_though_its_card_is_not(self, folder, untrained, monkeypatch, caplog):
         real = files.write_text
 

@@ -33,39 +33,6 @@ def test_everything_that_was_saved(store, members, tmp_path, untrained):
         assert found.tensors[name].dtype == weight.dtype
 
 
-@pytest.mark.parametrize("members", [1, 2])
-@pytest.mark.parametrize("zipped", [False, True])
-def test_an_older_folder(members, zipped, tmp_path, untrained, as_before, state):
-    """Formats 1 and 2 had no list of files; in a compressed copy some were gzipped."""
-    folder = tmp_path / "model"
-    untrained(members=members, texts=True).save(folder)
-    if zipped:
-        config, tensors = read_config(folder), read(folder).tensors
-        whole = {name: each.read() for name, each in tensors.items()}
-        weights = deflated.packed(rounding.rounded(whole, rounding.steps_of(whole, "a file"), 0.5))
-        folder = tmp_path / "copy"
-        write_copy(tmp_path / "model", folder, weights, deflated.DEFLATED, config)
-        assert (folder / "labels.txt.gz").exists()
-    expected = state(folder)
-    as_before(folder)
-    assert read_config(folder)["format"] == members
-    assert state(folder) == expected
-    compress(folder, tmp_path / "smaller", "int8")
-    assert read(tmp_path / "smaller").label_names == expected[1]
-    model = Model.load(folder)
-    model.save(folder)
-    assert state(folder)[1:] == expected[1:]
-    assert sorted(path.name for path in folder.iterdir()) == [
-        "MODEL_CARD.md",
-        "config.json",
-        "history-2.json",
-        "labels-2.txt",
-        "vectorizer-2.json",
-        "vectorizer-2.safetensors",
-        "weights-2.safetensors",
-    ]
-
-
 def test_weights_stay_in_the_file(folder):
     weight = read(folder).tensors["encoder.layers.0.weight"].read()
     assert not weight.flags.owndata

@@ -32,35 +32,27 @@ def pair(untrained) -> tuple[Any, Any]:
     one, two = untrained(texts=True), untrained(texts=True, seed=1)
     two.label_names = [f"{name} too" for name in two.label_names]
     two.calibration = (2.0, 0.5)
-    state = {"format": 2, "circlet": "", "parameters": {}, "encoder": None, "target": "named", "classes": None}
+    state = {"format": 1, "circlet": "", "parameters": {}, "encoder": None, "target": "named", "classes": None}
     return replace(one.contents(), estimator={**state, "feature_names": None}), two.contents()
 
 
-def unformatted(found: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The same without the format of what the estimator knows, which an older folder has in another one."""
-    return (*found[:3], found[3] and found[3]["target"], *found[4:])
-
-
 @pytest.mark.parametrize("every", [7, pytest.param(1, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("older", [False, True], ids=["over a model", "over an older folder"])
-def test_save(every, older, pair, crashes, emptied, state, only_the_model, as_before, tmp_path):
+def test_save(every, pair, crashes, emptied, state, only_the_model, tmp_path):
     folder, (first, second) = tmp_path / "model", pair
     for content, name in ((first, "first"), (second, "second")):
         write(tmp_path / name, content, "float32")
-    before, after = (unformatted(state(tmp_path / name)) for name in ("first", "second"))
+    before, after = (state(tmp_path / name) for name in ("first", "second"))
 
     def prepare() -> None:
         emptied(folder)
         write(folder, first, "float32")
-        if older:
-            as_before(folder)
 
     found = []
     for _ in crashes(folder, prepare, lambda: write(folder, second, "float32"), every):
-        found.append(unformatted(state(folder)))
+        found.append(state(folder))
         assert found[-1] in (before, after)
         write(folder, second, "float32")
-        assert unformatted(state(folder)) == after
+        assert state(folder) == after
         assert only_the_model(folder)
     assert [each == after for each in found] == sorted(each == after for each in found)
     assert len(set(map(str, found))) == 2

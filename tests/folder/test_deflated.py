@@ -116,35 +116,10 @@ def test_wrong_tensors():
         stored(PATH, {PREFIX + "w": content, "w": np.ones(2, np.float32)})
 
 
-def test_bytes_that_unpack_to_a_thousand_times_as_many():
-    """Flags of zeros, packed better than was ever done here, so that a file of kilobytes would take gigabytes."""
-    coder = zlib.compressobj(9, zlib.DEFLATED, -15)
-    flags = coder.compress(bytes(1 << 19)) + coder.flush()
-    content = np.array([1, 1 << 22], dtype="<u4").tobytes() + flags
-    with pytest.raises(DataError, match=r"bytes that claim 1 × 4194304 numbers"):
-        stored(PATH, {FORMER + "w": np.frombuffer(content, np.uint8)})
-
-
 def test_rows_that_claim_more_than_bytes_can_stand_for():
     content = struct.pack("<III?Q", 1, 1 << 31, 1, False, 0) + bytes(20)
     with pytest.raises(DataError, match=r"bytes that claim 1 × 2147483648 numbers"):
         stored(PATH, {PREFIX + "w": np.frombuffer(content, np.uint8)})
-
-
-def test_what_earlier_versions_wrote():
-    numbers, scales = np.array([[0, 3, -1], [0, 0, 127]], dtype=np.int8), np.array([0.5, 2.0], dtype="<f4")
-
-    def deflated(array):
-        coder = zlib.compressobj(9, zlib.DEFLATED, -15)
-        return coder.compress(np.ascontiguousarray(array).tobytes()) + coder.flush()
-
-    values = numbers[numbers != 0]
-    sizes = np.abs(values).astype(np.uint8)
-    parts = (scales, np.packbits(numbers != 0), np.packbits(sizes > 1), sizes[sizes > 1])
-    content = struct.pack("<II", 2, 3) + b"".join(map(deflated, parts)) + np.packbits(values < 0).tobytes()
-    found = stored(PATH, {FORMER + "w": np.frombuffer(content, np.uint8)})["w"]
-    np.testing.assert_array_equal(found.numbers, numbers)
-    np.testing.assert_array_equal(found.scales, scales)
 
 
 def test_zeros_are_packed_within_the_limit():

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.estimator import FORMAT, classes_of, read_estimator, without_digest
+from circlet.folder.estimator import FORMAT, classes_of, read_estimator
 
 STATE: dict[str, Any] = {
     "format": FORMAT, "circlet": "0.2.0", "parameters": {"threshold": 0.5}, "encoder": None,
@@ -24,7 +24,7 @@ def written(folder: Path, content: Any) -> Path:
 
 def test_a_good_one(tmp_path):
     path = written(tmp_path, STATE)
-    state = read_estimator(path, {})
+    state = read_estimator(path)
     assert state == STATE
     assert classes_of(path, state, 3, 2, NAMES).tolist() == NAMES
 
@@ -33,7 +33,6 @@ def test_a_good_one(tmp_path):
     ("change", "message"),
     [
         ({"format": 3}, "found format 3"),
-        ({"format": 1}, "found the keys .*; wanted .*'weights_sha256'"),
         ({"more": 1}, "found the keys .*'more'"),
         ({"parameters": [1]}, r"found the parameters \[1\]"),
         ({"target": "tree"}, "found the target 'tree'; wanted one of indicator, named, single"),
@@ -43,19 +42,12 @@ def test_a_good_one(tmp_path):
 )
 def test_damaged(change, message, tmp_path):
     with pytest.raises(DataError, match=rf"estimator\.json: {message}"):
-        read_estimator(written(tmp_path, {**STATE, **change}), {})
-
-
-def test_the_format_before(tmp_path):
-    path = written(tmp_path, {**STATE, "format": 1, "weights_sha256": "abc"})
-    assert without_digest(read_estimator(path, {"weights_sha256": "abc"})) == STATE
-    with pytest.raises(DataError, match=r"found the description of other weights than those of config\.json"):
-        read_estimator(path, {"weights_sha256": "def"})
+        read_estimator(written(tmp_path, {**STATE, **change}))
 
 
 def test_something_else(tmp_path):
     with pytest.raises(DataError, match="found no description of a classifier"):
-        read_estimator(written(tmp_path, [1]), {})
+        read_estimator(written(tmp_path, [1]))
 
 
 class TestClasses:

@@ -61,19 +61,6 @@ def test_a_large_file_is_checked_at_some_places(tmp_path):
         checked(tmp_path, config, WEIGHTS)
 
 
-def test_an_older_folder(folder, as_before):
-    as_before(folder)
-    config = read_config(folder)
-    assert sorted(config["files"]) == sorted({WEIGHTS, HISTORY, LABELS})
-    assert (folder / "config.json").exists()
-    verify(folder, config)
-    flip(folder / LABELS, 0)
-    verify(folder, config)  # nobody knows what it was
-    flip(folder / WEIGHTS, -1)
-    with pytest.raises(DataError, match=r"weights\.safetensors: found other content"):
-        checked(folder, config, WEIGHTS, whole=False)
-
-
 def test_names():
     config = {"files": {LABELS: {"file": "labels-3.txt.gz"}}}
     assert located(Path("m"), config, LABELS) == Path("m", "labels-3.txt.gz")

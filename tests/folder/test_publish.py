@@ -140,13 +140,6 @@ class TestRuns:
         assert not settle(tmp_path)
         assert not settle(folder)
 
-    def test_an_older_folder_is_left_alone(self, folder, as_before):
-        as_before(folder)
-        self.start(folder)
-        before = names(folder)
-        assert not settle(folder)
-        assert names(folder) == before
-
     def test_removed(self, folder):
         before = names(folder)
         self.start(folder)

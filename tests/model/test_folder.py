@@ -305,12 +305,6 @@ class TestMembers:
         ):
             Model.load(folder)
 
-    @pytest.mark.parametrize("before", [1, 2])
-    def test_an_earlier_format(self, before, folder, change_config):
-        change_config(folder, format=before)
-        with pytest.raises(DataError, match=r"config\.json: found nothing as `weights_sha256`"):
-            Model.load(folder)
-
     def test_more_members_than_weights(self, folder, change_config):
         members = json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"]
         change_config(folder, members=[*members, {**members[1], "seed": 9}])
@@ -409,6 +403,7 @@ KEYS = [
     "sparse",
     "codebook",
     "scaling",
+    "store",
     "calibration",
     "named_labels",
     "texts",
@@ -423,6 +418,7 @@ WRONG = {
     "sparse": [None, 0, "yes"],
     "codebook": [None, 3, [], {}, {"n_labels": L}, {"n_labels": L, "dim": 24, "seed": 0, "length": 7}],
     "scaling": [None, "auto", "minmax", "tfidf", 3],
+    "store": [None, "int2", 3],
     "calibration": [None, 1.0, [], [1.0], [1.0, 2.0, 3.0], ["a", "b"], {"slope": 1}],
     "named_labels": [None, "yes", 1],
     "texts": [None, "no", 0],
@@ -469,7 +465,7 @@ class TestDamage:
         change_config(folder, format=FORMAT + 1, circlet="9.9")
         message = self.refused(folder, "config.json")
         assert f"format {FORMAT + 1}, written by circlet 9.9" in message
-        assert f"reads formats 1 to {FORMAT}" in message
+        assert f"reads format {FORMAT}" in message
 
     @pytest.mark.parametrize("key", [*KEYS, "format", "circlet"])
     def test_a_missing_key(self, key, folder, change_config):
@@ -479,8 +475,8 @@ class TestDamage:
     def test_these_are_all_keys(self, folder):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         assert sorted(config) == sorted(
-            [*KEYS, "store", "threshold", "format", "circlet", "sha256"]
-        )  # old folders have no store and no threshold
+            [*KEYS, "threshold", "format", "circlet", "sha256"]
+        )
 
     @pytest.mark.parametrize("value", [None, "high", True, -0.1, 1.1, [0.5]])
     def test_a_wrong_threshold(self, value, folder, change_config):

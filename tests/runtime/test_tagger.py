@@ -152,7 +152,7 @@ class TestDamage:
 
     @pytest.mark.parametrize(
         "change",
-        [{"format": 1}, {"target": "tree"}, {"weights_sha256": "0"}, {"classes": None}, {"parameters": 3},
+        [{"format": 2}, {"target": "tree"}, {"weights_sha256": "0"}, {"classes": None}, {"parameters": 3},
          {"parameters": {"threshold": 7}}, {"parameters": {"top_k": 0}}, {"more": 1}],
     )  # fmt: skip
     def test_of_the_description(self, change, folder, change_config):

@@ -28,7 +28,7 @@ from circlet.cli import (
     tune,
 )
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
-from circlet.cli.help import Command, Group, PaperGroup, epilog, old_spelling
+from circlet.cli.help import Command, Group, PaperGroup, epilog
 from circlet.errors import CircletError, about_memory, shortened
 from circlet.version import __version__
 
@@ -42,7 +42,7 @@ app = typer.Typer(
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     cls=Group,
-    context_settings={"help_option_names": ["-h", "--help"], "token_normalize_func": old_spelling},
+    context_settings={"help_option_names": ["-h", "--help"]},
 )
 for command in (
     demo.demo,

@@ -128,7 +128,7 @@ def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Cur
         if known is None:
             raise ParameterError(
                 f"{folder} has no held-out rows to measure on, because none were held out, or it was trained "
-                "further or by an older version: name other documents with --data, or say how to store the "
+                "further: name other documents with --data, or say how to store the "
                 "weights (--store int8)"
             )
         return known

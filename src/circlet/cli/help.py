@@ -12,18 +12,13 @@ from typer.core import TyperCommand, TyperGroup
 
 __all__ = [
     "EXAMPLES",
-    "OLD_SPELLINGS",
     "Command",
     "Group",
     "PaperGroup",
     "complete_data",
     "complete_preset",
     "epilog",
-    "old_spelling",
 ]
-
-#: Options that once had other names; these still work, and are not shown.
-OLD_SPELLINGS = {"out": "output", "model-path": "sentence-model"}
 
 #: Commands that a person could run as they stand, by the command they show.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -120,11 +115,6 @@ def complete_preset(incomplete: str) -> list[str]:
     from circlet.settings.auto import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
-
-
-def old_spelling(name: str) -> str:
-    """What an option is called now."""
-    return OLD_SPELLINGS.get(name, name)
 
 
 def _without_types(params: list[Any]) -> list[Any]:

@@ -78,7 +78,6 @@ def info(
         "uris": loaded.label_uris is not None,
         "parameters": loaded.parameter_counts,
         "store": saved.config["store"],
-        "digests": bool(saved.config["generation"]),
         "verified": verify,
         "bytes": {**sizes, "total": sum(sizes.values())},
         "training": loaded.training,
@@ -131,7 +130,7 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"parameters, {part}", f"{count:,}") for part, count in described["parameters"].items()),
         ("weights stored as", described["store"]),
         *((f"bytes, {name}", f"{size:,}") for name, size in described["bytes"].items()),
-        ("digests", _digests(described["digests"], described["verified"])),
+        ("digests", "of all files" + (", verified" if described["verified"] else "")),
         ("trained on", f"{training.get('data', '?')}, {training.get('documents', 0):,} documents"),
         *([("documents in the index", f"{described['indexed']:,}")] if described["indexed"] else []),
         ("epochs", f"{described['epochs']}" + (" of all networks together" if described["members"] > 1 else "")),
@@ -154,12 +153,6 @@ def _threshold(threshold: float | None, training: dict[str, Any]) -> str:
         return "none stored: `circlet predict` gives the k best labels"
     aim = training.get("threshold_for", "f1")
     return f"{threshold:.4f}, for {'the best F1' if aim == 'f1' else aim} on held-out rows"
-
-
-def _digests(complete: bool, verified: bool) -> str:
-    if complete:
-        return "of all files" + (", verified" if verified else "")
-    return "of the weights only: an older version saved the model" + (", verified" if verified else "")
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:

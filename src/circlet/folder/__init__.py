@@ -19,6 +19,5 @@ A model that replaces another has files with other names, such as `labels-2.txt`
 `config.json` is replaced, which names them, and the former files are removed. So a reader finds one model or the
 other, and never a mixture; see `publish`. `manifest` says which digests are checked when.  In a copy that `circlet
 compress` made as small as possible, `labels.txt` and the vectorizer's files are gzipped. If anything is wrong with
-a file, a `DataError` names it. Nothing is pickled. Folders of formats 1 and 2, which have no list of files, are
-read as they are.
+a file, a `DataError` names it. Nothing is pickled.
 """

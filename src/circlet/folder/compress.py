@@ -12,16 +12,13 @@ from circlet import files
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.folder import precision, tensors
 from circlet.folder.card import model_card
-from circlet.folder.config import FORMAT, reading
+from circlet.folder.config import reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.estimator import read_estimator, without_digest
 from circlet.folder.history import read_history
 from circlet.folder.labels import read_labels
 from circlet.folder.layout import (
-    CARD,
     CONFIG,
-    ESTIMATOR,
     HISTORY,
     INDEX,
     LABELS,
@@ -39,8 +36,8 @@ __all__ = ["check_output", "compress", "size_without_weights", "write_copy"]
 
 #: The files that are gzipped if weights are deflated.
 ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
-#: Bytes by which `config.json` may grow in a copy; more if the model's folder has no list of files.
-GROWTH, UNLISTED_GROWTH = 100, 2000
+#: Bytes by which `config.json` may grow in a copy.
+GROWTH = 100
 
 
 def compress(folder: Path, output: Path, store: str) -> None:
@@ -113,24 +110,18 @@ def _write(
             files.write_gzip(new.path(name, zipped=True), content)
         else:
             files.write_bytes(new.path(name), content)
-    if ESTIMATOR in config["files"]:
-        state = read_estimator(checked(folder, config, ESTIMATOR), config)
-        files.write_json(new.path(ESTIMATOR), without_digest(state))
-    kept = {name: value for name, value in config.items() if name != "weights_sha256"}
-    new.commit({**kept, "format": FORMAT, "store": store}, _card(folder, config, store))
+    new.commit({**config, "store": store}, _card(folder, config, store))
 
 
 def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
     """The most bytes that a copy with deflated weights takes besides the weights."""
-    names = (CONFIG, *(name for name in (ESTIMATOR,) if name in config["files"]))
-    written = sum(located(folder, config, name).stat().st_size for name in names)
     copied = (
         len(gzip.compress(files.read_bytes(path))) if name in ZIPPED else path.stat().st_size
         for name in _others(config)
         for path in [located(folder, config, name)]
     )
-    written += len(_card(folder, config, DEFLATED).encode())
-    return written + sum(copied) + (GROWTH if config["generation"] else UNLISTED_GROWTH)
+    written = (folder / CONFIG).stat().st_size + len(_card(folder, config, DEFLATED).encode())
+    return written + sum(copied) + GROWTH
 
 
 def _card(folder: Path, config: dict[str, Any], store: str) -> str:
@@ -143,4 +134,4 @@ def _card(folder: Path, config: dict[str, Any], store: str) -> str:
 
 def _others(config: dict[str, Any]) -> list[str]:
     """The files that are copied as they are, or only gzipped."""
-    return [name for name in config["files"] if name not in (WEIGHTS, ESTIMATOR, SAMPLE, REMEMBERED, INDEX, CARD)]
+    return [name for name in config["files"] if name not in (WEIGHTS, SAMPLE, REMEMBERED, INDEX)]

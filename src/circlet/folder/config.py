@@ -13,15 +13,15 @@ from circlet.checks import is_integer, is_real
 from circlet.errors import DataError
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.layout import CHECKPOINT, CONFIG, RUN
-from circlet.folder.manifest import check_manifest, found_in
+from circlet.folder.manifest import check_manifest
 from circlet.folder.precision import STORES
 from circlet.settings import Decision
 from circlet.version import __version__
 
-__all__ = ["FORMAT", "MOST_LABELS", "UNLISTED", "read_config", "reading", "sealed"]
+__all__ = ["FORMAT", "MOST_LABELS", "read_config", "reading", "sealed"]
 
-#: The version of the folder's layout, and those before: of one network and of several, without a list of files.
-FORMAT, UNLISTED = 3, (1, 2)
+#: The version of the folder's layout.
+FORMAT = 1
 #: More labels than anybody has; the size of a folder says nothing about their number if they have no names.
 MOST_LABELS = 100_000_000
 #: No calibration needs numbers as large as this, which float32 still holds.
@@ -81,28 +81,23 @@ def read_config(folder: Path) -> dict[str, Any]:
     config = files.read_json(path)
     if not isinstance(config, dict) or "format" not in config or "circlet" not in config:
         raise DataError(f"{path}: found a configuration that is not circlet's; wanted a model that circlet saved")
-    if config["format"] not in (*UNLISTED, FORMAT):
+    if config["format"] != FORMAT:
         raise DataError(
             f"{path}: found format {config['format']}, written by circlet {config['circlet']}; "
-            f"this is circlet {__version__}, which reads formats 1 to {FORMAT}"
+            f"this is circlet {__version__}, which reads format {FORMAT}"
         )
-    if config["format"] == FORMAT and config != sealed(config):
+    if config != sealed(config):
         raise DataError(
             f"{path}: found other values than circlet has saved (another sha256); the model is damaged: "
             "copy it or train it again"
         )
-    config.setdefault("store", "float32")  # older folders do not say, since there was no choice
-    networks = "members" if "members" in config else "codebook"
-    given = [name for name in _OPTIONAL if name in config]
-    for name in (*_ALWAYS, *given, networks, *(_UNLISTED if config["format"] in UNLISTED else _LISTED)):
-        holds, wanted = _WANTED[name]
+    for name, (holds, wanted) in _WANTED.items():
+        if name not in config and name == "threshold":  # which not every model has
+            continue
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
             raise DataError(f"{path}: found {found} as `{name}`; wanted {wanted}")
-    if config["format"] in UNLISTED:
-        config |= {"generation": 0, "files": found_in(folder, config)}
-    else:
-        check_manifest(path, config)
+    check_manifest(path, config)
     return config
 
 
@@ -120,9 +115,11 @@ def _members(value: Any) -> bool:
     checks = {"seed": lambda seed: is_integer(seed, 0), "codebook": _is(dict, None), "calibration": _curve}
     return (
         isinstance(value, list)
-        and len(value) > 1
+        and len(value) > 0
         and all(isinstance(each, dict) and set(each) == set(checks) for each in value)
         and all(holds(each[name]) for each in value for name, holds in checks.items())
+        # The only network's curve is that of the model.
+        and (len(value) > 1 or value[0]["calibration"] == [1.0, 0.0])
     )
 
 
@@ -148,19 +145,13 @@ _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "calibration": (_curve, f"two finite numbers below {STEEPEST:g}, the first above 0"),
     "named_labels": (_is(bool), "true or false"),
     "texts": (_is(bool), "true or false"),
-    "weights_sha256": (_is(str), "a digest"),
     "store": (
         lambda value: isinstance(value, str) and value in (*STORES, DEFLATED),
         f"one of {', '.join((*STORES, DEFLATED))}",
     ),
     "training": (_training, "settings by name"),
-    "codebook": (_is(dict, None), "a codebook's state or null"),
-    "members": (_members, "the seed, codebook and calibration of each of two or more networks"),
+    "members": (_members, "the seed, codebook and calibration of each network"),
     "threshold": (lambda value: is_real(value) and 0 <= value <= 1, "a number from 0 to 1"),
     "generation": (lambda value: _count(value) and value < 10**17, "the number of the model, from 1"),
     "files": (_is(dict), "a list of files"),
 }
-_LISTED, _UNLISTED = ("generation", "files"), ("weights_sha256",)
-#: What older folders do not have.
-_OPTIONAL = ("threshold",)
-_ALWAYS = [name for name in _WANTED if name not in ("codebook", "members", *_LISTED, *_UNLISTED, *_OPTIONAL)]

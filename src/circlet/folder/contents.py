@@ -99,7 +99,7 @@ def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) ->
         _read_vectorizer(folder, config),
         read_sample(folder, config) if whole else None,
         read_sample(folder, config, REMEMBERED) if whole else None,
-        read_estimator(path(ESTIMATOR), config) if estimator and ESTIMATOR in config["files"] else None,
+        read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in config["files"] else None,
         read_index(folder, config, whole=whole),
         read_labels(path(URIS), config["n_labels"]) if URIS in config["files"] else None,
     )

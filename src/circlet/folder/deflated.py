@@ -12,8 +12,7 @@ bit for each symbol, so the matrix is taken apart:
 6. the sizes of the larger ones;
 7. the signs, which can't be deflated.
 
-It is read as an int8 matrix. In copies of earlier versions, whose tensors have another prefix, each row has its
-scale and each number a flag.
+It is read as an int8 matrix.
 """
 
 from __future__ import annotations
@@ -33,10 +32,9 @@ from circlet.folder.tensors import type_name
 
 __all__ = ["DEFLATED", "packed", "stored"]
 
-#: The name of this way to store weights, and the prefix of the tensors' names, now and before.
-DEFLATED = "deflated"
-PREFIX, FORMER = "packed.", "deflated."
-_SIZES, _FORMER_SIZES = struct.Struct("<III?Q"), struct.Struct("<II")
+#: The name of this way to store weights, and the prefix of the tensors' names.
+DEFLATED, PREFIX = "deflated", "packed."
+_SIZES = struct.Struct("<III?Q")
 #: The share of numbers that are not 0 from which on flags take fewer bytes than numbers of zeros.
 _DENSE = 0.4
 #: Numbers that are never too many, as those of a few equal rows.
@@ -60,7 +58,7 @@ def stored(path: Path, tensors: Mapping[str, Array]) -> dict[str, Stored]:
     """The tensors of the file `path`; one that is damaged raises `DataError`."""
     out: dict[str, Stored] = {}
     for name, tensor in tensors.items():
-        weight = name.removeprefix(PREFIX).removeprefix(FORMER)
+        weight = name.removeprefix(PREFIX)
         if weight == name:
             if is_matrix(tensor, np.float32):
                 raise DataError(f"{path}: found {name} in float32; wanted it deflated, as config.json says")
@@ -73,7 +71,7 @@ def stored(path: Path, tensors: Mapping[str, Array]) -> dict[str, Stored]:
         if weight in tensors:
             raise DataError(f"{path}: found both {weight} and {name}; wanted one of them")
         try:
-            numbers, scales = (_decoded if name.startswith(PREFIX) else _decoded_former)(tensor.tobytes())
+            numbers, scales = _decoded(tensor.tobytes())
         except (ValueError, zlib.error) as error:
             raise DataError(f"{path}: found damaged bytes in {name} ({error})") from error
         check_scales(path, weight, numbers, scales, np.int8)
@@ -109,8 +107,9 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     rows, columns, different, dense, n_places = _SIZES.unpack_from(content)
     if different > rows or n_places > different * columns:
         raise ValueError(f"{n_places} bytes for {different} of {rows} rows and {columns} columns")
-    # A byte stands for at most 254 zeros, and takes at least one bit.
-    _check_claim(content, rows, columns, 2048)
+    # Before anything is allocated: a byte stands for at most 254 zeros, and takes at least one bit.
+    if rows * columns > 2048 * len(content) + _SOME:
+        raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
     found, rest = _inflated(content[_SIZES.size :], 4 * rows)
     which = _rows_at(np.frombuffer(found, "<u4"), different)
     found, rest = _inflated(rest, 4 * different)
@@ -120,27 +119,6 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     numbers = np.zeros(different * columns, dtype=np.int8)
     numbers[places] = _values(rest, len(places))
     return numbers.reshape(different, columns)[which], scales[which]
-
-
-def _decoded_former(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
-    """What earlier versions wrote: sizes, scales, a flag for each number, and the values."""
-    if len(content) < _FORMER_SIZES.size:
-        raise ValueError(f"{len(content)} bytes")
-    rows, columns = _FORMER_SIZES.unpack_from(content)
-    # A bit for each of the bytes that have the flags of eight numbers is the least that Huffman's codes can do.
-    _check_claim(content, rows, columns, 64)
-    scales, rest = _inflated(content[_FORMER_SIZES.size :], 4 * rows)
-    flags, rest = _inflated(rest, -(-rows * columns // 8))
-    numbers = np.unpackbits(np.frombuffer(flags, np.uint8), count=rows * columns).view(np.int8)
-    present = numbers.view(np.bool_)
-    numbers[present] = _values(rest, int(np.count_nonzero(present)))
-    return numbers.reshape(rows, columns), np.frombuffer(scales, "<f4")
-
-
-def _check_claim(content: bytes, rows: int, columns: int, most: int) -> None:
-    """Raise `ValueError` before anything is allocated for more numbers than bytes can stand for."""
-    if rows * columns > most * len(content) + _SOME:
-        raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
 
 
 def _values(content: bytes, count: int) -> npt.NDArray[np.int8]:

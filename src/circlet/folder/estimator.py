@@ -10,30 +10,27 @@ import numpy.typing as npt
 
 from circlet import files
 from circlet.errors import DataError
-from circlet.folder.layout import CONFIG
 from circlet.version import __version__
 
-__all__ = ["FORMAT", "KINDS", "classes_of", "read_estimator", "without_digest"]
+__all__ = ["FORMAT", "KINDS", "classes_of", "read_estimator"]
 
-#: Format 1 has a digest of the weights, since `config.json` did not know of this file.
-FORMAT = 2
+FORMAT = 1
 #: What targets are: a matrix of zeros and ones, lists of labels, or one class for each row.
 KINDS = ("indicator", "named", "single")
 _KEYS = {"format", "circlet", "parameters", "encoder", "target", "classes", "feature_names"}
 
 
-def read_estimator(path: Path, config: dict[str, Any]) -> dict[str, Any]:
-    """Read and check `estimator.json` of a model with this configuration."""
+def read_estimator(path: Path) -> dict[str, Any]:
+    """Read and check `estimator.json`."""
     state = files.read_json(path)
     if not isinstance(state, dict) or "format" not in state:
         raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
-    if state["format"] not in (1, FORMAT):
+    if state["format"] != FORMAT:
         raise DataError(
-            f"{path}: found format {str(state['format'])[:40]}; circlet {__version__} reads formats 1 and {FORMAT}"
+            f"{path}: found format {str(state['format'])[:40]}; circlet {__version__} reads format {FORMAT}"
         )
-    keys = _KEYS if state["format"] == FORMAT else {*_KEYS, "weights_sha256"}
-    if set(state) != keys:
-        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(keys)}")
+    if set(state) != _KEYS:
+        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
     parameters, names = state["parameters"], state["feature_names"]
     if not isinstance(parameters, dict):
         raise DataError(f"{path}: found the parameters {str(parameters)[:80]}; wanted values by name")
@@ -41,17 +38,7 @@ def read_estimator(path: Path, config: dict[str, Any]) -> dict[str, Any]:
         raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
     if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
         raise DataError(f"{path}: found feature names {str(names)[:80]}; wanted a list of text strings")
-    if state["format"] == 1 and state["weights_sha256"] != config.get("weights_sha256"):
-        raise DataError(
-            f"{path}: found the description of other weights than those of {CONFIG}; "
-            "if `circlet train` has replaced the model, remove this file"
-        )
     return state
-
-
-def without_digest(state: dict[str, Any]) -> dict[str, Any]:
-    """The same in the present format, for a copy with other weights."""
-    return {**{name: value for name, value in state.items() if name != "weights_sha256"}, "format": FORMAT}
 
 
 def classes_of(

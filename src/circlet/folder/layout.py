@@ -40,7 +40,7 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
-#: What the model is, for people. It has this name in every folder; earlier versions numbered it like other files.
+#: What the model is, for people. It has this name in every folder, and `config.json` does not list it.
 CARD = "MODEL_CARD.md"
 #: The URIs of labels that have both names and URIs.
 URIS = "uris.txt"
@@ -51,7 +51,7 @@ REMEMBERED = "remembered.safetensors"
 #: What is predicted for the documents that it has learned from, if that was asked for.
 INDEX = "index.safetensors"
 #: All files that a model may have besides `config.json`, which says where they are.
-FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR, CARD)
+FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
 #: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.

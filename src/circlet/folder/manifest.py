@@ -4,8 +4,6 @@ Sizes are checked whenever a file is read, and digests too, with one exception: 
 longer than tagging a document, so a model that is only used checks them at some places. That tells the weights of
 two models apart. Damage to single numbers is found by `circlet info --verify`, and before a model is trained
 further or copied.
-
-Folders that were written before have no list; then only the weights have a digest.
 """
 
 from __future__ import annotations
@@ -20,7 +18,7 @@ from circlet.errors import DataError
 from circlet.folder.layout import CONFIG, FILES, HISTORY, LABELS, STATE_FILE, TENSOR_FILE, WEIGHTS, name_in
 from circlet.settings.network import FEATURES
 
-__all__ = ["check_manifest", "checked", "described", "found_in", "located", "reads_texts", "verify"]
+__all__ = ["check_manifest", "checked", "described", "located", "reads_texts", "verify"]
 
 #: Files of more bytes may be checked at some places only: so many, and so many bytes each.
 LARGE, SPOTS, SPOT = 1 << 23, 64, 1 << 12
@@ -59,18 +57,6 @@ def check_manifest(path: Path, config: dict[str, Any]) -> None:
 def reads_texts(config: dict[str, Any]) -> bool:
     """Whether a model's encoder reads texts word by word, as `NetworkSettings.reads_texts` says."""
     return bool(config["network"].get("encoder", FEATURES) != FEATURES)
-
-
-def found_in(folder: Path, config: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """A list of the files that are in a folder whose configuration has none."""
-    found: dict[str, dict[str, Any]] = {}
-    for name in FILES:
-        for path in (folder / name, folder / name_in(1, name, zipped=True)):
-            if path.exists():
-                found.setdefault(name, {"file": path.name})
-    if WEIGHTS in found:
-        found[WEIGHTS]["sha256"] = config["weights_sha256"]
-    return found
 
 
 def located(folder: Path, config: dict[str, Any], name: str) -> Path:

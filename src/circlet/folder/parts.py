@@ -37,7 +37,7 @@ def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) 
     }
     scaling = Scaling.restore(config["scaling"], arrays, config["n_features"])
     counts = None
-    if COUNTS in tensors:  # older folders have none
+    if COUNTS in tensors:  # unless the model was made without a count of labels
         counts = _unpacked_counts(path, tensors[COUNTS].read(), config["n_labels"])
     rest = {name: each for name, each in tensors.items() if name != COUNTS and not name.startswith(ARRAYS)}
     return Parts(rest, scaling, counts)

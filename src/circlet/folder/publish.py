@@ -61,7 +61,7 @@ class Publication:
         """Remove the files of the former model if this one is committed; otherwise those of this one."""
         # The folder itself knows. Ctrl-C may come after `config.json` was replaced, and before anybody took note.
         if _generation(self.folder) == self.generation:
-            _remove_others(self.folder, {*self._paths.values(), self.folder / CARD})
+            _remove_others(self.folder, set(self._paths.values()))
             remove_run(self.folder)
         else:
             for path in self._paths.values():
@@ -98,8 +98,7 @@ def settle(folder: Path) -> bool:
         config = read_config(folder)
     except DataError:
         return False
-    if config["generation"]:  # older folders have no list
-        _remove_others(folder, {folder / CARD, *(located(folder, config, name) for name in config["files"])})
+    _remove_others(folder, {located(folder, config, name) for name in config["files"]})
     try:
         run = files.read_json(folder / RUN)
     except DataError:

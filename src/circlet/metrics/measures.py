@@ -244,8 +244,8 @@ def log_weights(
     """
     if counts is None:
         raise DataError(
-            "found a model of an older version, which did not save how often each label occurred; wanted these "
-            "counts, to favor rare labels: train it again, or leave `favor_rare` out"
+            "found a model that does not know how often each label occurred; wanted these counts, to favor rare "
+            "labels: train it again, or leave `favor_rare` out"
         )
     if documents < 3:
         raise DataError(

@@ -157,7 +157,7 @@ class Served:
             "parts": parts,
             "modified": modified.isoformat(timespec="seconds"),
         }
-        version = str(config.get("sha256") or config["weights_sha256"])[:12]
+        version = str(config["sha256"])[:12]
         return cls(name, tagger, version, about)
 
     def swap(self, tagger: ServedTagger, version: str) -> None:
