@@ -32,7 +32,7 @@ from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.codebooks.decoding import LABELS
 from circlet.data.synthetic import make_multilabel
-from circlet.network import Network, NetworkSettings
+from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.training.optimizers import make_optimizer
@@ -173,7 +173,7 @@ def model_bytes(n_labels: int) -> dict[str, int]:
     for kind, loss in (("cosine", "cosine"), ("cosine, names", "cosine"), ("bce", "bce")):
         network = Network(NetworkSettings(loss=loss, dim=DIM), FEATURES, n_labels, sparse=True)
         names = [f"label {i:010d}" for i in range(n_labels)] if "names" in kind else None
-        model = Model(network, Scaling("l2"), n_features=FEATURES, sparse=True, label_names=names)
+        model = Model(Ensemble([network]), Scaling("l2"), n_features=FEATURES, sparse=True, label_names=names)
         with tempfile.TemporaryDirectory() as folder:
             model.save(folder)
             found[kind] = sum(path.stat().st_size for path in Path(folder).iterdir())

@@ -273,7 +273,7 @@ def sparse_layer(X: Any, network: Network, device: torch.device) -> list[HotPath
     entries_by_column = batch.by_columns
     assert entries_by_column is not None
     encoder: Any = network.encoder
-    weight = encoder.layers[0].weight.detach()
+    weight = encoder.hidden[0].weight.detach()
     gradient, entries = torch.randn(BATCH, HIDDEN, device=device), len(batch.values)
     bag = torch.nn.functional.embedding_bag
     moved = 4 * HIDDEN * (len(entries_by_column.touched) + BATCH) + 12 * entries
@@ -298,7 +298,7 @@ def dense_layer(X: Any, Y: Any, network: Network, device: torch.device) -> list[
     data, rows = DeviceRows(X, Y, device), torch.arange(BATCH, device=device)
     batch = data.batch(rows)[0]
     encoder: Any = network.encoder
-    weight = encoder.layers[0].weight.detach()
+    weight = encoder.hidden[0].weight.detach()
     gradient = torch.randn(BATCH, HIDDEN, device=device).bfloat16()
     inputs, weights, outputs = 2 * BATCH * FEATURES, 4 * FEATURES * HIDDEN, 2 * BATCH * HIDDEN
     flops = 2.0 * BATCH * FEATURES * HIDDEN
@@ -326,9 +326,11 @@ def head(network: Network, device: torch.device) -> list[HotPath]:
     flops = 2.0 * BATCH * HIDDEN * 2 * DIM
     moved = each * (units + outputs) + weights
 
-    activation = encoder.layers[1:]
+    def activation() -> Any:
+        return encoder.dropout(encoder.activation(hidden))
+
     return [
-        HotPath("ReLU and dropout", lambda: activation(hidden), 2 * each * units, recorded=False),
+        HotPath("ReLU and dropout", activation, 2 * each * units, recorded=False),
         HotPath("head", lambda: hidden @ weight.to(kind).mT, moved, flops),
         HotPath("head, gradient of its input", lambda: gradient @ weight.to(kind), moved, flops),
         HotPath(

@@ -104,7 +104,7 @@ def one_side(n_features: int, by_rows: int) -> dict[str, float]:
     return {
         "step_ms": 1e3 * statistics.median(times[1:]),
         "peak_megabytes": peak_megabytes(),
-        "weight_megabytes": 4e-6 * encoder.layers[0].weight.numel(),
+        "weight_megabytes": 4e-6 * encoder.hidden[0].weight.numel(),
         "rows_touched": statistics.mean(touched),
     }
 

@@ -136,4 +136,4 @@ def test_mistakes_are_found(line):
 
 def test_old_spellings_are_found():
     with pytest.raises(AssertionError):
-        options_exist(["reproduce", "capacity", "--out", "results"])
+        options_exist(["reproduce", "capacity", "--output", "results"])

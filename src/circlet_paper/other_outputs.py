@@ -22,7 +22,7 @@ from circlet.data import Split
 from circlet.features import Scaling
 from circlet.hashing import permuted
 from circlet.model import Model
-from circlet.network import FullHead, LabelSets, Network, Scorer
+from circlet.network import Ensemble, FullHead, LabelSets, Network, Scorer
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import train
 from circlet_paper.cells import Result
@@ -213,7 +213,7 @@ class OutputCell(TrainingCell):
             network = make(settings.network, about["n_features"], split.Y.shape[1], sparse=about["sparse"])
             about |= {"training": asdict(settings.training) | {"documents": split.n, "held_out": validation.n}}
             counts = np.bincount(split.Y.indices, minlength=split.Y.shape[1])
-            model = Model(network, scaling, label_counts=counts, **about)
+            model = Model(Ensemble([network]), scaling, label_counts=counts, **about)
             model.history = train(
                 network,
                 rows,

@@ -15,7 +15,7 @@ from circlet import __version__
 
 class TestProcesses:
     def test_module(self, tmp_path, process):
-        options = ["reproduce", "stability", "--quick", "--json", "--repetitions", "2", "--out", str(tmp_path)]
+        options = ["reproduce", "stability", "--quick", "--json", "--repetitions", "2", "--output", str(tmp_path)]
         finished = process(sys.executable, "-m", "circlet", *options)
         assert finished.returncode == 0, finished.stderr
         tables = json.loads(finished.stdout)

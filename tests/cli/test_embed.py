@@ -53,7 +53,7 @@ def _library(place, monkeypatch):
 
 def test_texts_become_feature_files(circlet, place, tmp_path):
     out = tmp_path / "new" / "features"
-    words = ("embed", place / "data", "--model-path", place / "model", "--out", out, "--device", "cpu")
+    words = ("embed", place / "data", "--sentence-model", place / "model", "--output", out, "--device", "cpu")
     finished = circlet(*words)
     assert finished.returncode == 0, finished.stderr
     assert finished.stdout == ""
@@ -91,7 +91,7 @@ def test_the_guide_ends_with_features_that_a_model_can_be_trained_on(circlet, pl
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"--model-path": "someone/some-model"}, r"some-model: found no such folder; .*nothing is downloaded"),
+        ({"--sentence-model": "someone/some-model"}, r"some-model: found no such folder; .*nothing is downloaded"),
         ({"--device": "nonsense"}, "`device` 'nonsense' is not available"),
         ({"data": "nowhere"}, "found no file, folder or dataset called 'nowhere'"),
         ({"data": "rows.txt"}, r"rows\.txt: found svmlight multilabel text, without texts for its train rows"),
@@ -100,7 +100,7 @@ def test_the_guide_ends_with_features_that_a_model_can_be_trained_on(circlet, pl
 def test_mistakes(circlet, change, message, place, tmp_path, monkeypatch):
     (tmp_path / "rows.txt").write_text("0 1:0.5\n1 2:1\n")
     monkeypatch.chdir(tmp_path)
-    options = {"--model-path": place / "model", "--device": "cpu", "--out": "out", **change}
+    options = {"--sentence-model": place / "model", "--device": "cpu", "--output": "out", **change}
     data = options.pop("data", place / "data")
     finished = circlet("embed", data, *(word for pair in options.items() for word in pair))
     assert finished.returncode == 2

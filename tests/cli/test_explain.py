@@ -13,7 +13,7 @@ from circlet.runtime.explain import Contribution, Explanation
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
-SAVED = Path(__file__).parents[1] / "model" / "saved_by_0_1_0"
+SAVED = Path(__file__).parents[1] / "saved"
 TEXT = "The Wolf met a tram; the wolf ran."
 
 

@@ -49,7 +49,7 @@ class TestThreads:
             "predict": [model, "-"],
             "evaluate": [model, data],
             "demo": [],
-            "embed": [data, "--model-path", tmp_path / "nothing", "--out", tmp_path / "o"],
+            "embed": [data, "--sentence-model", tmp_path / "nothing", "--output", tmp_path / "o"],
         }[command]
         circlet(command, *words, "--threads", "2", stdin="a fox\n")
         assert (worker_count() if command in ("predict", "evaluate") else torch.get_num_threads()) == 2

@@ -16,7 +16,7 @@ from circlet import files
 from circlet.data.xmc import write_sparse_text, write_xmc
 
 ROOT = Path(__file__).parents[2]
-SAVED = ROOT / "tests" / "model" / "saved_by_0_1_0"
+SAVED = ROOT / "tests" / "saved"
 #: Runs commands in one process, which saves starting one for each: JSON lists of words in, what each did out.
 DRIVER = """
 import io, json, sys

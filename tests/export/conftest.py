@@ -33,7 +33,7 @@ def _network(settings: NetworkSettings, n_features: int, sparse: bool) -> Networ
             if name.endswith("bias"):  # zero at first, so that forgetting them would not be noticed
                 parameter.copy_(torch.randn(parameter.shape, generator=random))
         if sparse:
-            network.encoder.layers[0].weight.mul_(50)  # so that documents differ
+            network.encoder.hidden[0].weight.mul_(50)  # so that documents differ
     return network
 
 
@@ -57,7 +57,7 @@ def _model(
     n_features = F if words is None else words.n_features
     networks = [_network(NetworkSettings(**settings, seed=i), n_features, sparse) for i in range(members)]
     return Model(
-        networks[0] if members == 1 else Ensemble(networks, CURVES[:members]),
+        Ensemble(networks, CURVES[:members] if members > 1 else None),
         Scaling(scaling).fit(_rows(sparse, 50, seed=1)),
         n_features=n_features,
         sparse=sparse,

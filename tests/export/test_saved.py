@@ -43,9 +43,9 @@ class TestWhatIsRead:
         make_model(loss="bce", hidden=(16, 8)).save(tmp_path / "model", store)
         model, saved = Model.load(tmp_path / "model"), read(tmp_path / "model")
         (member,) = saved.members
-        encoder = model.network.encoder.layers
+        encoder = model.network.encoder.hidden
         assert [layer.weight.shape for layer in member.encoder] == [(30, 16), (8, 16)]
-        for layer, own in zip(member.encoder, (encoder[0], encoder[3]), strict=True):
+        for layer, own in zip(member.encoder, encoder, strict=True):
             np.testing.assert_array_equal(layer.weight, own.weight.detach().numpy())
             np.testing.assert_array_equal(layer.bias, own.bias.detach().numpy())
             assert layer.scales is None
@@ -64,7 +64,7 @@ class TestWhatIsRead:
         model, saved = Model.load(tmp_path / "model"), read(tmp_path / "model")
         for network, member in zip(model.networks, saved.members, strict=True):
             for layer, own in (
-                (member.encoder[0], network.encoder.layers[0]),
+                (member.encoder[0], network.encoder.hidden[0]),
                 (member.head[0], network.head.output),
             ):
                 assert layer.weight.dtype == np.int8

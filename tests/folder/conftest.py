@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 import scipy.sparse as sp
 
-from circlet import files
 from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.config import read_config
@@ -36,7 +35,7 @@ def untrained() -> Callable[..., Model]:
         networks = [Network(settings, n_features, L, sparse=True) for _ in range(members)]
         scaling = Scaling("tfidf").fit(sp.csr_matrix((3, n_features)))
         return Model(
-            networks[0] if members == 1 else Ensemble(networks),
+            Ensemble(networks),
             scaling,
             n_features=n_features,
             sparse=True,

@@ -18,6 +18,7 @@ CONFIG: dict[str, Any] = {
     "network": {"head": "chrr", "dim": 32, "hidden": [64, 16], "encoder": "features", "loss": "bce"},
     "n_features": 1234,
     "n_labels": 12345,
+    "members": [{}],
     "texts": True,
     "store": "int8",
     "threshold": 0.25,

@@ -13,7 +13,7 @@ def test_of_a_model(folder):
     config = read_config(folder)
     assert config["format"] == FORMAT
     assert (config["n_features"], config["n_labels"], config["store"]) == (14, 6, "float32")
-    assert config["codebook"]["n_labels"] == 6
+    assert [each["codebook"]["n_labels"] for each in config["members"]] == [6]
 
 
 def test_of_several_networks(tmp_path, untrained):
@@ -37,7 +37,7 @@ def test_of_several_networks(tmp_path, untrained):
         ("calibration", [0, 1.0], "two finite numbers"),
         ("calibration", [-1.0, 1.0], "two finite numbers"),
         ("store", "int2", "one of float32, bf16, int8, int4, deflated"),
-        ("codebook", [], "a codebook's state or null"),
+        ("members", [], "the seed, codebook and calibration of each network"),
         ("network", None, "settings by name"),
         ("training", ..., "settings by name"),
     ],
@@ -86,7 +86,7 @@ def test_other_files(change, wanted, folder):
 
 def test_a_changed_value(folder):
     config = files.read_json(folder / "config.json")
-    config["codebook"]["seed"] += 1  # other codes: all labels would be wrong
+    config["members"][0]["codebook"]["seed"] += 1  # other codes: all labels would be wrong
     files.write_json(folder / "config.json", config)
     with pytest.raises(DataError, match=r"config\.json: found other values than circlet has saved"):
         read_config(folder)

@@ -7,8 +7,6 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder import deflated, rounding
-from circlet.folder.compress import compress, write_copy
 from circlet.folder.config import read_config
 from circlet.folder.contents import read, read_weights
 from circlet.folder.precision import STORES
@@ -34,7 +32,7 @@ def test_everything_that_was_saved(store, members, tmp_path, untrained):
 
 
 def test_weights_stay_in_the_file(folder):
-    weight = read(folder).tensors["encoder.layers.0.weight"].read()
+    weight = read(folder).tensors["members.0.hidden.0.weight"].read()
     assert not weight.flags.owndata
     assert not weight.flags.writeable
 

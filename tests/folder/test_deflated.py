@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 
 from circlet.errors import DataError
 from circlet.folder import rounding
-from circlet.folder.deflated import FORMER, PREFIX, packed, stored
+from circlet.folder.deflated import PREFIX, packed, stored
 from circlet.folder.precision import Stored
 
 PATH = Path("weights.safetensors")

@@ -37,7 +37,9 @@ def claims(**changes: Any) -> Callable[[dict[str, Any]], None]:
     def change(config: dict[str, Any]) -> None:
         for place, value in changes.items():
             part, _, name = place.partition("__")
-            if name:
+            if part == "codebook":
+                config["members"][0][part][name] = value
+            elif name:
                 config[part][name] = value
             else:
                 config[part] = value
@@ -51,7 +53,7 @@ CLAIMS = {
     "a long codebook": (claims(codebook__length=2**62), "codebook of length 4611686018427387904; wanted at most"),
     "a wide code": (claims(network__dim=10**8, codebook__dim=10**8, codebook__length=10**9), "found "),
     "a hundred thousand layers": (claims(network__hidden=[16] * 100_000), "wanted those of 100000 hidden layers"),
-    "a wide layer": (claims(network__hidden=[10**9]), "encoder.layers.0"),
+    "a wide layer": (claims(network__hidden=[10**9]), "hidden.0"),
     "many features": (claims(n_features=10**12), "found "),
     "a seed below zero": (claims(codebook__seed=-1), "seed"),
     "a seed that is no number": (claims(codebook__seed="1"), "seed"),
@@ -132,12 +134,12 @@ class TestNonFinite:
     @pytest.mark.parametrize(
         ("name", "place"),
         [
-            ("encoder.layers.0.weight", (3, 2)),
-            ("encoder.layers.0.bias", 2),
-            ("head.output.weight", (3, 2)),
-            ("head.output.bias", 2),
-            ("loss.bias", 2),
-            ("loss.log_scale", ...),
+            ("members.0.hidden.0.weight", (3, 2)),
+            ("members.0.hidden.0.bias", 2),
+            ("members.0.output.weight", (3, 2)),
+            ("members.0.output.bias", 2),
+            ("members.0.bias", 2),
+            ("members.0.log_scale", ...),
         ],
     )
     def test_of_a_network(self, name, place, value, folder, change_config):
@@ -154,7 +156,7 @@ class TestNonFinite:
             labels(Model.load)
 
     @pytest.mark.parametrize(
-        ("name", "value"), [("loss.bias", 1e38), ("loss.log_scale", 80), ("loss.log_scale", -80)]
+        ("name", "value"), [("members.0.bias", 1e38), ("members.0.log_scale", 80), ("members.0.log_scale", -80)]
     )
     def test_scores_that_would_overflow(self, name, value, folder, change_config):
         self.damage(folder, name, value)
@@ -166,7 +168,7 @@ class TestNonFinite:
         untrained().save(tmp_path, "bf16")
         path = tmp_path / "weights.safetensors"
         tensors = {name: array.copy() for name, array in map_tensors(path).items()}
-        weight = tensors["encoder.layers.0.weight"]
+        weight = tensors["members.0.hidden.0.weight"]
         assert weight.dtype == BFLOAT16
         weight.view(np.uint16)[:] = 0xFF80  # −∞, which the next layer would see as 0
         write_tensors(path, tensors)

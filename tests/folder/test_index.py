@@ -15,7 +15,7 @@ from circlet.folder.tensors import map_tensors, write_tensors
 VECTORS = np.array([[3, 4, 0, 0], [-1, 0, 1, 2], [0, 0, 0, 0]], dtype=np.float32)
 CONFIG: dict[str, Any] = {
     "network": {"head": "chrr", "dim": 2, "hidden": [8], "seed": 0},
-    "codebook": {"n_labels": 5, "dim": 2, "seed": 0, "length": 6},
+    "members": [{"seed": 0, "codebook": {"n_labels": 5, "dim": 2, "seed": 0, "length": 6}, "calibration": [1, 0]}],
     "n_labels": 5,
     "files": {INDEX: {"file": INDEX}},
 }
@@ -59,8 +59,10 @@ def test_more_documents():
     ("head", "width"), [("chrr", 4), ("chrr-half", 4), ("chrr-sin", 4), ("hrr", 2), ("fc", 8)]
 )
 def test_how_wide_a_vector_is(head, width):
-    codebook = None if head == "fc" else CONFIG["codebook"]
-    config = {**CONFIG, "network": {**CONFIG["network"], "head": head}, "codebook": codebook}
+    (member,) = CONFIG["members"]
+    codebook = None if head == "fc" else member["codebook"]
+    members = [{**member, "codebook": codebook}]
+    config = {**CONFIG, "network": {**CONFIG["network"], "head": head}, "members": members}
     assert vector_width(members_of(config)) == width
 
 

@@ -33,11 +33,11 @@ def test_shapes_are_those_of_the_network(head, loss, hidden, tmp_path, untrained
 
 def test_several(tmp_path, untrained):
     model = untrained(members=3)
-    model.ranker.scorer.calibrations = [(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)]
+    model.ranker.calibrations = [(1.0, 2.0), (3.0, 4.0), (5.0, 6.0)]
     model.save(tmp_path)
     config = read_config(tmp_path)
     members = members_of(config)
-    assert [member.calibration for member in members] == model.ranker.scorer.calibrations
+    assert [member.calibration for member in members] == model.ranker.calibrations
     assert [member.prefix for member in members] == ["members.0.", "members.1.", "members.2."]
     shapes = {name: shape for member in members for name, shape in shapes_of(member, config).items()}
     assert shapes == {name: tuple(tensor.shape) for name, tensor in model.ranker.weights().items()}
@@ -50,14 +50,15 @@ def test_labels_that_came_later_have_their_biases_already(tmp_path, untrained):
     model.save(tmp_path)
     (member,) = members_of(read_config(tmp_path))
     assert member.capacity == model.network.codebook.length > 8
-    assert read(tmp_path).tensors["loss.bias"].shape == (member.capacity,)
+    assert read(tmp_path).tensors["members.0.bias"].shape == (member.capacity,)
     assert Model.load(tmp_path).n_labels == 8
 
 
 @pytest.mark.parametrize("change", [{"n_labels": 5}, {"dim": 23}, None])
 def test_a_codebook_that_does_not_fit(change, folder):
     config = read_config(folder)
-    config["codebook"] = change and {**config["codebook"], **change}
+    (member,) = config["members"]
+    member["codebook"] = change and {**member["codebook"], **change}
     with pytest.raises(DataError, match=r"found the codebook .*; wanted one that fits .* and head chrr-amplitude"):
         members_of(config)
 

@@ -90,7 +90,7 @@ def subjects(folder: Path) -> list[FolderSubject]:
     with _small_is_large():
         large = [_saved(_MAKERS["matrix"](seed), folder / f"large-{seed}") for seed in (0, 1)]
     found.append(FolderSubject("large model, verified", large[0], large[1:], _verified))
-    return [*found, *_older(), *_runs(folder)]
+    return [*found, *_runs(folder)]
 
 
 def reseal(tree: Tree) -> bool:
@@ -259,26 +259,6 @@ def command(*words: str) -> str:
     with redirect_stdout(out), redirect_stderr(io.StringIO()):
         app(list(words), standalone_mode=False)
     return out.getvalue()
-
-
-# Models of an older version, which had no digests of most files
-
-
-def _older() -> list[FolderSubject]:
-    saved = Path(__file__).parents[1] / "model" / "saved_by_0_1_0"
-    texts = [json.loads(line)["text"] for line in (saved / "texts.jsonl").read_text(encoding="utf-8").splitlines()]
-    documents = {"text": texts[:20], "matrix": sp.load_npz(saved / "rows" / "X.trn.npz")[:20]}
-    trees = {name: read_tree(saved / name) for name in documents}
-    return [
-        FolderSubject(
-            f"{name} model of 0.1.0, used",
-            tree,
-            list(trees.values()),
-            partial(_used, rows=documents[name]),
-            exact=False,
-        )
-        for name, tree in trees.items()
-    ]
 
 
 # Interrupted runs

@@ -28,7 +28,7 @@ class TestCalibration:
             indicator = sp.csr_matrix(right.astype(np.float32))
             found = calibrate(None, None, indicator, depth=depth)
         assert found == pytest.approx((slope, intercept), rel=0.05)
-        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=found)
+        model = Model(shared().ranker, shared().scaling, n_features=F, sparse=True, calibration=found)
         probabilities = model.probabilities(scores)
         for low in np.arange(0, 1, 0.2):  # 0.8 means about 80 %
             inside = (probabilities >= low) & (probabilities < low + 0.2)

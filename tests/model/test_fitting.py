@@ -15,6 +15,7 @@ from torch import nn
 from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit, fit_further, further_settings
+from circlet.network import Ensemble
 from circlet.settings import NetworkSettings
 from circlet.training import InterruptedRunError, Reporter, StepsTaken, TrainingSettings
 
@@ -178,7 +179,7 @@ def assert_same(one: Model, other: Model) -> None:
     for name, tensor in one.ranker.weights().items():
         assert torch.equal(tensor, other.ranker.weights()[name]), name
     assert one.calibration == other.calibration
-    assert one._codes() == other._codes()
+    assert one._members() == other._members()
     assert timeless(one.history) == timeless(other.history)
 
 
@@ -187,7 +188,7 @@ class TestMembers:
         several, one = shared(members=2), shared()
         for name, tensor in one.network.weights().items():
             assert torch.equal(tensor, several.network.weights()[name]), name
-        assert several.ranker.scorer.calibrations[0] == one.calibration
+        assert several.ranker.calibrations[0] == one.calibration
         plain = [{name: value for name, value in record.items() if name != "member"} for record in several.history]
         assert timeless(plain[:3]) == timeless(one.history)
 
@@ -204,8 +205,8 @@ class TestMembers:
     def test_their_probabilities_are_averaged_and_calibrated(self, shared, documents):
         model = shared(members=2)
         ones = [
-            Model(network, model.scaling, n_features=F, sparse=True, calibration=curve)
-            for network, curve in zip(model.networks, model.ranker.scorer.calibrations, strict=True)
+            Model(Ensemble([network]), model.scaling, n_features=F, sparse=True, calibration=curve)
+            for network, curve in zip(model.networks, model.ranker.calibrations, strict=True)
         ]
         given = documents("sparse")
         each = [
@@ -220,7 +221,7 @@ class TestMembers:
     def test_without_rows_to_calibrate_on(self, split, small_run):
         model = fit(split("sparse"), replace(small_run, members=2, validation=0))
         assert model.calibration == (1.0, 0.0)
-        assert model.ranker.scorer.calibrations == [(1.0, 0.0), (1.0, 0.0)]
+        assert model.ranker.calibrations == [(1.0, 0.0), (1.0, 0.0)]
 
     def test_each_trains_a_copy_of_a_custom_encoder(self, trained):
         encoder = nn.Sequential(nn.Linear(F, 16), nn.Tanh())
@@ -280,7 +281,7 @@ class TestMembers:
         for name, tensor in before.ranker.weights().items():
             assert not torch.equal(tensor, model.ranker.weights()[name]), name
         assert model.calibration == before.calibration
-        assert model.ranker.scorer.calibrations == before.ranker.scorer.calibrations
+        assert model.ranker.calibrations == before.ranker.calibrations
 
     @pytest.mark.parametrize("at", [4, 10, 13])
     def test_trained_further_interrupted_and_resumed(self, at, further, tmp_path):

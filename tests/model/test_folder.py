@@ -17,7 +17,7 @@ from circlet.errors import DataError, OutputError
 from circlet.features.rows import Scaling
 from circlet.folder.config import FORMAT
 from circlet.model import Model
-from circlet.network import Network, NetworkSettings
+from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.heads import HEADS
 from circlet.training import TrainingSettings, checkpoint
 
@@ -245,7 +245,7 @@ class TestMembers:
     def test_one_network_over_several(self, tmp_path, shared, documents):
         shared(members=2).save(tmp_path)
         shared().save(tmp_path)
-        assert "members" not in json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))
+        assert len(json.loads((tmp_path / "config.json").read_text(encoding="utf-8"))["members"]) == 1
         assert_same(shared(), Model.load(tmp_path), documents("sparse"))
 
     def test_checkpoints_of_all_are_removed(self, tmp_path, trained):
@@ -260,7 +260,7 @@ class TestMembers:
         return tmp_path / "model"
 
     @pytest.mark.parametrize("member", [0, 1])
-    @pytest.mark.parametrize("names", ["head.output.bias", ""], ids=["a tensor", "all tensors"])
+    @pytest.mark.parametrize("names", ["output.bias", ""], ids=["a tensor", "all tensors"])
     def test_tensors_of_a_member_are_missing(self, member, names, folder, change_config):
         path, prefix = folder / "weights.safetensors", f"members.{member}.{names}"
         save_file({name: each for name, each in load_file(path).items() if not name.startswith(prefix)}, path)
@@ -271,7 +271,7 @@ class TestMembers:
     def test_fewer_features_than_a_first_layer_has(self, folder, change_config):
         change_config(folder, n_features=10**10)
         with pytest.raises(
-            DataError, match=r"found members.0.encoder.layers.0.weight of shape \(14, 16\); wanted \(10000000000"
+            DataError, match=r"found members.0.hidden.0.weight of shape \(14, 16\); wanted \(10000000000"
         ):
             Model.load(folder)
 
@@ -281,7 +281,7 @@ class TestMembers:
             lambda members: None,
             lambda members: "two",
             lambda members: [],
-            lambda members: members[:1],
+            lambda members: [{**members[0], "calibration": [2.0, 0.0]}],
             lambda members: [members[0], 3],
             lambda members: [members[0], {**members[1], "seed": -1}],
             lambda members: [members[0], {**members[1], "seed": "1"}],
@@ -291,6 +291,8 @@ class TestMembers:
                 members[0],
                 {**members[1], "codebook": {**members[1]["codebook"], "n_labels": L + 1}},
             ],
+            lambda members: [{**members[0], "codebook": {}}, members[1]],
+            lambda members: [{**members[0], "codebook": {"n_labels": L}}, members[1]],
             lambda members: [members[0], {**members[1], "calibration": [1.0]}],
             lambda members: [members[0], {**members[1], "size": 3}],
             lambda members: [members[0], {"seed": 1}],
@@ -300,15 +302,20 @@ class TestMembers:
     def test_damaged_members(self, change, folder, change_config):
         members = json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"]
         change_config(folder, members=change(members))
-        with pytest.raises(
-            DataError, match=r"config\.json: found (the codebook|.* as `(members|codebook)`; wanted)"
-        ):
+        with pytest.raises(DataError, match=r"config\.json: found (the codebook|.* as `members`; wanted)"):
+            Model.load(folder)
+
+    def test_another_length_of_codes(self, folder, change_config):
+        members = json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"]
+        members[0]["codebook"] = {"n_labels": L, "dim": 24, "seed": 0, "length": 7}
+        change_config(folder, members=members)
+        with pytest.raises(DataError, match=r"found members\.0\.bias of shape .*; wanted \(7,\)"):
             Model.load(folder)
 
     def test_more_members_than_weights(self, folder, change_config):
         members = json.loads((folder / "config.json").read_text(encoding="utf-8"))["members"]
         change_config(folder, members=[*members, {**members[1], "seed": 9}])
-        with pytest.raises(DataError, match=r"found members\.2\.encoder\S+ of shape None"):
+        with pytest.raises(DataError, match=r"found members\.2\.\S+ of shape None"):
             Model.load(folder)
 
 
@@ -316,7 +323,7 @@ class TestSize:
     def saved(self, n_labels: int, folder: Path, **changes: Any) -> Path:
         settings = NetworkSettings(**{"dim": 16, "hidden": (8,), "loss": "cosine", **changes})
         network = Network(settings, F, n_labels, sparse=True)
-        Model(network, Scaling("l2"), n_features=F, sparse=True).save(folder)
+        Model(Ensemble([network]), Scaling("l2"), n_features=F, sparse=True).save(folder)
         return folder
 
     @pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr"])
@@ -401,7 +408,7 @@ KEYS = [
     "n_features",
     "n_labels",
     "sparse",
-    "codebook",
+    "members",
     "scaling",
     "store",
     "calibration",
@@ -416,7 +423,7 @@ WRONG = {
     "n_features": [None, 0, -3, 2.5, "many", True, F + 1, 10**10],
     "n_labels": [None, 0, -3, 2.5, "many", True, L + 1, L - 1, 10**15],
     "sparse": [None, 0, "yes"],
-    "codebook": [None, 3, [], {}, {"n_labels": L}, {"n_labels": L, "dim": 24, "seed": 0, "length": 7}],
+    "members": [None, 3, [], {}],
     "scaling": [None, "auto", "minmax", "tfidf", 3],
     "store": [None, "int2", 3],
     "calibration": [None, 1.0, [], [1.0], [1.0, 2.0, 3.0], ["a", "b"], {"slope": 1}],
@@ -474,9 +481,7 @@ class TestDamage:
 
     def test_these_are_all_keys(self, folder):
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        assert sorted(config) == sorted(
-            [*KEYS, "threshold", "format", "circlet", "sha256"]
-        )
+        assert sorted(config) == sorted([*KEYS, "threshold", "format", "circlet", "sha256"])
 
     @pytest.mark.parametrize("value", [None, "high", True, -0.1, 1.1, [0.5]])
     def test_a_wrong_threshold(self, value, folder, change_config):
@@ -511,14 +516,14 @@ class TestDamage:
         path = folder / "weights.safetensors"
         tensors = load_file(path)
         if change == "less":
-            del tensors["head.output.bias"]
+            del tensors["members.0.output.bias"]
         elif change == "more":
-            tensors["head.third.bias"] = torch.ones(3)
+            tensors["members.0.third.bias"] = torch.ones(3)
         else:
-            tensors["head.output.bias"] = torch.ones(3)
+            tensors["members.0.output.bias"] = torch.ones(3)
         save_file(tensors, path)
         change_config(folder)
-        assert "of shape" in self.refused(folder, "weights.safetensors: found head.")
+        assert "of shape" in self.refused(folder, "weights.safetensors: found members.0.")
 
     def test_arrays_of_another_scaling(self, tmp_path, shared, change_config):
         shared("dense").save(tmp_path)

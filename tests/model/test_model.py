@@ -167,12 +167,12 @@ class TestMembers:
 class TestProbabilities:
     def test_scores_of_any_size(self, shared):
         scores = [-1e30, -1000.0, 0.0, 1000.0, 1e30]
-        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=(2.0, 0.0))
+        model = Model(shared().ranker, shared().scaling, n_features=F, sparse=True, calibration=(2.0, 0.0))
         assert model.probabilities(scores).tolist() == [0, 0, 0.5, 1, 1]
 
     @pytest.mark.parametrize("probability", [1e-6, 0.25, 0.5, 0.999, 1.0])
     def test_no_label_below_the_least_score_is_that_probable(self, probability, shared):
-        model = Model(shared().network, shared().scaling, n_features=F, sparse=True, calibration=(2.0, -1.0))
+        model = Model(shared().ranker, shared().scaling, n_features=F, sparse=True, calibration=(2.0, -1.0))
         least = model.least_score(probability)
         scores = np.linspace(least - 1e-4, least + 1, 1000).astype(np.float32)
         probable = model.probabilities(scores) >= probability

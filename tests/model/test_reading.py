@@ -166,9 +166,9 @@ class TestDamaged:
     def test_other_sizes(self, folder, change_config):
         network = json.loads((folder / "config.json").read_text())["network"]
         change_config(folder, network={**network, "embedding": 10**9})
-        self.refused(folder, r"found encoder\S+ of shape .*; wanted")
+        self.refused(folder, r"found members\.0\.encoder\S+ of shape .*; wanted")
         change_config(folder, network={**network, "encoder": "lstm"})
-        self.refused(folder, r"found encoder\.hidden\S+ of shape \(16, 1536\); wanted \(16, 32\)")
+        self.refused(folder, r"found members\.0\.\S+dense\S+ of shape \(16, 1536\); wanted \(16, 32\)")
         change_config(folder, network={**network, "encoder": "bert"})
         self.refused(folder, "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'")
 

@@ -9,8 +9,8 @@ from circlet.folder.rounding import rounded, steps_of
 from circlet.metrics import evaluate
 from circlet.model.folder import as_arrays, as_tensors
 from circlet.model.rehearsal import COARSEST, FINEST, MANY, lost_by_rounding, rehearse
-from circlet.network import Network
-from circlet.network.inference import top_k
+from circlet.network import Ensemble, Network
+from circlet.network.ensemble import top_k
 from circlet.settings import NetworkSettings
 from circlet.training import CALIBRATION, THRESHOLD, Reporter, TrainingSettings, train
 
@@ -38,7 +38,7 @@ def test_what_rounding_costs(sparse):
     assert pairs[0][0] >= 2 ** (FINEST / 2)
 
     def ndcg() -> float:
-        ids, _ = top_k(made, rows[HELD_OUT], 5)
+        ids, _ = top_k(Ensemble([made]), rows[HELD_OUT], 5)
         return float(evaluate(MADE.Y[HELD_OUT], ids, k=5, metrics=("nDCG",))["nDCG@5"])
 
     # The same of the whole network, with all features.

@@ -21,7 +21,7 @@ def network() -> Network:
 
 
 def first(of: Network) -> torch.Tensor:
-    weight: torch.Tensor = of.state_dict()["encoder.layers.0.weight"]
+    weight: torch.Tensor = of.state_dict()["encoder.hidden.0.weight"]
     return weight.clone()
 
 

@@ -59,14 +59,6 @@ class TestModel:
         small, large = (Model.load(tmp_path / name).network.state_dict() for name in ("small", "large"))
         assert all(torch.equal(small[name], large[name]) for name in small)
 
-    def test_an_old_folder_is_float32(self, tmp_path, change_config, synthetic, on_synthetic):
-        on_synthetic().save(tmp_path)
-        change_config(tmp_path, store=...)
-        assert read_config(tmp_path)["store"] == "float32"
-        np.testing.assert_array_equal(
-            Model.load(tmp_path).top_k(synthetic.test.X, 3)[0], on_synthetic().top_k(synthetic.test.X, 3)[0]
-        )
-
     @pytest.mark.parametrize("head", ["fc", "chrr-half"])
     def test_other_heads(self, head, tmp_path, synthetic, on_synthetic):
         model = on_synthetic(head=head)
@@ -80,13 +72,13 @@ class TestModel:
         broken = Model.load(tmp_path)
         with torch.no_grad():
             broken.network.head.output.weight[3, 4] = float("nan")
-        with pytest.raises(DataError, match=r"found nan at row 3, column 4 of head\.output\.weight"):
+        with pytest.raises(DataError, match=r"found nan at row 3, column 4 of members\.0\.output\.weight"):
             broken.save(tmp_path, "int8")
         assert (tmp_path / "weights.safetensors").read_bytes() == before
         Model.load(tmp_path)
 
 
-W, S = "head.output.weight", "scales.head.output.weight"
+W, S = "members.0.output.weight", "scales.members.0.output.weight"
 DAMAGES: dict[str, tuple[Any, list[str]]] = {
     "no scales": (lambda t: t.pop(S), [W, "in int8", "wanted float32"]),
     "scales of nothing": (lambda t: t.pop(W), [S, "without", W]),

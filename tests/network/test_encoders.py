@@ -217,6 +217,6 @@ def test_a_leaky_encoder_keeps_a_hundredth_of_negative_numbers():
         Encoder(4, (3,), sparse=False, dropout=0.0, generator=seeded(), noise=torch.Generator(), leak=leak)
         for leak in (0.0, 0.01)
     )
-    before = plain.layers[0](rows)
+    before = plain.hidden[0](rows)
     torch.testing.assert_close(leaky(rows), torch.where(before > 0, before, 0.01 * before))
     torch.testing.assert_close(plain(rows), before.clamp(min=0))

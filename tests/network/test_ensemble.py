@@ -13,8 +13,9 @@ from scipy.special import expit, logit
 
 from circlet.errors import ParameterError
 from circlet.network import Ensemble, Network, NetworkSettings
-from circlet.network.ensemble import PER_SCORE, MeanScorer, as_one, mean_log_odds
-from circlet.network.inference import score_blocks, top_k
+from circlet.network.batch import as_batch
+from circlet.network.ensemble import PER_SCORE, mean_log_odds, score_blocks, top_k
+from circlet.network.gain import Gain
 
 F, L = 20, 12
 X = sp.random(30, F, density=0.3, format="csr", dtype=np.float32, random_state=0)
@@ -27,7 +28,7 @@ def make(seed: int, head: str = "chrr", **changes) -> Network:
     settings = {"dim": 16, "hidden": (8,), "head": head, "codebook": HEADS[head], "loss": "softmax", **changes}
     network = Network(NetworkSettings(**settings, seed=seed), F, L, sparse=True)
     with torch.no_grad():
-        network.encoder.layers[0].weight.mul_(50)  # so that documents differ
+        network.encoder.hidden[0].weight.mul_(50)  # so that documents differ
     return network
 
 
@@ -40,7 +41,7 @@ def ensemble(head: str = "chrr") -> Ensemble:
 @cache
 def mean_by_hand(head: str) -> np.ndarray:
     """The mean of the networks' probabilities, `(30, 12)`."""
-    each = (np.concatenate(list(score_blocks(network, X))) for network in ensemble(head).networks)
+    each = (np.concatenate(list(score_blocks(Ensemble([network]), X))) for network in ensemble(head).networks)
     return np.mean(
         [expit(a * np.float64(scores) + b) for scores, (a, b) in zip(each, CURVES, strict=True)], axis=0
     )
@@ -85,18 +86,74 @@ class TestScores:
         np.testing.assert_allclose(expit(scores), mean_by_hand(head), rtol=1e-4)
 
     def test_networks_differ(self):
-        best = [top_k(network, X, 1)[0] for network in ensemble().networks]
+        best = [top_k(Ensemble([network]), X, 1)[0] for network in ensemble().networks]
         assert not np.array_equal(best[0], best[1])
         assert not np.array_equal(best[1], best[2])
 
     def test_outputs_of_fc_are_combined_at_once(self):
         network = ensemble("fc")
-        outputs = [torch.ones(2, L), torch.zeros(2, L), torch.zeros(2, L)]
-        joined = network.scorer.joined(outputs)
-        assert joined.shape == (2, L)
-        assert network.scorer.logits(joined) is joined
-        expected = np.mean([expit(2.0 - 1.0), expit(0.25), 0.5])
-        np.testing.assert_allclose(expit(joined.numpy()), np.full((2, L), expected), rtol=1e-6)
+        joined = network(as_batch(X))
+        assert joined.shape == (30, L)
+        assert network.logits(joined) is joined
+        np.testing.assert_allclose(expit(joined.detach().numpy()), mean_by_hand("fc"), rtol=1e-5)
+
+
+class TestRows:
+    """From rows to the best labels and to all scores, a batch at a time."""
+
+    def test_batches_change_nothing(self):
+        network = Ensemble([make(0, dropout=0.5)])
+        ids, scores = top_k(network, X, 4)
+        for size in (1, 7):
+            again = top_k(network, X, 4, batch=size)
+            np.testing.assert_array_equal(again[0], ids)
+            np.testing.assert_allclose(again[1], scores, rtol=1e-5, atol=1e-6)
+        assert ids.shape == scores.shape == (X.shape[0], 4)
+        assert ids.dtype == np.int64
+        assert scores.dtype == np.float32
+
+    @pytest.mark.parametrize("k", [3, 100])
+    def test_no_rows(self, k):
+        ids, scores = top_k(Ensemble([make(0)]), X[:0], k)
+        assert ids.shape == scores.shape == (0, min(k, L))
+        assert ids.dtype == np.int64
+        assert scores.dtype == np.float32
+        (block,) = score_blocks(Ensemble([make(0)]), X[:0])
+        assert block.shape == (0, L)
+
+    def test_more_labels_than_there_are(self):
+        ids, _ = top_k(Ensemble([make(0)]), X, 100)
+        assert (np.sort(ids, axis=1) == np.arange(L)).all()
+
+    def test_neither_transposes_nor_trains(self, monkeypatch):
+        def refuse(*_):
+            raise AssertionError("transposed")
+
+        monkeypatch.setattr(type(X), "tocsc", refuse)
+        network = make(0, dropout=0.5).train()
+        ids, _ = top_k(Ensemble([network]), X, 3)
+        assert not network.training
+        assert (top_k(Ensemble([network]), X, 3)[0] == ids).all()
+
+    @pytest.mark.parametrize("head", ["chrr-amplitude", "fc"])
+    def test_by_gain(self, head):
+        network = Ensemble([make(0, head)])
+        gain = Gain(2.0, -1.0, torch.linspace(0, 3, L, dtype=torch.float64))
+        options = {"gain": gain, "allowed": np.arange(L) > 2, "batch": 7}
+        ids, scores = top_k(network, X, 4, **options)
+        every = np.concatenate(list(score_blocks(network, X)))
+        values = gain.log_probabilities(torch.from_numpy(every)).numpy() + gain.log_weights.numpy()
+        np.testing.assert_array_equal(ids, 3 + np.argsort(-values[:, 3:], axis=1)[:, :4])
+        np.testing.assert_allclose(scores, np.take_along_axis(every, ids, axis=1), rtol=1e-5, atol=1e-5)
+        assert top_k(network, X[:0], 4, gain=gain)[0].shape == (0, 4)
+
+    def test_blocks_are_the_scores_behind_the_ranking(self):
+        network = Ensemble([make(0)])
+        blocks = list(score_blocks(network, X, batch=7))
+        assert [len(block) for block in blocks] == [7, 7, 7, 7, 2]
+        ids, best = top_k(network, X, L)
+        scores = np.concatenate(blocks)
+        np.testing.assert_allclose(np.take_along_axis(scores, ids, axis=1), best, rtol=1e-5, atol=1e-5)
 
 
 class TestTopK:
@@ -134,13 +191,13 @@ class TestTopK:
 
     @pytest.mark.parametrize(("rows", "parts"), [(1, [1] * 30), (7, [7, 7, 7, 7, 2]), (100, [30])])
     def test_no_more_rows_at_a_time_than_the_memory_has_room_for(self, rows, parts, monkeypatch):
-        seen, real = [], MeanScorer.logits
+        seen, real = [], Ensemble.logits
 
         def watch(scorer, output):
             seen.append(len(output))
             return real(scorer, output)
 
-        monkeypatch.setattr(MeanScorer, "logits", watch)
+        monkeypatch.setattr(Ensemble, "logits", watch)
         slots = ensemble().networks[0].codebook.capacity
         assert slots > L
         top_k(ensemble(), X, 3, memory=PER_SCORE * slots * rows)
@@ -156,16 +213,19 @@ class TestTopK:
 
 
 class TestEnsemble:
-    def test_one_network_is_no_ensemble(self):
-        network = make(0)
-        assert as_one([network]) is network
-        both = as_one([network, make(1)])
-        assert isinstance(both, Ensemble)
-        assert both.scorer.calibrations == [(1.0, 0.0), (1.0, 0.0)]
+    @pytest.mark.parametrize("head", HEADS)
+    def test_a_single_network_is_used_as_it_is(self, head):
+        network = make(0, head).eval()
+        one = Ensemble([network], [(2.0, 1.0)])
+        output = network(as_batch(X))
+        assert torch.equal(one(as_batch(X)), output)
+        assert torch.equal(one.logits(output), network.scorer.logits(output))
+        for found, wanted in zip(one.top_k(output, 3), network.scorer.top_k(output, 3), strict=True):
+            assert torch.equal(found, wanted)
 
     def test_weights_of_all_networks(self):
         given = ensemble().weights()
-        one = [f"members.{i}.head.output.bias" for i in range(3)]
+        one = [f"members.{i}.output.bias" for i in range(3)]
         assert set(one) < set(given)
         assert len(given) == 3 * len(make(0).weights())
         other = Ensemble([make(seed) for seed in (3, 4, 5)], CURVES)

@@ -239,7 +239,7 @@ def test_command(tmp_path, monkeypatch, capsys):
         str(tmp_path / "data"),
         "--device",
         "cpu",
-        "--out",
+        "--output",
         str(tmp_path),
     ]
     app(["reproduce", "codebooks", *options], standalone_mode=False)

@@ -128,7 +128,7 @@ def test_encoders_start_from_the_same_weights():
     ours = Network(settings, 7, 9, sparse=True)
     for makes in NETWORKS.values():
         other = makes[0](settings, 7, 9, sparse=True)
-        assert torch.equal(other.encoder.layers[0].weight, ours.encoder.layers[0].weight)
+        assert torch.equal(other.encoder.hidden[0].weight, ours.encoder.hidden[0].weight)
         rows = SparseRows.of(sp.csr_matrix(np.eye(7, dtype=np.float32)))
         assert other(rows).shape == (7, 8)
         assert other.logits(rows).shape == (7, 9)

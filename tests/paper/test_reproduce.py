@@ -59,7 +59,7 @@ def test_every_experiment_has_a_command_with_its_description():
 @pytest.mark.parametrize("experiment", ["capacity", "stability"])
 def test_reproduce_quick_writes_numbers_page_and_picture(circlet, experiment, tmp_path):
     folder = tmp_path / "new" / "folder"
-    finished = circlet("reproduce", experiment, "--quick", "--repetitions", "2", "--out", folder)
+    finished = circlet("reproduce", experiment, "--quick", "--repetitions", "2", "--output", folder)
     assert finished.returncode == 0, finished.stderr
     assert "CHRR" in finished.stdout
     assert sorted(path.name for path in folder.iterdir()) == [
@@ -82,7 +82,7 @@ def test_interrupt_leaves_nothing_behind(circlet, tmp_path, monkeypatch):
             yield step
 
     monkeypatch.setattr(reproduce, "track", interrupted)
-    finished = circlet("reproduce", "capacity", "--quick", "--repetitions", "2", "--out", tmp_path)
+    finished = circlet("reproduce", "capacity", "--quick", "--repetitions", "2", "--output", tmp_path)
     assert finished[:2] == (130, "")
     assert "Traceback" not in finished.stderr
     assert len(begun) == 2
@@ -90,7 +90,7 @@ def test_interrupt_leaves_nothing_behind(circlet, tmp_path, monkeypatch):
 
 
 def test_table_quick(data, tmp_path, capsys):
-    options = ["--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path)]
+    options = ["--quick", "--seeds", "1", "--data", str(data), "--output", str(tmp_path)]
     table(*options)
     printed = capsys.readouterr()
     assert "EURLex-4K: precision" in printed.out
@@ -121,7 +121,7 @@ def test_table_quick(data, tmp_path, capsys):
 def test_no_dataset_at_all(tmp_path, capsys):
     (tmp_path / "data").mkdir()
     with pytest.raises(DataError, match="none of the datasets"):
-        table("--quick", "--data", str(tmp_path / "data"), "--out", str(tmp_path / "out"))
+        table("--quick", "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out"))
     assert "circlet datasets fetch eurlex-4k" in capsys.readouterr().err
 
 
@@ -143,7 +143,7 @@ class TestMistakes:
     def test_a_file_in_place_of_the_folder(self, refused, tmp_path):
         occupied = tmp_path / "occupied"
         occupied.write_text("mine")
-        line = refused("reproduce", "stability", "--quick", "--out", occupied / "deeper")
+        line = refused("reproduce", "stability", "--quick", "--output", occupied / "deeper")
         for word in ("cannot write", "occupied", "Not a directory"):
             assert word in line
         assert occupied.read_text() == "mine"
@@ -151,7 +151,7 @@ class TestMistakes:
     @pytest.mark.skipif(sys.platform != "linux", reason="/proc is a folder nobody can write in on Linux only")
     def test_a_folder_that_cannot_be_written_to(self, refused):
         assert "cannot write /proc/circlet" in refused(
-            "reproduce", "stability", "--quick", "--out", "/proc/circlet"
+            "reproduce", "stability", "--quick", "--output", "/proc/circlet"
         )
 
     def test_missing_extra(self, process, one_clear_line, tmp_path):
@@ -160,7 +160,7 @@ class TestMistakes:
         path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
         finished = process(
             *(sys.executable, "-m", "circlet", "reproduce", "stability", "--quick"),
-            *("--out", str(tmp_path / "o")),
+            *("--output", str(tmp_path / "o")),
             PYTHONPATH=path,
         )
         line = one_clear_line(finished)
@@ -170,9 +170,9 @@ class TestMistakes:
 
     def test_folders_and_devices(self, tmp_path):
         with pytest.raises(ParameterError, match="--data: wanted a folder"):
-            table("--data", str(tmp_path / "no"), "--out", str(tmp_path))
+            table("--data", str(tmp_path / "no"), "--output", str(tmp_path))
         with pytest.raises(ParameterError, match="'abacus' is not available"):
-            app(["reproduce", "table", "--device", "abacus", "--out", str(tmp_path)], standalone_mode=False)
+            app(["reproduce", "table", "--device", "abacus", "--output", str(tmp_path)], standalone_mode=False)
 
 
 def test_failures_are_reported_and_the_page_is_written(data, tmp_path, capsys, monkeypatch):
@@ -181,7 +181,7 @@ def test_failures_are_reported_and_the_page_is_written(data, tmp_path, capsys, m
         lambda *_: (_ for _ in ()).throw(DataError("no luck")),
     )
     with pytest.raises(CircletError, match="18 cells failed; run the same command"):
-        table("--quick", "--seeds", "1", "--data", str(data), "--out", str(tmp_path))
+        table("--quick", "--seeds", "1", "--data", str(data), "--output", str(tmp_path))
     assert "quick-delicious/paper-fc-h512-seed0: no luck" in capsys.readouterr().err
     assert "Nothing has been measured yet." in (tmp_path / "quick-table.md").read_text(encoding="utf-8")
 
@@ -191,6 +191,6 @@ def test_an_interruption_says_how_to_continue(data, tmp_path, capsys, monkeypatc
         "circlet_paper.training_cells.TrainingCell.measure",
         lambda *_: (_ for _ in ()).throw(InterruptedRunError("interrupted")),
     )
-    assert table("--quick", "--data", str(data), "--out", str(tmp_path)) == 130
+    assert table("--quick", "--data", str(data), "--output", str(tmp_path)) == 130
     assert "0 of" in (printed := capsys.readouterr().err)
     assert "the same command continues" in printed

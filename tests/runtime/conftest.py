@@ -61,7 +61,7 @@ def _made(
     random = np.random.default_rng(seed)
     curves = [(float(random.uniform(0.5, 2)), float(random.normal())) for _ in networks]
     return Model(
-        networks[0] if members == 1 else Ensemble(networks, curves),
+        Ensemble(networks, curves if members > 1 else None),
         fitted,
         n_features=train.shape[1],
         sparse=kind != "dense",

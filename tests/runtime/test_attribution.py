@@ -48,18 +48,17 @@ def scores_in_torch(model: Model, rows: torch.Tensor) -> torch.Tensor:
     """Scores of dense scaled rows, also where the first layer is for sparse ones, in double precision."""
     outputs = []
     for network in model.networks:
-        layers = list(network.encoder.layers)
-        first = layers[0].weight if model.sparse else layers[0].weight.T
-        hidden = rows @ first + layers[0].bias
-        for layer in layers[1:]:
-            hidden = layer(hidden)
+        encoder: Any = network.encoder
+        first, *others = encoder.hidden
+        hidden = encoder.activation(rows @ (first.weight if model.sparse else first.weight.T) + first.bias)
+        for layer in others:
+            hidden = encoder.activation(layer(hidden))
         outputs.append(network.head(hidden))
-    scorer = model.ranker.scorer
     if len(outputs) == 1:
-        return scorer.logits(outputs[0])
+        return model.network.scorer.logits(outputs[0])
     # The mean of probabilities as it is defined; the model's own code works in place, without gradients.
-    each = zip(scorer.scorers, outputs, scorer.calibrations, strict=True)
-    logits = (slope * one.logits(output) + intercept for one, output, (slope, intercept) in each)
+    each = zip(model.networks, outputs, model.ranker.calibrations, strict=True)
+    logits = (slope * one.scorer.logits(output) + intercept for one, output, (slope, intercept) in each)
     return torch.logit(torch.stack([torch.sigmoid(own) for own in logits]).mean(dim=0))
 
 

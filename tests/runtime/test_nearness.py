@@ -56,7 +56,7 @@ def test_near_labels_have_correlated_scores(head, kind, indexed, made, some, tmp
     if indexed:
         vectors = runtime.index.numbers * runtime.index.scales[:, None]
     else:
-        first = model.network.encoder.layers[0]
+        first = model.network.encoder.hidden[0]
         weight = (first.weight if kind == "sparse" else first.weight.T).detach().numpy()
         hidden = np.maximum(weight + first.bias.detach().numpy(), 0)  # of the rows of an identity matrix
         vectors = hidden if head == "fc" else runtime.networks[0].head(hidden, runtime.networks[0].head_layers)

@@ -14,12 +14,12 @@ from circlet.settings import NetworkSettings
 def test_by_hand(prefix):
     """Two hidden layers of one unit: max(0, 2 x − 1), then max(0, 3 h + 1), and two outputs."""
     numbers = {
-        "encoder.layers.0.weight": [[2.0]],
-        "encoder.layers.0.bias": [-1.0],
-        "encoder.layers.3.weight": [[3.0]],
-        "encoder.layers.3.bias": [1.0],
-        "head.output.weight": [[1.0], [10.0]],
-        "head.output.bias": [0.0, 0.5],
+        "hidden.0.weight": [[2.0]],
+        "hidden.0.bias": [-1.0],
+        "hidden.1.weight": [[3.0]],
+        "hidden.1.bias": [1.0],
+        "output.weight": [[1.0], [10.0]],
+        "output.bias": [0.0, 0.5],
     }
     weights = {prefix + name: Stored(np.array(each, dtype=np.float32)) for name, each in numbers.items()}
     member = Member(NetworkSettings(head="fc", hidden=(1, 1)), None, (1.0, 0.0), prefix)

@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from circlet.network.ensemble import mean_log_odds as torch_mean_log_odds
 from circlet.runtime.codebooks import CODEBOOKS
-from circlet.runtime.scorers import MeanScorer, Scorer, mean_log_odds
+from circlet.runtime.scorers import Ensemble, Scorer, mean_log_odds
 
 
 def scorer(bias: bool = True) -> Scorer:
@@ -60,7 +60,7 @@ class TestScorer:
         np.testing.assert_allclose(found[1], wanted[1], rtol=1e-6)
 
 
-class TestMeanScorer:
+class TestEnsemble:
     def test_by_hand(self):
         # Probabilities of 0.2 and 0.6 have the mean 0.4.
         given_logits = [np.array([[math.log(p / (1 - p))]], dtype=np.float32) for p in (0.2, 0.6)]
@@ -75,8 +75,14 @@ class TestMeanScorer:
         expected = torch_mean_log_odds(torch.from_numpy(each) for each in logits).numpy()
         np.testing.assert_allclose(mean_log_odds(logits), expected, rtol=1e-5, atol=1e-5)
 
+    def test_a_single_network_is_used_as_it_is(self):
+        one, own = Ensemble([scorer()], [(2.0, 1.0)]), scorer()
+        np.testing.assert_array_equal(one.logits([output()]), own.logits(output()))
+        for found, wanted in zip(one.top_k([output()], 3), own.top_k(output(), 3), strict=True):
+            np.testing.assert_array_equal(found, wanted)
+
     def test_curves(self):
-        both = MeanScorer([Scorer(None, 2, 1.0, None)] * 2, [(2.0, 1.0), (0.5, 0.0)])
+        both = Ensemble([Scorer(None, 2, 1.0, None)] * 2, [(2.0, 1.0), (0.5, 0.0)])
         outputs = [np.array([[1.0, -1.0]], dtype=np.float32), np.array([[4.0, 2.0]], dtype=np.float32)]
         chances = [
             1 / (1 + np.exp(-(a * each + b))) for each, (a, b) in zip(outputs, both.calibrations, strict=True)

@@ -146,7 +146,7 @@ class TestInterruption:
             train(build(), wide, Y, chosen, folder=tmp_path, reporter=CtrlC(at))
         train(resumed, wide, Y, chosen, folder=tmp_path, resume=True)
         assert_same_weights(resumed, whole)
-        assert torch.equal(whole.encoder.layers[0].weight[3:], build().encoder.layers[0].weight[3:])
+        assert torch.equal(whole.encoder.hidden[0].weight[3:], build().encoder.hidden[0].weight[3:])
 
     def test_interrupted_again_and_again(self, tmp_path):
         whole = make()

@@ -26,7 +26,6 @@ from circlet.errors import CircletError, DataError, ParameterError
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import ColumnEntries
 from circlet.network.encoders import Dropout, RowGradient
-from circlet.network.inference import mean_loss
 from circlet.settings import TrainingSettings
 from circlet.training import (
     InterruptedRunError,
@@ -40,7 +39,7 @@ from circlet.training import (
 )
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, LostError, World, joined
-from circlet.training.validation import measured
+from circlet.training.validation import mean_loss, measured
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

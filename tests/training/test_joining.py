@@ -18,7 +18,7 @@ from circlet.errors import DataError
 from circlet.folder.history import metrics_of
 from circlet.model import Model, fit
 from circlet.model.calibration import as_if_new, calibrate
-from circlet.network import Network, NetworkSettings
+from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.settings import EFFORTS, RunSettings
 from circlet.training import (
     CALIBRATION,
@@ -67,7 +67,7 @@ def settings(**changes) -> TrainingSettings:
 
 def joined(network: Network, *, chosen: TrainingSettings | None = None, **options: Any) -> list[dict[str, Any]]:
     """Train with rows that are calibrated on and then join."""
-    joining = Joining(HELD_OUT, lambda: {CALIBRATION: list(calibrate(network, *VALIDATION))})
+    joining = Joining(HELD_OUT, lambda: {CALIBRATION: list(calibrate(Ensemble([network]), *VALIDATION))})
     options = {"joining": joining, "validation": VALIDATION, **options}
     return train(network, X, Y, chosen or settings(), **options)
 
@@ -329,7 +329,7 @@ def assert_same(one: Model, other: Model) -> None:
         assert torch.equal(tensor, other.ranker.weights()[name]), name
     assert one.calibration == other.calibration
     if len(one.networks) > 1:
-        assert one.ranker.scorer.calibrations == other.ranker.scorer.calibrations
+        assert one.ranker.calibrations == other.ranker.calibrations
     assert timeless(one.history) == timeless(other.history)
 
 
@@ -350,7 +350,7 @@ class TestRehearsal:
         network = Network(model.network.settings, rows.shape[1], model.n_labels, sparse=True)
         decided = {name: model.training[name] for name in TrainingSettings().__dict__}
         train(network, rows[learned], MADE.Y[learned], TrainingSettings(**decided))
-        curve = calibrate(network, as_if_new(rows, held_out), MADE.Y[held_out])
+        curve = calibrate(Ensemble([network]), as_if_new(rows, held_out), MADE.Y[held_out])
         assert curve == model.calibration == tuple(model.history[-1][CALIBRATION])
         assert list(metrics_of(model.history[-1])) == ["nDCG@5"]
 
@@ -397,7 +397,7 @@ class TestFit:
     def test_each_of_several_networks_has_its_own_calibration(self):
         model = fitted(2)
         assert model.calibration == (1.0, 0.0)
-        one, other = model.ranker.scorer.calibrations
+        one, other = model.ranker.calibrations
         assert one == fitted().calibration
         assert other not in (one, (1.0, 0.0))
         kept = [
@@ -413,7 +413,7 @@ class TestFit:
         loaded = Model.load(tmp_path)
         assert loaded.calibration == model.calibration
         if members > 1:
-            assert loaded.ranker.scorer.calibrations == model.ranker.scorer.calibrations
+            assert loaded.ranker.calibrations == model.ranker.calibrations
         assert loaded.history == model.history
 
     @pytest.mark.parametrize(

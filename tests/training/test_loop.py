@@ -12,9 +12,9 @@ from torch import nn
 
 from circlet.errors import CircletError, ParameterError
 from circlet.metrics import evaluate
-from circlet.network import Network, NetworkSettings
+from circlet.network import Ensemble, Network, NetworkSettings
+from circlet.network.ensemble import top_k
 from circlet.network.heads import HEADS
-from circlet.network.inference import top_k
 from circlet.network.losses import LOSSES
 from circlet.settings.network import COSINES
 from circlet.settings.training import OPTIMIZERS, SCHEDULES
@@ -71,7 +71,7 @@ def assert_same_weights(one: Network, other: Network) -> None:
 
 
 def precision(network: Network, rows=X, labels=Y) -> float:
-    return evaluate(labels, top_k(network, rows, 1)[0], k=1, metrics=("P",))["P@1"]
+    return evaluate(labels, top_k(Ensemble([network]), rows, 1)[0], k=1, metrics=("P",))["P@1"]
 
 
 class Recorder(Reporter):
@@ -113,7 +113,7 @@ class TestRun:
         dense.flags.writeable = False
         network = make(sparse=False)
         train(network, dense, Y, settings(epochs=1, input_dropout=0.2), validation=(dense, Y))
-        assert top_k(network, dense, 2)[0].shape == (len(dense), 2)
+        assert top_k(Ensemble([network]), dense, 2)[0].shape == (len(dense), 2)
 
 
 class TestLearning:
@@ -185,7 +185,7 @@ class TestLearning:
         # Codes that were first made for prediction serve training too.
         for codebook in ("spectral", "independent"):
             network = make(codebook=codebook)
-            top_k(network, X, 3)
+            top_k(Ensemble([network]), X, 3)
             train(network, X, Y, settings(epochs=1))
 
 
@@ -224,7 +224,7 @@ class TestDeterminism:
     def test_predicting_in_between_changes_nothing(self):
         one, other = make(dropout=0.4), make(dropout=0.4)
         train(one, X, Y, settings())
-        top_k(other, X, 2)
+        top_k(Ensemble([other]), X, 2)
         train(other, X, Y, settings())
         assert_same_weights(one, other)
 
@@ -286,7 +286,7 @@ class TestValidation:
         network = make()
         history = train(network, X, Y, settings(epochs=2, metric=metric), validation=HELD_OUT)
         name, _, k = metric.partition("@")
-        ids, _ = top_k(network, HELD_OUT[0], int(k))
+        ids, _ = top_k(Ensemble([network]), HELD_OUT[0], int(k))
         expected = evaluate(HELD_OUT[1], ids, k=int(k), metrics=(name,))[metric]
         assert max(record[metric] for record in history) == expected
 

@@ -37,7 +37,7 @@ class TestFirstLayer:
         network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=True)
         made = make_optimizer(network, TrainingSettings(first_layer="sgd", lr=0.5), CPU)
         others, first = made.param_groups
-        assert first["params"] == [network.encoder.layers[0].weight]
+        assert first["params"] == [network.encoder.hidden[0].weight]
         assert len(others["params"]) + 1 == len(list(network.parameters()))
         assert first["lr"] == 0.5 * optimizers.FIRST_LAYER_FACTOR
         set_rate(made, 0.25)

@@ -75,7 +75,7 @@ class TestByRows:
         """A first layer after five steps with the same batch."""
         network = Network(NetworkSettings(dim=6, hidden=(16,), dropout=0.0), X.shape[1], 7, sparse=True)
         optimizer = make_optimizer(network, TrainingSettings(lr=0.1, **given), CPU)
-        layer = network.encoder.layers[0]
+        layer = network.encoder.hidden[0]
         for _ in range(5):
             optimizer.zero_grad(set_to_none=True)
             layer(SparseRows.for_training(X, by_rows=by_rows)).square().sum().backward()
@@ -100,7 +100,7 @@ class TestByRows:
     def test_rows_that_none_touches_stay_as_they_are(self, name):
         X = sp.csr_matrix(np.array([[0, 1, 0, 2], [0, 0, 0, 1]], dtype=np.float32))
         layer, optimizer = self.layer(True, X, optimizer=name, weight_decay=0.1)
-        start = Network(NetworkSettings(dim=6, hidden=(16,), dropout=0.0), 4, 7, sparse=True).encoder.layers[0]
+        start = Network(NetworkSettings(dim=6, hidden=(16,), dropout=0.0), 4, 7, sparse=True).encoder.hidden[0]
         changed = (layer.weight != start.weight).any(dim=1)
         assert changed.tolist() == [False, True, False, True]
         assert optimizer.state[layer.weight][KEPT[name]].any(dim=1).tolist() == [False, True, False, True]

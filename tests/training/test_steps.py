@@ -8,8 +8,8 @@ import scipy.sparse as sp
 import torch
 from torch import nn
 
-from circlet.network import Network, NetworkSettings
-from circlet.network.inference import top_k
+from circlet.network import Ensemble, Network, NetworkSettings
+from circlet.network.ensemble import top_k
 from circlet.training import Reporter, TrainingSettings, steps, train
 from circlet.training.batches import Batches
 
@@ -84,7 +84,7 @@ class TestRecorded:
         chosen = TrainingSettings(epochs=12, batch_size=32, input_dropout=0.1, lr=1e-2)
         history = train(made, X[:300], Y[:300], chosen, device=CUDA, validation=(X[300:], Y[300:]))
         assert history[-1]["nDCG@5"] > history[0]["nDCG@5"]
-        ids, _ = top_k(made, X[300:], 3)
+        ids, _ = top_k(Ensemble([made]), X[300:], 3)
         assert ids.shape == (30, 3)
 
     def test_noise_differs_from_step_to_step(self):

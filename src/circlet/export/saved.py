@@ -16,6 +16,7 @@ from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import contents
 from circlet.folder.members import Member as Described
+from circlet.folder.members import hidden_layers, output_layers
 from circlet.folder.precision import Stored
 from circlet.runtime import RuntimeModel
 from circlet.runtime.codebooks import Codebook, CodesInBlocks, SpectralCodebook
@@ -158,16 +159,13 @@ def _member(described: Described, scorer: Scorer, weights: Mapping[str, Stored],
     settings = described.settings
 
     def layer(name: str) -> Layer:
-        weight, bias = (weights[f"{described.prefix}{name}.{part}"] for part in ("weight", "bias"))
+        weight, bias = described.layer(weights, name)
         if weight.numbers.dtype == np.int8 and weight.scales is not None:
             return Layer(np.asarray(weight.numbers), bias.read(), weight.scales)
         return Layer(weight.read(), bias.read())
 
-    # Between two linear layers there are an activation and dropout.
-    encoder = [layer(f"encoder.layers.{3 * i}") for i in range(len(settings.hidden))]
-    head = [
-        layer(f"head.{name}") for name in (("output", "second") if settings.head == "chrr-half" else ("output",))
-    ]
+    encoder = [layer(name) for name in hidden_layers(settings)]
+    head = [layer(name) for name in output_layers(settings)]
     codes = None if scorer.codebook is None else _codes(scorer.codebook, settings, large_table)
     return Member(settings, encoder, head, codes, scorer.scale, scorer.bias, described.calibration)
 

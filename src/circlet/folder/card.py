@@ -85,7 +85,7 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
     read = "features of texts (words or their parts)" if config.get("texts") else "features of rows"
     if network.get("encoder", "features") != "features":
         read = "words of texts"
-    members = len(config.get("members", [None]))
+    members = len(config["members"])
     layers, codes = (_plain(network.get(name)) for name in ("hidden", "dim"))
     encoder, head, loss = (_plain(network.get(name, "features")) for name in ("encoder", "head", "loss"))
     rows = [

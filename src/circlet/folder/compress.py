@@ -15,10 +15,12 @@ from circlet.folder.card import model_card
 from circlet.folder.config import reading
 from circlet.folder.contents import read_weights
 from circlet.folder.deflated import DEFLATED
+from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
 from circlet.folder.labels import read_labels
 from circlet.folder.layout import (
     CONFIG,
+    ESTIMATOR,
     HISTORY,
     INDEX,
     LABELS,
@@ -105,6 +107,8 @@ def _write(
     tensors.write_tensors(new.path(WEIGHTS), weights)
     for name in _others(config):
         path = checked(folder, config, name)
+        if name == ESTIMATOR:
+            read_estimator(path)  # a damaged one is not copied
         content = files.read_bytes(path)
         if path.suffix == files.GZIPPED or (store == DEFLATED and name in ZIPPED):
             files.write_gzip(new.path(name, zipped=True), content)

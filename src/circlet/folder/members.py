@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
@@ -15,8 +15,21 @@ from circlet.folder.precision import Stored
 from circlet.folder.tensors import type_name
 from circlet.settings.network import NetworkSettings, reader_shapes
 
-__all__ = ["Member", "check_shapes", "check_weights", "member_prefix", "members_of", "shapes_of"]
+__all__ = [
+    "BIAS",
+    "LOG_SCALE",
+    "Member",
+    "check_shapes",
+    "check_weights",
+    "hidden_layers",
+    "member_prefix",
+    "members_of",
+    "output_layers",
+    "shapes_of",
+]
 
+#: The names of a scorer's weights.
+LOG_SCALE, BIAS = "log_scale", "bias"
 #: Slots that a codebook may have.
 LONGEST = 4 * MOST_LABELS
 
@@ -31,7 +44,7 @@ class Member:
     codebook : dict or None
         The state of its codebook; None for head `fc`.
     calibration : (slope, intercept)
-        The curve from its scores to probabilities, if there are several networks.
+        The curve from its scores to probabilities; that of the only network is the model's, and this one (1, 0).
     prefix : str
         What the names of its weights start with.
     """
@@ -40,6 +53,10 @@ class Member:
     codebook: dict[str, Any] | None
     calibration: tuple[float, float]
     prefix: str
+
+    def layer(self, weights: Mapping[str, Stored], name: str) -> tuple[Stored, Stored]:
+        """Weight and bias of one of its layers, as `hidden_layers` and `output_layers` name them."""
+        return weights[f"{self.prefix}{name}.weight"], weights[f"{self.prefix}{name}.bias"]
 
     @property
     def capacity(self) -> int:
@@ -51,26 +68,33 @@ class Member:
 def members_of(config: dict[str, Any]) -> list[Member]:
     """The networks of a model with this configuration."""
     settings = NetworkSettings(**config["network"])
-    if "members" not in config:
-        members = [Member(settings, config["codebook"], (1.0, 0.0), "")]
-    else:
-        members = [
-            Member(
-                replace(settings, seed=each["seed"]),
-                each["codebook"],
-                (float(each["calibration"][0]), float(each["calibration"][1])),
-                member_prefix(number),
-            )
-            for number, each in enumerate(config["members"])
-        ]
+    members = [
+        Member(
+            replace(settings, seed=each["seed"]),
+            each["codebook"],
+            (float(each["calibration"][0]), float(each["calibration"][1])),
+            member_prefix(number),
+        )
+        for number, each in enumerate(config["members"])
+    ]
     for member in members:
         _check_codebook(member, config["n_labels"])
     return members
 
 
 def member_prefix(number: int) -> str:
-    """What the names of the weights of one of several networks start with."""
+    """What the names of a network's weights start with."""
     return f"members.{number}."
+
+
+def hidden_layers(settings: NetworkSettings) -> list[str]:
+    """The names of the layers over features, each of which has a weight and a bias."""
+    return [f"hidden.{number}" for number in range(len(settings.hidden))]
+
+
+def output_layers(settings: NetworkSettings) -> list[str]:
+    """The names of a head's layers, each of which has a weight and a bias."""
+    return ["output", "second"] if settings.head == "chrr-half" else ["output"]
 
 
 def check_weights(
@@ -122,22 +146,20 @@ def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = Fal
         shapes = {f"encoder.{name}": shape for name, shape in reader_shapes(settings, n_features).items()}
     elif not own_encoder:
         first = (n_features, settings.hidden[0]) if config["sparse"] else (settings.hidden[0], n_features)
-        shapes = {"encoder.layers.0.weight": first, "encoder.layers.0.bias": (settings.hidden[0],)}
-        for i, (before, after) in enumerate(pairwise(settings.hidden)):
-            shapes |= dict(_linear(f"encoder.layers.{3 * (i + 1)}", before, after))
+        names = hidden_layers(settings)
+        shapes = {f"{names[0]}.weight": first, f"{names[0]}.bias": (settings.hidden[0],)}
+        for name, (before, after) in zip(names[1:], pairwise(settings.hidden), strict=True):
+            shapes |= _linear(name, before, after)
     outputs = n_labels if settings.codes is None else settings.dim
-    inputs = settings.hidden[-1]
-    if settings.head == "chrr-half":
-        shapes |= dict(_linear("head.output", inputs // 2, outputs)) | dict(
-            _linear("head.second", inputs // 2, outputs)
-        )
-    else:
-        pairs = settings.head in ("chrr", "chrr-amplitude")
-        shapes |= dict(_linear("head.output", inputs, 2 * outputs if pairs else outputs))
+    if settings.head in ("chrr", "chrr-amplitude"):  # pairs
+        outputs *= 2
+    heads = output_layers(settings)
+    for name in heads:
+        shapes |= _linear(name, settings.hidden[-1] // len(heads), outputs)
     if settings.learned.scale:
-        shapes["loss.log_scale"] = ()
+        shapes[LOG_SCALE] = ()
     if settings.learned.bias:
-        shapes["loss.bias"] = (member.capacity,)
+        shapes[BIAS] = (member.capacity,)
     return {member.prefix + name: shape for name, shape in shapes.items()}
 
 
@@ -155,9 +177,8 @@ def check_shapes(
             raise DataError(f"{path}: found {name} in {kind}; wanted {wanted_type}")
 
 
-def _linear(name: str, before: int, after: int) -> Iterator[tuple[str, tuple[int, ...]]]:
-    yield f"{name}.weight", (after, before)
-    yield f"{name}.bias", (after,)
+def _linear(name: str, before: int, after: int) -> dict[str, tuple[int, ...]]:
+    return {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
 
 
 def _check_codebook(member: Member, n_labels: int) -> None:

@@ -12,8 +12,8 @@ from scipy.sparse.linalg import norm
 from circlet.data.sparse import column_counts
 from circlet.features.rows import ScaledRows, TokenRows
 from circlet.metrics.decisions import best_threshold
-from circlet.network import Ensemble, Network
-from circlet.network.inference import top_k
+from circlet.network import Ensemble
+from circlet.network.ensemble import top_k
 from circlet.settings.run import Aim
 from circlet.training import CALIBRATION, THRESHOLD
 
@@ -23,14 +23,14 @@ __all__ = ["as_if_new", "calibrate", "calibration_record", "choose_threshold"]
 DEPTH = 100
 
 
-def calibrate(network: Network | Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) -> tuple[float, float]:
+def calibrate(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) -> tuple[float, float]:
     """Platt's scaling: slope and intercept of the logistic curve from score to probability.
 
     It is fitted on the `depth` best labels of each held-out row, since nobody asks for the probability of others.
     As in Platt's paper, the target for n right labels is (n + 1) / (n + 2) instead of 1, and likewise for wrong
     ones, so that a few rows never make anything certain.
     """
-    ids, scores = top_k(network, X, depth)
+    ids, scores = top_k(ensemble, X, depth)
     right = _are_right(Y, ids)
     if right.all() or not right.any():
         return 1.0, 0.0
@@ -42,18 +42,18 @@ def calibrate(network: Network | Ensemble, X: Any, Y: sp.csr_matrix, *, depth: i
 
 
 def choose_threshold(
-    network: Network | Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], aim: str
+    ensemble: Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], aim: str
 ) -> float | None:
     """The probability from which on labels should be predicted, by held-out rows; None if they don't show one."""
-    ids, scores = top_k(network, X, DEPTH)
+    ids, scores = top_k(ensemble, X, DEPTH)
     chances = _sigmoid(curve[0] * scores.astype(np.float64) + curve[1])
     return best_threshold(chances.ravel(), _are_right(Y, ids), int(Y.nnz), Aim.of(aim))
 
 
-def calibration_record(network: Network, X: Any, Y: sp.csr_matrix, aim: str) -> dict[str, Any]:
+def calibration_record(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, aim: str) -> dict[str, Any]:
     """The calibration and the threshold by held-out rows, as the record of an epoch has them."""
-    curve = calibrate(network, X, Y)
-    return {CALIBRATION: list(curve), THRESHOLD: choose_threshold(network, X, Y, curve, aim)}
+    curve = calibrate(ensemble, X, Y)
+    return {CALIBRATION: list(curve), THRESHOLD: choose_threshold(ensemble, X, Y, curve, aim)}
 
 
 def _are_right(Y: sp.csr_matrix, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -29,8 +29,7 @@ from circlet.model.deciding import Decider
 from circlet.model.indexing import add_to_index
 from circlet.model.model import Model
 from circlet.model.sharing import share_weights
-from circlet.network import Network
-from circlet.network.ensemble import as_one
+from circlet.network import Ensemble, Network
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
 from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, train
@@ -124,7 +123,7 @@ def fit(
         for i, each in enumerate(settings.networks())
     ]
     model = Model(
-        as_one(networks),
+        Ensemble(networks),
         scaling,
         n_features=n_features,
         sparse=sparse,
@@ -220,7 +219,7 @@ def _train(
             first = {**shared, "stage": stage - 1, "sparse": model.sparse, "aim": aim}
             found = rehearsal.rehearse(network, rows, Y, held_out, validation, settings, **first)
         elif held_out is not None and validation is not None:
-            joining = Joining(held_out, partial(calibration_record, network, *validation, aim))
+            joining = Joining(held_out, partial(calibration_record, Ensemble([network]), *validation, aim))
         known = None if rehearse else validation
         records = train(network, rows, Y, settings, validation=known, joining=joining, stage=stage, **shared)
         if share:

@@ -29,7 +29,7 @@ from circlet.folder.sample import Sample
 from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors, write
-from circlet.network import Ensemble, Network, inference
+from circlet.network import Ensemble, Network, ensemble
 from circlet.network.gain import Gain
 from circlet.runtime.base import BaseModel
 from circlet.runtime.model import RuntimeModel
@@ -40,12 +40,12 @@ __all__ = ["Model"]
 
 
 class Model(BaseModel):
-    """A network, or several that are used as one, and everything that tagging documents needs.
+    """Networks, mostly one, and everything that tagging documents needs.
 
     Parameters
     ----------
-    network : Network or Ensemble
-        What scores labels; it becomes the attribute `ranker`.
+    ranker : Ensemble
+        What scores labels.
     scaling : Scaling
         Fitted; it is applied to rows before a network sees them.
     **about
@@ -61,9 +61,9 @@ class Model(BaseModel):
         Some of the rows that were trained on and their labels, which `circlet.model.teaching` needs.
     """
 
-    def __init__(self, network: Network | Ensemble, scaling: Scaling, **about: Any) -> None:
+    def __init__(self, ranker: Ensemble, scaling: Scaling, **about: Any) -> None:
         super().__init__(scaling, **about)
-        self.ranker = network
+        self.ranker = ranker
         self.sample: Sample | None = None
         self.index: Index | None = None
         self.remembered: Sample | None = None
@@ -72,7 +72,7 @@ class Model(BaseModel):
     @property
     def networks(self) -> list[Network]:
         """Its networks, mostly one."""
-        return self.ranker.networks if isinstance(self.ranker, Ensemble) else [self.ranker]
+        return self.ranker.networks
 
     @property
     def network(self) -> Network:
@@ -104,8 +104,8 @@ class Model(BaseModel):
         Each of several networks gets its own curve first. Their mean needs another one: together they know more
         than each of them, but the mean of their probabilities is no more certain than each of them is.
         """
-        if isinstance(self.ranker, Ensemble):
-            self.ranker.scorer.calibrations = [calibrate(network, rows, Y) for network in self.networks]
+        if len(self.networks) > 1:
+            self.ranker.calibrations = [calibrate(Ensemble([each]), rows, Y) for each in self.networks]
         self.calibration = calibrate(self.ranker, rows, Y)
 
     def set_curve(self, member: int, curve: tuple[float, float]) -> None:
@@ -114,8 +114,8 @@ class Model(BaseModel):
         The mean of several networks' probabilities is then taken as it is, since no rows are left to fit another
         curve on.
         """
-        if isinstance(self.ranker, Ensemble):
-            self.ranker.scorer.calibrations[member] = curve
+        if len(self.networks) > 1:
+            self.ranker.calibrations[member] = curve
         else:
             self.calibration = curve
 
@@ -151,7 +151,7 @@ class Model(BaseModel):
             propensity w. With 0 the most probable come first; with 1 those with the highest expected PSP.
         """
         gain, rows = self.gain(favor_rare), self.rows(documents)
-        ids, scores = inference.top_k(
+        ids, scores = ensemble.top_k(
             self.ranker, rows, k, memory=memory, allowed=allowed, threshold=threshold, gain=gain
         )
         checked(scores[ids >= 0])
@@ -172,7 +172,7 @@ class Model(BaseModel):
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
         """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
-        return map(checked, inference.score_blocks(self.ranker, self.rows(documents)))
+        return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder, its weights stored as `circlet.folder.precision.STORES` says."""
@@ -186,7 +186,7 @@ class Model(BaseModel):
             "n_features": self.n_features,
             "n_labels": self.n_labels,
             "sparse": self.sparse,
-            **self._codes(),
+            "members": self._members(),
             "scaling": self.scaling.kind,
             "calibration": list(self.calibration),
             **({} if self.threshold is None else {"threshold": self.threshold}),
@@ -203,18 +203,16 @@ class Model(BaseModel):
         config = {**saved.config, "files": {}}
         return RuntimeModel.restore(Path("model"), replace(saved, config=config, tensors=stored))  # type: ignore[arg-type]
 
-    def _codes(self) -> dict[str, Any]:
-        """What the configuration says about codes, and what else differs between several networks."""
-        books = [network.codebook for network in self.networks]
-        states = [None if book is None else book.state() for book in books]
-        if not isinstance(self.ranker, Ensemble):
-            return {"codebook": states[0]}
-        each = zip(self.networks, states, self.ranker.scorer.calibrations, strict=True)
-        members = [
-            {"seed": network.settings.seed, "codebook": state, "calibration": list(curve)}
-            for network, state, curve in each
+    def _members(self) -> list[dict[str, Any]]:
+        """What the configuration says about each network: what differs between them."""
+        return [
+            {
+                "seed": network.settings.seed,
+                "codebook": None if network.codebook is None else network.codebook.state(),
+                "calibration": list(curve),
+            }
+            for network, curve in zip(self.networks, self.ranker.calibrations, strict=True)
         ]
-        return {"members": members}
 
     @classmethod
     def load(
@@ -268,8 +266,8 @@ class Model(BaseModel):
         return model
 
 
-def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | None) -> Network | Ensemble:
-    """The network, or the networks, that a configuration describes, without their weights."""
+def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | None) -> Ensemble:
+    """The networks that a configuration describes, without their weights."""
     networks = [
         Network(
             member.settings,
@@ -282,8 +280,6 @@ def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | N
         )
         for number, member in enumerate(members)
     ]
-    if len(networks) == 1:
-        return networks[0]
     return Ensemble(networks, [member.calibration for member in members])
 
 

@@ -13,12 +13,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.folder.members import hidden_layers
 from circlet.folder.rehearsed import LOST, METRIC
 from circlet.folder.rounding import rounded, steps_of
 from circlet.model.calibration import calibration_record
 from circlet.model.folder import as_arrays, as_tensors
 from circlet.model.sharing import share_weights
-from circlet.network import Network
+from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder
 from circlet.settings import TrainingSettings
 from circlet.training import Reporter, train
@@ -77,7 +78,7 @@ def rehearse(
     share_weights(trained, rows[learned])
     metrics = measured(trained, *validation, settings.metric)
     reporter.rehearsed(metrics)
-    found = {**metrics, **calibration_record(trained, *validation, aim)}
+    found = {**metrics, **calibration_record(Ensemble([trained]), *validation, aim)}
     if not isinstance(trained.encoder, Encoder):
         return found  # the runtime, which measures smaller copies, can run no other encoder
     return {**found, LOST: lost_by_rounding(trained, *validation)}
@@ -93,7 +94,7 @@ def lost_by_rounding(network: Network, rows: Any, Y: sp.csr_matrix) -> list[list
     steps, sparse = steps_of(weights, "a smaller copy"), bool(sp.issparse(rows))
     if sparse:
         # Of the features, which may be many, only those that these rows have matter.
-        first, touched = "encoder.layers.0.weight", np.unique(rows.indices)
+        first, touched = f"{hidden_layers(network.settings)[0]}.weight", np.unique(rows.indices)
         rows = rows[:, touched]
         weights[first], steps[first] = weights[first][touched], steps[first][touched]
     codes = None if network.codebook is None else network.codebook.state()

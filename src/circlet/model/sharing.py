@@ -35,7 +35,7 @@ def share_weights(network: Network, rows: Any) -> None:
     squares = np.bincount(rows.indices, rows.data.astype(np.float64) ** 2, minlength=rows.shape[1])[members]
     values = np.sqrt(squares)
     shares = values / np.bincount(group, values)[group]
-    weight: Any = network.encoder.layers[0].weight
+    weight: Any = network.encoder.hidden[0].weight
     with torch.no_grad():
         own = weight[torch.from_numpy(members)].cpu().numpy()
         sums = sp.csr_matrix((shares.astype(np.float32), (group, np.arange(len(members)))))

@@ -35,7 +35,7 @@ from circlet.data.feedback import Entry, Judged, judged
 from circlet.data.names import names_by_uri
 from circlet.errors import ParameterError
 from circlet.model.model import Model
-from circlet.network import Ensemble, Network
+from circlet.network import Network
 from circlet.network.batch import as_batch
 from circlet.settings.network import teachable
 
@@ -185,7 +185,7 @@ def _verdicts(corrections: Sequence[Judged], places: dict[str, int]) -> sp.csr_m
 
 def _curve(model: Model, number: int) -> tuple[float, float]:
     """The logistic curve from a network's scores to probabilities."""
-    return model.ranker.scorer.calibrations[number] if isinstance(model.ranker, Ensemble) else model.calibration
+    return model.ranker.calibrations[number] if len(model.networks) > 1 else model.calibration
 
 
 def _teach(

@@ -16,8 +16,8 @@ import scipy.sparse as sp
 import torch
 
 from circlet.metrics import evaluate
-from circlet.network import Network
-from circlet.network.inference import top_k
+from circlet.network import Ensemble, Network
+from circlet.network.ensemble import top_k
 from circlet.settings import Decision, NetworkSettings, RunSettings, TrainingSettings
 from circlet.training import train
 
@@ -66,7 +66,8 @@ def first_layer(
         network = Network(_small(settings.network), X.shape[1], labels.shape[1], sparse=True)
         training = replace(SHORT, first_layer=optimizer, optimizer=settings.training.optimizer)
         train(network, X, labels, training, device=device)
-        found[optimizer] = evaluate(right, top_k(network, judged, 5)[0], k=5, metrics=("nDCG",))["nDCG@5"]
+        ids, _ = top_k(Ensemble([network]), judged, 5)
+        found[optimizer] = evaluate(right, ids, k=5, metrics=("nDCG",))["nDCG@5"]
     best = "same" if found["same"] > found["sgd"] + MARGIN else "sgd"
     shown = f"SGD {100 * found['sgd']:.1f}, {settings.training.optimizer} {100 * found['same']:.1f}"
     why = f"nDCG@5 of a trial on {len(some):,} rows, which took {time.perf_counter() - started:.1f} s: {shown}"

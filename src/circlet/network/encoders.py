@@ -224,21 +224,21 @@ class Encoder(nn.Module):
             first = SparseLinear(n_features, hidden[0], generator=generator, initial=initial)
         else:
             first = linear(n_features, hidden[0], generator=generator, initial=initial)
-        layers: list[nn.Module] = [first, _activation(leak), Dropout(dropout, noise)]
-        for before, after in pairwise(hidden):
-            layer = linear(before, after, generator=generator, initial=initial)
-            layers += [layer, _activation(leak), Dropout(dropout, noise)]
-        self.layers, self.hidden = nn.Sequential(*layers), hidden
+        others = (linear(*widths, generator=generator, initial=initial) for widths in pairwise(hidden))
+        #: Weights have the names that `circlet.folder.members.hidden_layers` gives.
+        self.hidden = nn.ModuleList([first, *others])
+        self.activation: nn.Module = nn.LeakyReLU(leak) if leak else nn.ReLU()
+        self.dropout = Dropout(dropout, noise)
 
     def forward(self, batch: Any) -> Tensor | Hidden:
         """Map a batch of documents to `(batch, hidden[-1])`, or to those units that dropout keeps."""
         x: Tensor | Hidden = batch
-        for i, width in enumerate(self.hidden):
-            layer, activation, dropout = (self.layers[3 * i + j] for j in range(3))
-            assert isinstance(dropout, Dropout)
-            units = dropout.draw(width)
-            kept: Tensor = activation(layer(x, units))
-            x = dropout(kept) if units is None else Hidden(kept * (width / len(units)), units)
+        for layer in self.hidden:
+            assert isinstance(layer, (SparseLinear, Linear))
+            width = len(layer.bias)
+            units = self.dropout.draw(width)
+            kept: Tensor = self.activation(layer(x, units))
+            x = self.dropout(kept) if units is None else Hidden(kept * (width / len(units)), units)
         return x
 
 
@@ -263,10 +263,6 @@ def _as_in_torch(
         for tensor in drawn:
             tensor.uniform_(-(inputs**-0.5), inputs**-0.5, generator=generator)
     return nn.Parameter(drawn[0]), nn.Parameter(drawn[1])
-
-
-def _activation(leak: float) -> nn.Module:
-    return nn.LeakyReLU(leak) if leak else nn.ReLU()
 
 
 def normal(shape: tuple[int, ...], deviation: float, generator: torch.Generator | None) -> Tensor:

@@ -1,39 +1,48 @@
-"""Several networks that are used as one: a label's probability is the mean of what each network says."""
+"""The networks of a model as one: a label's probability is the mean of what each network says. Mostly it is one.
+
+From rows to the best labels or to the scores of all labels, for prediction, validation and calibration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 from torch.nn.functional import logsigmoid
 
+from circlet.checks import check_ranking
 from circlet.codebooks import decoding
+from circlet.codebooks.decoding import MEMORY
+from circlet.features.rows import TokenRows
 from circlet.folder.members import member_prefix
+from circlet.network import gain as gains
+from circlet.network.batch import as_batch
 from circlet.network.network import Network
-from circlet.network.scorer import Scorer
 
-__all__ = ["Ensemble", "MeanScorer", "as_one", "mean_log_odds"]
+__all__ = ["Ensemble", "mean_log_odds", "outputs_of", "score_blocks", "top_k"]
 
 #: Bytes per score of a row: the sums so far, a network's scores and what computing them takes, then the ranking.
 PER_SCORE = 40
 #: The slope and intercept of scores that are log-odds already.
 PLAIN = (1.0, 0.0)
-
-
-def as_one(networks: Sequence[Network]) -> Network | Ensemble:
-    """The only network, or an ensemble of several."""
-    return networks[0] if len(networks) == 1 else Ensemble(networks)
+#: Documents at a time, and texts that are read word by word, each of which takes far more memory.
+BATCH, TEXTS = 1024, 128
 
 
 class Ensemble:
-    """Networks that score the same labels, with the parts of `Network` that prediction and saving need.
+    """Networks that score the same labels.
+
+    What a single network computes is used as it is; its own calibration does not matter.
 
     Parameters
     ----------
     networks : sequence of Network
-        Their settings differ only in the seed.
+        At least one. Their settings differ only in the seed.
     calibrations : sequence of (slope, intercept), optional
         The logistic curve from each network's scores to probabilities. By default scores are log-odds.
     """
@@ -42,13 +51,58 @@ class Ensemble:
         self, networks: Sequence[Network], calibrations: Sequence[tuple[float, float]] | None = None
     ) -> None:
         self.networks = list(networks)
-        self.scorer = MeanScorer(
-            [network.scorer for network in networks], list(calibrations or [PLAIN] * len(networks))
-        )
+        self.calibrations = list(calibrations or [PLAIN] * len(networks))
 
     def __call__(self, batch: Any) -> Tensor:
-        """The outputs of all networks for a batch of documents, in the form that the scorer takes."""
-        return self.scorer.joined(network(batch).float() for network in self.networks)
+        """The outputs of all networks for a batch, side by side or, if they are scores already, averaged."""
+        if len(self.networks) == 1:
+            return self.networks[0](batch).float()  # type: ignore[no-any-return]
+        outputs = (network(batch).float() for network in self.networks)
+        # Without a codebook, outputs are as wide as there are labels: too wide to keep several.
+        return self._mean(outputs) if self._codeless else torch.cat(list(outputs), dim=1)
+
+    def logits(self, output: Tensor) -> Tensor:
+        """The scores that labels are ranked by, `(batch, n_labels)`, from outputs of all networks.
+
+        Of several networks, they are the log-odds of the mean of their probabilities.
+        """
+        scorers = [network.scorer for network in self.networks]
+        if len(scorers) == 1:
+            return scorers[0].logits(output)
+        if self._codeless:
+            return output
+        pairs = zip(scorers, output.chunk(len(scorers), dim=1), strict=True)
+        return self._mean(scorer.logits(part) for scorer, part in pairs)
+
+    @torch.no_grad()
+    def top_k(
+        self,
+        output: Tensor,
+        k: int,
+        *,
+        offsets: Tensor | None = None,
+        memory: int | None = None,
+        allowed: Tensor | None = None,
+        threshold: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """Ids and scores of the k best labels of each output; see `Scorer.top_k`.
+
+        Of several networks, all labels are scored, for as many rows at a time as `memory` has room for. The last
+        digits of a score may depend on how many these are.
+        """
+        options: dict[str, Any] = {"memory": memory, "allowed": allowed, "threshold": threshold}
+        if len(self.networks) == 1:
+            return self.networks[0].scorer.top_k(output, k, offsets=offsets, **options)
+        book = self.networks[0].codebook
+        row_bytes = PER_SCORE * max(self.n_labels, (0 if book is None else book.capacity) or 0)
+        logits = self.logits if offsets is None else lambda part: self.logits(part) + offsets
+        return decoding.top_k(
+            lambda k, budget: decoding.of_rows(logits, output, row_bytes, allowed, k, budget),
+            output,
+            self.n_labels,
+            k,
+            **options,
+        )
 
     def eval(self) -> Ensemble:
         """Switch dropout off."""
@@ -94,72 +148,11 @@ class Ensemble:
         counts = [network.parameter_counts() for network in self.networks]
         return {part: sum(each[part] for each in counts) for part in counts[0]}
 
-
-class MeanScorer:
-    """Scores labels by the log-odds of the mean of their probabilities.
-
-    Parameters
-    ----------
-    scorers : list of Scorer
-    calibrations : list of (slope, intercept)
-        The logistic curve from each scorer's scores to probabilities.
-    """
-
-    def __init__(self, scorers: list[Scorer], calibrations: list[tuple[float, float]]) -> None:
-        self.scorers, self.calibrations = scorers, calibrations
-
-    def joined(self, outputs: Iterable[Tensor]) -> Tensor:
-        """The outputs of all networks as one tensor: side by side or, if they are scores already, combined."""
-        # Without a codebook, outputs are as wide as there are labels: too wide to keep several.
-        return self._combined(outputs) if self._codeless else torch.cat(list(outputs), dim=1)
-
-    def logits(self, output: Tensor) -> Tensor:
-        """The scores that labels are ranked by, `(batch, n_labels)`, from joined outputs."""
-        if self._codeless:
-            return output
-        parts = output.chunk(len(self.scorers), dim=1)
-        pairs = zip(self.scorers, parts, strict=True)
-        return self._combined(scorer.logits(part) for scorer, part in pairs)
-
-    @torch.no_grad()
-    def top_k(
-        self,
-        output: Tensor,
-        k: int,
-        *,
-        offsets: Tensor | None = None,
-        memory: int | None = None,
-        allowed: Tensor | None = None,
-        threshold: float | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Ids and scores of the k best labels of each output; see `Scorer.top_k`.
-
-        All labels are scored, for as many rows at a time as `memory` has room for. The last digits of a score may
-        depend on how many these are.
-        """
-        book = self.scorers[0].codebook
-        row_bytes = PER_SCORE * max(self.n_labels, (0 if book is None else book.capacity) or 0)
-        logits = self.logits if offsets is None else lambda part: self.logits(part) + offsets
-        return decoding.top_k(
-            lambda k, budget: decoding.of_rows(logits, output, row_bytes, allowed, k, budget),
-            output,
-            self.n_labels,
-            k,
-            memory=memory,
-            allowed=allowed,
-            threshold=threshold,
-        )
-
-    @property
-    def n_labels(self) -> int:
-        """Number of labels."""
-        return self.scorers[0].n_labels
-
     @property
     def _codeless(self) -> bool:
-        return self.scorers[0].codebook is None
+        return self.networks[0].codebook is None
 
-    def _combined(self, scores: Iterable[Tensor]) -> Tensor:
+    def _mean(self, scores: Iterable[Tensor]) -> Tensor:
         curves = zip(scores, self.calibrations, strict=True)
         return mean_log_odds((each * slope).add_(intercept) for each, (slope, intercept) in curves)
 
@@ -184,3 +177,64 @@ def _log_sum(a: Tensor, b: Tensor) -> Tensor:
     # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
     # equal scores would no longer be ordered by id.
     return (a - b).abs_().neg_().exp_().log1p_().add_(torch.maximum(a, b))
+
+
+def top_k(
+    ensemble: Ensemble,
+    X: Any,
+    k: int,
+    *,
+    memory: int | None = None,
+    allowed: Any = None,
+    threshold: float | None = None,
+    gain: gains.Gain | None = None,
+    batch: int = BATCH,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Ids and scores of the k best labels of every row, `(n, min(k, n_labels))`.
+
+    Parameters
+    ----------
+    ensemble : Ensemble
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
+        Scaled features, or the words of texts.
+    k : int
+    memory, allowed, threshold
+        See `circlet.codebooks.decoding.top_k`; `allowed` is an array.
+    gain : Gain, optional
+        Rank labels by their gain instead of their score.
+    batch : int
+        Rows at a time.
+    """
+    mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(ensemble.device)
+    check_ranking(ensemble.n_labels, memory, mask, threshold)
+    find = ensemble.top_k if gain is None else partial(gains.top_k, ensemble, gain=gain)
+    found = [
+        find(output, k, memory=memory, allowed=mask, threshold=threshold)
+        for output in outputs_of(ensemble, X, batch)
+    ]
+    if not found:
+        empty = (0, min(k, ensemble.n_labels))
+        return np.zeros(empty, dtype=np.int64), np.zeros(empty, dtype=np.float32)
+    ids, scores = zip(*found, strict=True)
+    return torch.cat(ids).cpu().numpy(), torch.cat(scores).cpu().numpy()
+
+
+def score_blocks(ensemble: Ensemble, X: Any, batch: int = BATCH) -> Iterator[npt.NDArray[np.float32]]:
+    """Scores of all labels, `(some rows, n_labels)` at a time; there is at least one block."""
+    if not X.shape[0]:
+        yield np.zeros((0, ensemble.n_labels), dtype=np.float32)
+    for output in outputs_of(ensemble, X, min(batch, max(1, MEMORY // (12 * ensemble.n_labels)))):
+        with torch.no_grad():
+            scores: npt.NDArray[np.float32] = ensemble.logits(output).cpu().numpy()
+        yield scores
+
+
+def outputs_of(ensemble: Ensemble, X: Any, size: int = BATCH) -> Iterator[Tensor]:
+    """The outputs for rows, so many at a time."""
+    ensemble.eval()
+    size = min(size, TEXTS) if isinstance(X, TokenRows) else size
+    for start in range(0, X.shape[0], size):
+        # Not inference_mode, because codes that are cached here may be used in training later.
+        with torch.no_grad():
+            output = ensemble(as_batch(X[start : start + size]).to(ensemble.device))
+        yield output

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +24,6 @@ import torch
 from torch import Tensor
 
 from circlet.codebooks import decoding
-from circlet.network.ensemble import MeanScorer
-from circlet.network.scorer import Scorer
 
 __all__ = ["Gain", "best_by_gain", "top_k"]
 
@@ -36,6 +35,26 @@ GROWTH = 4
 PER_CANDIDATE = 100
 #: By how much a gain may exceed its bound, which is rounded to single precision.
 SLACK = 1e-6
+
+
+class RanksLabels(Protocol):
+    """A scorer of one network, or all networks of a model."""
+
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+
+    def top_k(
+        self,
+        output: Tensor,
+        k: int,
+        *,
+        offsets: Tensor | None = None,
+        memory: int | None = None,
+        allowed: Tensor | None = None,
+        threshold: float | None = None,
+    ) -> tuple[Tensor, Tensor]:
+        """See `circlet.network.scorer.Scorer.top_k`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -91,7 +110,7 @@ def best_by_gain(log_probabilities: Tensor, log_weights: Tensor, k: int) -> tupl
 
 @torch.no_grad()
 def top_k(
-    scorer: Scorer | MeanScorer,
+    scorer: RanksLabels,
     output: Tensor,
     k: int,
     gain: Gain,

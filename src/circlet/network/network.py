@@ -170,17 +170,22 @@ class Network(nn.Module):
 
     def weights(self) -> dict[str, Tensor]:
         """All weights, under their names in files."""
-        return {_stored(name): tensor for name, tensor in self.state_dict().items()}
+        return {self._stored(name): tensor for name, tensor in self.state_dict().items()}
 
     def load_weights(self, weights: Mapping[str, Tensor]) -> None:
         """Load weights that `weights` returned."""
-        self.load_state_dict({name: weights[_stored(name)] for name in self.state_dict()})
+        self.load_state_dict({name: weights[self._stored(name)] for name in self.state_dict()})
+
+    def _stored(self, name: str) -> str:
+        """What a tensor is called in files, as `circlet.folder.members` says."""
+        part, _, own = name.partition(".")
+        other = self.custom or not isinstance(self.encoder, Encoder)
+        return name if part == "encoder" and other else own
 
     def parameter_counts(self) -> dict[str, int]:
         """Numbers of parameters: of the encoder, the head, the loss (the scorer's scale and bias), and in all."""
-        counts = {"encoder": 0, "head": 0, "loss": 0}
-        for name, parameter in self.named_parameters():
-            counts[_stored(name).partition(".")[0]] += parameter.numel()
+        parts = {"encoder": self.encoder, "head": self.head, "loss": self.scorer}
+        counts = {name: sum(each.numel() for each in part.parameters()) for name, part in parts.items()}
         return {**counts, "total": sum(counts.values())}
 
 
@@ -192,8 +197,3 @@ def _least_weights(settings: NetworkSettings, n_features: int, n_labels: int) ->
         return sum(map(math.prod, shapes)) + settings.hidden[-1] * outputs
     widths = (n_features, *settings.hidden, outputs)
     return sum(before * after for before, after in pairwise(widths))
-
-
-def _stored(name: str) -> str:
-    # In files, scale and bias still belong to the loss, because the format is older than the scorer.
-    return f"loss.{name.removeprefix('scorer.')}" if name.startswith("scorer.") else name

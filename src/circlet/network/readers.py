@@ -73,7 +73,7 @@ class TextEncoder(nn.Module):
         self.words = nn.Parameter(words)
         self.drop = Dropout(settings.dropout / 2, noise)
         self.reader: nn.Module = READERS[settings.encoder](settings, generator, noise)
-        self.hidden = Encoder(
+        self.dense = Encoder(
             reader_width(settings),
             settings.hidden,
             sparse=False,
@@ -89,7 +89,7 @@ class TextEncoder(nn.Module):
         lengths = (ids != PADDING).sum(1).clamp_(min=1)
         # The gradient of the padding's vector is zero, so the vector stays zero.
         vectors = nn.functional.embedding(ids, self.words, padding_idx=PADDING)
-        hidden: Tensor | Hidden = self.hidden(self.reader(self.drop(vectors), lengths))
+        hidden: Tensor | Hidden = self.dense(self.reader(self.drop(vectors), lengths))
         return hidden
 
 

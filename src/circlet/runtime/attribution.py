@@ -24,7 +24,7 @@ from circlet.features.rows import Entries
 from circlet.runtime.chords import CHORDS, Doubles, mean_slopes
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Network
-from circlet.runtime.scorers import MeanScorer, Scorer
+from circlet.runtime.scorers import Scorer
 from circlet.runtime.weights import Floats, checked
 
 __all__ = ["Attribution", "attributed"]
@@ -119,7 +119,7 @@ def _with_panels(
 def _mean_gradients(model: RuntimeModel, ways: list[_Way], panels: int) -> tuple[list[Doubles], Doubles]:
     """Mean gradients of scores by the first layer's outputs, of each network, and scores at both ends."""
     own = [way.scores(panels) for way in ways]
-    if isinstance(model.scorer, MeanScorer):
+    if len(ways) > 1:
         curves = np.array(model.scorer.calibrations)[:, :, None, None]
         log_odds = curves[:, 0] * np.stack(own) + curves[:, 1]
         weights = curves[:, 0] * _mean_weights(log_odds)

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from circlet.runtime.ranking import Found, best_columns, budget_of
-from circlet.runtime.scorers import Mask, RanksLabels
+from circlet.runtime.scorers import Ensemble, Mask
 from circlet.runtime.weights import Floats
 
 __all__ = ["Gain", "top_k"]
@@ -54,8 +53,8 @@ class Gain:
 
 
 def top_k(
-    scorer: RanksLabels,
-    output: Any,
+    scorer: Ensemble,
+    outputs: list[Floats],
     k: int,
     gain: Gain,
     *,
@@ -63,11 +62,11 @@ def top_k(
     allowed: Mask | None = None,
     threshold: float | None = None,
 ) -> Found:
-    """Ids and scores of the k labels with the highest gains for each output, like `RanksLabels.top_k` otherwise.
+    """Ids and scores of the k labels with the highest gains for each document, like `Ensemble.top_k` otherwise.
 
     Labels below the threshold leave their places to others.
     """
-    n = len(output[0]) if isinstance(output, list) else len(output)
+    n = len(outputs[0])
     k = max(0, min(k, scorer.n_labels))
     ids, scores = np.zeros((n, k), dtype=np.int64), np.zeros((n, k), dtype=np.float32)
     rows = np.arange(n if k else 0)
@@ -75,7 +74,7 @@ def top_k(
     while len(rows):
         still_open = []
         for some in _split(rows, max(1, budget_of(memory) // (PER_CANDIDATE * depth))):
-            part = [own[some] for own in output] if isinstance(output, list) else output[some]
+            part = [own[some] for own in outputs]
             found = scorer.top_k(part, depth, offsets=gain.offsets, memory=memory, allowed=allowed)
             ids[some], scores[some], settled = _best_candidates(found, k, gain, threshold)
             still_open.append(some[~settled])

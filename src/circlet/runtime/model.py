@@ -19,7 +19,7 @@ from circlet.folder.contents import Contents, explained, read
 from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS
 from circlet.folder.manifest import located
-from circlet.folder.members import Member, check_weights, members_of
+from circlet.folder.members import BIAS, LOG_SCALE, Member, check_weights, members_of, output_layers
 from circlet.folder.parts import parts_of
 from circlet.folder.precision import Stored
 from circlet.runtime import gain as gains
@@ -30,7 +30,7 @@ from circlet.runtime.heads import unit
 from circlet.runtime.network import Network
 from circlet.runtime.parallel import in_parallel, steps
 from circlet.runtime.ranking import MEMORY, Found, budget_of, together
-from circlet.runtime.scorers import MeanScorer, RanksLabels, Scorer
+from circlet.runtime.scorers import Ensemble, Scorer
 from circlet.runtime.weights import LARGEST, Floats
 from circlet.threads import worker_count
 
@@ -41,7 +41,7 @@ BATCH, FEWEST = 512, 64
 
 
 class RuntimeModel(BaseModel):
-    """A network, or several that are used as one, and everything that tagging documents needs; read-only.
+    """Networks, mostly one, and everything that tagging documents needs; read-only.
 
     Several threads can use it at once.
 
@@ -50,7 +50,8 @@ class RuntimeModel(BaseModel):
     members : list of Member
     networks : list of Network
         One for each member.
-    scorer : Scorer or MeanScorer
+    scorer : Ensemble
+        What turns the outputs of all networks into scores.
     index : Index or None
         Vectors of the documents that it has learned from.
     scaling : Scaling
@@ -68,7 +69,7 @@ class RuntimeModel(BaseModel):
         self,
         members: list[Member],
         networks: list[Network],
-        scorer: RanksLabels,
+        scorer: Ensemble,
         *,
         parameter_counts: dict[str, int],
         index: Index | None = None,
@@ -108,7 +109,7 @@ class RuntimeModel(BaseModel):
         return cls(
             members,
             networks,
-            scorers[0] if len(scorers) == 1 else MeanScorer(scorers, [member.calibration for member in members]),
+            Ensemble(scorers, [member.calibration for member in members]),
             parameter_counts=_parameter_counts(members, parts.weights),
             index=saved.index,
             scaling=parts.scaling,
@@ -132,10 +133,7 @@ class RuntimeModel(BaseModel):
     @property
     def scorers(self) -> list[Scorer]:
         """The scorer of each of its networks."""
-        if isinstance(self.scorer, MeanScorer):
-            return self.scorer.scorers
-        assert isinstance(self.scorer, Scorer)
-        return [self.scorer]
+        return self.scorer.scorers
 
     def top_k(
         self,
@@ -169,7 +167,7 @@ class RuntimeModel(BaseModel):
         gain = self.gain(favor_rare)
         documents = self.checked(documents)
 
-        def rank(output: Any, budget: int) -> Found:
+        def rank(output: list[Floats], budget: int) -> Found:
             if gain is None:
                 return self.scorer.top_k(output, k, memory=budget, allowed=mask, threshold=threshold)
             return gains.top_k(self.scorer, output, k, gain, memory=budget, allowed=mask, threshold=threshold)
@@ -223,7 +221,7 @@ class RuntimeModel(BaseModel):
         self,
         rows: Callable[[int, int], Entries | Floats],
         n: int,
-        rank: Callable[[Any, int], Found],
+        rank: Callable[[list[Floats], int], Found],
         memory: int | None = None,
     ) -> Found:
         """The best labels of n documents, by functions from a range to their rows and from outputs to labels."""
@@ -236,9 +234,7 @@ class RuntimeModel(BaseModel):
         size = -(-n // (rounds * threads))  # so that all threads have the same to do
         return together(in_parallel(lambda start, end: rank(self._output(rows(start, end)), budget), n, size))
 
-    def _output(self, rows: Entries | Floats) -> Any:
-        if len(self.networks) == 1:
-            return self.networks[0](rows)
+    def _output(self, rows: Entries | Floats) -> list[Floats]:
         return [network(rows) for network in self.networks]
 
     def _rows(self, documents: Any, start: int, end: int) -> Entries | Floats:
@@ -260,27 +256,24 @@ class RuntimeModel(BaseModel):
 def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer:
     learned, scale, bias, codebook = member.settings.learned, 1.0, None, None
     if learned.scale:
-        scale = _scale(weights[f"{member.prefix}loss.log_scale"])
+        name = f"{member.prefix}{LOG_SCALE}"
+        logarithm = float(weights[name].read())
+        if not abs(logarithm) < math.log(LARGEST):
+            raise DataError(f"found {logarithm} in {name}; wanted a scale between {1 / LARGEST:g} and {LARGEST:g}")
+        scale = math.exp(logarithm)
     if learned.bias:
-        bias = weights[f"{member.prefix}loss.bias"].read()[:n_labels].copy()
+        bias = weights[f"{member.prefix}{BIAS}"].read()[:n_labels].copy()
         if not np.abs(bias).max(initial=0) < LARGEST:
-            raise DataError(f"found a number in {member.prefix}loss.bias that is not below {LARGEST:g}")
+            raise DataError(f"found a number in {member.prefix}{BIAS} that is not below {LARGEST:g}")
     if member.settings.codebook_name is not None:
         codebook = CODEBOOKS[member.settings.codebook_name](**member.codebook or {})
     return Scorer(codebook, n_labels, scale, bias, absolute=member.settings.absolute)
 
 
-def _scale(logarithm: Stored) -> float:
-    found = float(logarithm.read())
-    if not abs(found) < math.log(LARGEST):
-        raise DataError(f"found {found} in loss.log_scale; wanted a scale between {1 / LARGEST:g} and {LARGEST:g}")
-    return math.exp(found)
-
-
 def _parameter_counts(members: list[Member], weights: dict[str, Stored]) -> dict[str, int]:
     counts = {"encoder": 0, "head": 0, "loss": 0}
-    for member in members:
-        for name, each in weights.items():
-            if name.startswith(member.prefix):
-                counts[name.removeprefix(member.prefix).partition(".")[0]] += math.prod(each.shape)
+    parts = {LOG_SCALE: "loss", BIAS: "loss", **dict.fromkeys(output_layers(members[0].settings), "head")}
+    for name, each in weights.items():
+        _, _, own = name.removeprefix("members.").partition(".")
+        counts[parts.get(own.partition(".")[0], "encoder")] += math.prod(each.shape)
     return {**counts, "total": sum(counts.values())}

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 import numpy as np
 
 from circlet.features.rows import Entries
-from circlet.folder.members import Member
+from circlet.folder.members import Member, hidden_layers, output_layers
 from circlet.folder.precision import Stored
 from circlet.runtime.heads import HEADS
 from circlet.runtime.weights import FeatureWeights, Floats, Linear
@@ -29,16 +28,13 @@ class Network:
     """
 
     def __init__(self, member: Member, weights: Mapping[str, Stored], *, sparse: bool) -> None:
-        def layer(kind: type[Any], name: str) -> Any:
-            return kind(*(weights[f"{member.prefix}{name}.{part}"] for part in ("weight", "bias")))
-
-        self.first: FeatureWeights | Linear = layer(FeatureWeights if sparse else Linear, "encoder.layers.0")
-        others = range(1, len(member.settings.hidden))
-        self.others: list[Linear] = [layer(Linear, f"encoder.layers.{3 * i}") for i in others]
+        first, *others = hidden_layers(member.settings)
+        kind = FeatureWeights if sparse else Linear
+        self.first: FeatureWeights | Linear = kind(*member.layer(weights, first))
+        self.others = [Linear(*member.layer(weights, name)) for name in others]
         self.head_name, self.leak = member.settings.head, np.float32(member.settings.leak)
         self.head = HEADS[self.head_name]
-        parts = ("output", "second") if self.head_name == "chrr-half" else ("output",)
-        self.head_layers: dict[str, Linear] = {part: layer(Linear, f"head.{part}") for part in parts}
+        self.head_layers = {name: Linear(*member.layer(weights, name)) for name in output_layers(member.settings)}
 
     def __call__(self, rows: Entries | Floats) -> Floats:
         """The head's output for scaled rows, `(n, width)`."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -12,37 +11,13 @@ from circlet.runtime.codebooks import Codebook
 from circlet.runtime.ranking import PER_SCORE, Found, best_columns, budget_of, together, without
 from circlet.runtime.weights import Floats
 
-__all__ = ["MeanScorer", "RanksLabels", "Scorer"]
+__all__ = ["Ensemble", "Scorer"]
 
 #: Bytes per score of a row if several networks score it: the sums so far, a network's scores and what computing
 #: them takes, then the ranking.
 PER_MEAN = 40
 
 Mask = npt.NDArray[np.bool_]
-
-
-class RanksLabels(Protocol):
-    """Ranks labels by the outputs of one network or of several."""
-
-    n_labels: int
-
-    def logits(self, output: Any) -> Floats:
-        """The scores that labels are ranked by, `(n, n_labels)`."""
-
-    def top_k(
-        self,
-        output: Any,
-        k: int,
-        *,
-        offsets: Floats | None = None,
-        memory: int | None = None,
-        allowed: Mask | None = None,
-        threshold: float | None = None,
-    ) -> Found:
-        """Ids and scores of the k best labels of each output; `offsets`, `(n_labels,)`, are added to the scores.
-
-        Where `allowed` and `threshold` leave no label, the id is −1 and the score −∞.
-        """
 
 
 class Scorer:
@@ -74,7 +49,7 @@ class Scorer:
         self._shifted: tuple[Floats, Floats | None] | None = None
 
     def logits(self, output: Floats) -> Floats:
-        """See `RanksLabels`."""
+        """The scores that labels are ranked by, `(n, n_labels)`."""
         if self.codebook is None:
             return output
         scores = self.codebook.scores(output * self.scale)
@@ -94,7 +69,10 @@ class Scorer:
         allowed: Mask | None = None,
         threshold: float | None = None,
     ) -> Found:
-        """See `RanksLabels`."""
+        """Ids and scores of the k best labels of each output; `offsets`, `(n_labels,)`, are added to the scores.
+
+        Where `allowed` and `threshold` leave no label, the id is −1 and the score −∞.
+        """
         k, budget = min(k, self.n_labels), budget_of(memory)
         if not len(output) or k < 1:
             return _nothing(len(output), k)
@@ -124,25 +102,29 @@ class Scorer:
         return shifted[1]
 
 
-class MeanScorer:
-    """Scores labels by the log-odds of the mean of several networks' probabilities.
+class Ensemble:
+    """Scores labels by the outputs of all networks of a model; mostly it is one.
+
+    What a single network computes is used as it is. Of several, the score is the log-odds of the mean of their
+    probabilities.
 
     Parameters
     ----------
     scorers : list of Scorer
+        One for each network.
     calibrations : list of (slope, intercept)
-        The logistic curve from each scorer's scores to probabilities.
+        The logistic curve from each scorer's scores to probabilities; that of a single one does not matter.
     """
 
     def __init__(self, scorers: list[Scorer], calibrations: list[tuple[float, float]]) -> None:
         self.scorers, self.calibrations = scorers, calibrations
         self.n_labels = scorers[0].n_labels
-        book = scorers[0].codebook
-        self._row_bytes = PER_MEAN * max(self.n_labels, 0 if book is None else book.per_row)
 
-    def logits(self, output: list[Floats]) -> Floats:
-        """See `RanksLabels`; `output` has those of all networks."""
-        scores = (scorer.logits(own) for scorer, own in zip(self.scorers, output, strict=True))
+    def logits(self, outputs: list[Floats]) -> Floats:
+        """The scores that labels are ranked by, `(n, n_labels)`, from the outputs of each network."""
+        if len(self.scorers) == 1:
+            return self.scorers[0].logits(outputs[0])
+        scores = (scorer.logits(own) for scorer, own in zip(self.scorers, outputs, strict=True))
         curves = zip(scores, self.calibrations, strict=True)
         return mean_log_odds(
             each * np.float32(slope) + np.float32(intercept) for each, (slope, intercept) in curves
@@ -150,7 +132,7 @@ class MeanScorer:
 
     def top_k(
         self,
-        output: list[Floats],
+        outputs: list[Floats],
         k: int,
         *,
         offsets: Floats | None = None,
@@ -158,16 +140,21 @@ class MeanScorer:
         allowed: Mask | None = None,
         threshold: float | None = None,
     ) -> Found:
-        """See `RanksLabels`."""
-        n, k = len(output[0]), min(k, self.n_labels)
+        """See `Scorer.top_k`."""
+        if len(self.scorers) == 1:
+            return self.scorers[0].top_k(
+                outputs[0], k, offsets=offsets, memory=memory, allowed=allowed, threshold=threshold
+            )
+        n, k = len(outputs[0]), min(k, self.n_labels)
         if not n or k < 1:
             return _nothing(n, k)
-        joined = np.concatenate(output, axis=1)
+        joined, book = np.concatenate(outputs, axis=1), self.scorers[0].codebook
+        row_bytes = PER_MEAN * max(self.n_labels, 0 if book is None else book.per_row)
 
         def logits(part: Floats) -> Floats:
             return self.logits(np.split(part, len(self.scorers), axis=1))
 
-        found = _of_rows(logits, joined, self._row_bytes, offsets, allowed, k, budget_of(memory))
+        found = _of_rows(logits, joined, row_bytes, offsets, allowed, k, budget_of(memory))
         return without(together(found), threshold)
 
 

@@ -24,7 +24,6 @@ from circlet.data.feedback import Judged
 from circlet.errors import CircletError
 from circlet.folder.contents import explained, read
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.estimator import without_digest
 
 __all__ = ["give"]
 
@@ -41,7 +40,7 @@ def give(folder: Path, output: Path, corrections: Sequence[Judged]) -> dict[str,
     state, store = saved.estimator, saved.config["store"]
     named = state is None or state["target"] == "indicator" or state["classes"]["values"] is None
     taught = teach(model, corrections, may_grow=named)
-    contents = replace(model.contents(), estimator=None if state is None else without_digest(state))
+    contents = replace(model.contents(), estimator=state)
     write(output, contents, "float32" if store == DEFLATED else store)
     return asdict(taught)
 

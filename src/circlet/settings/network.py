@@ -272,7 +272,7 @@ def reader_shapes(settings: NetworkSettings, n_words: int) -> Shapes:
     shapes |= {f"reader.{name}": shape for name, shape in _OWN[settings.encoder](settings).items()}
     widths = (reader_width(settings), *settings.hidden)
     for i, (before, after) in enumerate(pairwise(widths)):
-        shapes |= _linear(f"hidden.layers.{3 * i}", before, after)
+        shapes |= _linear(f"dense.hidden.{i}", before, after)
     return shapes
 
 

@@ -339,7 +339,7 @@ def first_weight(network: Network) -> nn.Parameter | None:
     """The weight that multiplies the features; None in a custom encoder, whose layers are unknown."""
     if not isinstance(network.encoder, Encoder):
         return None
-    weight = network.encoder.layers[0].weight
+    weight = network.encoder.hidden[0].weight
     assert isinstance(weight, nn.Parameter)
     return weight
 

@@ -8,12 +8,13 @@ import scipy.sparse as sp
 import torch
 
 from circlet.metrics import evaluate
-from circlet.network import Network
-from circlet.network.inference import mean_loss, top_k
+from circlet.network import Ensemble, Network
+from circlet.network.batch import label_sets
+from circlet.network.ensemble import outputs_of, top_k
 from circlet.settings.training import LEAST_LOSS
 from circlet.training.distributed import ALONE, World
 
-__all__ = ["VALIDATION_LOSS", "measured", "watched", "worth"]
+__all__ = ["VALIDATION_LOSS", "mean_loss", "measured", "watched", "worth"]
 
 #: The name of the loss on held-out rows, in the records of epochs, which have the loss in training too.
 VALIDATION_LOSS = "validation_loss"
@@ -41,6 +42,17 @@ def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: Wor
         (total,) = world.sum(mean_loss(network, own, labels) * share.weight)
         return {VALIDATION_LOSS: total}
     name, _, depth = metric.partition("@")
-    ids = torch.from_numpy(top_k(network, own, int(depth))[0])
+    ids = torch.from_numpy(top_k(Ensemble([network]), own, int(depth))[0])
     everything = torch.cat(world.gather(ids if share.weight else ids[:0]))
     return evaluate(Y, everything.numpy(), k=int(depth), metrics=(name,))
+
+
+def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
+    """The mean loss of rows with these labels."""
+    total, start = 0.0, 0
+    for output in outputs_of(Ensemble([network]), X):
+        labels = label_sets(Y[start : start + len(output)]).to(network.device)
+        start += len(output)
+        with torch.no_grad():
+            total += float(network.loss(output, labels)) * len(labels)
+    return total / max(int(X.shape[0]), 1)
