@@ -41,7 +41,7 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
     options = ["train", data, *small, "--epochs", "2", "--model"]
     summary = json.loads(circlet(*options, tmp_path / "m", "--store", "int8", "--json").stdout)
     assert summary["store"] == "int8"
-    assert load_file(tmp_path / "m" / "weights.safetensors")["head.output.weight"].dtype == torch.int8
+    assert load_file(tmp_path / "m" / "weights.safetensors")["members.0.output.weight"].dtype == torch.int8
     assert circlet("evaluate", tmp_path / "m", data).returncode == 0
     line = refused(*options, tmp_path / "n", "--store", "int2")
     assert "`store` must be one of float32, bf16, int8, int4, got 'int2'" in line

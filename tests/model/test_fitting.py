@@ -247,7 +247,7 @@ class TestMembers:
     def test_labels_with_other_names_are_not_resumed(self, trained, tmp_path):
         with pytest.raises(InterruptedRunError):
             trained(folder=tmp_path, reporter=CtrlC(3))
-        with pytest.raises(DataError, match="found a checkpoint of labels with other names"):
+        with pytest.raises(DataError, match="labels with other names"):
             trained(folder=tmp_path, resume=True, names=False)
 
     @pytest.mark.parametrize("resume", [False, True])
