@@ -20,9 +20,8 @@ from typing import TYPE_CHECKING
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
-from circlet_paper.recipes import CHRR
 from circlet_paper.runs import Runs, millions, runs, verdict
-from circlet_paper.training_cells import Recipe, Settings, TrainingCell, title_of
+from circlet_paper.training_cells import CHRR, Recipe, Settings, TrainingCell, title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -27,9 +27,7 @@ from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
-from circlet_paper.paired import Difference, compare
-from circlet_paper.published import PUBLISHED_METRICS, published
-from circlet_paper.runs import Runs, millions, runs, verdict
+from circlet_paper.runs import PUBLISHED_METRICS, Difference, Runs, compare, millions, published, runs, verdict
 from circlet_paper.training_cells import Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:

@@ -27,40 +27,280 @@ What the paper leaves open, and what we chose:
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.data import Dataset
+from circlet.data.catalog import ENTRIES
+from circlet.errors import DataError
+from circlet.metrics import evaluate, inverse_propensity
 from circlet.report import Cell, Table
+from circlet_paper import Claim, training_cells
 from circlet_paper.authors import HEADS
-from circlet_paper.baselines.plan import (
-    COMPARED,
-    FAST,
-    NEAR,
-    OURS,
-    PFASTRE,
-    PLACES,
-    Measured,
-    Place,
-    Settings,
-    beside_published,
-    cells,
-    name_of,
-    size_of,
-    traced_by,
+from circlet_paper.cells import Result, Workplace
+from circlet_paper.forests import FastXML, PfastreXML, TreeSettings
+from circlet_paper.runs import (
+    CORRECTED,
+    REPOSITORY,
+    Difference,
+    Runs,
+    compare,
+    pack_hits,
+    published,
+    right,
+    runs,
+    verdict,
 )
-from circlet_paper.baselines.tree_cells import MODELS
-from circlet_paper.baselines.verdicts import claims
-from circlet_paper.cells import Result
-from circlet_paper.published import REPOSITORY
-from circlet_paper.runs import Runs
-from circlet_paper.training_cells import DEPTHS
+from circlet_paper.training_cells import CIRCLET, DEPTHS, FIXED, Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
+    from circlet.training import Reporter
+
 
 TITLE = "The paper's tree methods, measured: FastXML and PfastreXML beside CHRR, HRR and FC"
 METRICS = tuple(f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS)
+#: The forests by the names that cells have, and by those of tables.
+MODELS = {"fastxml": "FastXML", "pfastrexml": "PfastreXML"}
+
+
+@dataclass(frozen=True)
+class TreeCell:
+    """Grow a forest with one seed and rank the test rows.
+
+    Parameters
+    ----------
+    dataset : str
+    model : str
+        One of `MODELS`.
+    settings : TreeSettings
+    seed : int
+    rows, split : int or None
+        As in `circlet_paper.training_cells.TrainingCell`.
+    """
+
+    dataset: str
+    model: str
+    settings: TreeSettings = field(default_factory=TreeSettings)
+    seed: int = 0
+    rows: int | None = None
+    split: int | None = None
+
+    @property
+    def name(self) -> str:
+        quick = "quick-" if self.rows is not None else ""
+        split = f"-split{self.split}" if self.split is not None else ""
+        scaling = self.settings.scaling
+        scaled = "" if scaling == TreeSettings.scaling else f"-scaling-{scaling}"
+        trees = f"trees{self.settings.trees}"
+        return f"{quick}{self.dataset}/{self.model}-{trees}{scaled}{split}-seed{self.seed}"
+
+    def about(self) -> Result:
+        return {
+            "dataset": self.dataset,
+            "split": self.split,
+            "rows": self.rows,
+            "model": self.model,
+            "settings": asdict(self.settings),
+            "seed": self.seed,
+        }
+
+    @property
+    def _same_rows(self) -> TrainingCell:
+        return TrainingCell(self.dataset, FIXED, rows=self.rows, split=self.split)
+
+    def missing(self, workplace: Workplace) -> str | None:
+        return self._same_rows.missing(workplace)
+
+    def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
+        import torch
+
+        dataset = self._same_rows.load(workplace)
+        train, test = _sparse_rows(dataset)
+        known = ENTRIES.get(self.dataset)
+        weights = inverse_propensity(dataset.train.Y, *((known.a, known.b) if known else ()))
+        # As many processes as torch would use threads: `run_cells` divides them among its jobs.
+        options = {"seed": self.seed, "processes": torch.get_num_threads()}
+        model = (
+            FastXML(self.settings, **options)
+            if self.model == "fastxml"
+            else PfastreXML(weights, self.settings, **options)
+        )
+        if reporter is not None:
+            reporter.plan(self.settings.trees, 1)
+        started = time.perf_counter()
+        model.fit(train, dataset.train.Y, _reported(reporter))
+        trained = time.perf_counter()
+        scores = model.scores(test)
+        ranked = time.perf_counter()
+        assert dataset.test is not None
+        truth = dataset.test.Y
+        ids = best_labels(scores, min(max(DEPTHS), truth.shape[1]))
+        found = evaluate(truth, ids, weights, DEPTHS, metrics=("P", "PSP"))
+        return {
+            "metrics": {metric: round(100 * value, 3) for metric, value in found.items()},
+            "hits": pack_hits(right(truth, ids)),
+            "bytes": model.nbytes,
+            "nodes": sum(len(tree.children) for tree in model.forest_.trees),
+            "shapes": {
+                "features": int(train.shape[1]),
+                "labels": int(truth.shape[1]),
+                "train": int(train.shape[0]),
+                "test": int(test.shape[0]),
+            },
+            "device": "cpu",
+            "training_seconds": round(trained - started, 2),
+            "ranking_seconds": round(ranked - trained, 2),
+        }
+
+
+def _sparse_rows(dataset: Dataset) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    assert dataset.test is not None
+    both = [part.X for part in (dataset.train, dataset.test)]
+    if not all(sp.issparse(X) for X in both):
+        raise DataError(f"{dataset.source}: found {dataset.format}; trees want sparse feature rows")
+    train, test = (sp.csr_matrix(X, dtype=np.float64) for X in both)
+    return train, test
+
+
+def best_labels(scores: sp.csr_matrix, k: int) -> npt.NDArray[np.int64]:
+    """Ids of the best labels of each row, `(n, k)`; −1 where no more labels have a score."""
+    scores = scores.sorted_indices()
+    row = np.repeat(np.arange(scores.shape[0]), np.diff(scores.indptr))
+    order = np.lexsort((-scores.data, row))  # stable, so equal scores stay in the order of their ids
+    place = np.arange(scores.nnz) - scores.indptr[row]
+    ids = np.full((scores.shape[0], k), -1, dtype=np.int64)
+    ids[row[place < k], place[place < k]] = scores.indices[order[place < k]]
+    return ids
+
+
+def _reported(reporter: Reporter | None) -> Callable[[int], None] | None:
+    """Report each tree as an epoch."""
+    return None if reporter is None else lambda done: reporter.record({"epoch": done})
+
+
+FAST, PFASTRE = MODELS.values()
+OURS = CIRCLET.title
+#: Datasets with a split each, None for a dataset's own, and the networks that were measured there.
+PLACES: dict[tuple[str, int | None], tuple[str, ...]] = {
+    ("delicious", None): (OURS,),
+    ("delicious", 1): tuple(HEADS),
+    ("eurlex-4k", None): (*HEADS, OURS),
+}
+#: The largest numbers of seeds.
+SEEDS = {"trees": 1, OURS: 3}
+#: Trees of a quick run.
+FEW = 4
+#: Points within which a measured number counts as the published one.
+NEAR = 1.5
+COMPARED = (1, 3, 5)
+Place = tuple[str, "int | None"]
+
+
+@dataclass(frozen=True)
+class Settings(training_cells.Settings):
+    """Size of the experiment; five seeds, as in `circlet_paper.authors`, for its networks."""
+
+    seeds: int = 5
+
+    @classmethod
+    def quick(cls) -> Settings:
+        """One seed, few rows and few trees."""
+        return cls(seeds=1, rows=1000, epochs=2, shrink=8)
+
+
+def _trees(place: Place, model: str, settings: training_cells.Settings) -> list[TreeCell]:
+    dataset, split = place
+    grown = TreeSettings() if settings.rows is None else TreeSettings(trees=FEW)
+    return [
+        TreeCell(dataset, model, grown, seed, settings.rows, split)
+        for seed in range(min(settings.seeds, SEEDS["trees"]))
+    ]
+
+
+def _networks(place: Place, title: str, settings: training_cells.Settings) -> list[TrainingCell]:
+    dataset, split = place
+    if title == OURS:
+        return CIRCLET.cells(dataset, replace(settings, seeds=min(settings.seeds, SEEDS[OURS])), split)
+    return Recipe(title, "authors", HEADS[title]).cells(dataset, settings, split)
+
+
+def _planned(
+    settings: training_cells.Settings,
+) -> Iterator[tuple[Place, str, Sequence[TreeCell | TrainingCell]]]:
+    """Everything that is measured, model by model."""
+    for place, networks in PLACES.items():
+        for model, title in MODELS.items():
+            yield place, title, _trees(place, model, settings)
+        for title in networks:
+            yield place, title, _networks(place, title, settings)
+
+
+def cells(settings: training_cells.Settings) -> list[TreeCell | TrainingCell]:
+    """Both forests everywhere, and the networks that they are compared with."""
+    return [cell for *_, these in _planned(settings) for cell in these]
+
+
+def name_of(place: Place) -> str:
+    """A place as printed in tables."""
+    dataset, split = place
+    other = ", split 1" if split else ", Mulan's split" if (dataset, 1) in PLACES else ""
+    return title_of(dataset) + other
+
+
+class Measured:
+    """The runs of a result by place, then by title."""
+
+    def __init__(self, result: Result) -> None:
+        self.settings = Settings(**result["settings"])
+        self.at: dict[Place, dict[str, Runs]] = {place: {} for place in PLACES}
+        for place, title, these in _planned(self.settings):
+            if found := runs(result, these):
+                self.at[place][title] = found
+
+    def gaps(self, one: str, other: str) -> dict[Place, dict[int, Difference]]:
+        """By how much one is ahead of another in P@k, where both kept outcomes for each document."""
+        return {
+            place: gaps
+            for place, these in self.at.items()
+            if one in these and other in these
+            if (gaps := compare(these[one].cells, these[other].cells, COMPARED))
+        }
+
+
+def beside_published(measured: Measured) -> Iterator[tuple[Place, str, Runs, dict[str, dict[str, float]]]]:
+    """Every forest, with the published rows for it by source."""
+    for (dataset, split), found in measured.at.items():
+        for title in MODELS.values():
+            if these := found.get(title):
+                sources = {"the Repository": REPOSITORY[dataset][title]}
+                if dataset in CORRECTED:
+                    sources["the paper"] = published(dataset, title)
+                yield (dataset, split), title, these, sources
+
+
+def traced_by(these: Runs, known: dict[str, float]) -> str:
+    """Whether a published row is traced: yes, or the numbers that are off."""
+    off = [f"{m} {these.mean(m) - known[m]:+.1f}" for m in known if not is_near(these, known, m)]
+    return "yes" if not off else f"{len(known) - len(off)} of {len(known)} numbers; {', '.join(off)}"
+
+
+def is_near(these: Runs, known: dict[str, float], metric: str) -> bool:
+    """Whether ours is near a published number."""
+    return abs(these.mean(metric) - known[metric]) <= NEAR
+
+
+def size_of(these: Runs) -> int:
+    """Size of a model in bytes: that of a forest, or 4 for each parameter of a network."""
+    cell = these.cells[0]
+    return int(cell["bytes"]) if "bytes" in cell else 4 * these.parameters
 
 
 def tables(result: Result) -> list[Table]:
@@ -141,6 +381,96 @@ def _paired(measured: Measured) -> Table:
         rows,
         note="Positive where the network is ahead; 95 % interval from a bootstrap over test documents. FC, HRR "
         "and CHRR are those of the authors' protocol. Runs that kept no outcomes are left out.",
+    )
+
+
+def claims(result: Result) -> list[Claim]:
+    """Judge the published rows, CHRR and circlet against trees, and what PfastreXML gains on rare labels."""
+    measured = Measured(result)
+    judged = [
+        _judge_published(measured),
+        *(_judge_network(measured, "CHRR", tree) for tree in MODELS.values()),
+        *(_judge_network(measured, OURS, tree) for tree in MODELS.values()),
+        _judge_rare(measured),
+        _judge_size(measured),
+    ]
+    return [claim for claim in judged if claim is not None]
+
+
+def _judge_published(measured: Measured) -> Claim | None:
+    near, evidence = [], []
+    for place, title, these, sources in beside_published(measured):
+        known = sources["the Repository"]
+        near += [is_near(these, known, m) for m in known]
+        evidence.append(f"{name_of(place)} {title}: {traced_by(these, known)}")
+    if not near:
+        return None
+    return Claim(
+        "The Repository's rows of FastXML and PfastreXML follow from their papers and programs",
+        verdict(sum(near), len(near)),
+        f"{sum(near)} of {len(near)} numbers within {NEAR:g} points, means of seeds; {'; '.join(evidence)}",
+    )
+
+
+def _judge_network(measured: Measured, network: str, tree: str) -> Claim | None:
+    """Judge by the bootstrap where outcomes were kept; elsewhere the network must be ahead with every seed."""
+    better, evidence = [], []
+    tested = measured.gaps(network, tree)
+    for place, found in measured.at.items():
+        if not {network, tree} <= set(found):
+            continue
+        if gaps := tested.get(place):
+            better += [gap.verdict == "ahead" for gap in gaps.values()]
+            words = ", ".join(f"P@{k} {gap}" for k, gap in gaps.items())
+            evidence.append(f"{name_of(place)}, by the bootstrap over test documents: {words}")
+        else:
+            means = {k: found[network].mean(f"P@{k}") - found[tree].mean(f"P@{k}") for k in COMPARED}
+            better += [min(found[network].values(f"P@{k}")) > max(found[tree].values(f"P@{k}")) for k in COMPARED]
+            words = ", ".join(f"P@{k} {gap:+.1f}" for k, gap in means.items())
+            evidence.append(f"{name_of(place)}, by every seed, because outcomes were not kept: {words}")
+    if not better:
+        return None
+    return Claim(
+        f"{network} ranks better than {tree}" + (" in the authors' protocol" if network in HEADS else ""),
+        verdict(sum(better), len(better)),
+        f"ahead in {sum(better)} of {len(better)} comparisons; {'; '.join(evidence)}",
+    )
+
+
+def _judge_rare(measured: Measured) -> Claim | None:
+    gaps = {
+        place: {k: these[PFASTRE].mean(f"PSP@{k}") - these[FAST].mean(f"PSP@{k}") for k in COMPARED}
+        for place, these in measured.at.items()
+        if {FAST, PFASTRE} <= set(these)
+    }
+    if not gaps:
+        return None
+    better = [gap > 0 for by_depth in gaps.values() for gap in by_depth.values()]
+    return Claim(
+        "PfastreXML finds rare labels better than FastXML",
+        verdict(sum(better), len(better)),
+        f"by PSP@k, means of seeds, ahead in {sum(better)} of {len(better)} comparisons; "
+        + "; ".join(
+            f"{name_of(place)} " + ", ".join(f"PSP@{k} {gap:+.1f}" for k, gap in by_depth.items())
+            for place, by_depth in gaps.items()
+        ),
+    )
+
+
+def _judge_size(measured: Measured) -> Claim | None:
+    sizes = {
+        place: [size_of(these[title]) / 1e6 for title in ("CHRR", FAST, PFASTRE)]
+        for place, these in measured.at.items()
+        if {"CHRR", FAST, PFASTRE} <= set(these)
+    }
+    if not sizes:
+        return None
+    smaller = [ours < forest for ours, *forests in sizes.values() for forest in forests]
+    return Claim(
+        "CHRR is smaller than a forest",
+        verdict(sum(smaller), len(smaller)),
+        "by the bytes of the arrays, CHRR, FastXML and PfastreXML: "
+        + "; ".join(f"{name_of(p)} " + ", ".join(f"{mb:.1f} MB" for mb in these) for p, these in sizes.items()),
     )
 
 

@@ -23,8 +23,7 @@ from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
-from circlet_paper.paired import Difference, compare
-from circlet_paper.runs import Runs, runs, verdict
+from circlet_paper.runs import Difference, Runs, compare, runs, verdict
 from circlet_paper.training_cells import Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:

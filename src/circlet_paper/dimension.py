@@ -15,9 +15,8 @@ from typing import TYPE_CHECKING
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
-from circlet_paper.recipes import FC
 from circlet_paper.runs import Runs, runs, verdict
-from circlet_paper.training_cells import Recipe, Settings, TrainingCell, title_of
+from circlet_paper.training_cells import FC, Recipe, Settings, TrainingCell, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -28,8 +28,7 @@ from circlet.settings import AUTO
 from circlet_paper import Claim
 from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
-from circlet_paper.paired import Difference, compare
-from circlet_paper.runs import Runs, millions, runs, verdict
+from circlet_paper.runs import Difference, Runs, compare, millions, runs, verdict
 from circlet_paper.training_cells import FIXED, TEXTS, Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:

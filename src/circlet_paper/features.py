@@ -18,10 +18,8 @@ from typing import TYPE_CHECKING
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
-from circlet_paper.published import published
-from circlet_paper.recipes import CHRR, FC, OWN
-from circlet_paper.runs import Runs, millions, runs, verdict
-from circlet_paper.training_cells import Recipe, Settings, TrainingCell, title_of
+from circlet_paper.runs import Runs, millions, published, runs, verdict
+from circlet_paper.training_cells import CHRR, FC, OWN, Recipe, Settings, TrainingCell, title_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

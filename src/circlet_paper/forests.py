@@ -11,16 +11,19 @@ document gets the mean of the leaves that it reaches.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from functools import partial
+from multiprocessing import get_context
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.errors import CircletError
 from circlet.features import Scaling
-
-__all__ = ["Tree", "TreeSettings", "grow", "partition", "prepared", "separate"]
 
 Floats = npt.NDArray[np.float64]
 Bools = npt.NDArray[np.bool_]
@@ -262,3 +265,198 @@ def _stacked(rows: list[tuple[Ints, Floats]], width: int) -> sp.csr_matrix:
     columns = np.concatenate([np.zeros(0, dtype=np.int64), *(columns for columns, _ in rows)])
     values = np.concatenate([np.zeros(0), *(values for _, values in rows)]).astype(np.float32)
     return sp.csr_matrix((values, columns, ends), shape=(len(rows), width))
+
+
+@dataclass(frozen=True)
+class Forest:
+    """Trees that were grown from the same rows."""
+
+    trees: Sequence[Tree]
+
+    def scores(self, X: sp.csr_matrix) -> sp.csr_matrix:
+        """Mean of the leaves that each row, with its bias, reaches: `(n, n_labels)`."""
+        leaves = sp.vstack([tree.leaves for tree in self.trees], format="csr")
+        first = np.cumsum([0, *(tree.leaves.shape[0] for tree in self.trees[:-1])])
+        reached = np.stack([tree.leaf_of(X) for tree in self.trees], axis=1) + first
+        ends = len(self.trees) * np.arange(X.shape[0] + 1)
+        each = np.full(reached.size, 1 / len(self.trees))
+        return sp.csr_matrix((each, reached.ravel(), ends), shape=(X.shape[0], leaves.shape[0])) @ leaves
+
+    @property
+    def nbytes(self) -> int:
+        """Size of all weights, leaves and links."""
+        matrices = (m for tree in self.trees for m in (tree.weights, tree.leaves))
+        return sum(bytes_of(m) for m in matrices) + sum(tree.children.nbytes for tree in self.trees)
+
+
+def bytes_of(matrix: sp.csr_matrix) -> int:
+    """Size of a sparse matrix in memory."""
+    return int(matrix.data.nbytes + matrix.indices.nbytes + matrix.indptr.nbytes)
+
+
+#: What a process of `grow_forest` grows its trees with; set once, because the rows are large.
+_grow: Callable[[Sequence[int]], Tree] | None = None
+
+
+def _prepare(X: sp.csr_matrix, Y: sp.csr_matrix, settings: TreeSettings, normalized: bool) -> None:
+    global _grow  # noqa: PLW0603 — a process of its own
+    _grow = partial(grow, X, Y, settings, normalized=normalized)
+
+
+def _grow_one(seed: Sequence[int]) -> Tree:
+    assert _grow is not None
+    return _grow(seed)
+
+
+def grow_forest(
+    X: sp.csr_matrix,
+    Y: sp.csr_matrix,
+    settings: TreeSettings,
+    seed: int,
+    *,
+    normalized: bool = True,
+    processes: int = 1,
+    progress: Callable[[int], None] | None = None,
+) -> Forest:
+    """Grow all trees; the same ones, whatever the number of processes. `progress` gets how many are grown."""
+    seeds = [(seed, tree) for tree in range(settings.trees)]
+    if processes == 1:
+        made = (grow(X, Y, settings, each, normalized=normalized) for each in seeds)
+        return Forest(list(_watched(made, progress)))
+    # Not fork: a process that has used a GPU or threads can't be forked safely.
+    with ProcessPoolExecutor(
+        processes, get_context("spawn"), initializer=_prepare, initargs=(X, Y, settings, normalized)
+    ) as pool:
+        try:
+            return Forest(list(_watched(pool.map(_grow_one, seeds), progress)))
+        except BrokenProcessPool as error:
+            raise CircletError("a process that grew trees was killed, perhaps because memory ran out") from error
+
+
+def _watched(trees: Iterator[Tree], progress: Callable[[int], None] | None) -> Iterator[Tree]:
+    for done, tree in enumerate(trees, start=1):
+        if progress is not None:
+            progress(done)
+        yield tree
+
+
+class FastXML:
+    """Learn a forest from sparse rows and rank labels by the mean of the leaves that a row reaches.
+
+    Parameters
+    ----------
+    settings : TreeSettings, optional
+    seed : int
+        Determines where the partition of each node starts, and the order in which its separator is learned.
+    processes : int
+        How many trees grow at the same time; they are the same trees for any number.
+    """
+
+    def __init__(self, settings: TreeSettings | None = None, *, seed: int = 0, processes: int = 1) -> None:
+        self.settings = settings or TreeSettings()
+        self.seed, self.processes = seed, processes
+
+    def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Callable[[int], None] | None = None) -> FastXML:
+        """Grow the trees from features `(n, n_features)` and labels `(n, n_labels)` of zeros and ones."""
+        self.forest_ = self._grow(prepared(X, self.settings), Y.astype(float), progress)
+        return self
+
+    def _grow(
+        self,
+        X: sp.csr_matrix,
+        Y: sp.csr_matrix,
+        progress: Callable[[int], None] | None,
+        *,
+        normalized: bool = True,
+    ) -> Forest:
+        return grow_forest(
+            X, Y, self.settings, self.seed, normalized=normalized, processes=self.processes, progress=progress
+        )
+
+    def scores(self, X: sp.csr_matrix) -> sp.csr_matrix:
+        """Scores of the labels that have any, `(n, n_labels)`."""
+        return self.forest_.scores(prepared(X, self.settings))
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the model."""
+        return self.forest_.nbytes
+
+
+#: Rows whose similarity to all centroids is computed at once.
+_BLOCK = 256
+
+
+class PfastreXML(FastXML):
+    """Learn a forest and a centroid for each label.
+
+    Parameters
+    ----------
+    weights : ndarray of shape (n_labels,)
+        Inverse propensities.
+    settings, seed, processes
+        As in `FastXML`.
+    alpha : float
+        Share of the trees in the logarithm of a score; the rest belongs to the centroids.
+    gamma : float
+        How fast a centroid's probability falls with the distance.
+    """
+
+    def __init__(
+        self,
+        weights: npt.NDArray[np.float64],
+        settings: TreeSettings | None = None,
+        *,
+        seed: int = 0,
+        processes: int = 1,
+        alpha: float = 0.8,
+        gamma: float = 30.0,
+    ) -> None:
+        super().__init__(settings, seed=seed, processes=processes)
+        self.weights, self.alpha, self.gamma = weights, alpha, gamma
+
+    def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Callable[[int], None] | None = None) -> PfastreXML:
+        rows = prepared(X, self.settings)
+        self.forest_ = self._grow(rows, _times(Y, self.weights), progress, normalized=False)
+        counts = np.maximum(np.bincount(Y.indices, minlength=Y.shape[1]), 1)
+        means = _times(Y, 1 / counts).T @ Scaling("l2").transform(rows)
+        self.centroids_ = sp.csr_matrix(means, dtype=np.float32)
+        return self
+
+    def scores(self, X: sp.csr_matrix) -> sp.csr_matrix:
+        rows = Scaling("l2").transform(prepared(X, self.settings))
+        worth = super().scores(X)
+        worth.data /= self.weights[worth.indices]
+        return reranked(worth, rows, self.centroids_, self.alpha, self.gamma)
+
+    @property
+    def nbytes(self) -> int:
+        """Size of the model."""
+        return super().nbytes + bytes_of(self.centroids_)
+
+
+def _times(Y: sp.csr_matrix, of_label: npt.NDArray[np.float64]) -> sp.csr_matrix:
+    """The labels' matrix with a number for each label instead of its ones."""
+    return sp.csr_matrix((of_label[Y.indices], Y.indices, Y.indptr), shape=Y.shape)
+
+
+def reranked(
+    scores: sp.csr_matrix, X: sp.csr_matrix, centroids: sp.csr_matrix, alpha: float, gamma: float
+) -> sp.csr_matrix:
+    """Scores s of the trees and distances d to the centroids as one: α log s + (1 − α) log 1 / (1 + exp γ d²).
+
+    Only labels that have a score are ranked.
+    """
+    scores = scores.tocsr()
+    own = np.asarray(centroids.multiply(centroids).sum(axis=1)).ravel()
+    length = np.asarray(X.multiply(X).sum(axis=1)).ravel()
+    logs = np.empty(scores.nnz)
+    for start in range(0, X.shape[0], _BLOCK):
+        block = slice(start, start + _BLOCK)
+        some = scores[block]
+        row = np.repeat(np.arange(some.shape[0]), np.diff(some.indptr))
+        products = (X[block] @ centroids.T).toarray()[row, some.indices]
+        squares = length[block][row] + own[some.indices] - 2 * products
+        at = slice(scores.indptr[start], scores.indptr[start] + some.nnz)
+        logs[at] = alpha * np.log(some.data) - (1 - alpha) * np.logaddexp(0, gamma * squares)
+    return sp.csr_matrix((logs, scores.indices, scores.indptr), shape=scores.shape)

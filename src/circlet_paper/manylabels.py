@@ -15,7 +15,7 @@ What the paper leaves open, and what we chose:
   is trained, with d = 100 and 400. The real sets are trained by the whole protocol, and share their runs with
   `circlet_paper.table`.
 - FC (h = 2048) is trained in the shape of Wiki10-31K only: in the other it would have two billion weights.
-- Which of two models is ahead is decided by a bootstrap over test documents (`circlet_paper.paired`).
+- Which of two models is ahead is decided by a bootstrap over test documents (`circlet_paper.runs`).
 """
 
 from __future__ import annotations
@@ -30,10 +30,8 @@ from circlet.data.synthetic import make_multilabel
 from circlet.report import Cell, Table
 from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Result, Workplace
-from circlet_paper.paired import Difference, compare
-from circlet_paper.recipes import FC
-from circlet_paper.runs import Runs, runs, verdict
-from circlet_paper.training_cells import Recipe, TrainingCell, title_of
+from circlet_paper.runs import Difference, Runs, compare, runs, verdict
+from circlet_paper.training_cells import FC, Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

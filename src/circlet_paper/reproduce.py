@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any
+from types import TracebackType
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import circlet_paper
 from circlet import files
@@ -17,6 +21,12 @@ from circlet.cli.console import err, out, track
 from circlet.cli.help import Command, Group, epilog
 from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
+from circlet.training import Reporter
+from circlet_paper.cells import Cell, Watcher
+
+if TYPE_CHECKING:
+    from rich.progress import TaskID
+
 
 app = typer.Typer(
     name="reproduce",
@@ -149,8 +159,8 @@ def _study(
             )
 
     from circlet.training import resolve_device
-    from circlet_paper.cell_bars import CellBars
     from circlet_paper.cells import Workplace, collect, run_cells
+    from circlet_paper.reproduce import CellBars
 
     resolve_device(device)  # an unknown device fails here, once, rather than in every cell
     experiment = circlet_paper.load(name)
@@ -222,3 +232,58 @@ def _show(experiment: circlet_paper.Experiment, result: dict[str, Any], as_json:
         out.print(table.rich())
     for claim in experiment.claims(result):
         out.print(f"{claim.text}: [bold]{claim.holds}[/bold] ({claim.evidence})\n", highlight=False)
+
+
+class CellBars(Watcher):
+    """A context manager around `run_cells`; without a terminal it prints only the notes."""
+
+    def __init__(self) -> None:
+        self.bars = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TimeRemainingColumn(),
+            console=err,
+            transient=True,
+            disable=not err.is_terminal,
+        )
+        self.all = self.bars.add_task("cells", total=None)
+
+    def __enter__(self) -> CellBars:
+        self.bars.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.bars.stop()
+
+    def start(self, done: int, total: int) -> None:
+        self.bars.update(self.all, total=total, completed=done)
+
+    @contextmanager
+    def begin(self, cell: Cell) -> Iterator[Reporter | None]:
+        bar = self.bars.add_task(cell.name, total=None)
+        try:
+            yield _Epochs(self.bars, bar)
+        finally:
+            self.bars.remove_task(bar)
+
+    def end(self, cell: Cell) -> None:
+        self.bars.update(self.all, advance=1)
+
+    def note(self, line: str) -> None:
+        err.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
+
+
+class _Epochs(Reporter):
+    """Moves a bar forward after each epoch."""
+
+    def __init__(self, bars: Progress, bar: TaskID) -> None:
+        self.bars, self.bar = bars, bar
+
+    def plan(self, epochs: int, members: int) -> None:
+        self.bars.update(self.bar, total=epochs * members)
+
+    def record(self, record: dict[str, Any]) -> None:
+        self.bars.update(self.bar, completed=record["epoch"])

@@ -28,13 +28,14 @@ from circlet.features.embed import RECORD, with_features
 from circlet.files import sha256
 from circlet.settings import AUTO, EFFORTS, PRESETS, RunSettings
 from circlet_paper.cells import Result, Workplace
-from circlet_paper.paired import pack_hits, right
+from circlet_paper.runs import pack_hits, right
 
 if TYPE_CHECKING:
     import torch
 
     from circlet.model import Model
     from circlet.training import Reporter
+
 
 DEPTHS = (1, 3, 5, 10, 20)
 #: The name of a protocol that is no preset: circlet's own recipe with the same sizes on every dataset, so that
@@ -358,3 +359,13 @@ class Recipe:
             TrainingCell(dataset, self.protocol, given, seed, settings.rows, split, self.features)
             for seed in range(settings.seeds)
         ]
+
+
+FC, FC_1024, FC_768 = (
+    Recipe(f"FC, h = {width}", "paper", {"head": "fc", "hidden": (width, width)}) for width in (2048, 1024, 768)
+)
+HRR = Recipe("HRR, d = 800, h = 768", "paper", {"head": "hrr", "dim": 800, "hidden": (768, 768)})
+CHRR = Recipe("CHRR, d = 800, h = 768", "paper", {"head": "chrr", "dim": 800, "hidden": (768, 768)})
+OWN = Recipe("circlet, fixed sizes", FIXED)
+CIRCLET = Recipe("circlet, defaults", "default")
+ACCURATE = Recipe("circlet, accurate", "accurate")

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import pytest
 
 import circlet_paper
-from circlet_paper.paired import pack_hits
+from circlet_paper.runs import pack_hits
 from circlet_paper.training_cells import DEPTHS, Settings, TrainingCell
 
 METRICS = [f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from circlet_paper import authors
 from circlet_paper.authors import AS_MANY, DATASETS, Settings
-from circlet_paper.published import published
+from circlet_paper.runs import published
 from circlet_paper.training_cells import TrainingCell
 
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from circlet.errors import DataError
 from circlet_paper import encoders
 from circlet_paper.cells import Workplace
-from circlet_paper.paired import DEPTH, pack_hits
+from circlet_paper.runs import DEPTH, pack_hits
 from circlet_paper.training_cells import FIXED, TEXTS, TrainingCell
 
 

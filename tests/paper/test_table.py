@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from dataclasses import asdict
 
+import pytest
+
 import circlet_paper
-from circlet_paper import recipes, table
+from circlet_paper import table, training_cells
+from circlet_paper.table import compression_table, model_size
 from circlet_paper.training_cells import DEPTHS, Settings
 
 
@@ -35,7 +38,7 @@ def result(levels: dict, datasets=("delicious",)) -> dict:
     return {"experiment": "table", "settings": asdict(settings), "cells": cells}
 
 
-FC, HRR, CHRR = recipes.FC.title, recipes.HRR.title, recipes.CHRR.title
+FC, HRR, CHRR = training_cells.FC.title, training_cells.HRR.title, training_cells.CHRR.title
 
 
 def test_plan():
@@ -128,7 +131,9 @@ class TestClaims:
 
 
 def test_page_and_picture_repeat(tmp_path):
-    whole = result({FC: 70, HRR: 60, CHRR: 65, recipes.CIRCLET.title: 75}, ["delicious", "eurlex-4k", "wordnet"])
+    whole = result(
+        {FC: 70, HRR: 60, CHRR: 65, training_cells.CIRCLET.title: 75}, ["delicious", "eurlex-4k", "wordnet"]
+    )
     for name in ("a", "b"):
         circlet_paper.render("table", whole, tmp_path / name)
     for end in (".md", ".png"):
@@ -137,3 +142,20 @@ def test_page_and_picture_repeat(tmp_path):
     assert [axis.get_title() for axis in figure.axes] == ["Delicious", "EURLex-4K", "WordNet"]
     labels = figure.legends[0].get_texts()
     assert {text.get_text() for text in labels} >= {FC, HRR, CHRR, "FC, published", "CHRR, published"}
+
+
+def test_model_size_by_hand():
+    # Delicious: CHRR 384,000 + 589,824 + 1,228,800 + 786,400; FC 1,024,000 + 4,194,304 + 2,013,184.
+    chrr, codes, full = 2_202_624, 786_400, 7_231_488
+    assert model_size(500, 983) == pytest.approx(100 * (1 - (chrr + codes) / full))
+    assert model_size(500, 983, stored_codes=False) == pytest.approx(100 * (1 - chrr / full))
+
+
+def test_compression():
+    shapes = {"features": 500, "labels": 983}
+    measured = {"cells": [{"about": {"dataset": "delicious"}, "shapes": shapes}]}
+    made = compression_table(measured, ["delicious", "wiki10-31k", "wordnet"])
+    rows = {row[0]: row[1:] for row in made.rows}
+    assert rows["Delicious"] == (500, 983, 59, "58.7", "69.5", 19, "18.6")
+    assert rows["Wiki10-31K"][1] == 30_938  # from the catalog: it was not measured
+    assert "WordNet" not in rows  # its shape is in no catalog

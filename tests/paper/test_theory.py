@@ -6,7 +6,7 @@ import torch
 
 from circlet.codebooks import SpectralCodebook
 from circlet.hashing import permuted
-from circlet_paper import theory, theory_measures
+from circlet_paper import theory, theory_formulas
 from circlet_paper.theory import Settings
 
 SMALL = Settings(
@@ -68,7 +68,7 @@ def test_repeats_for_a_seed(result):
 def test_similarities_are_those_of_the_codes():
     book = SpectralCodebook(60, 12, seed=5, length=60)
     codes = book.codes(torch.arange(60))
-    found = theory_measures.similarities(60, 12, 5, 60)
+    found = theory_formulas.similarities(60, 12, 5, 60)
     slots = book.slots(torch.arange(60))
     for x, y in ((0, 1), (7, 30), (59, 2)):
         difference = int((slots[x] - slots[y]).abs())
@@ -79,8 +79,8 @@ def test_similarities_are_those_of_the_codes():
 @pytest.mark.parametrize("n_labels", [1000, 4096])
 def test_patterns_are_sets_of_different_labels(n_labels):
     generator = torch.Generator().manual_seed(0)
-    for name, sets in theory_measures.patterns(n_labels, 32, generator).items():
-        assert sets.shape == (theory_measures.SETS, 32), name
+    for name, sets in theory_formulas.patterns(n_labels, 32, generator).items():
+        assert sets.shape == (theory_formulas.SETS, 32), name
         assert sets.min() >= 0
         assert sets.max() < n_labels
         assert all(len(set(row)) == 32 for row in sets.tolist()), name

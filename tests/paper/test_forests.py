@@ -1,19 +1,28 @@
-"""Trees: nodes solved by hand, and degenerate ones."""
+"""Trees solved by hand, forests of them, and what FastXML and PfastreXML learn from a small dataset."""
 
 from __future__ import annotations
 
 import inspect
+import math
 from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet_paper.baselines.trees import (
+from circlet.features import Scaling
+from circlet.metrics import evaluate, inverse_propensity
+from circlet_paper.forests import (
+    FastXML,
+    Forest,
+    PfastreXML,
+    Tree,
     TreeSettings,
     grow,
+    grow_forest,
     partition,
     prepared,
+    reranked,
     separate,
 )
 
@@ -160,3 +169,136 @@ class TestGrow:
 def test_rows_are_scaled_first():
     rows = prepared(sp.csr_matrix([[3.0, 4.0], [0.0, 0.0]]), TreeSettings(bias=2.0))
     np.testing.assert_allclose(rows.toarray(), [[0.6, 0.8, 2], [0, 0, 2]], atol=1e-7)
+
+
+def test_scores_are_means_of_leaves():
+    def tree(weight: float, *leaves: list[float]) -> Tree:
+        matrix = sp.csr_matrix(np.array(leaves, dtype=np.float32))
+        return Tree(sp.csr_matrix([[weight, -1.0]]), np.array([[-1, -2]]), matrix)
+
+    forest = Forest([tree(1.0, [1, 0], [0, 1]), tree(0.5, [0.5, 0], [0, 0.5])])
+    # With a bias of 1, a row of 1.5 is right in the first tree and left in the second.
+    scores = forest.scores(prepared(sp.csr_matrix([[1.5], [3.0], [0.0]]), AS_IS))
+    np.testing.assert_allclose(scores.toarray(), [[0.25, 0.5], [0, 0.75], [0.75, 0]])
+    assert forest.nbytes > 0
+
+
+def test_a_tree_that_is_one_leaf():
+    leaf = Tree(sp.csr_matrix((0, 2)), np.zeros((0, 2), dtype=np.int64), sp.csr_matrix([[0.5, 0.25]]))
+    np.testing.assert_array_equal(Forest([leaf]).scores(sp.csr_matrix((2, 2))).toarray(), [[0.5, 0.25]] * 2)
+
+
+def test_processes_grow_the_same_trees(synthetic):
+    X, Y = prepared(synthetic.train.X[:200], AS_IS), synthetic.train.Y[:200].astype(float)
+    done: list[int] = []
+    one = grow_forest(X, Y, TreeSettings(trees=3), 5)
+    two = grow_forest(X, Y, TreeSettings(trees=3), 5, processes=2, progress=done.append)
+    assert done == [1, 2, 3]
+    for first, second in zip(one.trees, two.trees, strict=True):
+        np.testing.assert_array_equal(first.children, second.children)
+        assert (first.weights != second.weights).nnz == 0
+        assert (first.leaves != second.leaves).nnz == 0
+    assert (
+        one.trees[0].children.shape != one.trees[1].children.shape
+        or (one.trees[0].weights != one.trees[1].weights).nnz
+    )
+
+
+FEW = TreeSettings(trees=4)
+
+
+def popular(Y: sp.csr_matrix, n: int) -> np.ndarray:
+    """The five most frequent labels, for each of n documents."""
+    order = np.argsort(-np.bincount(Y.indices, minlength=Y.shape[1]), kind="stable")[:5]
+    return np.tile(order, (n, 1))
+
+
+def test_beats_the_most_frequent_labels(synthetic):
+    train, test = synthetic.train.take(np.arange(400)), synthetic.test
+    model = FastXML(FEW).fit(train.X, train.Y)
+    found = evaluate(test.Y, model.scores(test.X), None, (1, 5), metrics=("P",))
+    least = evaluate(test.Y, popular(train.Y, test.n), None, (1, 5), metrics=("P",))
+    assert found["P@1"] > 1.5 * least["P@1"]
+    assert found["P@5"] > 1.2 * least["P@5"]
+
+
+def test_the_seed_determines_the_forest(synthetic):
+    train, rows = synthetic.train.take(np.arange(120)), synthetic.test.X[:50]
+    first, same, other = (
+        FastXML(TreeSettings(trees=2), seed=seed).fit(train.X, train.Y).scores(rows) for seed in (0, 0, 1)
+    )
+    assert (first != same).nnz == 0
+    assert (first != other).nnz > 0
+
+
+def test_scores_are_probabilities(synthetic):
+    train = synthetic.train.take(np.arange(120))
+    scores = FastXML(TreeSettings(trees=2)).fit(train.X, train.Y).scores(train.X)
+    assert scores.shape == train.Y.shape
+    assert scores.data.min() > 0
+    assert scores.data.max() <= 1
+
+
+class TestRerank:
+    def test_by_hand(self):
+        scores = sp.csr_matrix([[0.5, 0.25, 0.0], [0.0, 0.0, 1.0]])
+        X = sp.csr_matrix([[1.0, 0.0], [0.6, 0.8]])
+        centroids = sp.csr_matrix([[0.0, 1.0], [1.0, 0.0], [0.6, 0.8]])
+        found = reranked(scores, X, centroids, alpha=0.8, gamma=2.0)
+        # Squared distances: 2 and 0 for the first document, 0 for the second.
+        far = 0.8 * math.log(0.5) + 0.2 * math.log(1 / (1 + math.exp(2 * 2)))
+        near = 0.8 * math.log(0.25) + 0.2 * math.log(1 / 2)
+        assert found[0, 0] == pytest.approx(far)
+        assert found[0, 1] == pytest.approx(near)
+        assert found[1, 2] == pytest.approx(0.2 * math.log(0.5))
+        assert found.nnz == 3  # a label without a score stays without
+
+    def test_shares(self):
+        scores = sp.csr_matrix([[0.5, 0.25]])
+        X, centroids = sp.csr_matrix([[1.0, 0.0]]), sp.csr_matrix([[0.0, 1.0], [1.0, 0.0]])
+        best = [int(np.argmax(reranked(scores, X, centroids, alpha, 30.0).toarray())) for alpha in (1.0, 0.0)]
+        assert best == [0, 1]
+
+    def test_large_distances_overflow_nothing(self):
+        X = sp.csr_matrix([[1e3]])
+        found = reranked(sp.csr_matrix([[0.5]]), X, sp.csr_matrix([[-1e3]]), 0.5, 30.0)
+        assert found[0, 0] == pytest.approx(0.5 * math.log(0.5) - 0.5 * 30 * 4e6)
+
+    def test_more_rows_than_a_block(self):
+        random = np.random.default_rng(0)
+        scores, X, centroids = (
+            sp.csr_matrix(random.random(shape) * (random.random(shape) < 0.5))
+            for shape in ((600, 5), (600, 4), (5, 4))
+        )
+        found = reranked(scores, X, centroids, 0.8, 3.0)
+        alone = reranked(scores[[599]], X[[599]], centroids, 0.8, 3.0)
+        np.testing.assert_allclose(found[[599]].toarray(), alone.toarray())
+
+
+class TestPfastreXML:
+    def test_weights_and_centroids_by_hand(self):
+        X = sp.csr_matrix([[0.0, 0.0], [math.sqrt(3), 0.0]])
+        Y = sp.csr_matrix([[1.0, 0, 0], [1, 1, 0]])
+        model = PfastreXML(np.array([2.0, 5.0, 9.0]), TreeSettings(trees=1, scaling="none")).fit(X, Y)
+        # One leaf, of both documents: means of the labels, times their weights.
+        np.testing.assert_allclose(model.forest_.trees[0].leaves.toarray(), [[2.0, 2.5, 0]])
+        # With its bias of 1, the second row has the length 2. Nobody has the last label.
+        half = math.sqrt(3) / 2
+        np.testing.assert_allclose(
+            model.centroids_.toarray(), [[half / 2, 0, 0.75], [half, 0, 0.5], [0, 0, 0]], atol=1e-6
+        )
+        assert model.nbytes > model.forest_.nbytes
+        # What is combined are probabilities again: 1 for label 0, of two documents, and 1/2 for label 1.
+        rows = Scaling("l2").transform(prepared(X, model.settings))
+        by_hand = reranked(sp.csr_matrix([[1.0, 0.5, 0]] * 2), rows, model.centroids_, 0.8, 30.0)
+        np.testing.assert_allclose(model.scores(X).toarray(), by_hand.toarray(), rtol=1e-6)
+
+    def test_finds_rare_labels(self, synthetic):
+        train, test = synthetic.train.take(np.arange(400)), synthetic.test
+        weights, settings = inverse_propensity(train.Y), TreeSettings(trees=4)
+        fast, rare = (
+            evaluate(test.Y, model.fit(train.X, train.Y).scores(test.X), weights, (1, 5), metrics=("P", "PSP"))
+            for model in (FastXML(settings), PfastreXML(weights, settings))
+        )
+        assert rare["PSP@1"] > fast["PSP@1"]
+        assert rare["PSP@5"] > fast["PSP@5"]
