@@ -27,10 +27,10 @@ from circlet import files
 from circlet.data import load_dataset
 from circlet.errors import ParameterError
 from circlet.folder.compress import compress, write_copy
-from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.precision import STORES
-from circlet.folder.rehearsed import Curve
+from circlet.folder.history import Curve
+from circlet.folder.layout import read_config
+from circlet.folder.tensors import STORES
 from circlet.metrics.evaluation import evaluate_model
 from circlet.provenance import provenance
 from circlet.report import Table

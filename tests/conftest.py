@@ -28,8 +28,7 @@ from hypothesis import HealthCheck, settings
 from circlet import files
 from circlet.data.dataset import Dataset, Split
 from circlet.data.synthetic import make_multilabel
-from circlet.folder.config import FORMAT, sealed
-from circlet.folder.manifest import described
+from circlet.folder.layout import FORMAT, described, sealed
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 

@@ -12,7 +12,7 @@ from tests.fuzz.summary import CASES, table
 
 from circlet import errors, files
 from circlet.files import MAX_LINE
-from circlet.folder import config, manifest
+from circlet.folder import layout
 from circlet.serve.guard import Limits
 
 ROOT = Path(__file__).parents[1]
@@ -33,9 +33,9 @@ def test_limits(page, monkeypatch):
         f"`{files.VARIABLE}`",
         f"a line of a data file | {MAX_LINE >> 20} MiB",
         f"{files.DEEPEST} levels, integers of {files.LONGEST} digits",
-        f"labels of a model | {config.MOST_LABELS:,}",
+        f"labels of a model | {layout.MOST_LABELS:,}",
         f"at most {errors.LONGEST} characters",
-        f"Files over {manifest.LARGE >> 20} MiB are compared at {manifest.SPOTS} places",
+        f"Files over {layout.LARGE >> 20} MiB are compared at {layout.SPOTS} places",
         f"in {CASES:,} ways",
         f"within {SECONDS:.0f} seconds and {MEMORY // 10**6} MB",
     ):

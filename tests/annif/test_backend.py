@@ -20,7 +20,7 @@ from annif.registry import AnnifRegistry  # noqa: E402
 from annif.vocab import VocabFileTSV  # noqa: E402
 
 from circlet.annif import register  # noqa: E402
-from circlet.folder.config import read_config  # noqa: E402
+from circlet.folder.layout import read_config  # noqa: E402
 from circlet.folder.lock import writing  # noqa: E402
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from circlet.folder.config import read_config
+from circlet.folder.layout import read_config
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -9,7 +9,7 @@ import pytest
 
 from circlet import CircletClassifier
 from circlet.cli.info import draw_history
-from circlet.folder import manifest
+from circlet.folder import layout
 from circlet.folder.history import KEPT
 from circlet.model import Model
 
@@ -85,8 +85,8 @@ class TestVerify:
 
     def test_damage_that_only_it_finds(self, circlet, refused, copied, monkeypatch, change_config):
         # As if the model were large, and checked at its start and end.
-        monkeypatch.setattr(manifest, "LARGE", 5000)
-        monkeypatch.setattr(manifest, "SPOTS", 2)
+        monkeypatch.setattr(layout, "LARGE", 5000)
+        monkeypatch.setattr(layout, "SPOTS", 2)
         change_config(copied)
         path = copied / "weights.safetensors"
         content = bytearray(path.read_bytes())

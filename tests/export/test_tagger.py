@@ -9,7 +9,7 @@ import pytest
 
 from circlet.errors import ParameterError
 from circlet.features.rows import SCALINGS
-from circlet.folder.precision import STORES
+from circlet.folder.tensors import STORES
 from circlet.settings.network import CODEBOOKS, HEADS, LOSSES, NetworkSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

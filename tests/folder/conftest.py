@@ -12,9 +12,8 @@ import scipy.sparse as sp
 
 from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.config import read_config
 from circlet.folder.contents import read
-from circlet.folder.layout import CARD
+from circlet.folder.layout import CARD, read_config
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.runtime import RuntimeModel

@@ -8,9 +8,8 @@ from circlet import files
 from circlet.errors import OutputError
 from circlet.folder.card import model_card
 from circlet.folder.compress import compress
-from circlet.folder.config import read_config
 from circlet.folder.contents import read
-from circlet.folder.layout import CARD
+from circlet.folder.layout import CARD, read_config
 from circlet.model import Model
 from circlet.runtime import load
 

@@ -17,7 +17,7 @@ from circlet.errors import DataError, OutputError, ParameterError
 from circlet.folder import tensors
 from circlet.folder.compress import compress
 from circlet.folder.layout import CHECKPOINT, checkpoint_of
-from circlet.folder.precision import STORES
+from circlet.folder.tensors import STORES
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 

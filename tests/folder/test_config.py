@@ -6,7 +6,7 @@ import pytest
 
 from circlet import files
 from circlet.errors import DataError
-from circlet.folder.config import FORMAT, read_config, sealed
+from circlet.folder.layout import FORMAT, read_config, sealed
 
 
 def test_of_a_model(folder):

@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.config import read_config
 from circlet.folder.contents import read, read_weights
-from circlet.folder.precision import STORES
+from circlet.folder.layout import read_config
+from circlet.folder.tensors import STORES
 from circlet.model import Model
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -12,15 +12,15 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from circlet.errors import DataError
-from circlet.folder import rounding
+from circlet.folder import deflated
 from circlet.folder.deflated import PREFIX, packed, stored
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 
 PATH = Path("weights.safetensors")
 
 
 def rounded(tensors: dict[str, Any], coarseness: float) -> dict[str, Stored]:
-    return rounding.rounded(tensors, rounding.steps_of(tensors, "a file"), coarseness)
+    return deflated.rounded(tensors, deflated.steps_of(tensors, "a file"), coarseness)
 
 
 matrices = arrays.arrays(

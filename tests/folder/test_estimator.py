@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.estimator import FORMAT, classes_of, read_estimator
+from circlet.folder.contents import ESTIMATOR_FORMAT, classes_of, read_estimator
 
 STATE: dict[str, Any] = {
-    "format": FORMAT, "circlet": "0.2.0", "parameters": {"threshold": 0.5}, "encoder": None,
+    "format": ESTIMATOR_FORMAT, "circlet": "0.2.0", "parameters": {"threshold": 0.5}, "encoder": None,
     "target": "named", "classes": {"dtype": "object", "values": None}, "feature_names": None,
 }  # fmt: skip
 NAMES = ["red", "green"]

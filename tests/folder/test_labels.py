@@ -5,7 +5,7 @@ import gzip
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.labels import labels_text, read_labels
+from circlet.folder.contents import labels_text, read_labels
 
 NAMES = ["red", "dark blue", "größer", "日本", "#6", "\u2028"]
 

@@ -6,9 +6,20 @@ from pathlib import Path
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.config import read_config
-from circlet.folder.layout import CARD, HISTORY, LABELS, WEIGHTS
-from circlet.folder.manifest import LARGE, SPOT, SPOTS, checked, described, located, verify
+from circlet.folder.layout import (
+    CARD,
+    HISTORY,
+    LABELS,
+    LARGE,
+    SPOT,
+    SPOTS,
+    WEIGHTS,
+    checked,
+    described,
+    located,
+    read_config,
+    verify,
+)
 
 
 def flip(path, position):

@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.config import read_config
 from circlet.folder.contents import read
+from circlet.folder.layout import read_config
 from circlet.folder.members import check_shapes, members_of, shapes_of
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 from circlet.model import Model
 from circlet.settings.network import COSINES, HEADS, LOSSES
 

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
-from circlet.folder.parts import other_tensors, parts_of
-from circlet.folder.precision import Stored
+from circlet.folder.contents import other_tensors, parts_of
+from circlet.folder.tensors import Stored
 
 PATH = Path("weights.safetensors")
 

@@ -12,8 +12,7 @@ from hypothesis.extra import numpy as arrays
 
 from circlet.errors import DataError, ParameterError
 from circlet.folder.compress import compress
-from circlet.folder.precision import LEAST_SCALE, STORES, Stored, packed, stored
-from circlet.folder.tensors import BFLOAT16
+from circlet.folder.tensors import BFLOAT16, LEAST_SCALE, STORES, Stored, packed, stored
 
 PATH = Path("weights.safetensors")
 LARGEST = np.finfo(np.float32).max

@@ -9,8 +9,7 @@ import pytest
 
 from circlet import files
 from circlet.errors import OutputError
-from circlet.folder.config import read_config
-from circlet.folder.layout import CARD, CHECKPOINT, DECIDED, HISTORY, LABELS, RUN, WEIGHTS, name_in
+from circlet.folder.layout import CARD, CHECKPOINT, DECIDED, HISTORY, LABELS, RUN, WEIGHTS, name_in, read_config
 from circlet.folder.publish import new_generation, publishing, remove_run, settle
 from circlet.model import Model
 

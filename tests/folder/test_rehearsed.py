@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from circlet.errors import DataError
-from circlet.folder.rehearsed import LOST, Curve, curve_of
+from circlet.folder.history import LOST, Curve, curve_of
 
 PATH = Path("history.json")
 

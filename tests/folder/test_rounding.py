@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
 from circlet.errors import DataError
-from circlet.folder.rounding import alike, rounded, steps_of
+from circlet.folder.deflated import alike, rounded, steps_of
 
 matrices = arrays.arrays(
     np.float32, arrays.array_shapes(min_dims=2, max_dims=2, max_side=9), elements=st.floats(-1000, 1000, width=32)

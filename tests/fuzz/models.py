@@ -25,11 +25,10 @@ from circlet.cli.progress import TrainingBar
 from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
-from circlet.folder import manifest
+from circlet.folder import layout
 from circlet.folder.compress import compress, write_copy
-from circlet.folder.config import read_config, sealed
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CHECKPOINT, CONFIG
+from circlet.folder.layout import CHECKPOINT, CONFIG, read_config, sealed
 from circlet.folder.sample import read_sample
 from circlet.model import Model, fit
 from circlet.runtime.smallest import smallest_within
@@ -195,7 +194,7 @@ def _used(folder: Path, rows: Any) -> Any:
 
 
 def _small_is_large() -> Any:
-    return mock.patch.multiple(manifest, LARGE=1000, SPOTS=3, SPOT=8)
+    return mock.patch.multiple(layout, LARGE=1000, SPOTS=3, SPOT=8)
 
 
 def _verified(folder: Path) -> Any:

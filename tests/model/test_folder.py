@@ -15,7 +15,7 @@ from torch import nn
 
 from circlet.errors import DataError, OutputError
 from circlet.features.rows import Scaling
-from circlet.folder.config import FORMAT
+from circlet.folder.layout import FORMAT
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.heads import HEADS

@@ -13,9 +13,9 @@ from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
 from circlet.features.tokenizer import Tokenizer
 from circlet.folder.compress import compress
-from circlet.folder.config import read_config
+from circlet.folder.layout import read_config
 from circlet.folder.members import members_of, shapes_of
-from circlet.folder.precision import STORES
+from circlet.folder.tensors import STORES
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.calibration import as_if_new
 from circlet.network.readers import TextEncoder

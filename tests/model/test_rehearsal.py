@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from circlet.data.synthetic import make_multilabel
-from circlet.folder.rehearsed import LOST
-from circlet.folder.rounding import rounded, steps_of
+from circlet.folder.deflated import rounded, steps_of
+from circlet.folder.history import LOST
 from circlet.metrics import evaluate
 from circlet.model.folder import as_arrays, as_tensors
 from circlet.model.rehearsal import COARSEST, FINEST, MANY, lost_by_rounding, rehearse

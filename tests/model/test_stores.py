@@ -12,8 +12,8 @@ from safetensors.torch import load_file, save_file
 
 from circlet import CircletClassifier
 from circlet.errors import DataError, ParameterError
-from circlet.folder.config import read_config
-from circlet.folder.precision import STORES
+from circlet.folder.layout import read_config
+from circlet.folder.tensors import STORES
 from circlet.metrics import precision_at_k
 from circlet.model import Model
 

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 from circlet.errors import CircletError
 from circlet.folder.compress import write_copy
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.precision import Stored
 from circlet.folder.sample import Sample
+from circlet.folder.tensors import Stored
 from circlet.model import Model
 from circlet.runtime import RuntimeModel, attribution
 from circlet.runtime.attribution import Attribution, attributed

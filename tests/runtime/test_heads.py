@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 from circlet.network import heads as torch_heads
 from circlet.runtime.heads import HEADS
 from circlet.runtime.weights import Linear

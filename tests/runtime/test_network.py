@@ -5,7 +5,7 @@ import pytest
 
 from circlet.features.rows import Entries
 from circlet.folder.members import Member
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 from circlet.runtime.network import Network
 from circlet.settings import NetworkSettings
 

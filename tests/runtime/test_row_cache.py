@@ -10,8 +10,7 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.precision import Stored
-from circlet.folder.tensors import map_tensors, write_tensors
+from circlet.folder.tensors import Stored, map_tensors, write_tensors
 from circlet.runtime import row_cache as module
 from circlet.runtime.row_cache import RowCache
 from circlet.runtime.weights import FeatureWeights

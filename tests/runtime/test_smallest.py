@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from circlet.errors import DataError, ParameterError
 from circlet.folder.compress import write_copy
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.rehearsed import Curve
+from circlet.folder.history import Curve
 from circlet.folder.sample import Sample
 from circlet.metrics import evaluate
 from circlet.model import Model

@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.precision import STORES, Stored, packed, stored
+from circlet.folder.tensors import STORES, Stored, packed, stored
 from circlet.runtime import weights as module
 from circlet.runtime.weights import FeatureWeights, Linear
 

@@ -36,7 +36,7 @@ from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
 from circlet.folder.layout import CONFIG
 from circlet.folder.lock import writing
-from circlet.folder.precision import check_store
+from circlet.folder.tensors import check_store
 from circlet.runtime.model import RuntimeModel
 from circlet.settings import RunSettings
 

@@ -12,9 +12,9 @@ from circlet.data import Dataset, Split
 from circlet.data.documents import read_splits
 from circlet.data.records import Record, iter_records
 from circlet.devices import resolve_device
-from circlet.folder.config import read_config
 from circlet.folder.history import metrics_of
-from circlet.folder.precision import STORES
+from circlet.folder.layout import read_config
+from circlet.folder.tensors import STORES
 from circlet.metrics.evaluation import in_label_space
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.deciding import Decider

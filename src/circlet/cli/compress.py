@@ -15,7 +15,7 @@ from circlet.cli.console import err
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
-    from circlet.folder.rehearsed import Curve
+    from circlet.folder.history import Curve
     from circlet.folder.sample import Sample
     from circlet.runtime.smallest import Found, Tried
 
@@ -76,7 +76,7 @@ def compress(
     from circlet.folder.compress import check_output, write_copy
     from circlet.folder.compress import compress as copy
     from circlet.folder.deflated import DEFLATED
-    from circlet.folder.rehearsed import METRIC
+    from circlet.folder.history import METRIC
 
     if output is None:
         named = model.resolve() if model.name in ("", "..") else model  # "." has no name
@@ -113,8 +113,7 @@ def compress(
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
     """The rows to measure on, or what the rehearsal lost."""
-    from circlet.folder.config import read_config
-    from circlet.folder.manifest import reads_texts
+    from circlet.folder.layout import read_config, reads_texts
     from circlet.runtime.smallest import kept, sample_from
 
     config = read_config(folder)

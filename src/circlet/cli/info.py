@@ -51,8 +51,7 @@ def info(
     plots.check(plot)
     from circlet.folder.contents import explained, read
     from circlet.folder.history import kept_epochs
-    from circlet.folder.layout import CARD, CONFIG, HISTORY
-    from circlet.folder.manifest import located
+    from circlet.folder.layout import CARD, CONFIG, HISTORY, located
     from circlet.runtime import RuntimeModel
 
     if near is not None:

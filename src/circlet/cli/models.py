@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from circlet.cli import options
-from circlet.folder.config import read_config
-from circlet.folder.manifest import reads_texts
+from circlet.folder.layout import read_config, reads_texts
 
 if TYPE_CHECKING:
     from circlet.model import Model

@@ -19,11 +19,10 @@ from circlet.data import Dataset, load_dataset
 from circlet.data.feedback import FeedbackLog, corrected, judged
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.features import TextVectorizer
-from circlet.folder.config import read_config
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CONFIG, RUN
-from circlet.folder.precision import check_store
+from circlet.folder.layout import CONFIG, RUN, read_config
 from circlet.folder.publish import new_generation, remove_run, settle
+from circlet.folder.tensors import check_store
 from circlet.metrics.evaluation import in_label_space, label_columns
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import RunSettings

@@ -13,10 +13,9 @@ from torch import nn
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator.targets import Targets
-from circlet.folder.contents import explained, read
-from circlet.folder.estimator import FORMAT, classes_of
+from circlet.folder.contents import ESTIMATOR_FORMAT, classes_of, explained, read
 from circlet.folder.layout import ESTIMATOR as NAME
-from circlet.folder.manifest import located
+from circlet.folder.layout import located
 from circlet.model import Model
 from circlet.model.folder import write
 from circlet.settings import RunSettings
@@ -47,7 +46,7 @@ def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
     custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
     plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
     state = {
-        "format": FORMAT,
+        "format": ESTIMATOR_FORMAT,
         "circlet": __version__,
         "parameters": {"encoder": None, **plain},
         "encoder": None if custom is None else type(custom).__name__,

@@ -17,7 +17,7 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import contents
 from circlet.folder.members import Member as Described
 from circlet.folder.members import hidden_layers, output_layers
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 from circlet.runtime import RuntimeModel
 from circlet.runtime.codebooks import Codebook, CodesInBlocks, SpectralCodebook
 from circlet.runtime.scorers import Scorer

@@ -10,14 +10,11 @@ from typing import Any
 
 from circlet import files
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.folder import precision, tensors
+from circlet.folder import tensors
 from circlet.folder.card import model_card
-from circlet.folder.config import reading
-from circlet.folder.contents import read_weights
+from circlet.folder.contents import read_estimator, read_labels, read_weights
 from circlet.folder.deflated import DEFLATED
-from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
-from circlet.folder.labels import read_labels
 from circlet.folder.layout import (
     CONFIG,
     ESTIMATOR,
@@ -30,8 +27,10 @@ from circlet.folder.layout import (
     TENSOR_FILE,
     URIS,
     WEIGHTS,
+    checked,
+    located,
+    reading,
 )
-from circlet.folder.manifest import checked, located
 from circlet.folder.publish import Publication
 
 __all__ = ["check_output", "compress", "size_without_weights", "write_copy"]
@@ -47,13 +46,13 @@ def compress(folder: Path, output: Path, store: str) -> None:
 
     It works on files, not on a network, so a model with a custom encoder needs no encoder here.
     """
-    precision.check_store(store)
+    tensors.check_store(store)
     check_output(output)
 
     def copy(config: dict[str, Any]) -> None:
         whole = {name: each.read() for name, each in read_weights(folder, config).items()}
         try:
-            smaller = precision.packed(whole, store)
+            smaller = tensors.packed(whole, store)
         except DataError as error:
             raise DataError(f"{located(folder, config, WEIGHTS)}: {error}") from error
         write_copy(folder, output, smaller, store, config)
@@ -68,7 +67,7 @@ def check_output(output: Path) -> None:
 
 
 def write_copy(
-    folder: Path, output: Path, weights: Mapping[str, precision.Array], store: str, config: dict[str, Any]
+    folder: Path, output: Path, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
 ) -> None:
     """Copy a model with other weights; `output` appears complete or not at all.
 
@@ -102,7 +101,7 @@ def write_copy(
 
 
 def _write(
-    folder: Path, new: Publication, weights: Mapping[str, precision.Array], store: str, config: dict[str, Any]
+    folder: Path, new: Publication, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
 ) -> None:
     tensors.write_tensors(new.path(WEIGHTS), weights)
     for name in _others(config):

@@ -1,23 +1,26 @@
-"""Everything in a model's folder, read and checked."""
+"""Everything in a model's folder, read and checked: all of it, then its tensors, labels and `estimator.json`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
+import numpy as np
+import numpy.typing as npt
+
+from circlet import files
+from circlet.data.dataset import check_label_names
 from circlet.errors import CircletError, DataError
+from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder import deflated
-from circlet.folder.config import reading
-from circlet.folder.estimator import read_estimator
 from circlet.folder.history import read_history
 from circlet.folder.index import Index, read_index
-from circlet.folder.labels import read_labels
 from circlet.folder.layout import (
     CONFIG,
     ESTIMATOR,
@@ -28,14 +31,31 @@ from circlet.folder.layout import (
     TENSOR_FILE,
     URIS,
     WEIGHTS,
+    checked,
+    reading,
+    reads_texts,
 )
-from circlet.folder.manifest import checked, reads_texts
-from circlet.folder.precision import Stored, stored
 from circlet.folder.sample import Sample, read_sample
-from circlet.folder.tensors import map_tensors
+from circlet.folder.tensors import Stored, map_tensors, stored
 from circlet.settings.network import MAX_WORDS
+from circlet.version import __version__
 
-__all__ = ["Contents", "explained", "read", "read_weights"]
+__all__ = [
+    "ESTIMATOR_FORMAT",
+    "KINDS",
+    "Contents",
+    "Parts",
+    "classes_of",
+    "explained",
+    "labels_text",
+    "other_tensors",
+    "parts_of",
+    "read",
+    "read_estimator",
+    "read_labels",
+    "read_weights",
+]
+
 
 Tensor = TypeVar("Tensor")
 
@@ -82,7 +102,7 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
     folder : Path
     whole : bool
         Read the samples too, and check all of the weights and the index, however large: for a model that will be
-        trained further or copied. See `circlet.folder.manifest`.
+        trained further or copied. See `circlet.folder.layout`.
     estimator : bool
         Read what `CircletClassifier` knows about the model, if it saved it.
     """
@@ -144,3 +164,148 @@ def explained(folder: Path) -> Iterator[None]:
     except (TypeError, RuntimeError, MemoryError, OverflowError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: found a damaged configuration ({reason})") from error
+
+
+# Tensors: weights of networks, arrays of the scaling, and how often labels occurred
+
+#: The prefix of the scaling's arrays.
+ARRAYS = "features."
+#: The name of the label counts: ids and counts of the labels that occur.
+COUNTS = "label_counts"
+
+
+class Parts(NamedTuple):
+    """The tensors of a folder."""
+
+    weights: dict[str, Stored]
+    scaling: Scaling
+    label_counts: npt.NDArray[np.int64] | None
+
+
+def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) -> Parts:
+    """Tell apart the tensors of the file `path`, of a model with this configuration."""
+    # Copied, because as long as anything in a mapped file is in use, some systems do not let it be replaced.
+    arrays = {
+        name.removeprefix(ARRAYS): each.read().copy() for name, each in tensors.items() if name.startswith(ARRAYS)
+    }
+    scaling = Scaling.restore(config["scaling"], arrays, config["n_features"])
+    counts = None
+    if COUNTS in tensors:  # unless the model was made without a count of labels
+        counts = _unpacked_counts(path, tensors[COUNTS].read(), config["n_labels"])
+    rest = {name: each for name, each in tensors.items() if name != COUNTS and not name.startswith(ARRAYS)}
+    return Parts(rest, scaling, counts)
+
+
+def other_tensors(scaling: Scaling, label_counts: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:
+    """What a folder holds besides the weights, by name."""
+    arrays: dict[str, npt.NDArray[Any]] = {ARRAYS + name: array for name, array in scaling.arrays.items()}
+    return arrays if label_counts is None else {**arrays, COUNTS: _packed_counts(label_counts)}
+
+
+def _packed_counts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
+    """Ids and counts of the labels that occur, `(2, m)`: the folder does not grow with labels never seen."""
+    ids = np.flatnonzero(counts)
+    return np.stack([ids, counts[ids]]).astype(np.int32)
+
+
+def _unpacked_counts(path: Path, packed: npt.NDArray[Any], n_labels: int) -> npt.NDArray[np.int64]:
+    fits = packed.dtype == np.int32 and packed.ndim == 2 and len(packed) == 2
+    ids, values = packed.astype(np.int64) if fits else (np.array([-1]), np.array([0]))
+    if (ids < 0).any() or (ids >= n_labels).any() or (np.diff(ids) <= 0).any() or (values < 1).any():
+        raise DataError(f"{path}: found damaged {COUNTS}; wanted ascending ids below {n_labels} and their counts")
+    counts = np.zeros(n_labels, dtype=np.int64)
+    counts[ids] = values
+    return counts
+
+
+# `labels.txt` and `uris.txt`: names or URIs of the labels, one a line, in the order of their numbers
+
+
+def labels_text(names: list[str], n_labels: int, where: str = "label_names") -> str:
+    """The file's content; names that could not be told apart when it is read raise `DataError`.
+
+    Its message starts with `where`, which says what these names are.
+    """
+    text = "".join(f"{name}\n" for name in names)
+    _check(names, text, n_labels, where)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: found a label name that is not text ({error.reason})") from error
+    return text
+
+
+def read_labels(path: Path, n_labels: int) -> list[str]:
+    """The names in a file, which may be gzipped."""
+    content = files.read_bytes(path, "label names")
+    lines = content.count(b"\n")
+    if lines != n_labels:  # before anything is made of a number that a configuration claims
+        raise DataError(f"{path}: found {lines} label names; wanted {n_labels}")
+    try:
+        text = content.decode()
+    except ValueError as error:
+        raise DataError(f"{path}: found no readable label names ({error})") from error
+    if not text.endswith("\n"):
+        raise DataError(f"{path}: found a last name without a line end; wanted one after each of {n_labels} names")
+    names = text.split("\n")[:-1]
+    _check(names, text, n_labels, str(path))
+    return names
+
+
+def _check(names: list[str], text: str, n_labels: int, where: str) -> None:
+    # Looking at each of a million names takes seconds, so that is done only if something is wrong with one.
+    lines = len(names) == n_labels == text.count("\n") and not any(each in text for each in "\t\r\0")
+    if not lines or not all(map(str.strip, names)) or len(set(names)) != len(names):
+        check_label_names(names, n_labels, where)
+
+
+# `estimator.json`: what only `CircletClassifier` knows about a model, such as what its labels are called
+
+ESTIMATOR_FORMAT = 1
+#: What targets are: a matrix of zeros and ones, lists of labels, or one class for each row.
+KINDS = ("indicator", "named", "single")
+_KEYS = {"format", "circlet", "parameters", "encoder", "target", "classes", "feature_names"}
+
+
+def read_estimator(path: Path) -> dict[str, Any]:
+    """Read and check `estimator.json`."""
+    state = files.read_json(path)
+    if not isinstance(state, dict) or "format" not in state:
+        raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
+    if state["format"] != ESTIMATOR_FORMAT:
+        raise DataError(
+            f"{path}: found format {str(state['format'])[:40]}; circlet {__version__} reads format "
+            f"{ESTIMATOR_FORMAT}"
+        )
+    if set(state) != _KEYS:
+        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
+    parameters, names = state["parameters"], state["feature_names"]
+    if not isinstance(parameters, dict):
+        raise DataError(f"{path}: found the parameters {str(parameters)[:80]}; wanted values by name")
+    if not isinstance(state["target"], str) or state["target"] not in KINDS:
+        raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise DataError(f"{path}: found feature names {str(names)[:80]}; wanted a list of text strings")
+    return state
+
+
+def classes_of(
+    path: Path, state: dict[str, Any], n_features: int, n_labels: int, label_names: list[str] | None
+) -> npt.NDArray[Any]:
+    """The labels that the file `path` describes, `(n_labels,)`: names or classes, or column numbers."""
+    names = state["feature_names"]
+    if names is not None and len(names) != n_features:
+        raise DataError(f"{path}: found {len(names)} feature names; wanted {n_features}")
+    if state["target"] == "indicator":
+        return np.arange(n_labels)
+    try:
+        dtype, values = np.dtype(state["classes"]["dtype"]), state["classes"]["values"]
+        if dtype.itemsize > 8:  # of text, each class could claim gigabytes
+            raise ValueError(f"the type {dtype}")
+        classes: npt.NDArray[Any] = np.array(label_names if values is None else values, dtype=dtype)
+        different = len(set(classes.tolist()))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: found damaged classes ({error!r})") from error
+    if classes.shape != (n_labels,) or different != n_labels or dtype.kind not in "OUiufb":
+        raise DataError(f"{path}: found {different} different classes of type {dtype}; wanted {n_labels} labels")
+    return classes

@@ -17,8 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
-from circlet.folder.layout import INDEX
-from circlet.folder.manifest import checked
+from circlet.folder.layout import INDEX, checked
 from circlet.folder.members import Member, members_of
 from circlet.folder.tensors import map_tensors, write_tensors
 
@@ -84,7 +83,7 @@ def write_index(path: Path, index: Index) -> None:
 def read_index(folder: Path, config: dict[str, Any], *, whole: bool = False) -> Index | None:
     """The index of a model with this configuration, whose vectors stay in the mapped file; None if it has none.
 
-    Unless `whole`, a large file is only checked at some places; see `circlet.folder.manifest`.
+    Unless `whole`, a large file is only checked at some places; see `circlet.folder.layout`.
     """
     if INDEX not in config["files"]:
         return None

@@ -10,9 +10,8 @@ from typing import Any
 
 from circlet.checks import is_integer
 from circlet.errors import DataError
-from circlet.folder.config import MOST_LABELS
-from circlet.folder.precision import Stored
-from circlet.folder.tensors import type_name
+from circlet.folder.layout import MOST_LABELS
+from circlet.folder.tensors import Stored, type_name
 from circlet.settings.network import NetworkSettings, reader_shapes
 
 __all__ = [

@@ -14,10 +14,20 @@ from typing import Any
 
 from circlet import files
 from circlet.errors import DataError, OutputError
-from circlet.folder.config import read_config, sealed
-from circlet.folder.layout import CARD, CONFIG, DECIDED, RUN, is_checkpoint, model_files, name_in
+from circlet.folder.layout import (
+    CARD,
+    CONFIG,
+    DECIDED,
+    RUN,
+    described,
+    is_checkpoint,
+    located,
+    model_files,
+    name_in,
+    read_config,
+    sealed,
+)
 from circlet.folder.lock import writing
-from circlet.folder.manifest import described, located
 
 __all__ = ["Publication", "new_generation", "publishing", "remove_run", "settle"]
 

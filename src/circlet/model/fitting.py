@@ -21,7 +21,7 @@ from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.config import MOST_LABELS
+from circlet.folder.layout import MOST_LABELS
 from circlet.folder.sample import REMEMBERED_NUMBERS, merged, sample_of
 from circlet.model import rehearsal
 from circlet.model.calibration import as_if_new, calibration_record, choose_threshold

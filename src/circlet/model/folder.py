@@ -13,14 +13,13 @@ from torch import Tensor
 from circlet import files
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder import precision
+from circlet.folder import tensors
 from circlet.folder.card import model_card
-from circlet.folder.config import FORMAT
-from circlet.folder.contents import Contents
+from circlet.folder.contents import Contents, labels_text
 from circlet.folder.index import write_index
-from circlet.folder.labels import labels_text
 from circlet.folder.layout import (
     ESTIMATOR,
+    FORMAT,
     HISTORY,
     INDEX,
     LABELS,
@@ -31,10 +30,9 @@ from circlet.folder.layout import (
     URIS,
     WEIGHTS,
 )
-from circlet.folder.precision import Stored
 from circlet.folder.publish import Publication, publishing
 from circlet.folder.sample import write_sample
-from circlet.folder.tensors import BFLOAT16, write_tensors
+from circlet.folder.tensors import BFLOAT16, Stored, write_tensors
 from circlet.version import __version__
 
 __all__ = ["as_arrays", "as_tensors", "write"]
@@ -51,9 +49,9 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     model : Contents
         Its configuration lacks what describes the files themselves.
     store : str
-        One of `precision.STORES`.
+        One of `tensors.STORES`.
     """
-    packed = precision.packed(model.tensors, store)
+    packed = tensors.packed(model.tensors, store)
     labels = uris = None
     if model.label_uris is not None:
         uris = labels_text(model.label_uris, model.config["n_labels"], "label_uris")

@@ -18,14 +18,12 @@ from circlet.checks import check_share
 from circlet.data.sparse import column_counts
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
-from circlet.folder.contents import Contents, explained, read
+from circlet.folder.contents import Contents, explained, other_tensors, parts_of, read
 from circlet.folder.index import Index
-from circlet.folder.layout import WEIGHTS
-from circlet.folder.manifest import located
+from circlet.folder.layout import WEIGHTS, located
 from circlet.folder.members import Member, check_shapes, check_weights, members_of
-from circlet.folder.parts import other_tensors, parts_of
-from circlet.folder.precision import Stored
 from circlet.folder.sample import Sample
+from circlet.folder.tensors import Stored
 from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
 from circlet.model.folder import as_arrays, as_tensors, write
@@ -175,7 +173,7 @@ class Model(BaseModel):
         return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
-        """Write the model to a folder, its weights stored as `circlet.folder.precision.STORES` says."""
+        """Write the model to a folder, its weights stored as `circlet.folder.tensors.STORES` says."""
         write(Path(folder), self.contents(), store)
 
     def contents(self) -> Contents[npt.NDArray[Any]]:

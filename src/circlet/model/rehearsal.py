@@ -13,9 +13,9 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet.folder.deflated import rounded, steps_of
+from circlet.folder.history import LOST, METRIC
 from circlet.folder.members import hidden_layers
-from circlet.folder.rehearsed import LOST, METRIC
-from circlet.folder.rounding import rounded, steps_of
 from circlet.model.calibration import calibration_record
 from circlet.model.folder import as_arrays, as_tensors
 from circlet.model.sharing import share_weights

@@ -15,13 +15,11 @@ from circlet.data.sparse import is_mapped, release
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.contents import Contents, explained, read
+from circlet.folder.contents import Contents, explained, parts_of, read
 from circlet.folder.index import Index
-from circlet.folder.layout import WEIGHTS
-from circlet.folder.manifest import located
+from circlet.folder.layout import WEIGHTS, located
 from circlet.folder.members import BIAS, LOG_SCALE, Member, check_weights, members_of, output_layers
-from circlet.folder.parts import parts_of
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 from circlet.runtime import gain as gains
 from circlet.runtime.base import BaseModel
 from circlet.runtime.codebooks import CODEBOOKS, Codebook

@@ -8,7 +8,7 @@ import numpy as np
 
 from circlet.features.rows import Entries
 from circlet.folder.members import Member, hidden_layers, output_layers
-from circlet.folder.precision import Stored
+from circlet.folder.tensors import Stored
 from circlet.runtime.heads import HEADS
 from circlet.runtime.weights import FeatureWeights, Floats, Linear
 

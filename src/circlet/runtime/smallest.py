@@ -1,9 +1,9 @@
 """The smallest copy of a model that is still as good, or the best one that fits into so many bytes.
 
-Weights are rounded to multiples of a step (`circlet.folder.rounding`) and deflated (`circlet.folder.deflated`).
+Weights are rounded to multiples of a step (`circlet.folder.deflated`) and deflated (`circlet.folder.deflated`).
 Coarser steps give smaller models and worse rankings; how much worse is measured on rows that were held out. A
 model that has learned from all rows was rehearsed without some of them, and how much worse the rehearsal became is
-written in its history (`circlet.folder.rehearsed`).
+written in its history (`circlet.folder.history`).
 
 A copy that is luckier than a finer one is not chosen: the search goes on to coarser steps only as long as each of
 them is good enough.
@@ -25,16 +25,13 @@ from circlet.data import Dataset
 from circlet.data.sparse import is_mapped
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Entries
-from circlet.folder import deflated, rounding
+from circlet.folder import deflated
 from circlet.folder.compress import size_without_weights
-from circlet.folder.config import reading
 from circlet.folder.contents import Contents, read
-from circlet.folder.history import read_history
-from circlet.folder.layout import HISTORY, WEIGHTS
-from circlet.folder.manifest import checked, located
-from circlet.folder.precision import Array, Stored
-from circlet.folder.rehearsed import METRIC, Curve, curve_of
+from circlet.folder.history import METRIC, Curve, curve_of, read_history
+from circlet.folder.layout import HISTORY, WEIGHTS, checked, located, reading
 from circlet.folder.sample import Sample, read_sample
+from circlet.folder.tensors import Array, Stored
 from circlet.metrics import evaluate
 from circlet.metrics.evaluation import in_label_space
 from circlet.runtime.model import RuntimeModel
@@ -53,7 +50,7 @@ class Tried:
     Parameters
     ----------
     coarseness : float
-        See `circlet.folder.rounding.rounded`.
+        See `circlet.folder.deflated.rounded`.
     bytes : int
         The size of the whole folder; some bytes too much, maybe.
     loss : float
@@ -165,7 +162,7 @@ class _Search:
         self.metric = None if isinstance(known, Curve) else measured(RuntimeModel.restore(folder, saved), known)
         self.whole = {name: each.read() for name, each in saved.tensors.items()}
         try:
-            self.steps = rounding.steps_of(self.whole, deflated.DEFLATED)
+            self.steps = deflated.steps_of(self.whole, deflated.DEFLATED)
         except DataError as error:
             raise DataError(f"{located(folder, saved.config, WEIGHTS)}: {error}") from error
         self.rest = size_without_weights(folder, saved.config)
@@ -189,7 +186,7 @@ class _Search:
 
     def __getitem__(self, coarseness: float) -> Tried:
         if coarseness not in self.tried:
-            rounded = rounding.rounded(self.whole, self.steps, coarseness)
+            rounded = deflated.rounded(self.whole, self.steps, coarseness)
             loss = self._loss(coarseness, rounded)
             weights = deflated.packed(rounded)
             self.tried[coarseness] = Tried(coarseness, self.rest + _file_size(weights), loss)

@@ -14,10 +14,8 @@ import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share, is_integer
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.folder.contents import explained, read
-from circlet.folder.estimator import classes_of
-from circlet.folder.layout import ESTIMATOR
-from circlet.folder.manifest import located
+from circlet.folder.contents import classes_of, explained, read
+from circlet.folder.layout import ESTIMATOR, located
 from circlet.runtime.decisions import best, cut, shares
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
 from circlet.runtime.explaining import Explaining

@@ -14,8 +14,7 @@ import numpy.typing as npt
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.precision import Stored
-from circlet.folder.tensors import release
+from circlet.folder.tensors import Stored, release
 from circlet.runtime.parallel import steps
 from circlet.runtime.row_cache import RowCache
 

@@ -32,8 +32,7 @@ from typing import Any
 from circlet import files
 from circlet.data.feedback import FeedbackLog
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
-from circlet.folder.config import read_config
-from circlet.folder.layout import LOCK, REMEMBERED
+from circlet.folder.layout import LOCK, REMEMBERED, read_config
 from circlet.runtime.tagger import Tagger, load
 from circlet.settings.network import teachable
 

@@ -17,10 +17,8 @@ import scipy.sparse as sp
 from circlet import files
 from circlet.data.feedback import FeedbackLog
 from circlet.errors import ParameterError
-from circlet.folder.config import read_config
 from circlet.folder.history import metrics_of
-from circlet.folder.layout import CONFIG
-from circlet.folder.manifest import located
+from circlet.folder.layout import CONFIG, located, read_config
 from circlet.runtime import RuntimeModel, load
 from circlet.serve.learning import Learner, why_not
 
