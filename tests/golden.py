@@ -188,9 +188,9 @@ explain-hrr: explain py-hrr '{TEXT}'
 explain-fc: explain py-fc '{TEXT}'
 compress: compress py --output py-small
 compress-json: compress py --loss 5 --output py-loss --json
-compress-size: compress py --size 60000 --output py-size
-compress-unit: compress py-members --size 0.2MB --output py-unit --json
-compress-store: compress py --store int8
+compress-size: compress py --size 1500000 --output py-size
+compress-unit: compress py-members --size 1.05MB --output py-unit --json
+compress-store: compress py --store int8 --output py-stored
 compress-data: compress svm --data made.svm --loss 1
 compress-unheld: compress py-unheld --loss 1 --output py-unheld-small --json
 compress-predict: predict py-small py/test.jsonl
@@ -325,7 +325,6 @@ WRONG_OPTIONS = """
 --lr nan
 --schedule none
 --precision float8
---scaling most
 --validation 2
 --validation -0.1
 --members 0
@@ -387,6 +386,7 @@ train made.svm py.csv --model never
 train py --model py.csv
 train bad.svm --model never
 train ragged.csv --model never
+train dense --model never --scaling most
 predict nowhere py
 predict py nowhere.jsonl
 predict py
@@ -456,7 +456,7 @@ compress py --store int4 --size 1MB --output c1
 compress py --store int2 --output c1
 compress py --store int8 --output dense
 compress nowhere
-compress py-small --store int8 --output c1
+compress py-small --store int2 --output c1
 compress py --data dense --output c1
 export py x.txt
 export py py.onnx
@@ -495,13 +495,17 @@ serve damaged --port 0
 """
 
 
-def mistakes() -> Iterator[Step]:
-    """Commands that fail, and say why."""
+def wrong_options() -> Iterator[Step]:
+    """Trainings that fail, and say why."""
     for words in WRONG_OPTIONS.strip().splitlines():
         yield Step(_named(f"wrong-train{words}"), f"train py --model never {words}")
+
+
+def wrong_commands() -> Iterator[Step]:
+    """Other commands that fail, and say why."""
     yield Step("wrong-nothing", "")
     for words in WRONG.strip().splitlines():
-        yield Step(_named(f"wrong-{words}"), words)
+        yield Step(_named(f"wrong-{words}"), words.replace("never", "nowhere"))
 
 
 def _named(words: str) -> str:
@@ -717,7 +721,7 @@ def _lanes(work: Path) -> Iterator[list[list[Step]]]:
     for step in uses():
         groups.setdefault(step.name.partition("-")[0], []).append(step)
     yield [*groups.values()]
-    yield [[step] for step in mistakes()]
+    yield [[*wrong_options()], [*wrong_commands()]]
 
 
 def carried_out(step: Step, work: Path) -> str:
@@ -797,16 +801,17 @@ def _interrupted(words: list[str], number: int, work: Path) -> tuple[int, str, s
         lines = []
         for line in process.stderr:
             lines.append(line)
-            if re.match(r"epoch +2/", line):
+            if re.search(r"\bepoch +2/12", line):
                 process.send_signal(number)
                 break
-        lines += [line for line in process.stderr if not line.startswith("epoch")]
+        lines += [line for line in process.stderr if not re.search(r"\bepoch +\d+/12", line)]
         out = process.stdout.read()
     return process.returncode, out, re.sub(r"(epoch|after) +\d+", r"\1 <n>", "".join(lines))
 
 
 _PLACEHOLDERS = [
     (r"\b[0-9a-f]{64}\b", "<digest>"),
+    (r"\bprocess \d+ on [^\s,]+", "process <n> on <host>"),
     (r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?([+-]\d\d:\d\d|Z)?", "<time>"),
     (r"\d{4}-\d\d-\d\d( \d\d:\d\d(:\d\d)?)?", "<date>"),
     (r'("[a-z_]*(seconds|_ms|per_second|speed|elapsed)[a-z_]*": )[-+.\de]+', r"\1<time>"),

@@ -132,8 +132,3 @@ def test_mistakes_are_found(line):
     (words,) = commands(line)
     with pytest.raises(AssertionError, match=r"no (command|option) "):
         options_exist(words)
-
-
-def test_old_spellings_are_found():
-    with pytest.raises(AssertionError):
-        options_exist(["reproduce", "capacity", "--output", "results"])

@@ -1,4 +1,4 @@
-"""The README keeps its promises: its Python runs, its links lead somewhere, its numbers are committed."""
+"""The README keeps its promises: its Python and its commands run, its numbers are committed."""
 
 from __future__ import annotations
 
@@ -73,25 +73,6 @@ def test_quick_start_runs_in_a_shell(script):
     )
     assert finished.returncode == 0, finished.stderr
     assert "P " in finished.stdout
-
-
-@pytest.mark.parametrize(
-    "page",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "experiments/README.md",
-        "benchmarks/README.md",
-        "docs/compare.md",
-        "docs/performance.md",
-        "docs/reproduction.md",
-        "docs/theory.md",
-    ],
-)
-def test_links_lead_somewhere(page):
-    path = ROOT / page
-    for target in re.findall(r"\]\(([^)#]+)[^)]*\)", path.read_text(encoding="utf-8")):
-        assert target.startswith("http") or (path.parent / target).exists(), target
 
 
 def test_readme_is_short():
