@@ -10,15 +10,19 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import circlet
-from circlet.bulk import tag_files
+from circlet.bulk import Totals, tag_files
 from circlet.bulk.engines import ENGINES
-from circlet.bulk.plan import PLAN
+from circlet.bulk.plan import PLAN, Options, Plan, cut
+from circlet.bulk.run import Job, batches, columns_of, digest_of, tag_block
+from circlet.data.records import Record
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.folder import lock
 
@@ -48,23 +52,112 @@ def docs(tmp_path, write, texts) -> Path:
     return folder
 
 
+@pytest.fixture
+def tag(model, docs, tmp_path) -> Callable[..., Totals]:
+    """Tag all files, or those that are named, with these options."""
+
+    def run(*names: str, **options: Any) -> Totals:
+        return tag_files(model, [str(docs / name) for name in names] or [str(docs)], tmp_path / "out", **options)
+
+    return run
+
+
 def parts(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in folder.glob("part-*")}
 
 
+@pytest.fixture
+def tagged(model, tmp_path):
+    """Tag the blocks of a file; what becomes of each."""
+
+    def run(path: Path, kind: str = "jsonl", size: int = 100, integer_ids: bool = False, **change):
+        options = Options(digest_of(model), 3, None, 0.0, "text", kind, size)
+        plan = Plan(options, [cut(path, columns_of("text"), size)])
+        output = tmp_path / "out"
+        output.mkdir(exist_ok=True)
+        job = Job(str(model), str(output), replace(options, **change), integer_ids)
+        return [tag_block(job, task) for task in plan.tasks()]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "csv", "tsv", "parquet"])
+def test_labels_are_those_of_the_tagger(tagged, model, write, read, texts, tmp_path, kind):
+    outcomes = tagged(write(tmp_path / f"a.{kind}", texts(30), list("abcdefghijklmnopqrstuvwxyzäöüß")), kind)
+    assert sum(outcome.documents for outcome in outcomes) == 30
+    assert all(outcome.error is None for outcome in outcomes)
+    labels, scores = circlet.load(model).suggest(texts(30), k=3)
+    found = read(tmp_path / "out")
+    assert [row["id"] for row in found] == list("abcdefghijklmnopqrstuvwxyzäöüß")
+    assert [row["labels"] for row in found] == labels.tolist()
+    assert [row["scores"] for row in found] == [[round(one, 4) for one in row] for row in scores.tolist()]
+    assert {path.name for path in (tmp_path / "out").iterdir()} == {outcome.task.part for outcome in outcomes}
+
+
+def test_documents_without_ids_have_file_and_line(tagged, write, read, tmp_path):
+    tagged(write(tmp_path / "a.jsonl", ["one", "two", "three"]), size=1)
+    assert [row["id"] for row in read(tmp_path / "out")] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:3"]
+
+
+class TestIdsOfParquet:
+    def test_all_parts_have_one_type(self, tagged, write, tmp_path):
+        parquet = pytest.importorskip("pyarrow.parquet")
+        outcomes = tagged(write(tmp_path / "a.jsonl", ["one", "two"], [1, "b"]), "parquet", size=1)
+        parts = [parquet.read_table(tmp_path / "out" / outcome.task.part) for outcome in outcomes]
+        assert parts[0].schema == parts[1].schema
+        assert [part["id"].to_pylist() for part in parts] == [["1"], ["b"]]
+
+    def test_integers_stay(self, tagged, write, read, tmp_path):
+        tagged(write(tmp_path / "a.parquet", ["one", "two"], [7, 8]), "parquet", integer_ids=True)
+        assert [row["id"] for row in read(tmp_path / "out")] == [7, 8]
+
+    def test_an_id_that_is_missing(self, tagged, write, tmp_path):
+        (outcome,) = tagged(write(tmp_path / "a.parquet", ["one", "two"], [7, None]), "parquet", 100, True)
+        assert outcome.error.endswith("a.parquet:2: found no id; wanted an integer, as the column has")
+
+
+class TestFaults:
+    def test_bad_rows_are_named_by_file_and_line(self, tagged, write, texts, tmp_path):
+        path = write(tmp_path / "a.jsonl", texts(40))
+        lines = path.read_bytes().splitlines(keepends=True)
+        lines[30] = b'{"text": 5}\n'
+        path.write_bytes(b"".join(lines))
+        outcomes = tagged(path)
+        errors = [outcome.error for outcome in outcomes if outcome.error]
+        assert errors == [f"{path}:31: found 'text' of type int; wanted a string"]
+        assert len(list((tmp_path / "out").iterdir())) == len(outcomes) - 1
+
+    @pytest.mark.parametrize(("ids", "named"), [([1.5, 2.0], "'id' of type float"), (None, "'text' of type int")])
+    def test_bad_rows_of_parquet(self, tagged, write, tmp_path, ids, named):
+        path = write(tmp_path / "a.parquet", ["a", "b"] if ids else [1, 2], ids)
+        (outcome,) = tagged(path)
+        assert outcome.error.startswith(f"{path}:1: found {named}; wanted a string")
+
+    def test_not_utf8(self, tagged, write, tmp_path):
+        path = write(tmp_path / "a.jsonl", ["a", "b", "c"])
+        path.write_bytes(path.read_bytes().replace(b"c", b"\xff"))
+        assert f"{path}:3: found byte 0xff" in tagged(path, size=20)[-1].error
+
+    def test_another_model(self, tagged, write, texts, tmp_path):
+        outcomes = tagged(write(tmp_path / "a.jsonl", texts(10)), model="0" * 64)
+        assert "found another model than when the run began" in outcomes[0].error
+
+    def test_no_model(self, tmp_path):
+        with pytest.raises(DataError, match="found no readable model"):
+            digest_of(tmp_path)
+
+
+def test_batches_are_bounded():
+    """However large a block is, few documents are in memory: their number and their length are bounded."""
+    records = [Record(1, text, ()) for text in ["a"] * 10 + ["b" * 60] * 2 + ["c"]]
+    assert [len(batch) for batch in batches(iter(records), 4, 50)] == [4, 4, 3, 1, 1]
+
+
 class TestTagFiles:
-    def test_every_document_once_and_in_order(self, here, model, docs, read, texts, tmp_path):
+    def test_every_document_once_and_in_order(self, here, tag, model, read, texts, tmp_path):
         sizes: list[int] = []
         told: list[tuple[int, int]] = []
-        totals = tag_files(
-            model,
-            [str(docs)],
-            tmp_path / "out",
-            k=2,
-            block_size=200,
-            planned=sizes.append,
-            progress=lambda size, n: told.append((size, n)),
-        )
+        totals = tag(k=2, block_size=200, planned=sizes.append, progress=lambda size, n: told.append((size, n)))
         found = read(tmp_path / "out")
         assert [row["id"] for row in found[:30]] == [f"a.jsonl:{line}" for line in range(1, 31)]
         labels = circlet.load(model).suggest(texts(30), k=2)[0].tolist()
@@ -75,16 +168,14 @@ class TestTagFiles:
         assert [sum(size for size, _ in told)] == sizes
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN, *here]
 
-    def test_threshold(self, here, model, docs, read, tmp_path):
-        tag_files(model, [str(docs / "a.jsonl")], tmp_path / "out", k=6, threshold=0.4)
+    def test_threshold(self, here, tag, read, tmp_path):
+        tag("a.jsonl", k=6, threshold=0.4)
         scores = [row["scores"] for row in read(tmp_path / "out")]
         assert all(score >= 0.4 for row in scores for score in row)
         assert len({len(row) for row in scores}) > 1
 
-    def test_what_is_there_is_not_tagged_again(self, here, model, docs, tmp_path):
-        def again():
-            return tag_files(model, [str(docs)], tmp_path / "out", block_size=200)
-
+    def test_what_is_there_is_not_tagged_again(self, here, tag, tmp_path):
+        again = partial(tag, block_size=200)
         again()
         first, before = list(here), parts(tmp_path / "out")
         lost = first[3]
@@ -101,8 +192,8 @@ class TestTagFiles:
         assert again().blocks == 0
         assert here == []
 
-    def test_only_empty_files(self, here, model, docs, tmp_path):
-        assert tag_files(model, [str(docs / "c.jsonl")], tmp_path / "out").documents == 0
+    def test_only_empty_files(self, here, tag, tmp_path):
+        assert tag("c.jsonl").documents == 0
         assert [path.name for path in (tmp_path / "out").iterdir()] == [PLAN]
 
     @pytest.mark.parametrize(
@@ -114,26 +205,26 @@ class TestTagFiles:
             (lambda docs: (docs / "d.jsonl").touch(), r"found a run without .*d\.jsonl"),
         ],
     )
-    def test_changed_inputs_are_refused(self, here, model, docs, tmp_path, change, message):
-        tag_files(model, [str(docs)], tmp_path / "out")
+    def test_changed_inputs_are_refused(self, here, tag, docs, tmp_path, change, message):
+        tag()
         before = parts(tmp_path / "out")
         (tmp_path / "out" / here[0]).unlink()
         change(docs)
         with pytest.raises(DataError, match=message):
-            tag_files(model, [str(docs)], tmp_path / "out")
+            tag()
         del before[here[0]]
         assert parts(tmp_path / "out") == before
 
-    def test_other_options_are_refused(self, here, model, docs, tmp_path):
-        tag_files(model, [str(docs)], tmp_path / "out")
+    def test_other_options_are_refused(self, here, tag):
+        tag()
         with pytest.raises(DataError, match=r"out: found a run with -k 5, and now 2; wanted the same"):
-            tag_files(model, [str(docs)], tmp_path / "out", k=2)
+            tag(k=2)
 
-    def test_other_blocks_are_done_before_a_fault_is_told(self, here, model, docs, read, tmp_path):
+    def test_other_blocks_are_done_before_a_fault_is_told(self, here, tag, docs, tmp_path):
         with (docs / "a.jsonl").open("a") as stream:
             stream.write("broken\n")
         with pytest.raises(DataError, match=r"a\.jsonl:31: found 'broken' .*; wanted a JSON object$"):
-            tag_files(model, [str(docs)], tmp_path / "out", block_size=200)
+            tag(block_size=200)
         assert len(parts(tmp_path / "out")) == len(here) - 1
 
     def test_many_faults_end_the_run(self, here, model, tmp_path):
@@ -151,19 +242,27 @@ class TestTagFiles:
             ({"block_size": 0}, "block_size is 0"),
         ],
     )
-    def test_wrong_options_write_nothing(self, model, docs, tmp_path, options, message):
+    def test_wrong_options_write_nothing(self, tag, tmp_path, options, message):
         with pytest.raises(ParameterError, match=message):
-            tag_files(model, [str(docs)], tmp_path / "out", **options)
+            tag(**options)
         assert not (tmp_path / "out").exists()
 
-    def test_one_run_at_a_time(self, here, model, docs, tmp_path, monkeypatch):
+    def test_one_run_at_a_time(self, here, tag, tmp_path, monkeypatch):
         with lock.writing(tmp_path / "out"), ThreadPoolExecutor() as pool:
             monkeypatch.setattr(lock, "writing", partial(lock.writing, patience=0.0))
             with pytest.raises(OutputError, match="is writing into it"):
-                pool.submit(tag_files, model, [str(docs)], tmp_path / "out").result()
+                pool.submit(tag).result()
 
-    def test_formats_follow_the_input(self, here, model, docs, tmp_path):
-        tag_files(model, [str(docs / name) for name in ("c.jsonl", "b.csv")], tmp_path / "out")
+    def test_a_file_that_changes_during_the_run(self, here, tag, docs, tmp_path):
+        def changed(size: int) -> None:
+            os.utime(docs / "a.jsonl", ns=(0, 0))
+
+        with pytest.raises(DataError, match="found another time of change than when its blocks were planned"):
+            tag(planned=changed)
+        assert len(parts(tmp_path / "out")) == 1  # of the other file
+
+    def test_formats_follow_the_input(self, here, tag):
+        tag("c.jsonl", "b.csv")
         assert {Path(part).suffix for part in here} == {".csv"}
 
 
@@ -203,6 +302,13 @@ def long_run(model, write, texts, tmp_path) -> tuple[list[object], int]:
     return [model, path, "--output", tmp_path / "out", "--workers", 2, "--block-size", "500"], 12_000
 
 
+def finished(run: subprocess.Popen[str], timeout: float = 120) -> dict[str, Any]:
+    """What a run reports in the end."""
+    out, err = run.communicate(timeout=timeout)
+    assert run.returncode == 0, err
+    return json.loads(out)
+
+
 def check_all(folder: Path, read, n: int) -> None:
     ids = [row["id"] for row in read(folder)]
     assert ids == [f"many.jsonl:{line}" for line in range(1, n + 1)]
@@ -223,10 +329,7 @@ class TestKilled:
         assert workers
         wait_for(lambda: not any(Path(f"/proc/{worker}/environ").exists() for worker in workers))
         before = parts(tmp_path / "out")
-        second = started(*words, "--json")
-        out, err = second.communicate(timeout=120)
-        assert second.returncode == 0, err
-        report = json.loads(out)
+        report = finished(started(*words, "--json"))
         assert report["blocks_before"] == len(before)
         assert report["blocks"] > 0
         after = parts(tmp_path / "out")
@@ -239,9 +342,7 @@ class TestKilled:
         run = started(*words, "--engine", "processes", "--json")
         wait_for(lambda: len(parts(tmp_path / "out")) >= 5)
         os.kill(workers_of(run.pid)[0], signal.SIGKILL)
-        out, err = run.communicate(timeout=120)
-        assert run.returncode == 0, err
-        assert json.loads(out)["documents"] == n
+        assert finished(run)["documents"] == n
         check_all(tmp_path / "out", read, n)
 
 
@@ -262,10 +363,7 @@ class TestRay:
         wanted = read(tmp_path / "out")
         for name in sorted(parts(tmp_path / "out"))[::2]:
             (tmp_path / "out" / name).unlink()
-        run = started(*words, "--engine", "ray", "--json")
-        out, err = run.communicate(timeout=120)
-        assert run.returncode == 0, err
-        report = json.loads(out)
+        report = finished(started(*words, "--engine", "ray", "--json"))
         assert report["engine"] == "ray"
         assert report["blocks"] >= report["blocks_before"] > 0
         assert read(tmp_path / "out") == wanted
@@ -295,10 +393,7 @@ class TestRay:
         where = words.index("--workers")
         del words[where : where + 2]
         at_home["RAY_ADDRESS"] = cluster
-        run = started(*words, "--engine", "ray", "--json")
-        out, err = run.communicate(timeout=120)
-        assert run.returncode == 0, err
-        report = json.loads(out)
+        report = finished(started(*words, "--engine", "ray", "--json"))
         assert (report["engine"], report["workers"], report["documents"]) == ("ray", 3, n)
         check_all(tmp_path / "out", read, n)
 
@@ -322,10 +417,7 @@ class TestRay:
         first.kill()
         first.communicate()
         before = parts(tmp_path / "out")
-        second = started(*words, "--json")
-        out, err = second.communicate(timeout=200)
-        assert second.returncode == 0, err
-        assert json.loads(out)["blocks_before"] >= len(before)
+        assert finished(started(*words, "--json"), 200)["blocks_before"] >= len(before)
         after = parts(tmp_path / "out")
         assert {name: after[name] for name in before} == before
         check_all(tmp_path / "out", read, n)

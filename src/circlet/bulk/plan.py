@@ -40,14 +40,12 @@ __all__ = [
     "cut",
     "find_files",
     "format_in",
-    "load_plan",
     "unchanged",
 ]
 
-_PARQUET, _GZIP = b"PAR1", b"\x1f\x8b"
-_TEXTS = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in FORMATS)}"
-_TEXTS_OR_NO_ENGINE = f"{_TEXTS}, or circlet predict without --engine, which also reads plain texts"
-_INTEGERS = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+
+PLAN = "_plan.json"
+_FORMAT = "circlet plan 1"
 
 
 @dataclass(frozen=True)
@@ -131,27 +129,23 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
 
 def format_in(path: Path, columns: Columns) -> str:
     """The format of a file by its content, as in `File`."""
+    texts = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in FORMATS)}"
+    or_no_engine = f"{texts}, or circlet predict without --engine, which also reads plain texts"
     check_regular(path)
     start = peek(path)
-    if start.startswith(_PARQUET):
+    if start.startswith(b"PAR1"):
         return "parquet"
     if not start.strip():
         return "empty"
-    if _is_beside_text(path, start, columns):
-        found = f"the labels of {path.with_suffix(PLAIN).name}, a plain text beside it"
-        raise bad(path, None, found, _TEXTS_OR_NO_ENGINE)
+    if path.suffix in LABELS and path.with_suffix(PLAIN).is_file():
+        first = start.lstrip().partition(b"\n")[0].decode("utf-8", "replace")
+        if not is_annif(first) and header_delimiter(first, columns.text) is None:  # as far as one line tells
+            found = f"the labels of {path.with_suffix(PLAIN).name}, a plain text beside it"
+            raise bad(path, None, found, or_no_engine)
     kind = recognize(path, columns)
     if kind not in FORMATS:
-        raise bad(path, None, IN_WORDS.get(kind, kind), _TEXTS_OR_NO_ENGINE if kind == "plain" else _TEXTS)
+        raise bad(path, None, IN_WORDS.get(kind, kind), or_no_engine if kind == "plain" else texts)
     return kind
-
-
-def _is_beside_text(path: Path, start: bytes, columns: Columns) -> bool:
-    """Whether a file has the labels of a plain text beside it, as far as its name and its first line tell."""
-    if path.suffix not in LABELS or not path.with_suffix(PLAIN).is_file():
-        return False
-    first = start.lstrip().partition(b"\n")[0].decode("utf-8", "replace")
-    return not is_annif(first) and header_delimiter(first, columns.text) is None
 
 
 def unchanged(file: File) -> None:
@@ -171,7 +165,7 @@ def cut(path: Path, columns: Columns, size: int) -> tuple[File, list[Block]]:
     completely, since a line may end inside of quotes; their faulty rows raise `DataError` here.
     """
     before, kind = _stat(path), format_in(path, columns)
-    compressed = _starts_with(path, _GZIP)
+    compressed = _starts_with(path, b"\x1f\x8b")
     header, integer_ids = 0, False
     if kind == "empty":
         blocks: list[Block] = []
@@ -251,12 +245,8 @@ def _cut_parquet(path: Path, columns: Columns, size: int) -> tuple[list[Block], 
             if n := sum(rows[start : number + 1]):
                 blocks.append(Block(start, number + 1, first, held))
             start, first = number + 1, first + n
-    integer_ids = columns.id in schema.names and str(schema.field(columns.id).type) in _INTEGERS
-    return blocks, integer_ids
-
-
-PLAN = "_plan.json"
-_FORMAT = "circlet plan 1"
+    integers = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32")
+    return blocks, columns.id in schema.names and str(schema.field(columns.id).type) in integers
 
 
 @dataclass(frozen=True)
@@ -316,7 +306,12 @@ class Plan:
 
     def tasks(self) -> Iterator[Task]:
         """All blocks; the names of their parts sort in the order of the input."""
-        names = _names([file.path for file, _ in self.files])
+        paths = [file.path for file, _ in self.files]
+        try:  # short names that are all different: the paths below the folder that all files are in
+            top = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""  # noqa: PTH120
+            names = [Path(path).relative_to(top).as_posix() for path in paths]
+        except ValueError:  # on several drives of Windows
+            names = [Path(path).as_posix() for path in paths]
         for number, ((file, blocks), name) in enumerate(zip(self.files, names, strict=True)):
             identity = f"{name}\n{file.size}\n{file.changed}"
             digest = hashlib.sha256(identity.encode()).hexdigest()[:8]
@@ -333,6 +328,33 @@ class Plan:
             "files": [{**asdict(file), "blocks": [*map(astuple, blocks)]} for file, blocks in self.files],
         }
         files.write_json(folder / PLAN, content)
+
+    @classmethod
+    def load(cls, folder: Path) -> Plan | None:
+        """The plan of the run whose output is in a folder; None if there is none.
+
+        Raises
+        ------
+        DataError
+            If it is damaged.
+        """
+        path = folder / PLAN
+        if not path.exists():
+            return None
+        content: Any = files.read_json(path)
+        try:
+            if content["format"] != _FORMAT:
+                raise ValueError(f"the format {content['format']!r}")
+            options = Options(**content["options"])
+            planned = []
+            for about in content["files"]:
+                blocks = [Block(*map(int, block)) for block in about.pop("blocks")]
+                planned.append((File(**about), blocks))
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise DataError(
+                f"{path}: found no plan of this version ({error!r}); wanted another output folder"
+            ) from error
+        return cls(options, planned)
 
     def check(self, folder: Path, options: Options, paths: Sequence[Path]) -> None:
         """Refuse to go on in `folder` with other options or other files than those of the plan.
@@ -356,15 +378,6 @@ class Plan:
             unchanged(file)
 
 
-def _names(paths: Sequence[str]) -> list[str]:
-    """Short names of files that are all different: their paths below the folder that all of them are in."""
-    try:
-        top = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""  # noqa: PTH120
-    except ValueError:  # on several drives of Windows
-        return [Path(path).as_posix() for path in paths]
-    return [Path(path).relative_to(top).as_posix() for path in paths]
-
-
 def check_folder(folder: Path) -> None:
     """Refuse an output folder with anything in it but a run."""
     if folder.exists() and not folder.is_dir():
@@ -378,30 +391,3 @@ def check_folder(folder: Path) -> None:
                 f"cannot write {folder}: found {other!r} and no {PLAN}; wanted an empty folder, or that of an "
                 "earlier run"
             )
-
-
-def load_plan(folder: Path) -> Plan | None:
-    """The plan of the run whose output is in a folder; None if there is none.
-
-    Raises
-    ------
-    DataError
-        If it is damaged.
-    """
-    path = folder / PLAN
-    if not path.exists():
-        return None
-    content: Any = files.read_json(path)
-    try:
-        if content["format"] != _FORMAT:
-            raise ValueError(f"the format {content['format']!r}")
-        options = Options(**content["options"])
-        planned = []
-        for about in content["files"]:
-            blocks = [Block(*map(int, block)) for block in about.pop("blocks")]
-            planned.append((File(**about), blocks))
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise DataError(
-            f"{path}: found no plan of this version ({error!r}); wanted another output folder"
-        ) from error
-    return Plan(options, planned)

@@ -39,9 +39,6 @@ __all__ = [
     "tag_files",
 ]
 
-#: Most documents, and most characters, that are tagged at a time: memory does not grow with a block.
-_DOCUMENTS, _CHARACTERS = 1024, 1 << 23
-
 
 @dataclass(frozen=True)
 class Job:
@@ -95,7 +92,18 @@ def tag_block(job: Job, task: Task) -> Outcome:
     """
     began = time.perf_counter()
     try:
-        n = _write(job, task)
+        tagger, n = _tagger(job), 0
+        records = documents(task.file, task.block, columns_of(job.options.text_column))
+        with_uris = tagger.uris is not None
+        with writing_tagged(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
+            for batch in batches(records):
+                found = tagger.suggest([record.text for record in batch]).lists()
+                ids = [_id(job, task, record) for record in batch]
+                scores = [[round(score, 4) for score in each] for each in found["scores"]]  # as `circlet predict`
+                uris = found.get("uris", [None] * len(batch))
+                write([Tagged(*each) for each in zip(ids, found["labels"], scores, uris, strict=True)])
+                n += len(batch)
+            unchanged(task.file)
     except CircletError as error:
         return Outcome(task, error=str(error))
     return Outcome(task, n, time.perf_counter() - began)
@@ -117,22 +125,6 @@ def _tagger(job: Job) -> TagBatches:
     )
 
 
-def _write(job: Job, task: Task) -> int:
-    tagger, n = _tagger(job), 0
-    records = documents(task.file, task.block, columns_of(job.options.text_column))
-    with_uris = tagger.uris is not None
-    with writing_tagged(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
-        for batch in _batches(records):
-            found = tagger.suggest([record.text for record in batch]).lists()
-            ids = [_id(job, task, record) for record in batch]
-            scores = [[round(score, 4) for score in each] for each in found["scores"]]  # as `circlet predict` does
-            uris = found.get("uris", [None] * len(batch))
-            write([Tagged(*each) for each in zip(ids, found["labels"], scores, uris, strict=True)])
-            n += len(batch)
-        unchanged(task.file)
-    return n
-
-
 def _id(job: Job, task: Task, record: Record) -> str | int:
     found = f"{task.name}:{record.line}" if record.id is None else record.id
     if job.options.format != "parquet":
@@ -144,13 +136,14 @@ def _id(job: Job, task: Task, record: Record) -> str | int:
     return found
 
 
-def _batches(records: Iterator[Record]) -> Iterator[list[Record]]:
+def batches(records: Iterator[Record], documents: int = 1024, characters: int = 1 << 23) -> Iterator[list[Record]]:
+    """So many documents at a time, or so many characters: memory does not grow with a block."""
     batch: list[Record] = []
     size = 0
     for record in records:
         batch.append(record)
         size += len(record.text)
-        if len(batch) == _DOCUMENTS or size >= _CHARACTERS:
+        if len(batch) == documents or size >= characters:
             yield batch
             batch, size = [], 0
     if batch:
@@ -184,10 +177,6 @@ def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
 BLOCK_SIZE = 16 << 20
 #: What can be written.
 FORMATS = ("parquet", "jsonl", "csv", "tsv")
-#: A run stops after so many faulty blocks: what is wrong with them is probably wrong with the others.
-_MOST_FAULTS = 10
-#: Files that are cut into blocks at the same time.
-_READERS = 8
 
 
 @dataclass(frozen=True)
@@ -296,10 +285,10 @@ def tag_files(
     )
     count = default_workers(engine) if workers is None else workers
     with lock.writing(folder):
-        made = plan.load_plan(folder)
+        made = plan.Plan.load(folder)
         if made is None:
             # Threads, because it is mostly waiting for disks or the network.
-            with ThreadPoolExecutor(_READERS) as pool:
+            with ThreadPoolExecutor(8) as pool:
                 cuts = pool.map(partial(plan.cut, columns=columns, size=block_size), paths)
                 made = plan.Plan(options, list(cuts))
             made.save(folder)
@@ -340,7 +329,7 @@ def _tag(
             if outcome.error is not None:
                 faults.append(outcome)
             progress(outcome.task.block.size, outcome.documents)
-            if len(faults) == _MOST_FAULTS:
+            if len(faults) == 10:  # what is wrong with them is probably wrong with the others
                 break
     if faults:
         first = min(faults, key=lambda outcome: outcome.task.part)
