@@ -50,7 +50,7 @@ def test_labels_are_uris(trained):
 
 
 def test_there_is_a_slot_for_every_subject(trained):
-    assert read_config(trained / "model")["codebook"]["length"] >= 500
+    assert read_config(trained / "model")["members"][0]["codebook"]["length"] >= 500
 
 
 @pytest.mark.parametrize("subjects", [4, 5, 79, 82, 501])
