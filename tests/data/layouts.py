@@ -10,7 +10,6 @@ import scipy.sparse as sp
 
 from circlet.data import Dataset, Split
 from circlet.data.dataset import check_split
-from circlet.data.documents import write_parquet, write_texts
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
 from circlet.data.xmc import write_sparse_text, write_xmc
@@ -18,6 +17,26 @@ from circlet.data.xmc import write_sparse_text, write_xmc
 X = sp.random(12, 9, density=0.4, format="csr", dtype=np.float32, random_state=0)
 Y = (sp.random(12, 7, density=0.3, format="csr", random_state=1) > 0).astype(np.float32)
 RECORDS = [Record(n, f"text number {n}, with “quotes”", tuple("abc"[: n % 4])) for n in range(1, 13)]
+
+
+def write_texts(folder, records):
+    """Write documents to a folder, a text and a file of labels (`.key`) for each."""
+    for number, record in enumerate(records, 1):
+        name = str(record.id or f"{number:06}.txt")
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(record.text.encode())
+        (folder / name).with_suffix(".key").write_bytes("".join(f"{label}\n" for label in record.labels).encode())
+
+
+def write_parquet(path, records):
+    """Write documents to a Parquet file."""
+    import pyarrow
+    import pyarrow.parquet
+
+    rows = list(records)
+    schema = pyarrow.schema({"text": pyarrow.string(), "labels": pyarrow.list_(pyarrow.string())})
+    content = {"text": [row.text for row in rows], "labels": [list(row.labels) for row in rows]}
+    pyarrow.parquet.write_table(pyarrow.table(content, schema=schema), path)
 
 
 def _npz(folder, dense=False):

@@ -7,14 +7,17 @@ import signal
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.data import feedback
-from circlet.data.feedback import FIRST, FeedbackLog, Judged, judged
+from circlet.data.dataset import Dataset, Split
+from circlet.data.feedback import FIRST, FeedbackLog, Judged, corrected, judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.files import lock
 
@@ -194,13 +197,13 @@ class TestDisk:
         assert len(synced) == (1 if os.name == "nt" else 2)  # the file, then its folder
         assert synced[0] == log.path.stat().st_size
 
-    def test_somebody_else_holds_it(self, log, monkeypatch):
+    def test_somebody_else_holds_it(self, log):
         log.add("one", ["a"], [], "0")
-        monkeypatch.setattr(feedback, "PATIENCE", 0.01)
+        impatient = FeedbackLog(log.path, patience=0.01)
         file = os.open(log.path, os.O_RDWR)
         lock(file)
         with pytest.raises(OutputError, match="another process has had it"):
-            log.add("two", ["a"], [], "0")
+            impatient.add("two", ["a"], [], "0")
         os.close(file)
 
 
@@ -268,3 +271,49 @@ def test_nothing_acknowledged_is_lost_when_processes_are_killed(tmp_path):
             known |= {line.strip() for line in lines if line.endswith("\n")}
         assert known <= {entry.id for entry in FeedbackLog(Path(path)).entries()}
     FeedbackLog(path).add("the end", ["label"], [], "0")
+
+
+Y = sp.csr_matrix(np.array([[1, 0], [0, 1], [1, 1]], dtype=np.float32))
+GIVEN = Dataset("d", Split(None, Y, ["a", "b", "c"]), Split(None, Y[:1], ["t"]), ["x", "y"])
+
+
+def test_by_hand():
+    feedback = [
+        Judged("c", ("new",), ("x", "unknown")),
+        Judged("d", ("y", "other"), ("x",)),
+        Judged("e", (), ("x",)),
+    ]
+    found = corrected(GIVEN, feedback)
+    assert found.label_names == ["x", "y", "new", "other"]
+    assert found.train.texts == ["a", "b", "c", "d"]
+    assert found.train.Y.toarray().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1]]
+    assert found.train.Y.nnz == 6
+    assert found.test is not None
+    assert found.test.Y.toarray().tolist() == [[1, 0, 0, 0]]
+    assert GIVEN.train.Y.toarray().tolist() == [[1, 0], [0, 1], [1, 1]]
+
+
+def test_nothing_to_add():
+    found = corrected(GIVEN, [])
+    assert found.label_names == ["x", "y"]
+    assert (found.train.Y != Y).nnz == 0
+
+
+def test_labels_with_uris():
+    given = replace(GIVEN, label_uris=["u:x", "u:y"])
+    feedback = [
+        Judged("a", ("u:y", "new"), ("u:x",)),
+        Judged("d", ("x",), ()),
+        Judged("d", ("u:y",), ("u:x",)),
+    ]
+    found = corrected(given, feedback)
+    assert found.label_names == ["x", "y", "new"]
+    assert found.label_uris == ["u:x", "u:y", "new"]
+    assert found.train.texts == ["a", "b", "c", "d"]
+    assert found.train.Y.toarray().tolist() == [[0, 1, 1], [0, 1, 0], [1, 1, 0], [0, 1, 0]]
+
+
+def test_rows_are_refused():
+    rows = Dataset("rows", Split(sp.csr_matrix((3, 4), dtype=np.float32), Y), None, ["x", "y"])
+    with pytest.raises(DataError, match="feedback is about texts"):
+        corrected(rows, [])

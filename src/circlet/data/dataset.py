@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -15,10 +16,12 @@ import scipy.sparse as sp
 
 from circlet.checks import is_integer
 from circlet.data.sparse import BLOCK, MappedRows, as_csr, blocks, is_known_good, is_mapped, release
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError, ParameterError, bad, shown
 
 #: Half of a surrogate pair, which UTF-8 can't hold.
 SURROGATE = re.compile("[\ud800-\udfff]")
+#: What no label's name has.
+_ODD = re.compile("[\t\n\r\0\ud800-\udfff]")
 
 
 @dataclass(frozen=True, eq=False)
@@ -158,8 +161,8 @@ class Dataset:
             labels=self.n_labels,
             labels_per_point=assignments / max(points, 1),
             points_per_label=assignments / max(self.n_labels, 1),
-            empty_rows_train=_empty_rows(train.Y),
-            empty_rows_test=_empty_rows(test.Y) if test else 0,
+            empty_rows_train=int(np.count_nonzero(np.diff(train.Y.indptr) == 0)),
+            empty_rows_test=int(np.count_nonzero(np.diff(test.Y.indptr) == 0)) if test else 0,
             unseen_labels=self.n_labels - seen,
         )
 
@@ -187,22 +190,15 @@ class Dataset:
 
 def validation_rows(n: int, size: float, seed: int) -> npt.NDArray[np.int64]:
     """Which of n rows are validation rows, ascending; see `Dataset.validation_split`."""
-    order = np.random.Generator(np.random.PCG64(seed)).permutation(n)
-    return np.sort(order[: _n_validation_rows(size, n)])
-
-
-def _n_validation_rows(size: float, n: int) -> int:
     if is_integer(size, 1) and size < n:
-        return int(size)
-    if isinstance(size, (float, np.floating)) and 0 < size < 1 and n > 1:
-        return min(max(round(float(size) * n), 1), n - 1)
-    raise ParameterError(
-        f"size is {size!r}; wanted a fraction between 0 and 1, or a number of rows from 1 to {n - 1}"
-    )
-
-
-def _empty_rows(Y: sp.csr_matrix) -> int:
-    return int((np.diff(Y.indptr) == 0).sum())
+        held_out = int(size)
+    elif isinstance(size, (float, np.floating)) and 0 < size < 1 and n > 1:
+        held_out = min(max(round(float(size) * n), 1), n - 1)
+    else:
+        raise ParameterError(
+            f"size is {size!r}; wanted a fraction between 0 and 1, or a number of rows from 1 to {n - 1}"
+        )
+    return np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(n)[:held_out])
 
 
 def check_split(split: Split, *, where: str, label_names: Sequence[str] | None = None) -> None:
@@ -244,22 +240,27 @@ def check_label_names(names: Sequence[str], n_labels: int, where: str) -> None:
         raise DataError(f"{where}: found {len(names)} label names; wanted one for each of {n_labels} labels")
     for position, name in enumerate(names, 1):
         if fault := label_fault(name):
-            raise DataError(f"{where}, label {position}: found {name!r}, {fault}")
+            raise DataError(f"{where}, label {position}: found {name!r}, {fault[0]}; wanted {fault[1]}")
     if len(set(names)) != len(names):
-        seen: set[str] = set()
-        twice = next(name for name in names if name in seen or seen.add(name))  # type: ignore[func-returns-value]
+        (twice, _), *_ = Counter(names).most_common(1)
         raise DataError(f"{where}: found the label name {twice!r} twice; wanted different names")
 
 
-def label_fault(name: str) -> str | None:
-    """What is wrong with a label's name, or None."""
-    if any(character in name for character in "\t\n\r\0"):
-        return "a label name with a tab, line end or zero character; wanted one without"
-    if SURROGATE.search(name):
-        return "a label name with half of a surrogate pair; wanted text that UTF-8 can hold"
+def label_fault(name: str) -> tuple[str, str] | None:
+    """What is wrong with a label's name, and what was wanted; None if nothing is."""
+    if odd := _ODD.search(name):
+        if SURROGATE.match(odd[0]):
+            return "a label name with half of a surrogate pair", "text that UTF-8 can hold"
+        return "a label name with a tab, line end or zero character", "one without"
     if not name.strip():
-        return "an empty label name; wanted at least one visible character"
+        return "an empty label name", "at least one visible character"
     return None
+
+
+def check_label(name: str, path: Path | str, line: int | None) -> None:
+    """Raise `DataError` if a label has no proper name; `path` and `line` say where it was found."""
+    if fault := label_fault(name):
+        raise bad(path, line, f"{shown(name)}, {fault[0]}", fault[1])
 
 
 def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:

@@ -19,8 +19,7 @@ import re
 import select
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
+from contextlib import contextmanager, suppress
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -29,11 +28,20 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data import records
-from circlet.data.dataset import Split, label_fault
-from circlet.data.records import Columns, Record, header_delimiter, is_annif, parse
-from circlet.errors import DataError, bad, shown
+from circlet.data.dataset import Split, check_label
+from circlet.data.records import (
+    Columns,
+    Record,
+    check_columns,
+    header_delimiter,
+    is_annif,
+    parse,
+    parts_of,
+    record_of,
+)
+from circlet.errors import DataError, bad
 from circlet.extras import require
-from circlet.files import BOM, MAX_LINE, explained, iter_text, open_bytes, writing
+from circlet.files import BOM, MAX_LINE, explained, iter_text, open_bytes
 
 #: The formats that hold texts, by the names that `circlet.data.load` has for them.
 FORMATS = (*records.FORMATS, "parquet", "plain")
@@ -46,9 +54,8 @@ LABELS = (".tsv", ".key")
 
 #: The first bytes of such a file.
 MAGIC = b"PAR1"
-_ROWS = 1024  # at a time
-_MOST_BLANK = 1 << 16  # lines before one that tells the format; more of them would fill the memory
-_BLOCK = 1 << 18  # bytes to ask for at a time; a pipe gives less
+#: Empty lines before one that tells the format of a stream; more of them would fill the memory.
+_MOST_BLANK = 1 << 16
 
 
 def iter_documents(
@@ -83,12 +90,10 @@ def text_files(path: Path) -> list[Path]:
     """
     if path.is_dir():
         texts = (each for each in path.rglob("*") if each.suffix.lower() == PLAIN and each.is_file())
-        return sorted(each for each in texts if not any(_is_hidden(part) for part in each.relative_to(path).parts))
+        return sorted(
+            each for each in texts if not any(part.startswith(".") for part in each.relative_to(path).parts)
+        )
     return [path] if path.is_file() else []
-
-
-def _is_hidden(name: str) -> bool:
-    return name.startswith(".")
 
 
 def iter_texts(
@@ -140,21 +145,10 @@ def _labels_of(path: Path) -> tuple[str, ...] | None:
             if line.isspace():
                 continue
             label = label[1:-1] if label[:1] + label[-1:] == "<>" else label
-            if fault := label_fault(label):
-                raise bad(file, number, *f"{shown(label)}, {fault}".split("; wanted ", 1))
+            check_label(label, file, number)
             labels.append(label)
         return tuple(dict.fromkeys(labels))
     return None
-
-
-def write_texts(folder: Path, records: Iterable[Record]) -> None:
-    """Write documents to a folder, a text and a file of labels (`.key`) for each."""
-    for number, record in enumerate(records, 1):
-        name = str(record.id or f"{number:06}.txt")
-        with writing(folder / name) as out:
-            out.write(record.text.encode())
-        with writing((folder / name).with_suffix(".key")) as out:
-            out.writelines(f"{label}\n".encode() for label in record.labels)
 
 
 def iter_parquet(
@@ -172,17 +166,18 @@ def iter_parquet(
     of the row groups to read, of which the first begins with row `first`; by default, all are read. `progress` is
     told a share of the file's bytes for each row.
     """
-    columns = columns or Columns()
+    columns, number = columns or Columns(), first
     with reading(path) as file:
-        wanted = _present(path, file.schema_arrow.names, columns, need_labels)
-        rows = file.metadata.num_rows
-        share = path.stat().st_size // max(rows, 1)
-        number, names = first, list(dict.fromkeys(wanted.values()))
-        for batch in file.iter_batches(_ROWS, row_groups=groups, columns=names):
+        present = file.schema_arrow.names
+        check_columns(path, None, present, columns, need_labels)
+        wanted = [columns.text, columns.labels if need_labels else None, columns.id]
+        read = [name for name in dict.fromkeys(wanted) if name in present]
+        share = path.stat().st_size // max(file.metadata.num_rows, 1)
+        for batch in file.iter_batches(1024, row_groups=groups, columns=read):
             for row in batch.to_pylist():
                 if progress is not None:
                     progress(share)
-                yield _record(path, number, row, wanted)
+                yield record_of(path, number, *parts_of(path, number, row, columns, need_labels=False))
                 number += 1
     if number == first and groups is None:
         raise bad(path, None, "no documents", "at least one")
@@ -203,53 +198,6 @@ def reading(path: Path) -> Iterator[Any]:
             raise
         why = (str(error).splitlines() or [type(error).__name__])[0][:200]
         raise bad(path, None, f"no readable Parquet ({why})", "a complete file") from error
-
-
-def _present(path: Path, names: list[str], columns: Columns, need_labels: bool) -> dict[str, str]:
-    """The columns to read, by what they hold."""
-    if columns.text not in names:
-        wanted = f"a column {columns.text!r}, or --text-column with the name of another"
-        raise bad(path, None, f"the columns {shown(', '.join(names))}", wanted)
-    if need_labels and columns.labels not in names:
-        wanted = f"a column {columns.labels!r}, or --label-column with the name of another"
-        raise bad(path, None, f"the columns {shown(', '.join(names))}", wanted)
-    found = {"text": columns.text}
-    if need_labels:
-        found["labels"] = columns.labels
-    if columns.id is not None and columns.id in names:
-        found["id"] = columns.id
-    return found
-
-
-def _record(path: Path, number: int, row: dict[str, Any], wanted: dict[str, str]) -> Record:
-    text, labels = row[wanted["text"]], row[wanted["labels"]] if "labels" in wanted else []
-    if not isinstance(text, str):
-        raise bad(path, number, f"{wanted['text']!r} of type {type(text).__name__}", "a string")
-    labels = [] if labels is None else [labels] if type(labels) in (str, int) else labels
-    if not isinstance(labels, list) or not all(type(label) in (str, int) for label in labels):
-        raise bad(
-            path, number, f"the labels {shown(repr(labels))}", "a list of strings or integers, or one of them"
-        )
-    for label in map(str, labels):
-        if fault := label_fault(label):
-            raise bad(path, number, *f"{shown(label)}, {fault}".split("; wanted ", 1))
-    identifier = row[wanted["id"]] if "id" in wanted else None
-    if type(identifier) not in (str, int, type(None)):
-        raise bad(path, number, f"{wanted['id']!r} of type {type(identifier).__name__}", "a string or an integer")
-    return Record(number, text, tuple(dict.fromkeys(map(str, labels))), identifier)
-
-
-def write_parquet(path: Path, records: Iterable[Record], columns: Columns | None = None) -> None:
-    """Write documents; the file appears complete or not at all."""
-    require("pyarrow", extra="parquet", purpose="writing Parquet")
-    import pyarrow
-    import pyarrow.parquet
-
-    columns, rows = columns or Columns(), list(records)
-    schema = pyarrow.schema({columns.text: pyarrow.string(), columns.labels: pyarrow.list_(pyarrow.string())})
-    content = {columns.text: [row.text for row in rows], columns.labels: [list(row.labels) for row in rows]}
-    with writing(path) as out:
-        pyarrow.parquet.write_table(pyarrow.table(content, schema=schema), out)
 
 
 def iter_stream(
@@ -282,86 +230,73 @@ def iter_stream(
         If a line is not UTF-8 or does not fit the format of the first one; the message names its number.
     """
     columns, lines = columns or Columns(), _lines(stream, name, before_waiting)
-    blank: list[tuple[int, str]] = []
+    start: list[tuple[int, str]] = []
+    kind = None
     for number, line in lines:
-        if line.strip() or len(blank) == _MOST_BLANK:
+        start.append((number, line))
+        if line.strip():
+            kind = _kind(line, columns)
             break
-        blank.append((number, line))
-    else:
-        yield from map(_plain, blank)
-        return
-    kind, lines = _kind(line, columns), chain([(number, line)], lines)
+        if len(start) > _MOST_BLANK:
+            break
     if kind is None:
-        yield from map(_plain, chain(blank, lines))
+        for number, line in chain(start, lines):
+            yield Record(number, line.rstrip("\r\n"), ())
     else:
-        yield from parse(lines, name, kind, columns, need_labels=False)
+        yield from parse(chain(start[-1:], lines), name, kind, columns, need_labels=False)
 
 
 def _lines(
     stream: io.BufferedIOBase, name: str, before_waiting: Callable[[], object]
 ) -> Iterator[tuple[int, str]]:
-    for number, line in enumerate(_raw_lines(stream, name, before_waiting), 1):
-        if len(line) > MAX_LINE:
-            raise bad(name, number, f"a line of more than {MAX_LINE} bytes", "shorter lines")
-        try:
-            yield number, (line.removeprefix(BOM) if number == 1 else line).decode("utf-8")
-        except UnicodeDecodeError as error:
-            raise DataError(f"{name}:{number}: found bytes that are not UTF-8 ({error.reason})") from error
-
-
-def _raw_lines(stream: io.BufferedIOBase, name: str, before_waiting: Callable[[], object]) -> Iterator[bytes]:
-    """The lines of a stream; of one that is too long, only the start."""
-    held = bytearray()
+    """The lines of a stream with their numbers, each as soon as all of it has arrived."""
+    number, held = 1, bytearray()
     while block := _read(stream, name, before_waiting):
         for piece in io.BytesIO(block):
             held += piece
-            if piece.endswith(b"\n") or len(held) > MAX_LINE:
-                yield bytes(held)
+            if len(held) > MAX_LINE:
+                raise bad(name, number, f"a line of more than {MAX_LINE} bytes", "shorter lines")
+            if piece.endswith(b"\n"):
+                yield number, _decoded(held, name, number)
+                number += 1
                 held.clear()
     if held:
-        yield bytes(held)
+        yield number, _decoded(held, name, number)
+
+
+def _decoded(line: bytearray, name: str, number: int) -> str:
+    try:
+        return (line.removeprefix(BOM) if number == 1 else line).decode("utf-8")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{name}:{number}: found bytes that are not UTF-8 ({error.reason})") from error
 
 
 def _read(stream: io.BufferedIOBase, name: str, before_waiting: Callable[[], object]) -> bytes:
     """What the stream has by now, and at least one byte; nothing at its end."""
-    if not _has_more(stream):
+    try:
+        # Its buffer is empty, since `read1` gives all of it at once.
+        has_more = bool(select.select([stream.fileno()], [], [], 0)[0])
+    except (OSError, ValueError):  # no file of the system, or a system that can select only sockets
+        has_more = False
+    if not has_more:
         before_waiting()
     try:
-        return stream.read1(_BLOCK)
+        return stream.read1(1 << 18)  # a pipe gives less
     except OSError as error:
         raise DataError(f"cannot read {name}: {error.strerror or error}") from error
 
 
-def _has_more(stream: io.BufferedIOBase) -> bool:
-    """Whether reading certainly does not wait."""
-    try:
-        # Its buffer is empty, since `read1` gives all of it at once.
-        return bool(select.select([stream.fileno()], [], [], 0)[0])
-    except (OSError, ValueError):  # no file of the system, or a system that can select only sockets
-        return False
-
-
 def _kind(first: str, columns: Columns) -> str | None:
     """The format of a stream by its first line that is not empty; None for plain text."""
-    if first.lstrip().startswith("{") and _is_json_object(first):
-        return "jsonl"
+    if first.lstrip().startswith("{"):
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(first), dict):
+                return "jsonl"
     if re.search(r"(?:^|\s)__label__\S", first):
         return "fasttext"
     if mark := header_delimiter(first, columns.text):
         return "tsv" if mark == "\t" else "csv"
     return "annif" if is_annif(first) else None
-
-
-def _is_json_object(line: str) -> bool:
-    try:
-        return isinstance(json.loads(line), dict)
-    except (ValueError, RecursionError):
-        return False
-
-
-def _plain(numbered: tuple[int, str]) -> Record:
-    number, line = numbered
-    return Record(number, line.rstrip("\r\n"), ())
 
 
 def read_splits(
@@ -372,43 +307,39 @@ def read_splits(
     Labels are numbered in the sorted order of their names in `train`; those only in `test` follow, sorted.
     """
     vocabulary: dict[str, int] = {}
-    first = _Labeled.gather(train, vocabulary)
+    parts = [_gathered(train, vocabulary)]
     known = len(vocabulary)
-    second = None if test is None else _Labeled.gather(test, vocabulary)
+    if test is not None:
+        parts.append(_gathered(test, vocabulary))
     names = list(vocabulary)
     names = sorted(names[:known]) + sorted(names[known:])
     position = np.empty(len(names), np.int32)
     position[[vocabulary[name] for name in names]] = np.arange(len(names))
-    return first.split(position), None if second is None else second.split(position), names
-
-
-@dataclass
-class _Labeled:
-    """The texts of one file, what they are called, and their labels as numbers in a shared vocabulary."""
-
-    texts: list[str]
-    names: list[str | int]
-    named: bool
-    ids: array[int]
-    counts: array[int]
-
-    @classmethod
-    def gather(cls, records: Iterable[Record], vocabulary: dict[str, int]) -> _Labeled:
-        """Read all `records`; new labels are added to `vocabulary`."""
-        out = cls([], [], False, array("q"), array("q"))
-        for row, record in enumerate(records):
-            out.texts.append(record.text)
-            out.names.append(row if record.id is None else record.id)
-            out.named |= record.id is not None
-            out.ids.extend([vocabulary.setdefault(label, len(vocabulary)) for label in record.labels])
-            out.counts.append(len(record.labels))
-        return out
-
-    def split(self, position: Any) -> Split:
-        """A `Split` with label `id` in column `position[id]`."""
-        indices = position[np.asarray(self.ids, dtype=np.int64)]
-        indptr = np.concatenate([[0], np.cumsum(np.asarray(self.counts, dtype=np.int64))])
+    splits = []
+    for texts, ids, labels, counts in parts:
+        indices = position[np.asarray(labels, dtype=np.int64)]
+        starts = np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))])
         ones = np.ones(len(indices), np.float32)
-        Y = sp.csr_matrix((ones, indices, indptr), shape=(len(self.texts), len(position)))
+        Y = sp.csr_matrix((ones, indices, starts), shape=(len(texts), len(names)))
         Y.sort_indices()
-        return Split(None, Y, self.texts, self.names if self.named else None)
+        splits.append(Split(None, Y, texts, ids))
+    return splits[0], splits[1] if test is not None else None, names
+
+
+def _gathered(
+    records: Iterable[Record], vocabulary: dict[str, int]
+) -> tuple[list[str], list[str | int] | None, array[int], array[int]]:
+    """Texts, ids (None if no document has one), labels by number, and how many each document has.
+
+    New labels are added to `vocabulary`.
+    """
+    texts: list[str] = []
+    ids: list[str | int] = []
+    has_ids, labels, counts = False, array("q"), array("q")
+    for row, record in enumerate(records):
+        texts.append(record.text)
+        ids.append(row if record.id is None else record.id)
+        has_ids |= record.id is not None
+        labels.extend([vocabulary.setdefault(label, len(vocabulary)) for label in record.labels])
+        counts.append(len(record.labels))
+    return texts, ids if has_ids else None, labels, counts

@@ -34,14 +34,12 @@ import scipy.sparse as sp
 from circlet import files
 from circlet.data.dataset import SURROGATE, Dataset, Split, label_fault
 from circlet.data.names import names_by_uri
+from circlet.data.sparse import widened
 from circlet.errors import DataError, OutputError, ParameterError, bad, shown
 
-#: The format's version, and the first line of every log.
-FORMAT = 1
-FIRST = json.dumps({"circlet_feedback": FORMAT}).encode() + b"\n"
-
-#: Seconds to wait for another process that appends, and between two attempts.
-PATIENCE, _PAUSE = 10.0, 0.005
+#: The first line of every log, with the format's version.
+FIRST = b'{"circlet_feedback": 1}\n'
+#: The kinds of the values of a record, by name.
 _ENTRY = {"id": str, "time": str, "text": str, "accepted": list, "rejected": list, "version": str}
 _UNDO = {"id": str, "time": str, "undo": str}
 
@@ -117,7 +115,7 @@ def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
     places = [row for row, text in enumerate(train.texts) if text in texts]
     known = {train.texts[row] for row in places}
     new = [each for each in texts.values() if each.text not in known and each.accepted]
-    Y = _widened(train.Y, len(columns)).tolil() if places else _widened(train.Y, len(columns))
+    Y = widened(train.Y, len(columns)).tolil() if places else widened(train.Y, len(columns))
     for row in places:
         each = texts[train.texts[row]]
         Y[row, [columns[label] for label in each.accepted]] = 1
@@ -135,14 +133,10 @@ def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
     return replace(
         dataset,
         train=Split(None, together, [*train.texts, *(each.text for each in new)], ids),
-        test=None if test is None else Split(test.X, _widened(test.Y, len(columns)), test.texts),
+        test=None if test is None else Split(test.X, widened(test.Y, len(columns)), test.texts),
         label_names=list(columns),
         label_uris=None if uris is None else [*uris, *list(columns)[len(uris) :]],
     )
-
-
-def _widened(Y: sp.csr_matrix, width: int) -> sp.csr_matrix:
-    return sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], width))
 
 
 class FeedbackLog:
@@ -154,10 +148,12 @@ class FeedbackLog:
         It is created with the first entry.
     records : int, optional
         Read only this many records, as if none had come since; then nothing can be added.
+    patience : float
+        Seconds to wait for another process that appends.
     """
 
-    def __init__(self, path: Path | str, records: int | None = None) -> None:
-        self.path, self._most = Path(path), records
+    def __init__(self, path: Path | str, records: int | None = None, patience: float = 10.0) -> None:
+        self.path, self._most, self._patience = Path(path), records, patience
         self._mutex = threading.Lock()
         self._entries: dict[str, Entry] = {}
         self._records, self._lines, self._read = 0, 0, 0
@@ -184,7 +180,7 @@ class FeedbackLog:
     def add(self, text: str, accepted: Iterable[str], rejected: Iterable[str], version: str) -> Entry:
         """Append an entry; when this returns, it is on disk."""
         record = {**_stamp(), "text": text, "accepted": list(accepted), "rejected": list(rejected)}
-        if fault := _fault({**record, "version": version}):
+        if fault := next(_faults({**record, "version": version}), None):
             raise ParameterError(f"feedback: found {fault[0]}; wanted {fault[1]}")
         with self._mutex:
             self._append({**record, "version": version})
@@ -210,8 +206,12 @@ class FeedbackLog:
                     raise ParameterError(f"cannot undo {shown(str(record['undo']))}: found {state}")
             new = self._read == 0
             _write_at(file, self._read, (FIRST if new else b"") + line, self.path)
-            if new:
-                _sync_folder(self.path.parent)
+            if new and os.name != "nt":  # the name of a new file is on disk too; Windows needs no help
+                folder = os.open(self.path.parent, os.O_RDONLY)
+                try:
+                    os.fsync(folder)
+                finally:
+                    os.close(folder)
         self._refresh()
 
     @contextmanager
@@ -221,7 +221,7 @@ class FeedbackLog:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         except OSError as error:
             raise OutputError(f"cannot write {self.path}: {error.strerror}") from error
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + self._patience
         try:
             while True:
                 try:
@@ -230,9 +230,10 @@ class FeedbackLog:
                 except (BlockingIOError, PermissionError) as error:
                     if time.monotonic() >= deadline:
                         raise OutputError(
-                            f"cannot write {self.path}: another process has had it for {PATIENCE:g} s; try again"
+                            f"cannot write {self.path}: another process has had it for {self._patience:g} s; "
+                            "try again"
                         ) from error
-                    time.sleep(_PAUSE)
+                    time.sleep(0.005)
             yield file
         finally:
             os.close(file)
@@ -267,7 +268,7 @@ class FeedbackLog:
             record = files.parse_json(line.decode())
         except (ValueError, RecursionError) as error:
             raise bad(self.path, number, f"no readable record ({error})", "a line of JSON") from error
-        if fault := _fault(record):
+        if fault := next(_faults(record), None):
             raise bad(self.path, number, *fault)
         if "undo" in record:
             known = self._entries.get(record["undo"])
@@ -287,12 +288,8 @@ def _stamp() -> dict[str, Any]:
     return {"id": uuid.uuid4().hex, "time": now}
 
 
-def _fault(record: Any) -> tuple[str, str] | None:
-    """What is wrong with a record, and what was wanted; None if nothing is."""
-    return next(_faults(record), None)
-
-
 def _faults(record: Any) -> Iterator[tuple[str, str]]:
+    """What is wrong with a record, and what was wanted."""
     kinds = _UNDO if isinstance(record, dict) and "undo" in record else _ENTRY
     if not isinstance(record, dict) or record.keys() != kinds.keys():
         yield shown(json.dumps(record, ensure_ascii=False)), f"an object with {', '.join(kinds)}"
@@ -310,10 +307,10 @@ def _faults(record: Any) -> Iterator[tuple[str, str]]:
     if not labels:
         yield "neither an accepted nor a rejected label", "at least one"
     for label in labels:
-        fault = label_fault(label) if isinstance(label, str) else f"the label {shown(repr(label))}; wanted text"
-        if fault:
-            found, wanted = fault.split("; wanted ", 1)
-            yield found, wanted
+        if not isinstance(label, str):
+            yield f"the label {shown(repr(label))}", "text"
+        elif fault := label_fault(label):
+            yield fault
     if both := set(record["accepted"]) & set(record["rejected"]):
         yield f"{shown(min(both))} both accepted and rejected", "one of them"
 
@@ -333,14 +330,3 @@ def _write_at(file: int, place: int, content: bytes, path: Path) -> None:
         full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
         what = "the disk is full; nothing was recorded" if full else f"{error.strerror}; nothing was recorded"
         raise OutputError(f"cannot write {path}: {what}") from error
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make sure that a new file's name is on disk too; Windows has no need and no way to."""
-    if os.name == "nt":
-        return
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

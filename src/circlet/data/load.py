@@ -9,7 +9,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
@@ -20,6 +19,7 @@ from circlet.data.dataset import Dataset, Split, as_labels, check_label_names
 from circlet.data.documents import MAGIC, PLAIN, read_splits, text_files
 from circlet.data.names import named, read_label_names, read_names
 from circlet.data.records import Columns, header_delimiter, is_annif
+from circlet.data.sparse import widened
 from circlet.errors import DataError, ParameterError, bad, shown
 from circlet.files import iter_text, peek
 
@@ -148,8 +148,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
     """
     path = _locate(name_or_path)
     if path.is_dir():
-        names = _file_names(path)
-        layout = _layout(path, names)
+        layout, names = _layout(path)
         if layout not in ("pair", "texts"):
             return None
         if layout == "texts":
@@ -197,7 +196,7 @@ def _kind_of(path: Path, columns: records.Columns) -> str:
     """The format of a file, or of a folder of plain texts; other folders are just folders."""
     if not path.is_dir():
         return recognize(path, columns)
-    return "plain" if _layout(path, _file_names(path)) == "texts" else "a folder"
+    return "plain" if _layout(path)[0] == "texts" else "a folder"
 
 
 def recognize(path: Path | str, columns: Columns | None = None) -> str:
@@ -259,33 +258,23 @@ def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Fo
         words = f"{IN_WORDS[format_]}, {notation}" if notation else IN_WORDS[format_]
         return _Found(words + pair, first, second, names)
     words = IN_WORDS[format_] + pair
-    first = Split(*xmc.read_xmc(train))
+    X, Y = xmc.read_xmc(train)
     if test is None:
-        return _Found(words, first, None)
+        return _Found(words, Split(X, Y), None)
     if (other := recognize(test, columns)) not in ("xmc", "svmlight"):
         raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
-    second = Split(*xmc.read_xmc(test))
+    test_X, test_Y = xmc.read_xmc(test)
     # Without a header, a file does not say how many features and labels there are: take the larger numbers.
-    n_labels = max(first.Y.shape[1], second.Y.shape[1])
-    n_features = max(_width(first), _width(second))
+    n_features, n_labels = (max(one.shape[1], two.shape[1]) for one, two in ((X, test_X), (Y, test_Y)))
     if format_ == "svmlight":
-        first = Split(_widened(first.X, n_features), _widened(first.Y, n_labels))
+        X, Y = widened(X, n_features), widened(Y, n_labels)
     if other == "svmlight":
-        second = Split(_widened(second.X, n_features), _widened(second.Y, n_labels))
-    return _Found(words, first, second)
-
-
-def _width(split: Split) -> int:
-    return 0 if split.X is None else int(split.X.shape[1])
-
-
-def _widened(M: Any, width: int) -> sp.csr_matrix:
-    return sp.csr_matrix((M.data, M.indices, M.indptr), shape=(M.shape[0], width))
+        test_X, test_Y = widened(test_X, n_features), widened(test_Y, n_labels)
+    return _Found(words, Split(X, Y), Split(test_X, test_Y))
 
 
 def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
-    names = _file_names(folder)
-    layout = _layout(folder, names)
+    layout, names = _layout(folder)
     if layout == "matrices":
         return _read_matrices(folder)
     if layout == "newer":
@@ -297,19 +286,18 @@ def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
     return _read_files(*_find_pair(folder, names), columns)
 
 
-def _file_names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir() if path.is_file())
-
-
-def _layout(folder: Path, names: list[str]) -> Literal["matrices", "newer", "split files", "texts", "pair"]:
+def _layout(folder: Path) -> tuple[str, list[str]]:
+    """What the files of a folder are together, and their names."""
+    names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
-        return "matrices"
+        return "matrices", names
     if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
-        return "newer"
+        return "newer", names
     if any(_SPLIT_FILE.fullmatch(name) for name in names):
-        return "split files"
-    named = any(_TRAIN.fullmatch(name) or _TEST.fullmatch(name) for name in names)
-    return "texts" if not named and not text_files(folder / "train") and text_files(folder) else "pair"
+        return "split files", names
+    pair = any(_TRAIN.fullmatch(name) or _TEST.fullmatch(name) for name in names)
+    pair = pair or bool(text_files(folder / "train")) or not text_files(folder)
+    return "pair" if pair else "texts", names
 
 
 def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:

@@ -15,7 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from circlet.data.dataset import Dataset, label_fault
+from circlet.data.dataset import Dataset, check_label, label_fault
 from circlet.errors import CircletError, DataError, bad, shown
 from circlet.extras import require
 from circlet.files import iter_text, read_gzip
@@ -80,8 +80,7 @@ def read_label_names(path: Path) -> list[str]:
         name = name if tab else identifier
         if ".tsv" not in path.suffixes and tab:
             raise bad(path, number, f"a tab in {shown(line)}", "one label name per line")
-        if fault := label_fault(name):
-            raise bad(path, number, *f"{shown(name)}, {fault}".split("; wanted ", 1))
+        check_label(name, path, number)
         identifiers.append(identifier)
         names.append(name)
     return _told_apart(names, identifiers)
@@ -105,8 +104,7 @@ def _read_tsv(path: Path) -> dict[str, str]:
         uri = uri[1:-1] if uri[:1] + uri[-1:] == "<>" else uri
         if not fields or not uri:
             raise bad(path, number, shown(line.strip()), "a URI, a tab and a name")
-        if fault := label_fault(fields[0]):
-            raise bad(path, number, *f"{shown(fields[0])}, {fault}".split("; wanted ", 1))
+        check_label(fields[0], path, number)
         if names.setdefault(uri, fields[0]) != fields[0]:
             raise bad(path, number, f"another name of {shown(uri)}, {shown(fields[0])}", "one name for each URI")
     return names

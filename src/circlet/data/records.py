@@ -23,14 +23,15 @@ import io
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
-from circlet.data.dataset import label_fault
+from circlet.data.dataset import check_label, label_fault
 from circlet.errors import DataError, ParameterError, bad, shown
 from circlet.files import MAX_LINE, iter_text, writing
 
@@ -171,25 +172,38 @@ def parse(
     """Read documents from numbered lines as they come; `where` opens the message of an error."""
     parser = {"jsonl": _jsonl, "fasttext": _fasttext, "annif": _annif}.get(kind) or partial(_table, kind=kind)
     for line, text, labels, identifier in parser(lines, where, columns, need_labels):
-        for label in labels:
-            if fault := label_fault(label):
-                raise bad(where, line, *f"{shown(label)}, {fault}".split("; wanted ", 1))
-        _check_unicode(where, line, text, *labels, str(identifier))
-        yield Record(line, text, tuple(dict.fromkeys(labels)), identifier)
+        yield record_of(where, line, text, labels, identifier)
 
 
-def _check_unicode(where: Path | str, line: int, *texts: str) -> None:
-    # JSON can spell half of a surrogate pair, which no file can hold.
-    for one in texts:
-        try:
-            one.encode("utf-8")
-        except UnicodeEncodeError as error:
-            raise bad(where, line, "half of a surrogate pair", "text that UTF-8 can hold") from error
+def record_of(where: Path | str, line: int, text: str, labels: list[str], identifier: str | int | None) -> Record:
+    """A document from its parts, which are checked."""
+    for label in labels:
+        check_label(label, where, line)
+    try:  # JSON can spell half of a surrogate pair, which no file can hold
+        text.encode()
+        str(identifier).encode()
+    except UnicodeEncodeError as error:
+        raise bad(where, line, "half of a surrogate pair", "text that UTF-8 can hold") from error
+    return Record(line, text, tuple(dict.fromkeys(labels)), identifier)
 
 
-def _wanted(columns: Columns, need_labels: bool) -> tuple[tuple[str, str, bool], ...]:
-    """Name of each column, the option that sets it, and whether it must be there."""
-    return (columns.text, "--text-column", True), (columns.labels, "--label-column", need_labels)
+def check_columns(
+    where: Path | str,
+    line: int | None,
+    found: Collection[str],
+    columns: Columns,
+    need_labels: bool,
+    what: str = "the columns",
+    wanted: str = "a column {!r}",
+) -> None:
+    """Raise `DataError` unless the columns are there."""
+    for name, option, needed in (
+        (columns.text, "--text-column", True),
+        (columns.labels, "--label-column", need_labels),
+    ):
+        if needed and name not in found:
+            wanted = f"{wanted.format(name)}, or {option} with the name of another"
+            raise bad(where, line, f"{what} {shown(', '.join(found))}", wanted)
 
 
 def _jsonl(lines: Lines, where: Path | str, columns: Columns, need_labels: bool) -> _Parsed:
@@ -202,26 +216,30 @@ def _jsonl(lines: Lines, where: Path | str, columns: Columns, need_labels: bool)
             raise bad(where, number, f"{shown(line.strip())} ({error})", "a JSON object") from error
         if not isinstance(record, dict):
             raise bad(where, number, shown(line.strip()), "a JSON object")
-        for column, option, needed in _wanted(columns, need_labels):
-            if needed and column not in record:
-                wanted = f"{column!r} among them, or {option} with the name of another"
-                raise bad(where, number, f"the keys {shown(', '.join(record))}", wanted)
-        text, labels = record[columns.text], record.get(columns.labels)
-        if not isinstance(text, str):
-            raise bad(where, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
-        if labels is None and not need_labels:
-            labels = []
-        labels = [labels] if type(labels) in (str, int) else labels
-        # By type, because isinstance takes true and false for integers.
-        if not isinstance(labels, list) or not all(type(label) in (str, int) for label in labels):
-            kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
-            found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
-            raise bad(where, number, found, "a list of strings or integers, or one of them")
-        identifier = None if columns.id is None else record.get(columns.id)
-        if identifier is not None and type(identifier) not in (str, int):
-            found = f"{columns.id!r} of type {type(identifier).__name__}"
-            raise bad(where, number, found, "a string or an integer")
-        yield number, text, [str(label) for label in labels], identifier
+        check_columns(where, number, record, columns, need_labels, "the keys", "{!r} among them")
+        yield number, *parts_of(where, number, record, columns, need_labels)
+
+
+def parts_of(
+    where: Path | str, number: int, record: dict[str, Any], columns: Columns, need_labels: bool
+) -> tuple[str, list[str], str | int | None]:
+    """Text, labels and id of an object with keys, or of a row with columns."""
+    text, labels = record[columns.text], record.get(columns.labels)
+    if not isinstance(text, str):
+        raise bad(where, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
+    if labels is None and not need_labels:
+        labels = []
+    labels = [labels] if type(labels) in (str, int) else labels
+    # By type, because isinstance takes true and false for integers.
+    if not isinstance(labels, list) or not all(type(label) in (str, int) for label in labels):
+        kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
+        found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
+        raise bad(where, number, found, "a list of strings or integers, or one of them")
+    identifier = None if columns.id is None else record.get(columns.id)
+    if identifier is not None and type(identifier) not in (str, int):
+        found = f"{columns.id!r} of type {type(identifier).__name__}"
+        raise bad(where, number, found, "a string or an integer")
+    return text, [str(label) for label in labels], identifier
 
 
 def _table(lines: Lines, where: Path | str, columns: Columns, need_labels: bool, kind: str) -> _Parsed:
@@ -248,10 +266,7 @@ def _rows(
         header = next(reader)
         names = (columns.text, columns.labels, columns.id)
         position = {name: header.index(name) for name in names if name in header}
-        for name, option, needed in _wanted(columns, need_labels):
-            if needed and name not in position:
-                wanted = f"a column {name!r}, or {option} with the name of another"
-                raise bad(where, first, f"the columns {shown(', '.join(header))}", wanted)
+        check_columns(where, first, header, columns, need_labels)
         for name in position:
             if header.count(name) > 1:
                 raise bad(where, first, f"two columns {name!r}", "one")
@@ -409,7 +424,8 @@ def write_records(
             out.write(table_row([columns.text, columns.labels], DELIMITERS[kind]))
         for number, record in enumerate(records, 1):
             if fault := next(filter(None, map(label_fault, record.labels)), None):
-                raise DataError(f"document {number}: found {record.labels!r}, {fault}")
+                found, wanted = fault
+                raise DataError(f"document {number}: found {record.labels!r}, {found}; wanted {wanted}")
             line = line_of(record, columns)
             if line is None:
                 where = f"document {number}, for {path}"

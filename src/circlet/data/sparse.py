@@ -54,6 +54,11 @@ def as_csr(matrix: Any, where: str) -> Any:
     return converted
 
 
+def widened(matrix: sp.csr_matrix, width: int) -> sp.csr_matrix:
+    """The same rows with more columns, which are empty."""
+    return sp.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
+
+
 def check_pointers(indptr: Any, n_entries: int, where: str) -> None:
     """Raise `DataError` unless row pointers increase from 0 to `n_entries`; read in blocks."""
     right = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == n_entries
@@ -129,11 +134,7 @@ class MappedRows:
 
 def is_mapped(X: Any) -> bool:
     """Whether a matrix is sparse and its entries are in files."""
-    return isinstance(X, MappedRows) or _is_map(X)
-
-
-def _is_map(X: Any) -> bool:
-    return sp.issparse(X) and X.format == "csr" and _map_of(X.data) is not None
+    return isinstance(X, MappedRows) or (sp.issparse(X) and X.format == "csr" and _map_of(X.data) is not None)
 
 
 def _map_of(array: Any) -> mmap.mmap | None:
@@ -160,7 +161,7 @@ def release(X: Any) -> None:
     """Release the pages read from a mapped matrix: the system may cache them, but they no longer count as ours."""
     if isinstance(X, MappedRows):
         X = X.matrix
-    if not _is_map(X) or not hasattr(mmap, "MADV_DONTNEED"):
+    if not is_mapped(X) or not hasattr(mmap, "MADV_DONTNEED"):
         return
     for array in (X.data, X.indices, X.indptr):
         if (file := _map_of(array)) is not None:

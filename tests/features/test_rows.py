@@ -5,10 +5,11 @@ import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
 from hypothesis.extra import numpy as hnp
 
 from circlet.errors import DataError, ParameterError
-from circlet.features.rows import SCALINGS, Scaling
+from circlet.features.rows import SCALINGS, UNKNOWN, Entries, Scaling, TokenRows, divide_by_norms, row_norms
 
 ROWS = np.array([[3, 0, 4], [0, 0, 0], [1, 4, 0], [0, 9, 0]], dtype=np.float32)
 IDF = np.log(5 / np.array([3, 3, 2])) + 1  # of four rows, 2, 2 and 1 have the feature
@@ -256,3 +257,108 @@ class TestErrors:
             ParameterError, match="`scaling` must be auto or one of none, l2, sqrt, tfidf, standard"
         ):
             Scaling(kind)
+
+
+STORED = sp.csr_matrix([[0, 3, 4], [0, 0, 0], [5, 0, 0]], dtype=np.float64)
+
+
+def test_of_a_matrix():
+    rows = Entries.of(STORED)
+    assert rows.n == 3
+    assert rows.starts.tolist() == [0, 2, 2, 3]
+    assert rows.columns.tolist() == [1, 2, 0]
+    assert rows.values.tolist() == [3, 4, 5]
+    assert rows.values.dtype == np.float32
+
+
+def test_columns_come_in_order_and_once():
+    messy = sp.csr_matrix(([1.0, 2.0, 4.0], [2, 0, 2], [0, 3]), shape=(1, 3))
+    rows = Entries.of(messy)
+    assert rows.columns.tolist() == [0, 2]
+    assert rows.values.tolist() == [2, 5]
+    assert messy.indices.tolist() == [2, 0, 2]  # the caller's matrix stays as it is
+
+
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil"])
+def test_every_form(form):
+    np.testing.assert_array_equal(Entries.of(STORED.asformat(form)).matrix(3).toarray(), STORED.toarray())
+
+
+@pytest.mark.parametrize(("first", "last"), [(0, 3), (0, 1), (1, 2), (1, 3), (3, 3)])
+def test_parts(first, last):
+    part = Entries.of(STORED).part(first, last)
+    assert part.n == last - first
+    np.testing.assert_array_equal(part.matrix(3).toarray(), STORED[first:last].toarray())
+
+
+@pytest.mark.parametrize(("starts", "columns"), [("int32", "int32"), ("int64", "int32"), ("int64", "int64")])
+def test_products_by_hand(starts, columns):
+    rows = Entries.of(STORED)
+    rows = Entries(rows.starts.astype(starts), rows.columns.astype(columns), rows.values)
+    weight = np.array([[1, 2], [10, 20], [100, 200]], dtype=np.float32)
+    weight.flags.writeable = False  # as those of a mapped file
+    product = rows.times(weight, np.array([0.5, -1], dtype=np.float32))
+    assert product.tolist() == [[430.5, 859], [0.5, -1], [5.5, 9]]
+    assert product.dtype == np.float32
+
+
+class TestNorms:
+    def test_by_hand(self):
+        rows = Entries.of(STORED)
+        assert row_norms(rows.values, rows.starts).tolist() == [5, 1, 5]
+        values = rows.values.astype(np.float64)
+        divide_by_norms(values, rows.starts)
+        assert values.tolist() == [0.6, 0.8, 1]
+
+    def test_beyond_float32(self):
+        values = np.array([3e30, 4e30, 3e-30, 4e-30], dtype=np.float32)
+        assert row_norms(values, np.array([0, 2, 4])) == pytest.approx([5e30, 5e-30])
+
+    @given(
+        st.lists(arrays.arrays(np.float32, st.integers(0, 40), elements=st.floats(-9, 9, width=32)), min_size=1)
+    )
+    def test_a_row_has_the_same_norm_alone_to_the_bit(self, rows):
+        starts = np.cumsum([0, *map(len, rows)])
+        together = row_norms(np.concatenate(rows), starts)
+        alone = [row_norms(row, np.array([0, len(row)]))[0] for row in rows]
+        assert together.tolist() == alone
+
+
+TEXTS = st.lists(st.lists(st.integers(1, 9), max_size=6), max_size=7)
+
+
+def rows_of(texts: list[list[int]]) -> TokenRows:
+    starts = np.append(0, np.cumsum([len(text) for text in texts], dtype=np.int64))
+    return TokenRows(np.array([word for text in texts for word in text], dtype=np.int32), starts, 10)
+
+
+def texts_of(rows: TokenRows) -> list[list[int]]:
+    return [rows.ids[start:end].tolist() for start, end in zip(rows.starts[:-1], rows.starts[1:], strict=True)]
+
+
+def test_padding_ends_short_texts():
+    rows = rows_of([[4, 2], [], [3, 3, 9]])
+    assert rows.shape == (3, 10)
+    assert rows.padded().tolist() == [[4, 2, 0], [0, 0, 0], [3, 3, 9]]
+    assert rows_of([[], []]).padded().tolist() == [[0], [0]]  # never without columns
+    assert rows_of([]).padded().shape == (0, 1)
+
+
+def test_counts_and_forgotten_words():
+    rows = rows_of([[4, 2], [4]])
+    assert rows.counts().tolist() == [0, 0, 1, 0, 2, 0, 0, 0, 0, 0]
+    assert texts_of(rows.forgetting(rows.ids == 4)) == [[UNKNOWN, 2], [UNKNOWN]]
+    assert texts_of(rows) == [[4, 2], [4]]
+
+
+@given(texts=TEXTS, data=st.data())
+def test_rows_are_taken_as_from_a_matrix(texts, data):
+    rows = rows_of(texts)
+    matrix = sp.csr_matrix((np.ones(len(rows.ids)), rows.ids, rows.starts), shape=rows.shape)
+    places = data.draw(st.lists(st.integers(0, len(texts) - 1)) if texts else st.just([]))
+    chosen = np.array(places, dtype=np.int64)
+    assert texts_of(rows[chosen]) == [texts[place] for place in places]
+    assert np.array_equal(rows[chosen].starts, matrix[chosen].indptr)
+    part = slice(data.draw(st.integers(0, 8)), data.draw(st.integers(0, 8)))
+    assert texts_of(rows[part]) == texts[part]
+    assert rows[part].shape == matrix[part].shape
