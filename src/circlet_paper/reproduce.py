@@ -18,7 +18,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 import circlet_paper
 from circlet import files
 from circlet.cli.console import err, out, track
-from circlet.cli.help import Command, Group, epilog
+from circlet.cli.help import Command, Group
 from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
 from circlet.training import Reporter
@@ -89,7 +89,7 @@ def _about(name: str, details: str, words: str = "--quick") -> dict[str, Any]:
     return {
         "cls": Command,
         "help": f"{circlet_paper.EXPERIMENTS[name]}\n\n{details}",
-        "epilog": epilog("", example, f"circlet reproduce {name} --json"),
+        "epilog": f"{example}\ncirclet reproduce {name} --json",
     }
 
 

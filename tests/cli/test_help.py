@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -11,7 +12,7 @@ import pytest
 import typer
 
 from circlet.cli import app
-from circlet.cli.help import EXAMPLES, complete_data, complete_preset
+from circlet.cli.help import EXAMPLES
 
 
 def _commands(command, path=()):
@@ -26,21 +27,37 @@ COMMANDS = dict(_commands(typer.main.get_command(app)))
 
 
 @pytest.mark.parametrize("name", COMMANDS)
-def test_every_option_shows_its_default(name):
-    for option in COMMANDS[name].params:
-        if option.param_type_name != "option" or option.is_flag or option.required or option.hidden:
-            continue
-        known = isinstance(option.show_default, str) or option.default is not None
-        assert known, f"{name} {option.opts}"
+class TestEveryCommand:
+    @pytest.fixture
+    def shown(self, name, circlet) -> str:
+        return circlet(*name.split(), "--help", COLUMNS="80").stdout
+
+    def test_what_it_is_for_comes_first_and_examples_last(self, name, shown):
+        lines = [line.strip() for line in shown.splitlines() if line.strip()]
+        assert lines[0].startswith(f"Usage: circlet {name} ")
+        assert max(map(len, lines[1 : lines.index("Examples:")])) <= 80
+        assert all(line.startswith(("circlet ", "echo ")) for line in lines[lines.index("Examples:") + 1 :])
+        assert f"circlet {name}" in shown.partition("Examples:")[2]
+
+    def test_every_option_shows_a_word_for_its_value_and_its_default(self, name, shown):
+        rows: list[str] = []
+        for line in shown.splitlines():
+            if line.startswith("│ -"):
+                rows.append("")
+            if line.startswith("│") and rows:
+                rows[-1] += line.strip("│ ") + " "
+        for option in COMMANDS[name].params:
+            if option.param_type_name == "option" and not option.hidden:
+                (row,) = [each for each in rows if re.match(rf"(-\w, )?{max(option.opts, key=len)}[ ,]", each)]
+                assert bool(re.match(r"\S+( --\S+)? [A-Z,]+ ", row)) != option.is_flag, row
+                assert option.is_flag or re.search(r"\[[^\]]+\] $", row), row
 
 
-@pytest.mark.parametrize("name", COMMANDS)
-def test_flags_show_no_type_and_examples_are_shown(name, circlet):
-    shown = circlet(*name.split(), "--help").stdout
-    assert "<bool>" not in shown
-    assert "BOOLEAN" not in shown
-    assert "Examples:" in shown
-    assert f"circlet {name}" in shown.partition("Examples:")[2]
+def test_the_first_panels_of_train_fit_on_a_screen(circlet):
+    lines = circlet("train", "--help", COLUMNS="80").stdout.splitlines()
+    panels = {line.strip("╭─╮ "): row for row, line in enumerate(lines) if line.startswith("╭")}
+    assert list(panels) == ["Data", "What matters", "Network", "Optimization", "Output"]
+    assert 24 <= panels["Network"] <= 40
 
 
 @pytest.mark.parametrize("line", [line for lines in EXAMPLES.values() for line in lines])
@@ -54,11 +71,6 @@ def test_examples_have_only_options_that_exist(line):
 
 def test_every_command_has_examples():
     assert {name for name in COMMANDS if not name.startswith("reproduce")} == set(EXAMPLES)
-
-
-def test_completions():
-    assert complete_data("eur") == ["eurlex-4k"]
-    assert "accurate" in complete_preset("a")
 
 
 @pytest.mark.parametrize(

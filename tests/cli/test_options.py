@@ -1,20 +1,22 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Annotated, Any
 
 import pytest
 import torch
+import typer
 from threadpoolctl import threadpool_limits
 
 from circlet.cli import options
-from circlet.errors import DataError
+from circlet.errors import DataError, ParameterError
+from circlet.model import Model
+from circlet.runtime import RuntimeModel
 from circlet.settings import DEFAULTS
+from circlet.settings.fields import shown
+from circlet.settings.run import all_settings
 from circlet.threads import worker_count
-
-#: Settings that no option of `circlet train` changes.
-WITHOUT_OPTION = {"word_ngrams"}
-#: Options whose name is not that of the setting.
-OTHERWISE = {"threshold_for": "for"}
 
 
 def load_nothing(name: str) -> None:
@@ -59,24 +61,75 @@ class TestThreads:
         assert "--threads" in refused("predict", model, "-", "--threads", threads)
 
 
-class TestDefaults:
+@pytest.mark.usefixtures("_threads")
+class TestLoadModel:
+    @pytest.mark.parametrize("device", ["auto", "cpu"])
+    def test_on_a_cpu(self, device, model):
+        assert isinstance(options.load_model(model, device, None), RuntimeModel)
+
+    def test_with_so_many_threads(self, model):
+        options.load_model(model, "cpu", 3)
+        assert worker_count() == 3
+
+    def test_on_a_gpu(self, model):
+        if torch.cuda.is_available():
+            assert isinstance(options.load_model(model, "cuda", None), Model)
+        else:
+            with pytest.raises(ParameterError, match="`device` 'cuda' is not available"):
+                options.load_model(model, "cuda", None)
+
+    def test_devices_that_nobody_knows(self, model):
+        with pytest.raises(ParameterError, match="`device` 'gpu' is not available"):
+            options.load_model(model, "gpu", None)
+
+
+class TestSettings:
+    """`circlet train` has an option for each setting, made from its field."""
+
     @pytest.fixture
-    def shown(self, circlet) -> dict[str, str]:
-        """The default of each option, as the help shows it."""
-        text = circlet("train", "--help", COLUMNS="200").stdout
-        return dict(re.findall(r"--([a-z-]+) .*\[default: \(([^\]]*)\)\]", text))
+    def taken(self, monkeypatch) -> Callable[..., dict[str, Any]]:
+        """The settings that a command gets."""
 
-    def test_an_option_for_every_setting(self, circlet):
-        text = circlet("train", "--help", COLUMNS="200").stdout
-        found = set(re.findall(r"--([a-z-]+)", text))
-        missing = {name for name in DEFAULTS if OTHERWISE.get(name, name.replace("_", "-")) not in found}
-        assert missing == WITHOUT_OPTION
+        @options.with_settings({"Data": ("data",), **dict.fromkeys(["What matters", "Network"], ()),
+                                "Optimization": (), "Output": ()})  # fmt: skip
+        def command(data: Annotated[str, typer.Argument()], settings: dict[str, Any] | None = None) -> None:
+            found.update(settings or {})
 
-    def test_the_help_shows_the_defaults_of_the_library(self, shown):
-        for name in DEFAULTS.keys() - WITHOUT_OPTION:
-            value = DEFAULTS[name]
-            expected = (
-                ",".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else str(value)
-            )
-            expected = "join" if name == "join" else expected  # a flag shows its own name
-            assert shown[OTHERWISE.get(name, name.replace("_", "-"))] == expected
+        found: dict[str, Any] = {}
+        app = typer.Typer(add_completion=False)
+        app.command()(command)
+
+        def run(*words: str) -> dict[str, Any]:
+            found.clear()
+            typer.main.get_command(app).main(["mine", *words], standalone_mode=False)
+            return {name: value for name, value in found.items() if value is not None}
+
+        return run
+
+    def test_there_is_one_for_each(self, taken):
+        names = {name for name, each in all_settings().items() if each.panel}
+        assert names == set(DEFAULTS) - {"word_ngrams"}
+        assert taken() == {}
+
+    def test_words_become_values(self, taken):
+        words = "--hidden 768,384 --char-ngrams 3,5 --lr 0.5 --dim 8 --no-join --for precision=0.9 --validation 40"
+        assert taken(*words.split()) == {
+            "hidden": (768, 384), "char_ngrams": (3, 5), "lr": 0.5, "dim": 8, "join": False,
+            "threshold_for": "precision=0.9", "validation": 40.0,
+        }  # fmt: skip
+        assert taken("--char-ngrams", "none", "--join") == {"char_ngrams": "none", "join": True}
+
+    def test_words_that_are_none(self, taken):
+        with pytest.raises(ParameterError, match="--char-ngrams: wanted integers separated by commas, got '3-5'"):
+            taken("--char-ngrams", "3-5")
+
+    def test_the_help_shows_choices_and_defaults(self, circlet):
+        text = circlet("train", "--help", COLUMNS="300").stdout
+        lines = dict(re.findall(r"│ --([a-z-]+)[ ,].*?  +(.*?) +│", text))
+        for name, each in all_settings().items():
+            if each.panel:
+                option = (each.option or name).removeprefix("--").partition("/")[0].replace("_", "-")
+                usual = "join" if name == "join" else shown(each.usual)  # a flag shows its own name
+                assert lines[option].startswith(each.help)
+                assert lines[option].endswith(f"[{usual}]")
+                assert all(choice in lines[option] for choice in each.kind.choices)

@@ -7,28 +7,13 @@ from __future__ import annotations
 
 import sys
 from contextlib import redirect_stdout
-from typing import Annotated, TextIO, cast
+from typing import Annotated, Any, TextIO, cast
 
 import typer
 
-from circlet.cli import (
-    compress,
-    datasets,
-    demo,
-    embed,
-    evaluate,
-    explain,
-    export,
-    feedback,
-    info,
-    options,
-    predict,
-    serve,
-    train,
-    tune,
-)
 from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
-from circlet.cli.help import Command, Group, PaperGroup, epilog
+from circlet.cli.help import Commands, Group
+from circlet.cli.options import check_processes
 from circlet.errors import CircletError, about_memory, shortened
 from circlet.version import __version__
 
@@ -36,37 +21,24 @@ from circlet.version import __version__
 # no one module to import it from.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
+_OWN = "demo train predict evaluate explain serve info compress export embed tune datasets feedback"
+#: The module of each command.
+COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()} | {"reproduce": "circlet_paper.reproduce"}
+
+
+class _Root(Group):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = Commands(COMMANDS)
+
+
 app = typer.Typer(
     name="circlet",
     help="Tag documents from huge label vocabularies, with an output layer that does not grow with them.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    cls=Group,
+    cls=_Root,
     context_settings={"help_option_names": ["-h", "--help"]},
-)
-for command in (
-    demo.demo,
-    train.train,
-    predict.predict,
-    evaluate.evaluate,
-    explain.explain,
-    serve.serve,
-    info.info,
-    compress.compress,
-    export.export,
-    embed.embed,
-    tune.tune,
-):
-    app.command(cls=Command, epilog=epilog(command.__name__))(command)
-app.add_typer(datasets.app)
-app.add_typer(feedback.app)
-app.add_typer(
-    typer.Typer(
-        name="reproduce",
-        help="Reproduce the paper's experiments: numbers, tables and pictures.",
-        no_args_is_help=True,
-        cls=PaperGroup,
-    )
 )
 
 
@@ -84,7 +56,7 @@ def _root(
     ] = False,
 ) -> None:
     """Define the options that come before a command."""
-    options.check_processes(context.invoked_subcommand)
+    check_processes(context.invoked_subcommand)
 
 
 def main() -> None:

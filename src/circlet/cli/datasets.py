@@ -13,7 +13,7 @@ import typer
 
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.cli.help import Command, Group, complete_data, epilog
+from circlet.cli.help import Command, Group
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ app = typer.Typer(
 )
 
 
-@app.command("list", cls=Command, epilog=epilog("datasets list"))
+@app.command("list", cls=Command)
 def list_(as_json: options.AsJson = False) -> None:
     """Show the datasets that circlet knows by name, with their published sizes."""
     from circlet.data import catalog
@@ -53,10 +53,11 @@ def list_(as_json: options.AsJson = False) -> None:
     out.print(Table("Datasets", columns, rows, note).rich())
 
 
-@app.command(cls=Command, epilog=epilog("datasets fetch"))
+@app.command(cls=Command)
 def fetch(
     name: Annotated[
-        str, typer.Argument(help="A name that `circlet datasets list` shows.", autocompletion=complete_data)
+        str,
+        typer.Argument(help="A name that `circlet datasets list` shows.", autocompletion=options.complete_data),
     ],
 ) -> None:
     """Download a dataset by its name, check it, and keep it for later."""
@@ -68,7 +69,7 @@ def fetch(
     err.print(f"{name} is in {folder}, {size / 1e6:,.1f} MB", highlight=False, soft_wrap=True)
 
 
-@app.command(cls=Command, epilog=epilog("datasets info"))
+@app.command(cls=Command)
 def info(
     data: options.Data,
     text_column: options.TextColumn = "text",

@@ -69,7 +69,7 @@ def evaluate(
     depths = _depths(k)
     plots.check(plot)
     from circlet.cli import label_report
-    from circlet.cli.models import load_model
+    from circlet.cli.options import load_model
     from circlet.data import load_dataset
     from circlet.metrics.decisions import Decisions
     from circlet.metrics.evaluation import evaluate_model

@@ -10,7 +10,7 @@ import typer
 
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.cli.help import Command, Group, epilog
+from circlet.cli.help import Command, Group
 from circlet.errors import DataError
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ app = typer.Typer(
 Log = Annotated[Path, typer.Argument(metavar="LOG", help="A log of feedback that `circlet serve` keeps.")]
 
 
-@app.command("list", cls=Command, epilog=epilog("feedback list"))
+@app.command("list", cls=Command)
 def list_(
     log: Log,
     everything: Annotated[bool, typer.Option("--all", help="Entries that were undone too.")] = False,
@@ -50,7 +50,7 @@ def list_(
     out.print(Table(log.name, columns, rows, f"{len(entries):,} entries").rich())
 
 
-@app.command(cls=Command, epilog=epilog("feedback export"))
+@app.command(cls=Command)
 def export(
     log: Log,
     output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file to write.")],

@@ -1,24 +1,21 @@
-"""What `--help` shows besides docstrings: examples of every command, and flags that do not look like options.
+"""What `--help` shows: what a command does, its arguments and options in panels, then details and examples.
 
-Also how a shell completes the names of datasets and presets.
+Also groups whose commands are imported only when they are called, or when their help is asked for.
 """
 
 from __future__ import annotations
 
-from functools import cached_property
-from typing import Any
+import inspect
+from collections.abc import Iterator, Mapping
+from importlib import import_module
+from typing import Any, get_args
 
+import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-__all__ = [
-    "EXAMPLES",
-    "Command",
-    "Group",
-    "PaperGroup",
-    "complete_data",
-    "complete_preset",
-    "epilog",
-]
+from circlet.cli.console import out
+
+__all__ = ["EXAMPLES", "Command", "Commands", "Group"]
 
 #: Commands that a person could run as they stand, by the command they show.
 EXAMPLES: dict[str, tuple[str, ...]] = {
@@ -63,62 +60,113 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "datasets fetch": ("circlet datasets fetch eurlex-4k",),
     "datasets info": ("circlet datasets info pydocs", "circlet datasets info mine.csv --label-column tags"),
 }
+#: What stands for a value of a type, unless an option says otherwise.
+_METAVARS = {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}
 
 
 class Command(TyperCommand):
-    """A command whose flags show no type in its help: `--json <bool>` looks as if it took a value."""
+    """A command; the first paragraph of its docstring is shown first, and the others after the options."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _print_help(self, ctx)
 
 
 class Group(TyperGroup):
-    """The same for a group of commands."""
+    """A group of commands."""
 
-    def get_params(self, ctx: Any) -> list[Any]:
-        return _without_types(super().get_params(ctx))
-
-
-class PaperGroup(Group):
-    """The commands of the paper's package, which is imported only when one of them is asked for."""
-
-    def list_commands(self, ctx: Any) -> list[str]:
-        return self._group.list_commands(ctx)
-
-    def get_command(self, ctx: Any, cmd_name: str) -> Any:
-        return self._group.get_command(ctx, cmd_name)
-
-    @cached_property
-    def _group(self) -> TyperGroup:
-        import typer.main
-
-        from circlet_paper.reproduce import app
-
-        return typer.main.get_group(app)
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _print_help(self, ctx)
 
 
-def epilog(command: str, *more: str) -> str:
-    """The examples of a command, as the end of its help."""
-    lines = (f"  {line}" for line in (*EXAMPLES.get(command, ()), *more))
-    return "\b\n" + "\n".join(["Examples:", *lines])
+class Commands(Mapping[str, Any]):
+    """Commands by name, each imported when it is asked for.
+
+    Parameters
+    ----------
+    modules : dict
+        The module of each command, which has a function of the command's name, or an `app` of several commands.
+    """
+
+    def __init__(self, modules: Mapping[str, str]) -> None:
+        self._modules, self._made = modules, dict[str, Any]()
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            module = import_module(self._modules[name])
+            if hasattr(module, "app"):
+                self._made[name] = typer.main.get_group(module.app)
+            else:
+                alone = typer.Typer(add_completion=False)
+                alone.command(name, cls=Command)(getattr(module, name))
+                self._made[name] = typer.main.get_command(alone)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
 
 
-def complete_data(incomplete: str) -> list[str]:
-    """Names of datasets that begin so; files are the shell's business."""
-    from circlet.data.catalog import ENTRIES
+def _print_help(command: Any, ctx: Any) -> None:
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
 
-    return [name for name in ENTRIES if name.startswith(incomplete)]
-
-
-def complete_preset(incomplete: str) -> list[str]:
-    """Names of presets that begin so."""
-    from circlet.settings.auto import PRESETS
-
-    return [name for name in PRESETS if name.startswith(incomplete)]
-
-
-def _without_types(params: list[Any]) -> list[Any]:
+    kinds = inspect.get_annotations(inspect.unwrap(command.callback), eval_str=True) if command.callback else {}
+    params = command.get_params(ctx)
+    # --help itself is in the last panel.
+    panels = ["Options", *(panel for each in params if (panel := getattr(each, "rich_help_panel", None)))]
+    rows: dict[str, list[tuple[Text, Text]]] = {}
+    usage = [ctx.command_path, "[OPTIONS]"]
     for each in params:
-        if getattr(each, "is_flag", False) and each.metavar is None:
-            each.metavar = ""
-    return params
+        kind = str(next(iter(get_args(kinds.get(each.name))), ""))
+        metavar = each.metavar or next((word for name, word in _METAVARS.items() if name in kind), "")
+        if each.param_type_name == "argument":
+            metavar = each.metavar or each.name.upper()
+            usage.append(metavar if each.required else f"[{metavar}]")
+            what, panel = Text(metavar, "bold cyan"), "Arguments"
+        else:
+            what = Text(", ".join([*sorted(each.opts, key=len), *each.secondary_opts]), "bold cyan")
+            panel = panels[-1]
+            if not each.is_flag:
+                what.append(f" {metavar}", "not bold yellow")
+        about = Text(each.help or "")
+        if default := _default(each):
+            about.append(f" [{default}]", "dim")
+        rows.setdefault(getattr(each, "rich_help_panel", None) or panel, []).append((what, about))
+    for name, inner in getattr(command, "commands", {}).items():
+        rows.setdefault("Commands", []).append((Text(name, "bold cyan"), Text(_paragraphs(inner.help)[0])))
+    if "Commands" in rows:
+        usage.append("COMMAND [ARGS]...")
+    first, *details = _paragraphs(command.help)
+    out.print(Padding(Text(f"Usage: {' '.join(usage)}", "bold"), 1), highlight=False)
+    out.print(Padding(Text(first), (0, 1, 1, 1)), highlight=False)
+    width = max(what.cell_len for each in rows.values() for what, _ in each)
+    for name, lines in rows.items():
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True)
+        table.add_column(width=width, no_wrap=True)
+        table.add_column(ratio=1)
+        for line in lines:
+            table.add_row(*line)
+        out.print(Panel(table, title=name, title_align="left", border_style="dim"), highlight=False)
+    for paragraph in details:
+        out.print(Padding(Text(paragraph), (1, 1, 0, 1)), highlight=False)
+    if examples := EXAMPLES.get(ctx.command_path.partition(" ")[2]) or (command.epilog or "").splitlines():
+        out.print()
+        for example in ("Examples:", *(f"  {each}" for each in examples)):
+            out.print(Text(f" {example}"), soft_wrap=True, highlight=False)
+
+
+def _default(param: Any) -> str:
+    """What a parameter is if it is left out, in words; empty if that goes without saying."""
+    if param.required:
+        return "" if param.param_type_name == "argument" else "required"
+    if isinstance(param.show_default, str) or param.default is None or getattr(param, "is_flag", False):
+        return param.show_default if isinstance(param.show_default, str) else ""
+    return "" if callable(param.default) else str(param.default)
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [" ".join(each.split()) for each in inspect.cleandoc(text or "").split("\n\n")]

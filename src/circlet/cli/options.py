@@ -1,17 +1,42 @@
-"""Options that several commands share."""
+"""The options of commands: those that several share, and one for each setting of a run.
+
+Also how a shell completes names, and what --device and --threads mean for a model.
+"""
 
 from __future__ import annotations
 
+import inspect
 import os
+from collections.abc import Callable, Mapping, Sequence
+from copy import copy
+from functools import wraps
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from circlet.cli.help import complete_data, complete_preset
 from circlet.errors import ParameterError
 from circlet.extras import require
-from circlet.settings import DEFAULTS
+from circlet.settings.fields import Setting, shown
+
+if TYPE_CHECKING:
+    from circlet.model import Model
+    from circlet.runtime import RuntimeModel
+
+
+def complete_data(incomplete: str) -> list[str]:
+    """Names of datasets that begin so; files are the shell's business."""
+    from circlet.data.catalog import ENTRIES
+
+    return [name for name in ENTRIES if name.startswith(incomplete)]
+
+
+def complete_preset(incomplete: str) -> list[str]:
+    """Names of presets that begin so."""
+    from circlet.settings import PRESETS
+
+    return [name for name in PRESETS if name.startswith(incomplete)]
+
 
 ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `circlet train` wrote.")]
 Data = Annotated[
@@ -28,29 +53,27 @@ SeveralData = Annotated[
         autocompletion=complete_data,
     ),
 ]
-_TEXT_COLUMN, _LABEL_COLUMN = "Column or JSON key of the text.", "Column or JSON key of the labels."
-_SPLIT_COLUMN = "Which column of the Repository's split files to use."
-TextColumn = Annotated[str, typer.Option(help=_TEXT_COLUMN)]
-LabelColumn = Annotated[str, typer.Option(help=_LABEL_COLUMN)]
+TextColumn = Annotated[str, typer.Option(help="Column or JSON key of the text.")]
+LabelColumn = Annotated[str, typer.Option(help="Column or JSON key of the labels.")]
 LabelSeparator = Annotated[
     str | None,
-    typer.Option(help="What separates labels in CSV and TSV; \\[] for lists.", show_default="guessed"),
+    typer.Option(help="What separates labels in CSV and TSV; [] for lists.", show_default="guessed"),
 ]
-SplitColumn = Annotated[int, typer.Option("--split", min=0, help=_SPLIT_COLUMN)]
+SplitColumn = Annotated[
+    int, typer.Option("--split", min=0, help="Which column of the Repository's split files to use.")
+]
 Names = Annotated[
     Path | None,
     typer.Option(
-        help="Vocabulary with names for labels that are URIs: Annif's TSV of subjects, or SKOS (.ttl, .rdf).",
+        help="Names of labels that are URIs: a vocabulary as Annif's TSV or SKOS (.ttl, .rdf).",
         show_default="none",
     ),
 ]
 NamesLanguage = Annotated[
     str | None, typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have")
 ]
-# The same where it matters whether an option was given.
-GivenTextColumn = Annotated[str | None, typer.Option("--text-column", help=_TEXT_COLUMN, show_default="text")]
-GivenLabelColumn = Annotated[str | None, typer.Option("--label-column", help=_LABEL_COLUMN, show_default="labels")]
-GivenSplitColumn = Annotated[int | None, typer.Option("--split", min=0, help=_SPLIT_COLUMN, show_default="0")]
+#: The parameters that say how data is read.
+READING = ("text_column", "label_column", "label_separator", "split", "names", "names_language")
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=4096, help="CPU threads to use.", show_default="one per core")
@@ -66,23 +89,76 @@ FavorRare = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
-Preset = Annotated[
-    str | None,
-    typer.Option(
-        help="How much to spend: fast, default or accurate; or paper, which follows the paper.",
-        show_default="default",
-        autocompletion=complete_preset,
-    ),
-]
+def with_settings(panels: Mapping[str, Sequence[str]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command an option for each setting of a run.
+
+    The command has a parameter `settings`, a dictionary, and gets the values that were given; None is not given.
+    `panels` says in which panel of the help the command's own parameters are.
+    """
+    from circlet.settings.run import all_settings
+
+    settings = {name: each for name, each in all_settings().items() if each.panel}
+    panel_of = {name: panel for panel, names in panels.items() for name in names}
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        @wraps(command)
+        def parsed(*arguments: Any, **words: Any) -> None:
+            given = {name: _read(name, each, words.pop(name, None)) for name, each in settings.items()}
+            command(*arguments, **words, settings=given)
+
+        own = inspect.signature(command, eval_str=True).parameters.values()
+        parameters = [_placed(each, panel_of.get(each.name)) for each in own if each.name != "settings"]
+        parameters += [_parameter(name, each) for name, each in settings.items()]
+        order = list(panels)
+        parameters.sort(key=lambda each: order.index(_info(each).rich_help_panel))
+        parsed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
+            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
+        )
+        parsed.__annotations__ = {}
+        return parsed
+
+    return decorate
 
 
-def setting(name: str, help_text: str, *declarations: str) -> Any:
-    """An option for a setting of a run; its help shows the library's default."""
-    value = DEFAULTS[name]
-    if isinstance(value, bool):
-        value = declarations[0].split("/")[not value].removeprefix("--")
-    shown = ",".join(map(str, value)) if isinstance(value, tuple) else "none" if value is None else value
-    return typer.Option(*declarations, help=help_text, show_default=str(shown))
+def _info(parameter: inspect.Parameter) -> Any:
+    return get_args(parameter.annotation)[1]
+
+
+def _placed(parameter: inspect.Parameter, panel: str | None) -> inspect.Parameter:
+    """The same parameter in a panel of the help."""
+    kind, info = get_args(parameter.annotation)
+    info = copy(info)
+    info.rich_help_panel = panel
+    return parameter.replace(annotation=Annotated[kind, info])
+
+
+def _parameter(name: str, setting: Setting) -> inspect.Parameter:
+    """The option of a setting; leaving it out leaves the setting to the preset."""
+    words = f"{setting.help}: {', '.join(setting.kind.choices)}." if setting.kind.choices else setting.help
+    usual = setting.usual
+    if setting.kind.type is bool:
+        usual = setting.option.split("/")[not usual].removeprefix("--")
+    info = typer.Option(
+        *([setting.option] if setting.option else []),
+        help=words,
+        show_default=shown(usual),
+        metavar=setting.kind.metavar,
+        rich_help_panel=setting.panel,
+    )
+    kind: Any = setting.kind.type | None
+    annotation: Any = Annotated[kind, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+
+
+def _read(name: str, setting: Setting, word: Any) -> Any:
+    """The value that a word stands for; "none" stays, because None is not given."""
+    if not isinstance(word, str) or word == "none":
+        return word
+    try:
+        return setting.kind.read(word)
+    except ValueError:
+        option = name.replace("_", "-")
+        raise ParameterError(f"--{option}: wanted {setting.kind.words}, got {word!r}") from None
 
 
 def use_torch(purpose: str, threads: int | None = None, *, extra: str = "train") -> None:
@@ -105,3 +181,27 @@ def check_processes(command: str | None) -> None:
     if rank != "0":
         raise typer.Exit(2)  # the first process says why
     raise ParameterError(f"found {number} processes of circlet {command}; only train shares its work: start one")
+
+
+def load_model(folder: Path, device: str, threads: int | None) -> Model | RuntimeModel:
+    """Load the model in a folder, to use so many threads on a CPU; None leaves their number to the libraries.
+
+    On a CPU, importing torch would take longer than tagging thousands of documents, and only encoders that read
+    texts need it.
+    """
+    from circlet.folder.layout import read_config, reads_texts
+
+    config = read_config(folder)
+    if device in ("auto", "cpu") and not reads_texts(config):
+        from circlet.runtime import RuntimeModel
+        from circlet.threads import use_threads
+
+        if threads is not None:
+            use_threads(threads)
+        return RuntimeModel.load(folder)
+    encoder = f"a model with encoder {config['network']['encoder']}" if reads_texts(config) else None
+    use_torch(encoder or f"running on {device}", threads)
+    from circlet.devices import resolve_device
+    from circlet.model import Model
+
+    return Model.load(folder, resolve_device(device))

@@ -12,7 +12,6 @@ import typer
 
 from circlet.checks import bytes_of
 from circlet.cli import options
-from circlet.cli.help import complete_data
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
@@ -28,7 +27,7 @@ def predict(
             metavar="INPUT...",
             help="Data in any format, a plain text (.txt) or a folder of them, or several files with texts; or a "
             "pipe, or - for standard input (JSONL, CSV, a text per line, …).",
-            autocompletion=complete_data,
+            autocompletion=options.complete_data,
         ),
     ],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document, at most.")] = 5,
@@ -104,7 +103,7 @@ def predict(
     from circlet.cli import answers, bulk
     from circlet.cli.document_bar import DocumentBar
     from circlet.cli.documents import answer_rows, answer_texts
-    from circlet.cli.models import load_model
+    from circlet.cli.options import load_model
     from circlet.cli.partial import Partial, is_resumable, kept, run_of
     from circlet.runtime.answers import format_of
 

@@ -12,136 +12,59 @@ import typer
 
 from circlet.cli import options
 from circlet.cli.console import err
-from circlet.cli.options import setting
 from circlet.errors import ParameterError
 from circlet.extras import require
+from circlet.settings.fields import DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT
 
 
+@options.with_settings(
+    {
+        DATA: ("data", *options.READING, "feedback"),
+        MAIN: ("model", "preset", "seed", "device"),
+        NETWORK: (),
+        OPTIMIZATION: ("threads",),
+        OUTPUT: ("store", "keep_index", "resume", "further", "overwrite", "as_json"),
+    }
+)
 def train(
     data: options.SeveralData,
     model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
-    preset: options.Preset = None,
-    head: Annotated[
+    preset: Annotated[
         str | None,
-        setting(
-            "head",
-            "Output layer: chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc (an output per label).",
+        typer.Option(
+            metavar="NAME",
+            help="Effort: fast, default, accurate; or paper.",
+            show_default="default",
+            autocompletion=options.complete_preset,
         ),
     ] = None,
-    dim: Annotated[int | None, setting("dim", "Dimension of the labels' codes.")] = None,
-    hidden: Annotated[str | None, setting("hidden", "Widths of the hidden layers, like 768 or 768,768.")] = None,
-    encoder: Annotated[
-        str | None,
-        setting(
-            "encoder",
-            "What turns documents into hidden vectors: features, or cnn, lstm, transformer, which read texts in "
-            "order.",
-        ),
-    ] = None,
-    embedding: Annotated[
-        int | None, setting("embedding", "Numbers per word in an encoder that reads texts; none is 256.")
-    ] = None,
-    max_words: Annotated[
-        int | None, setting("max_words", "Words of a text that such an encoder reads; none is 256.")
-    ] = None,
-    codebook: Annotated[
-        str | None,
-        setting("codebook", "Label codes: auto, spectral, independent, four-phase, two-phase or holographic."),
-    ] = None,
-    slots: Annotated[
-        int | None,
-        setting("slots", "Labels that a spectral codebook has room for; none leaves room for 5% more."),
-    ] = None,
-    loss: Annotated[
-        str | None, setting("loss", "Loss: bce, mean-bce, cosine (the paper's), absolute-cosine or softmax.")
-    ] = None,
-    activation: Annotated[
-        str | None, setting("activation", "What follows each hidden layer: relu or leaky-relu.")
-    ] = None,
-    initial: Annotated[
-        str | None, setting("initial", "Initial weights: he, or torch for those of its layers.")
-    ] = None,
-    dropout: Annotated[float | None, setting("dropout", "Share of hidden units dropped in training.")] = None,
-    input_dropout: Annotated[
-        float | None, setting("input_dropout", "Share of features dropped in training.")
-    ] = None,
-    epochs: Annotated[int | None, setting("epochs", "Passes over the data.")] = None,
-    batch_size: Annotated[
-        int | None, setting("batch_size", "Documents per step, and per process if torchrun starts several.")
-    ] = None,
-    optimizer: Annotated[str | None, setting("optimizer", "adamw, adam, adadelta or sgd.")] = None,
-    first_layer: Annotated[
-        str | None, setting("first_layer", "Optimizer of the weights that multiply features: sgd, or same.")
-    ] = None,
-    lr: Annotated[float | None, setting("lr", "Peak learning rate.")] = None,
-    schedule: Annotated[
-        str | None, setting("schedule", "Learning rate schedule: one-cycle, constant or step.")
-    ] = None,
-    precision: Annotated[
-        str | None, setting("precision", "auto (bfloat16 where it is faster) or float32.")
-    ] = None,
-    weight_decay: Annotated[float | None, setting("weight_decay", "Weight decay.")] = None,
-    scaling: Annotated[
-        str | None, setting("scaling", "How feature rows are scaled: auto, l2, sqrt, tfidf, standard or none.")
-    ] = None,
-    validation: Annotated[
-        float | None,
-        setting("validation", "Share or number of rows held out at first, to decide and to calibrate."),
-    ] = None,
-    members: Annotated[
-        int | None, setting("members", "Networks to train, one after the other, and use as one by averaging.")
-    ] = None,
-    metric: Annotated[
-        str | None, setting("metric", "Metric on held-out rows that chooses the best epoch, or loss.")
-    ] = None,
-    patience: Annotated[
-        int | None, setting("patience", "Stop after this many epochs without a better metric.")
-    ] = None,
-    join: Annotated[
-        bool | None,
-        setting("join", "Let held-out rows join the others in the end.", "--join/--no-join"),
-    ] = None,
-    remember: Annotated[
-        int | None, setting("remember", "Training rows to keep with the model, so that feedback can teach it.")
-    ] = None,
-    char_ngrams: Annotated[
-        str | None,
-        setting("char_ngrams", "Use character n-grams of these lengths besides words, like 3,5, or none."),
-    ] = None,
-    min_df: Annotated[int | None, setting("min_df", "Leave out words in fewer texts than this.")] = None,
-    max_features: Annotated[
-        int | None, setting("max_features", "Keep only this many words, the most frequent.")
-    ] = None,
-    threshold_for: Annotated[
-        str | None,
-        setting(
-            "threshold_for",
-            "What the stored threshold is best for on held-out rows: f1, precision=0.9, recall=0.8, …",
-            "--for",
-        ),
-    ] = None,
+    settings: Annotated[dict[str, Any] | None, "those that were given"] = None,
     store: Annotated[
         str | None,
-        typer.Option(help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"),
+        typer.Option(
+            metavar="TYPE", help="How to store the weights: float32, bf16, int8 or int4.", show_default="float32"
+        ),
     ] = None,
     keep_index: Annotated[
-        bool | None,
+        bool,
         typer.Option(
-            "--keep-index",
-            help="Keep predictions for all documents, so that those like another can be found.",
-            show_default="no",
+            "--keep-index", help="Keep predictions for all documents, so that those like another can be found."
         ),
-    ] = None,
+    ] = False,
     feedback: Annotated[
         Path | None,
-        typer.Option(
-            help="A log of corrections that users made, to learn from besides DATA.", show_default="none"
-        ),
+        typer.Option(help="A log of users' corrections, to learn from too.", show_default="none"),
     ] = None,
-    text_column: options.GivenTextColumn = None,
-    label_column: options.GivenLabelColumn = None,
+    text_column: Annotated[
+        str | None, typer.Option(help="Column or JSON key of the text.", show_default="text")
+    ] = None,
+    label_column: Annotated[
+        str | None, typer.Option(help="Column or JSON key of the labels.", show_default="labels")
+    ] = None,
     label_separator: options.LabelSeparator = None,
-    split: options.GivenSplitColumn = None,
+    split: Annotated[
+        int | None, typer.Option(min=0, help="Column of the Repository's split files.", show_default="0")
+    ] = None,
     names: options.Names = None,
     names_language: options.NamesLanguage = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
@@ -188,26 +111,13 @@ def train(
     """
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
-    given = {
-        "head": head, "dim": dim, "hidden": _integers("hidden", hidden), "codebook": codebook, "slots": slots,
-        "encoder": encoder, "embedding": embedding, "max_words": max_words,
-        "loss": loss, "activation": activation, "initial": initial, "precision": precision,
-        "dropout": dropout, "input_dropout": input_dropout, "epochs": epochs, "batch_size": batch_size,
-        "optimizer": optimizer, "first_layer": first_layer,
-        "lr": lr, "schedule": schedule, "weight_decay": weight_decay, "scaling": scaling,
-        "validation": validation, "members": members, "metric": metric, "patience": patience,
-        "join": join, "remember": remember, "min_df": min_df,
-        "char_ngrams": char_ngrams if char_ngrams == "none" else _integers("char_ngrams", char_ngrams),
-        "max_features": max_features, "threshold_for": threshold_for, "store": store,
-        "keep_index": keep_index or None,
-    }  # fmt: skip
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     columns |= {"names": None if names is None else str(names), "names_language": names_language}
     run: dict[str, Any] = {
         "data": data if len(data) > 1 else data[0],
         "preset": preset,
         "seed": seed,
-        "given": given,
+        "given": {**(settings or {}), "store": store, "keep_index": keep_index or None},
         "read": {**columns, "split": split},
     }
     run["decides"] = True
@@ -279,13 +189,3 @@ def _threshold(summary: dict[str, Any]) -> Iterator[str]:
         yield f"labels are given from a probability of {summary['threshold']:.3f} on: {best} on held-out rows"
     elif aim != "f1":
         yield f"no threshold was chosen for {aim}: no rows were held out; wanted more documents, or --validation"
-
-
-def _integers(name: str, text: str | None) -> tuple[int, ...] | None:
-    if text is None:
-        return None
-    try:
-        return tuple(int(part) for part in text.split(","))
-    except ValueError:
-        option = name.replace("_", "-")
-        raise ParameterError(f"--{option}: wanted integers separated by commas, got {text!r}") from None

@@ -14,7 +14,6 @@ import typer
 from circlet import files
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.cli.help import complete_preset
 from circlet.errors import ParameterError
 from circlet.extras import require
 from circlet.report import Table
@@ -37,7 +36,9 @@ def tune(
     ] = Path("tuning"),
     preset: Annotated[
         str,
-        typer.Option(help="What to start from: fast, default or accurate.", autocompletion=complete_preset),
+        typer.Option(
+            help="What to start from: fast, default or accurate.", autocompletion=options.complete_preset
+        ),
     ] = "default",
     text_column: options.TextColumn = "text",
     label_column: options.LabelColumn = "labels",

@@ -159,9 +159,7 @@ class RunSettings:
         panel=OPTIMIZATION,
         usual=AUTO,
     )
-    members: int = setting(
-        1, whole(1), "Networks to train one after the other, and to use as one by averaging.", panel=MAIN
-    )
+    members: int = setting(1, whole(1), "Networks to train one by one, and to average.", panel=MAIN)
     remember: int = setting(
         2000,
         whole(0),
@@ -172,7 +170,7 @@ class RunSettings:
     threshold_for: str = setting(
         "f1",
         Kind(metavar="AIM", valid=lambda value: bool(Aim.of(value))),  # which refuses what is none
-        "What the stored threshold is best for: f1, precision=0.9, recall=0.8, …",
+        "Aim of the stored threshold: f1, precision=0.9, recall=0.8, …",
         "Over all decisions on held-out rows together: the highest F1, or as many labels as possible of this "
         "precision, or as few as possible of this recall.",
         panel=MAIN,

@@ -36,7 +36,7 @@ _METRIC = re.compile(r"loss|(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
 class TrainingSettings:
     """How a network is trained; `CircletClassifier` says what each setting means."""
 
-    epochs: int = setting(30, whole(1), "How many times training goes over the documents.", panel=MAIN, usual=AUTO)
+    epochs: int = setting(30, whole(1), "Passes over the documents.", panel=MAIN, usual=AUTO)
     batch_size: int = setting(
         256,
         whole(1),
