@@ -22,6 +22,7 @@ from circlet.version import __version__
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
 _OWN = "demo train predict evaluate explain serve info compress export embed tune datasets feedback"
+PAPER = "Reproduce the paper's experiments: numbers, tables and pictures."
 #: The module of each command.
 COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()} | {"reproduce": "circlet_paper.reproduce"}
 
@@ -29,7 +30,7 @@ COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()} | {"reproduce"
 class _Root(Group):
     def __init__(self, **given: Any) -> None:
         super().__init__(**given)
-        self.commands: Any = Commands(COMMANDS)
+        self.commands: Any = Commands(COMMANDS, {"reproduce": PAPER})
 
 
 app = typer.Typer(

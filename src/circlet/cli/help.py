@@ -85,10 +85,16 @@ class Commands(Mapping[str, Any]):
     ----------
     modules : dict
         The module of each command, which has a function of the command's name, or an `app` of several commands.
+    lines : dict
+        What a list says about commands that it need not import for this.
     """
 
-    def __init__(self, modules: Mapping[str, str]) -> None:
-        self._modules, self._made = modules, dict[str, Any]()
+    def __init__(self, modules: Mapping[str, str], lines: Mapping[str, str]) -> None:
+        self._modules, self._lines, self._made = modules, lines, dict[str, Any]()
+
+    def line(self, name: str) -> str:
+        """What a list of commands says about one."""
+        return self._lines.get(name) or _paragraphs(self[name].help)[0]
 
     def __getitem__(self, name: str) -> Any:
         if name not in self._made:
@@ -136,20 +142,22 @@ def _print_help(command: Any, ctx: Any) -> None:
         if default := _default(each):
             about.append(f" [{default}]", "dim")
         rows.setdefault(getattr(each, "rich_help_panel", None) or panel, []).append((what, about))
-    for name, inner in getattr(command, "commands", {}).items():
-        rows.setdefault("Commands", []).append((Text(name, "bold cyan"), Text(_paragraphs(inner.help)[0])))
+    commands = getattr(command, "commands", {})
+    for name in commands:
+        line = commands.line(name) if isinstance(commands, Commands) else _paragraphs(commands[name].help)[0]
+        rows.setdefault("Commands", []).append((Text(name, "bold cyan"), Text(line)))
     if "Commands" in rows:
         usage.append("COMMAND [ARGS]...")
     first, *details = _paragraphs(command.help)
     out.print(Padding(Text(f"Usage: {' '.join(usage)}", "bold"), 1), highlight=False)
     out.print(Padding(Text(first), (0, 1, 1, 1)), highlight=False)
     width = max(what.cell_len for each in rows.values() for what, _ in each)
-    for name, lines in rows.items():
+    for name, pairs in rows.items():
         table = Table(box=None, show_header=False, pad_edge=False, expand=True)
         table.add_column(width=width, no_wrap=True)
         table.add_column(ratio=1)
-        for line in lines:
-            table.add_row(*line)
+        for pair in pairs:
+            table.add_row(*pair)
         out.print(Panel(table, title=name, title_align="left", border_style="dim"), highlight=False)
     for paragraph in details:
         out.print(Padding(Text(paragraph), (1, 1, 0, 1)), highlight=False)
