@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import inspect
 import subprocess
 import sys
 from dataclasses import replace
@@ -9,7 +8,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet import CircletClassifier
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
 from circlet.settings import (
@@ -220,13 +218,6 @@ class TestMembers:
 
 
 class TestDefaults:
-    def test_the_estimator_has_the_same(self):
-        signature = inspect.signature(CircletClassifier).parameters
-        assert {name: signature[name].default for name in DEFAULTS} == DEFAULTS
-        assert set(signature) - set(DEFAULTS) == {
-            *("preset", "threshold", "top_k", "keep_index", "device", "random_state", "verbose"),
-        }
-
     def test_what_can_be_decided_is_open(self):
         left_open = {name for name, value in DEFAULTS.items() if value == "auto"}
         assert left_open == {*DECIDABLE, "codebook", "precision"}

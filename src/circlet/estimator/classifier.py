@@ -22,7 +22,8 @@ from circlet.estimator.tagging import Tagging, check_rows
 from circlet.estimator.targets import Targets, renamed
 from circlet.features.vectorizer import TextVectorizer
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
-from circlet.settings import DEFAULTS, EFFORTS, RunSettings
+from circlet.settings import EFFORTS, RunSettings
+from circlet.settings.network import FEATURES
 
 __all__ = ["CircletClassifier"]
 
@@ -43,72 +44,85 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
     preset : {"default", "fast", "accurate"}
         How much is spent where a parameter is "auto".
     head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
-        How the vector is predicted; see `circlet.network.heads`. "fc" is the usual layer with an output per label.
+        Output layer. fc is the usual layer with an output per label, and has no codes. See
+        `circlet.network.heads`.
     dim : int or "auto", default="auto"
         Dimension of the labels' codes. By default decided from the data.
     hidden : tuple of int or "auto", default="auto"
         Widths of the hidden layers. By default decided from the data.
     codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
-        Where labels get their codes from; "auto" is spectral, or holographic for `hrr`.
+        Where labels get their codes from. auto is spectral for circular codes, and holographic for real ones.
     slots : int or None, default=None
-        Number of labels that a spectral codebook has room for; None leaves 5% room for new labels.
-    loss : {"bce", "mean-bce", "cosine", "absolute-cosine", "softmax"}
-        See `circlet.network.losses`; "cosine" is the paper's.
+        Labels that a spectral codebook has room for; by default 5% more than there are.
+    loss : {"bce", "cosine", "absolute-cosine", "mean-bce", "softmax"}
+        Loss; cosine is the paper's. With absolute-cosine, labels are ranked by the absolute value of their
+        similarity. See `circlet.network.losses`.
     activation : {"relu", "leaky-relu"}
         What follows each hidden layer.
     initial : {"he", "torch"}
-        Initial weights: He's, for ReLU, or those that torch's layers start with.
+        Initial weights. he is He's rule for ReLU; torch is what torch's layers start with.
     dropout : float or "auto", default="auto"
         Share of hidden units dropped in training. By default decided from the data.
     epochs : int or "auto", default="auto"
-        How many times training goes over the documents. By default decided from the data.
+        Passes over the documents. By default decided from the data.
     batch_size : int or "auto", default="auto"
         Documents per training step. By default decided from the data.
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
-        What trains the weights; `sgd` has momentum 0.9.
+        What trains the weights. sgd has momentum 0.9.
     first_layer : {"auto", "sgd", "same"}
-        Whether the weights that multiply the features are trained by SGD or by the optimizer of the others. By
-        default decided from the data, by a short trial or a rule.
+        What trains the weights that multiply features. sgd is plain SGD, without momentum and weight decay; same
+        is the optimizer of the other weights. Adam divides a weight's step by the history of its gradient, so the
+        weights of a word that occurs twice move as far as those of a word that occurs ten thousand times, and rare
+        words are learned by heart. With SGD, a word counts as much as it occurs. Where a document has only a few
+        words, rare words are all there is, and Adam is better. Where no rule decides, a short trial on held-out
+        rows does. By default decided from the data.
     lr : float or "auto", default="auto"
-        The peak learning rate. By default decided from the data.
+        Peak learning rate. By default decided from the data.
     schedule : {"one-cycle", "constant", "step"}
-        How the learning rate changes: up and then down to almost 0; never; or times 0.7 after every epoch.
+        How the learning rate changes. one-cycle is up for 30% of the steps, then down to almost 0; step is times
+        0.7 after every epoch.
     weight_decay : float, default=0.0
         How strongly weights are pulled towards 0.
     precision : {"auto", "float32"}
-        Whether layers compute in bfloat16 where the device multiplies it faster.
+        What layers compute in. auto is bfloat16 where the device multiplies it faster.
     input_dropout : float, default=0.0
         Share of a document's features dropped in training.
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
-        How feature rows are scaled. By default decided from the data. Texts are always weighted by tf-idf.
+        How feature rows are scaled. Texts are always weighted by tf-idf. See `circlet.features.SCALINGS`. By
+        default decided from the data.
     word_ngrams : (int, int) or None, default=(1, 1)
-        Lengths of the shortest and longest runs of words that are features of texts; None for no words.
+        Lengths of the shortest and longest runs of words that are features of texts. None for no words.
     char_ngrams : (int, int), "auto" or None, default="auto"
-        The same for runs of characters; None for none. By default decided from the data.
+        Use runs of characters of these lengths too, like 3,5, or none. None uses words only. By default decided
+        from the data.
     min_df : int, float or "auto", default="auto"
-        Leave out terms that occur in fewer texts than this number or share. By default decided from the data.
+        Leave out words in fewer texts than this. From 0 to 1, a float is a share of the texts. By default decided
+        from the data.
     max_features : int, "auto" or None, default="auto"
-        Keep only this many terms, the most frequent; None keeps all. By default decided from the data.
+        Keep only this many words, the most frequent. None keeps all. By default decided from the data.
     validation : float, int or "auto", default="auto"
-        Share or number of rows to hold out of training at first, for decisions, choosing the best epoch and
-        calibrating probabilities; 0 for none. By default decided from the data. With fewer than 20 rows none are
-        held out.
+        Share or number of rows held out at first, to decide and to calibrate. They also choose the best epoch,
+        unless they join. 0 is none; nor are any of fewer than 20 rows. By default decided from the data.
     members : int, default=1
-        Number of networks that are trained one after the other and used as one: their probabilities are averaged.
+        Networks to train one by one, and to average. They are used as one model, and differ only in the seed.
     metric : str, default="nDCG@5"
-        The metric on held-out rows that chooses the best epoch: P@1, nDCG@5, ..., or "loss" for the least loss.
+        Metric on held-out rows that chooses the best epoch, or loss. P@1, nDCG@5, ..., or loss for the least loss.
     patience : int or None, default=None
-        Stop after this many epochs without a better metric; None never stops early.
+        Stop after this many epochs without a better metric. None never stops early. Unless rows join, the weights
+        of the best epoch are kept in either case.
     join : bool, default=True
-        Whether held-out rows join the others in the end, so that the classifier learns from all rows.
+        Let held-out rows join the others in the end. A short further epoch, at a low rate, has these rows and as
+        many others, so that the model has learned from every row. The weights of the last epoch are then kept,
+        whatever the metric says. Otherwise held-out rows are never trained on, nor are they with the loss softmax.
     remember : int, default=2000
-        The most training rows that are kept with the model, so that it forgets nothing when feedback teaches it.
+        Training rows to keep with the model, so that feedback can teach it. With them, it forgets nothing when it
+        is taught.
     threshold : float or "auto", default="auto"
         `predict` returns the labels that are at least this probable. "auto" is what was best for `threshold_for`
         on held-out rows, or 0.5 if none were held out.
     threshold_for : str, default="f1"
-        "f1", "precision=0.9", "recall=0.8" or alike, over all decisions together: the highest F1, or as many
-        labels as possible of this precision, or as few as possible of this recall.
+        Aim of the stored threshold: f1, precision=0.9, recall=0.8, … Over all decisions on held-out rows together:
+        the highest F1, or as many labels as possible of this precision, or as few as possible of this recall.
     top_k : int or None, default=None
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool, default=False
@@ -118,9 +132,9 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         that reads texts word by word; see `circlet.network.readers`. A module of your own maps a batch to
         `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
     embedding : int or None, default=None
-        Numbers per word in an encoder that reads texts; None for 256.
+        Numbers per word in an encoder that reads texts; by default 256.
     max_words : int or None, default=None
-        Words of a text that such an encoder reads, from the first; None for 256.
+        Words of a text that such an encoder reads; by default 256.
     device : str, default="auto"
         "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None, default=0
@@ -164,42 +178,42 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         self,
         *,
         preset: str = "default",
-        head: str = DEFAULTS["head"],
-        dim: int | Auto = DEFAULTS["dim"],
-        hidden: tuple[int, ...] | Auto = DEFAULTS["hidden"],
-        codebook: str = DEFAULTS["codebook"],
-        slots: int | None = DEFAULTS["slots"],
-        loss: str = DEFAULTS["loss"],
-        activation: str = DEFAULTS["activation"],
-        initial: str = DEFAULTS["initial"],
-        dropout: float | Auto = DEFAULTS["dropout"],
-        epochs: int | Auto = DEFAULTS["epochs"],
-        batch_size: int | Auto = DEFAULTS["batch_size"],
-        optimizer: str = DEFAULTS["optimizer"],
-        first_layer: str = DEFAULTS["first_layer"],
-        lr: float = DEFAULTS["lr"],
-        schedule: str = DEFAULTS["schedule"],
-        weight_decay: float = DEFAULTS["weight_decay"],
-        precision: str = DEFAULTS["precision"],
-        input_dropout: float = DEFAULTS["input_dropout"],
-        scaling: str = DEFAULTS["scaling"],
-        word_ngrams: tuple[int, int] | None = DEFAULTS["word_ngrams"],
-        char_ngrams: tuple[int, int] | Auto | None = DEFAULTS["char_ngrams"],
-        min_df: int | float = DEFAULTS["min_df"],
-        max_features: int | Auto | None = DEFAULTS["max_features"],
-        validation: float | Auto = DEFAULTS["validation"],
-        members: int = DEFAULTS["members"],
-        metric: str = DEFAULTS["metric"],
-        patience: int | None = DEFAULTS["patience"],
-        join: bool = DEFAULTS["join"],
-        remember: int = DEFAULTS["remember"],
+        head: str = "chrr-amplitude",
+        dim: int | Auto = "auto",
+        hidden: tuple[int, ...] | Auto = "auto",
+        codebook: str = "auto",
+        slots: int | None = None,
+        loss: str = "bce",
+        activation: str = "relu",
+        initial: str = "he",
+        dropout: float | Auto = "auto",
+        epochs: int | Auto = "auto",
+        batch_size: int | Auto = "auto",
+        optimizer: str = "adamw",
+        first_layer: str = "auto",
+        lr: float | Auto = "auto",
+        schedule: str = "one-cycle",
+        weight_decay: float = 0.0,
+        precision: str = "auto",
+        input_dropout: float = 0.0,
+        scaling: str = "auto",
+        word_ngrams: tuple[int, int] | None = (1, 1),
+        char_ngrams: tuple[int, int] | Auto | None = "auto",
+        min_df: int | float | Auto = "auto",
+        max_features: int | Auto | None = "auto",
+        validation: float | Auto = "auto",
+        members: int = 1,
+        metric: str = "nDCG@5",
+        patience: int | None = None,
+        join: bool = True,
+        remember: int = 2000,
         threshold: float | Auto = "auto",
-        threshold_for: str = DEFAULTS["threshold_for"],
+        threshold_for: str = "f1",
         top_k: int | None = None,
         keep_index: bool = False,
-        encoder: str | torch.nn.Module | None = DEFAULTS["encoder"],
-        embedding: int | None = DEFAULTS["embedding"],
-        max_words: int | None = DEFAULTS["max_words"],
+        encoder: str | torch.nn.Module | None = "features",
+        embedding: int | None = None,
+        max_words: int | None = None,
         device: str = "auto",
         random_state: int | np.random.RandomState | np.random.Generator | None = 0,
         verbose: bool = False,
@@ -364,5 +378,5 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
             raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
         if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
-            given["encoder"] = DEFAULTS["encoder"]
+            given["encoder"] = FEATURES
         return RunSettings.of(given, seed=seed_of(self.random_state), preset=self.preset)

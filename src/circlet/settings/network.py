@@ -135,11 +135,11 @@ class NetworkSettings:
     embedding: int | None = setting(
         None,
         whole(1, optional=True),
-        "Numbers per word in an encoder that reads texts; none is 256.",
+        "Numbers per word in an encoder that reads texts; by default 256.",
         panel=NETWORK,
     )
     max_words: int | None = setting(
-        None, whole(1, optional=True), "Words of a text that such an encoder reads; none is 256.", panel=NETWORK
+        None, whole(1, optional=True), "Words of a text that such an encoder reads; by default 256.", panel=NETWORK
     )
     codebook: str = setting(
         AUTO,
@@ -151,7 +151,7 @@ class NetworkSettings:
     slots: int | None = setting(
         None,
         whole(1, optional=True),
-        "Labels that a spectral codebook has room for; none leaves room for 5% more.",
+        "Labels that a spectral codebook has room for; by default 5% more than there are.",
         panel=NETWORK,
     )
     loss: str = setting(

@@ -89,6 +89,7 @@ class TextSettings:
         None,
         integers(documented="(int, int) or None"),
         "Use runs of characters of these lengths too, like 3,5, or none.",
+        "None uses words only.",
         panel=NETWORK,
         usual=AUTO,
     )
@@ -159,12 +160,18 @@ class RunSettings:
         panel=OPTIMIZATION,
         usual=AUTO,
     )
-    members: int = setting(1, whole(1), "Networks to train one by one, and to average.", panel=MAIN)
+    members: int = setting(
+        1,
+        whole(1),
+        "Networks to train one by one, and to average.",
+        "They are used as one model, and differ only in the seed.",
+        panel=MAIN,
+    )
     remember: int = setting(
         2000,
         whole(0),
         "Training rows to keep with the model, so that feedback can teach it.",
-        "It forgets nothing then.",
+        "With them, it forgets nothing when it is taught.",
         panel=OUTPUT,
     )
     threshold_for: str = setting(

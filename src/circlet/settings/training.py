@@ -55,7 +55,7 @@ class TrainingSettings:
         "divides a weight's step by the history of its gradient, so the weights of a word that occurs twice move "
         "as far as those of a word that occurs ten thousand times, and rare words are learned by heart. With SGD, "
         "a word counts as much as it occurs. Where a document has only a few words, rare words are all there is, "
-        "and Adam is better. A rule, or a short trial on held-out rows, decides.",
+        "and Adam is better. Where no rule decides, a short trial on held-out rows does.",
         panel=OPTIMIZATION,
         usual=AUTO,
     )
