@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from circlet.annif.parameters import DEFAULTS, SETTINGS
+from circlet.annif.parameters import DEFAULTS
+from circlet.settings import RunSettings
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/annif.md"
@@ -46,7 +47,7 @@ def test_parameters_of_the_page_exist(text):
     rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", text, re.MULTILINE)
     named = {name: default.strip("` ") for names, default in rows for name in re.findall(r"`([\w-]+)`", names)}
     assert set(DEFAULTS) <= set(named)
-    assert set(named) <= set(DEFAULTS) | set(SETTINGS)
+    assert set(named) <= {*DEFAULTS, *RunSettings.names()}
     for name, default in named.items():
         found = DEFAULTS.get(name, "auto")
         assert default == (f"{found:g}" if isinstance(found, float) else str(found)), name

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from circlet.errors import ParameterError
 from circlet.settings import RunSettings
+from circlet.settings.run import all_settings
 
-__all__ = ["DEFAULTS", "SETTINGS", "number", "settings_of", "whole"]
+__all__ = ["DEFAULTS", "number", "settings_of", "whole"]
 
 #: What a project has unless it says otherwise. All settings of `circlet train` are allowed; those that are not
 #: named here are decided from the data, or are those of the preset.
@@ -42,45 +43,6 @@ def number(name: str, value: Any) -> int | float:
     return whole(name, value) if str(value).strip().isdecimal() else found
 
 
-def _switch(name: str, value: Any) -> bool:
-    known = {
-        "1": True,
-        "yes": True,
-        "true": True,
-        "on": True,
-        "0": False,
-        "no": False,
-        "false": False,
-        "off": False,
-    }
-    if str(value).lower() not in known:
-        raise ParameterError(f"{name}: found {value!r}; wanted true or false")
-    return known[str(value).lower()]
-
-
-def _integers(name: str, value: Any) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in str(value).split(","))
-    except ValueError:
-        raise ParameterError(f"{name}: found {value!r}; wanted integers separated by commas") from None
-
-
-def _word(name: str, value: Any) -> str:
-    return str(value)
-
-
-#: How each setting of a run is read; the rest of a project's parameters are Annif's own.
-SETTINGS: dict[str, Callable[[str, Any], Any]] = {
-    **dict.fromkeys(RunSettings.names(), _word),
-    **dict.fromkeys(
-        ("dim", "slots", "epochs", "batch_size", "members", "patience", "max_features", "remember"), whole
-    ),
-    **dict.fromkeys(("dropout", "input_dropout", "lr", "weight_decay", "validation", "min_df"), number),
-    **dict.fromkeys(("hidden", "word_ngrams", "char_ngrams"), _integers),
-    "join": _switch,
-}
-
-
 def settings_of(params: Mapping[str, Any]) -> RunSettings:
     """The settings of a training run that a project's parameters describe.
 
@@ -88,11 +50,14 @@ def settings_of(params: Mapping[str, Any]) -> RunSettings:
     """
     given: dict[str, Any] = {}
     without: dict[str, None] = {}
-    for name, read in SETTINGS.items():
-        value = params.get(name, "auto")
-        if str(value).lower() == "none":
+    for name, setting in all_settings().items():
+        value = str(params.get(name, "auto"))
+        if value.lower() == "none":
             without[name] = None
-        elif str(value).lower() != "auto":
-            given[name] = read(name, value)
+        elif value.lower() != "auto":
+            try:
+                given[name] = setting.kind.read(value)
+            except ValueError:
+                raise ParameterError(f"{name}: found {value!r}; wanted {setting.kind.words}") from None
     settings = RunSettings.from_preset(str(params["preset"]), given, seed=whole("seed", params["seed"]))
     return settings.with_values(without) if without else settings
