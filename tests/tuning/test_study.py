@@ -15,7 +15,8 @@ from circlet.data.synthetic import make_multilabel
 from circlet.errors import CircletError, DataError
 from circlet.settings import RunSettings
 from circlet.training import InterruptedRunError
-from circlet.tuning import Study
+from circlet.tuning import Study, Trial
+from circlet.tuning.study import draw
 
 
 @pytest.fixture(scope="module")
@@ -162,6 +163,51 @@ def test_draws_share_no_rows(dataset, tmp_path):
     assert len(every) == 150
 
 
+class TestKept:
+    """What the file of a search holds, and what is refused."""
+
+    TRIALS = (
+        Trial({}, 0, 52.25, 3.5, 1000),
+        Trial({"hidden": (64, 32), "char_ngrams": None}, 1, 53.0, 4.0, 2000),
+        Trial({"lr": 9.0}, 0, None, 0.5, None, "the loss is not finite"),
+    )
+
+    @pytest.fixture
+    def path(self, dataset, tmp_path):
+        study = Study(dataset, tmp_path / "t.json")
+        study.usual, study.trials = ROWS, [*self.TRIALS]
+        study._save()
+        return tmp_path / "t.json"
+
+    def test_round_trip(self, dataset, path):
+        again = Study(dataset, path)
+        assert (again.usual, again.trials) == (ROWS, [*self.TRIALS])
+        kept = json.loads(path.read_text())
+        assert kept["study"]["documents"] == 200
+        assert kept["provenance"]["versions"]["torch"]
+
+    @pytest.mark.parametrize("text", ["", "[]", "{}", '{"study": {}, "usual": {}, "trials": [{"given": 3}]}'])
+    def test_no_search(self, dataset, path, text):
+        path.write_text(text)
+        with pytest.raises(DataError, match=r"t\.json: found no readable search .*; name another --output"):
+            Study(dataset, path)
+
+    @pytest.mark.parametrize(
+        "wrong",
+        [
+            {"score": "52"}, {"draw": -1}, {"seconds": None}, {"given": {"wings": 2}}, {"parameters": 0.5},
+            {"other": 1}, None,
+        ],
+    )  # fmt: skip
+    def test_a_damaged_trial_or_none(self, dataset, path, wrong):
+        kept = json.loads(path.read_text())
+        kept["trials"] = [] if wrong is None else [kept["trials"][0] | wrong]
+        path.write_text(json.dumps(kept))
+        message = "no trial of the defaults" if wrong is None else "found no readable search"
+        with pytest.raises(DataError, match=message):
+            Study(dataset, path)
+
+
 class TestResuming:
     def test_a_trial_that_is_interrupted_is_none(self, dataset, tmp_path, worth):
         """What training raises on Ctrl-C is a `CircletError`, too."""
@@ -202,14 +248,6 @@ class TestResuming:
         other = make_multilabel(200, 50, 20, seed=1, n_test=10)
         with pytest.raises(DataError, match=r"t\.json: found a search with other documents or labels; name"):
             Study(other, tmp_path / "t.json")
-
-    def test_what_is_kept(self, dataset, tmp_path, worth):
-        worth(dropout_matters)
-        Study(dataset, tmp_path / "t.json").run(20)
-        kept = json.loads((tmp_path / "t.json").read_text())
-        assert kept["study"]["documents"] == 200
-        assert kept["usual"]["dropout"] == ROWS["dropout"]
-        assert kept["provenance"]["versions"]["torch"]
 
 
 def test_real_trials(dataset, tmp_path, one_thread):
@@ -260,3 +298,42 @@ def test_trials_train_what_the_command_trains(dataset, tmp_path, one_thread, mon
     assert rehearsed.validation == 0
     assert all("first_layer" in each.undecided for each in seen[::2])
     assert not any("first_layer" in each.undecided for each in seen[1::2])
+
+
+def test_names_what_won(tmp_path):
+    study = Study(make_multilabel(10_000, 20, 5, seed=0), tmp_path / "t.json")
+    assert study.draws == 3
+    tried = [({}, 50.0), ({"epochs": 14}, 49.5), ({"epochs": 3}, 40.0), ({"dropout": 0.7}, 51.0)]
+    study.trials = [
+        *(Trial(given, 0, score, 60.0) for given, score in tried),
+        Trial({"dropout": 0.5}, 0, None, 1.0, failure="diverged"),
+        *(Trial(given, draw, score, 60.0) for draw in (1, 2) for given, score in (tried[0], tried[3])),
+    ]
+    figure = draw(study)
+    (axis,) = figure.axes
+    assert [text.get_text() for text in axis.texts][:2] == ["defaults", "dropout 0.7"]
+    lost, worse, best, won = axis.lines
+    assert list(lost.get_ydata()) == [-0.5]
+    assert list(worse.get_ydata()) == [-1]  # where the picture ends
+    assert list(worse.get_xdata()) == [3]  # minutes
+    assert list(best.get_ydata()) == [0, 1, 1]
+    assert won.get_xdata()[0] == 1
+    figure.savefig(tmp_path / "t.png")
+    assert (tmp_path / "t.png").stat().st_size > 5000
+
+
+def test_what_lost_is_below_what_it_lost_to(tmp_path):
+    """Even if it was ahead of the defaults by more, on the one draw that it had."""
+    study = Study(make_multilabel(15_000, 20, 5, seed=0), tmp_path / "t.json")
+    scores = {"": (50.0, 50.0), "l2": (54.0, 51.0), "none": (53.0,)}
+    study.trials = [
+        Trial({"scaling": name} if name else {}, draw, score, 60.0)
+        for name, found in scores.items()
+        for draw, score in enumerate(found)
+    ]
+    assert study.best == {"scaling": "l2"}
+    assert study.gain({"scaling": "none"}) == 3
+    assert study.standing({"scaling": "none"}) == 1.5
+    lost, *_, won = draw(study).axes[0].lines
+    assert np.max(lost.get_ydata()) == 1.5
+    assert list(won.get_ydata()) == [0, 2.5]

@@ -10,98 +10,60 @@ Then two are. What has lost by much is seldom better after another change, so it
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 __all__ = ["SETTINGS", "Given", "alternatives", "as_options", "described", "proposals", "work"]
 
-#: Longer training comes with more dropout only below this.
-_STRONG = 0.8
-#: More networks than these gain next to nothing.
-_MOST_MEMBERS = 4
-#: How training time grows with a setting, as a power of it.
-_POWERS = {"epochs": 1.0, "members": 1.0, "hidden": 0.8, "dim": 0.4, "batch_size": -0.5}
-#: How many times as long training takes with parts of words as features, of which a text has many.
-_PARTS = 4.0
 Values = Mapping[str, Any]
 #: What differs from the usual settings.
 Given = dict[str, Any]
 
 
-def _epochs(now: Values) -> Iterator[Any]:
-    yield 2 * now["epochs"]
-    yield max(1, round(now["epochs"] / 2))
+#: The settings that a search changes.
+SETTINGS = (
+    "epochs", "dropout", "first_layer", "scaling", "char_ngrams", "hidden", "dim", "batch_size", "lr", "members",
+)  # fmt: skip
 
 
-def _dropout(now: Values) -> Iterator[Any]:
-    for step in (0.2, -0.2, 0.1, -0.1):
-        yield round(min(0.9, max(0.0, now["dropout"] + step)), 2)
-
-
-def _first_layer(now: Values) -> Iterator[Any]:
-    if now["sparse"]:
-        yield "same" if now["first_layer"] == "sgd" else "sgd"
-
-
-def _scaling(now: Values) -> Iterator[Any]:
-    if not (now["texts"] or now["even"]):  # texts are weighted by tf-idf
-        yield from (each for each in (("sqrt", "l2") if now["sparse"] else ("standard", "l2")))
-
-
-def _char_ngrams(now: Values) -> Iterator[Any]:
-    if now["texts"]:
-        yield (3, 5) if now["char_ngrams"] is None else None
-
-
-def _hidden(now: Values) -> Iterator[Any]:
-    for factor in (2, 0.5):
-        yield tuple(max(16, round(width * factor)) for width in now["hidden"])
-
-
-def _dim(now: Values) -> Iterator[Any]:
-    yield 2 * now["dim"]
-
-
-def _batch_size(now: Values) -> Iterator[Any]:
-    for factor in (0.5, 2):
-        yield max(8, round(now["batch_size"] * factor))
-
-
-def _lr(now: Values) -> Iterator[Any]:
-    for factor in (2, 0.5):
-        yield float(f"{now['lr'] * factor:.3g}")
-
-
-def _members(now: Values) -> Iterator[Any]:
-    if now["members"] < _MOST_MEMBERS:
-        yield now["members"] + 1
-
-
-#: The settings that a search changes, and what else each could be, given the present values.
-SETTINGS: dict[str, Callable[[Values], Iterator[Any]]] = {
-    "epochs": _epochs,
-    "dropout": _dropout,
-    "first_layer": _first_layer,
-    "scaling": _scaling,
-    "char_ngrams": _char_ngrams,
-    "hidden": _hidden,
-    "dim": _dim,
-    "batch_size": _batch_size,
-    "lr": _lr,
-    "members": _members,
-}
+def _others(name: str, now: Values) -> list[Any]:  # noqa: PLR0911 — one after the other
+    """What else a setting could be, given the present values."""
+    value = now[name]
+    match name:
+        case "epochs":
+            return [2 * value, max(1, round(value / 2))]
+        case "dropout":
+            return [round(min(0.9, max(0.0, value + step)), 2) for step in (0.2, -0.2, 0.1, -0.1)]
+        case "first_layer":
+            return ["same" if value == "sgd" else "sgd"] if now["sparse"] else []
+        case "scaling":
+            if now["texts"] or now["even"]:  # texts are weighted by tf-idf
+                return []
+            return ["sqrt" if now["sparse"] else "standard", "l2"]
+        case "char_ngrams":
+            return [(3, 5) if value is None else None] if now["texts"] else []
+        case "hidden":
+            return [tuple(max(16, round(width * factor)) for width in value) for factor in (2, 0.5)]
+        case "dim":
+            return [2 * value]
+        case "batch_size":
+            return [max(8, round(value * factor)) for factor in (0.5, 2)]
+        case "lr":
+            return [float(f"{value * factor:.3g}") for factor in (2, 0.5)]
+        case _:  # more than four networks gain next to nothing
+            return [value + 1] if value < 4 else []
 
 
 def alternatives(now: Values) -> list[dict[str, Any]]:
     """Changes of the present values: longer training with more dropout, then the most promising ones."""
     each = {
-        name: [{name: value} for value in make(now) if value != now[name]]
-        for name, make in SETTINGS.items()
+        name: [{name: value} for value in _others(name, now) if value != now[name]]
+        for name in SETTINGS
         if name in now
     }
     turns = itertools.zip_longest(*each.values())
     singles = [change for turn in turns for change in turn if change is not None]
-    if "epochs" not in now or now.get("dropout", 1) >= _STRONG:
+    if "epochs" not in now or now.get("dropout", 1) >= 0.8:
         return singles
     return [{**each["epochs"][0], **each["dropout"][0]}, *singles]
 
@@ -155,8 +117,11 @@ def _difference(given: Values, other: Values, usual: Values) -> dict[str, Any]:
 
 def work(values: Values) -> float:
     """How long training takes with these values, in units that are the same for all values of one dataset."""
-    product = _PARTS if values.get("char_ngrams") else 1.0
-    for name, power in _POWERS.items():
+    # A text has many parts of words: with these as features, training takes four times as long.
+    product = 4.0 if values.get("char_ngrams") else 1.0
+    # Training time grows with each setting, as a power of it.
+    powers = {"epochs": 1.0, "members": 1.0, "hidden": 0.8, "dim": 0.4, "batch_size": -0.5}
+    for name, power in powers.items():
         value = values.get(name, 1)
         product *= float(sum(value) if isinstance(value, tuple) else value) ** power
     return product

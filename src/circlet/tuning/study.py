@@ -38,7 +38,7 @@ from circlet.tuning.changes import SETTINGS, Given, described, proposals, work
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["METRIC", "Study", "Trial", "as_value", "draw", "read_search", "write_search"]
+__all__ = ["METRIC", "Study", "Trial", "draw"]
 
 
 @dataclass(frozen=True)
@@ -67,62 +67,13 @@ class Trial:
     parameters: int | None = None
     failure: str | None = None
 
-
-def write_search(path: Path, about: Mapping[str, Any], usual: Mapping[str, Any], trials: Sequence[Trial]) -> None:
-    """Replace the file of a search.
-
-    Parameters
-    ----------
-    path : Path
-    about : dict
-        What tells this search from others.
-    usual : dict
-        What the settings that may be changed are, unless a trial changes them.
-    trials : sequence of Trial
-    """
-    found = [{**asdict(trial), "given": _plain(trial.given)} for trial in trials]
-    files.write_json(path, {"study": about, "usual": _plain(usual), "trials": found, "provenance": provenance()})
-
-
-def read_search(path: Path) -> tuple[dict[str, Any], dict[str, Any], list[Trial]]:
-    """What was given to `write_search`.
-
-    Raises
-    ------
-    DataError
-        If the file is none of a search, or damaged.
-    """
-    try:
-        found = files.read_json(path)
-        about, usual = dict(found["study"]), _values(found["usual"])
-        trials = [Trial(**{**each, "given": _values(each["given"])}) for each in found["trials"]]
-        if not trials or not usual.keys() >= SETTINGS.keys():
-            raise ValueError("no trial of the defaults")
-        if not all(map(_is_sound, trials)):
+    def check(self) -> None:
+        """Raise `ValueError` if a number or a setting is none."""
+        numbers = [each for each in (self.seconds, self.score) if each is not None]
+        counts = [each for each in (self.draw, self.parameters) if each is not None]
+        known = self.seconds is not None and self.given.keys() <= set(SETTINGS)
+        if not (known and all(map(is_real, numbers)) and all(is_integer(count, 0) for count in counts)):
             raise ValueError("a trial without its numbers")
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise DataError(f"{path}: found no readable search ({error!r}); name another --output") from error
-    return about, usual, trials
-
-
-def as_value(value: Any) -> Any:
-    """A setting's value as JSON has it, as settings have it."""
-    return tuple(value) if isinstance(value, list) else value
-
-
-def _is_sound(trial: Trial) -> bool:
-    numbers = [trial.seconds, *([] if trial.score is None else [trial.score])]
-    counts = [trial.draw, *([] if trial.parameters is None else [trial.parameters])]
-    known = trial.given.keys() <= SETTINGS.keys()
-    return known and all(map(is_real, numbers)) and all(is_integer(count, 0) for count in counts)
-
-
-def _values(found: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: as_value(value) for name, value in found.items()}
-
-
-def _plain(values: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 #: What is compared, and the share and largest number of training rows that it is measured on in each draw.
@@ -358,7 +309,7 @@ class Study:
 
     def _usual(self, decided: Any, given: dict[str, Any]) -> dict[str, Any]:
         X: Any = self.dataset.train.X
-        known = {**given, **{each["setting"]: as_value(each["value"]) for each in decided}}
+        known = {**given, **_values({each["setting"]: each["value"] for each in decided})}
         sparse = bool(sp.issparse(X) or is_mapped(X))
         # Square roots of numbers that are all the same change nothing once rows have the same length.
         even = sparse and not is_mapped(X) and bool((X.data == X.data[:1]).all())
@@ -373,13 +324,30 @@ class Study:
         return train.take(np.delete(np.arange(train.n), rows)), train.take(rows)
 
     def _save(self) -> None:
-        write_search(self.path, self.identity.values, self.usual, self.trials)
+        trials = [asdict(trial) for trial in self.trials]
+        kept = {"study": self.identity.values, "usual": self.usual, "trials": trials, "provenance": provenance()}
+        files.write_json(self.path, kept)
 
     def _restore(self) -> None:
-        about, self.usual, self.trials = read_search(self.path)
+        """Take the trials from the file; a `DataError` says that it is none of this search, or damaged."""
+        try:
+            kept = files.read_json(self.path)
+            about, self.usual = dict(kept["study"]), _values(kept["usual"])
+            self.trials = [Trial(**{**each, "given": _values(each["given"])}) for each in kept["trials"]]
+            if not self.trials or not self.usual.keys() >= set(SETTINGS):
+                raise ValueError("no trial of the defaults")
+            for trial in self.trials:
+                trial.check()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(f"{self.path}: found no readable search ({error!r}); name another --output") from error
         if other := self.identity.differences(about):
             found = ", ".join(map(str, other))
             raise DataError(f"{self.path}: found a search with {found}; name another --output")
+
+
+def _values(found: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings as JSON has them, as settings have them."""
+    return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
 
 def _digest(split: Split) -> str:
@@ -395,11 +363,6 @@ def _digest(split: Split) -> str:
     return digest.hexdigest()[:16]
 
 
-OURS, OTHERS = "#0072B2", "#8c8c8c"
-#: The picture reaches down to so many points, or as many as the best is ahead; what is worse is marked there.
-DEPTH = 1.0
-
-
 def draw(study: Study) -> Figure:
     """Draw the gain of all settings at the minute when their last trial ended, and name those that won."""
     from matplotlib.figure import Figure  # an extra
@@ -412,15 +375,17 @@ def draw(study: Study) -> Figure:
     places = {str(given): (ended[str(given)], study.standing(given)) for given in judged}
     won = [places.pop(str(given)) for given in study.winners]
     lost = list(places.values())
-    floor = -max(DEPTH, won[-1][1])
+    ours, others = "#0072B2", "#8c8c8c"
+    # The picture reaches down to one point, or as many as the best is ahead; what is worse is marked there.
+    floor = -max(1.0, won[-1][1])
     figure = Figure(figsize=(8, 4), layout="constrained")
     axis = figure.subplots()
     shown = [point for point in lost if point[1] >= floor]
     worse = [(minute, floor) for minute, gain in lost if gain < floor]
-    axis.plot(*_apart(shown), "o", color=OTHERS, mfc="white", ms=5)
-    axis.plot(*_apart(worse), "v", color=OTHERS, mfc="white", ms=5)
-    axis.step(*_apart([*won, (ends[-1], won[-1][1])]), where="post", color=OURS, lw=2)
-    axis.plot(*_apart(won), "o", color=OURS, ms=7)
+    axis.plot(*_apart(shown), "o", color=others, mfc="white", ms=5)
+    axis.plot(*_apart(worse), "v", color=others, mfc="white", ms=5)
+    axis.step(*_apart([*won, (ends[-1], won[-1][1])]), where="post", color=ours, lw=2)
+    axis.plot(*_apart(won), "o", color=ours, ms=7)
     before: dict[str, object] = {}
     for given, place in zip(study.winners, won, strict=True):
         changed = {name: value for name, value in given.items() if before.get(name) != value}
@@ -428,9 +393,9 @@ def draw(study: Study) -> Figure:
         late = place[0] > ends[-1] / 2  # words to its right might run over the edge
         axis.annotate(
             described(changed), place, (-6 if late else 4, 6), textcoords="offset points",
-            ha="right" if late else "left", color=OURS, fontsize=8,
+            ha="right" if late else "left", color=ours, fontsize=8,
         )  # fmt: skip
-    axis.text(1, 1, "○ lost    ▽ lost by more", transform=axis.transAxes, ha="right", color=OTHERS, fontsize=8)
+    axis.text(1, 1, "○ lost    ▽ lost by more", transform=axis.transAxes, ha="right", color=others, fontsize=8)
     axis.margins(x=0.12, y=0.15)
     axis.set_xlabel("minutes of training")
     axis.set_ylabel(f"{METRIC} on held-out rows,\npoints above the defaults")
