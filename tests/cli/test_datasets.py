@@ -1,24 +1,19 @@
 from __future__ import annotations
 
-import io
 import json
 import socket
-from types import SimpleNamespace
 
 import pytest
-from rich.console import Console
 
 from circlet.cli import datasets
 
 
-def test_a_download_says_how_large_and_how_fast_it_was(monkeypatch):
-    shown, clock = io.StringIO(), iter([10.0, 14.0])
-    monkeypatch.setattr(datasets, "err", Console(file=shown, width=100))
-    monkeypatch.setattr(datasets, "time", SimpleNamespace(perf_counter=lambda: next(clock)))
-    with datasets._fetch_bar("eurlex-4k") as download, download(8_000_000) as tracker:
+def test_a_download_says_how_large_and_how_fast_it_was(capsys):
+    clock = iter([10.0, 14.0])
+    with datasets._fetch_bar("eurlex-4k", lambda: next(clock)) as download, download(8_000_000) as tracker:
         tracker.update(3_000_000)
         tracker.update(5_000_000)
-    assert shown.getvalue() == "eurlex-4k: downloaded 8.0 MB, 2.0 MB/s\n"
+    assert capsys.readouterr() == ("", "eurlex-4k: downloaded 8.0 MB, 2.0 MB/s\n")
 
 
 def test_list(circlet):

@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.cli import documents
-from circlet.cli.document_bar import DocumentBar
+from circlet.cli.console import DocumentBar
 from circlet.cli.documents import answer_rows, answer_texts
 from circlet.data import Dataset, Split
 from circlet.data.matrices import write_matrices

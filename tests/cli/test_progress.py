@@ -16,7 +16,7 @@ def planned(epochs, members, **options):
 
 def test_a_run_from_the_start():
     bar = planned(3, 1)
-    (task,) = bar.bars.tasks
+    task = bar.bar.now
     bar.epoch(0, 12, 0)
     assert (task.total, task.completed, task.description) == (36, 0, "epoch 1/3")
     for _ in range(12):
@@ -28,7 +28,7 @@ def test_a_run_from_the_start():
 
 def test_a_run_that_goes_on_inside_an_epoch():
     bar = planned(3, 1, name="fc")
-    (task,) = bar.bars.tasks
+    task = bar.bar.now
     bar.epoch(1, 12, 5)  # 12 steps of the first epoch and 5 of the second were taken before
     assert (task.total, task.completed, task.description) == (36, 17, "fc epoch 2/3")
     bar.step(steps(4))
@@ -42,7 +42,7 @@ def test_a_run_that_goes_on_inside_an_epoch():
 
 def test_all_members_share_a_bar():
     bar = planned(3, 2)
-    (task,) = bar.bars.tasks
+    task = bar.bar.now
     bar.member(0)
     bar.epoch(2, 12, 0)
     assert (task.total, task.completed, task.description) == (72, 24, "member 1/2, epoch 3/3")

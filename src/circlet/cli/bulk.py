@@ -8,8 +8,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from circlet.cli.console import err
-from circlet.cli.document_bar import DocumentBar
+from circlet.cli.console import DocumentBar, err
 from circlet.errors import ParameterError
 
 __all__ = ["check", "tag"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from circlet.cli import options
-from circlet.cli.console import err, out
+from circlet.cli.console import Bar, err, out
 from circlet.cli.help import Command, Group
 from circlet.report import Cell, Table
 
@@ -138,31 +138,24 @@ def _quoted(labels: list[str | int], most: int = 8) -> str | None:
 
 
 @contextmanager
-def _fetch_bar(name: str) -> Iterator[Progress]:
+def _fetch_bar(name: str, clock: Callable[[], float] = time.perf_counter) -> Iterator[Progress]:
     """One bar, which fills during the download and pulses while data is read and checked."""
-    from rich.progress import BarColumn, DownloadColumn, TextColumn, TimeRemainingColumn, TransferSpeedColumn
-    from rich.progress import Progress as Bars
-
-    about = (DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    columns = (TextColumn("{task.description}"), BarColumn(), *about)
-    with Bars(*columns, console=err, transient=True, disable=not err.is_terminal) as bars:
-        bar = bars.add_task(f"reading {name}", total=None)
+    with Bar(f"reading {name}", counts="bytes") as bar:
 
         class Download:
             size = 0
 
             def update(self, increment: int, /) -> None:
                 self.size += increment
-                bars.update(bar, advance=increment)
+                bar.update(advance=increment)
 
         @contextmanager
         def download(total: int | None) -> Iterator[Download]:
-            started, tracker = time.perf_counter(), Download()
-            bars.update(bar, description=f"downloading {name}", total=total)
+            started, tracker = clock(), Download()
+            bar.begin(f"downloading {name}", total)
             yield tracker
-            seconds, size = time.perf_counter() - started, tracker.size / 1e6
+            seconds, size = clock() - started, tracker.size / 1e6
             err.print(f"{name}: downloaded {size:,.1f} MB, {size / max(seconds, 1e-3):,.1f} MB/s", highlight=False)
-            bars.remove_task(bar)  # a total can't be taken back
-            bars.add_task(f"reading {name}", total=None)
+            bar.begin(f"reading {name}")
 
         yield download

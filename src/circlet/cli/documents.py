@@ -11,8 +11,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, cast
 
-from circlet.cli.console import err
-from circlet.cli.document_bar import DocumentBar
+from circlet.cli.console import DocumentBar, err
 from circlet.data import load_dataset
 from circlet.data.documents import iter_documents, iter_stream, size_of
 from circlet.data.load import UnrecognizedError, find_text_file, is_there

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circlet.cli import options, plots
-from circlet.cli.console import err, out
+from circlet.cli import options
+from circlet.cli.console import check_picture, err, out, write_picture
 from circlet.errors import ParameterError
 from circlet.report import Table
 
@@ -67,7 +67,7 @@ def evaluate(
 
     """
     depths = _depths(k)
-    plots.check(plot)
+    check_picture(plot)
     from circlet.cli import label_report
     from circlet.cli.options import load_model
     from circlet.data import load_dataset
@@ -101,7 +101,7 @@ def evaluate(
         from circlet.cli.threshold_plot import draw_curves
 
         known = "no threshold stored:" if loaded.threshold is None else "stored threshold"
-        plots.write(plot, draw_curves(decisions.curve(), stored, known))
+        write_picture(plot, draw_curves(decisions.curve(), stored, known))
     if as_json:
         about = {"model": str(model), "data": dataset.name, "documents": found.documents, "favor_rare": favor_rare}
         rest: dict[str, Any] = {"unknown_labels": found.unknown_labels, **found.values}

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet import files
-from circlet.cli import options, plots
-from circlet.cli.console import out
+from circlet.cli import options
+from circlet.cli.console import check_picture, out, write_picture
 from circlet.errors import DataError
 from circlet.report import Table
 from circlet.settings import Decision, NetworkSettings
@@ -48,7 +48,7 @@ def info(
     --near shows the labels that the model would suggest for the same documents as another:
     1 is the same, 0 unrelated.
     """
-    plots.check(plot)
+    check_picture(plot)
     from circlet.folder.contents import explained, read
     from circlet.folder.history import kept_epochs
     from circlet.folder.layout import CARD, CONFIG, HISTORY, located
@@ -89,7 +89,7 @@ def info(
             raise DataError(
                 f"{located(model, saved.config, HISTORY)}: found no epochs to draw; wanted at least one"
             )
-        plots.write(plot, draw_history(loaded.history))
+        write_picture(plot, draw_history(loaded.history))
     if as_json:
         print(json.dumps(described, ensure_ascii=False, indent=1))
     else:

@@ -101,7 +101,7 @@ def predict(
     killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
     from circlet.cli import answers, bulk
-    from circlet.cli.document_bar import DocumentBar
+    from circlet.cli.console import DocumentBar
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.options import load_model
     from circlet.cli.partial import Partial, is_resumable, kept, run_of

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import TracebackType
 from typing import Any
 
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-from circlet.cli.console import err
+from circlet.cli.console import Bar, err
 from circlet.folder.history import metrics_of
 from circlet.settings import Decision
 from circlet.training import Reporter, StepsTaken
@@ -21,27 +18,15 @@ class TrainingBar(Reporter):
         self.name, self.quiet = f"{name} " if name else "", quiet
         self.epochs, self.members, self.now = 0, 1, 0
         self.rehearsing = False
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TextColumn("{task.fields[numbers]}"),
-            TimeRemainingColumn(),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        )
-        self.bar = self.bars.add_task("", total=None, numbers="")
+        self.bar = Bar()
         self.documents = 0
 
     def __enter__(self) -> TrainingBar:
-        self.bars.start()
+        self.bar.__enter__()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bars.stop()
+    def __exit__(self, *ended: object) -> None:
+        self.bar.__exit__(*ended)
 
     def decided(self, decisions: Sequence[Decision]) -> None:
         if decisions and not self.quiet:
@@ -71,8 +56,7 @@ class TrainingBar(Reporter):
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         what = f"epoch {number + 1}/{self.epochs}" if number < self.epochs else "held-out rows join"
-        self.bars.update(
-            self.bar,
+        self.bar.update(
             total=self.members * self.epochs * n_steps,
             completed=(self.now * self.epochs + number) * n_steps + done,
             description=f"{self._of(self.now + 1)}{'rehearsal, ' if self.rehearsing else ''}{what}",
@@ -80,9 +64,8 @@ class TrainingBar(Reporter):
 
     def step(self, taken: StepsTaken) -> None:
         self.documents += taken.documents
-        elapsed = self.bars.tasks[0].elapsed or 0
-        speed = f"{self.documents / elapsed:,.0f} documents/s" if elapsed else ""
-        self.bars.update(self.bar, advance=taken.steps, numbers=f"loss {taken.loss / taken.steps:.4g}  {speed}")
+        speed = f"{self.documents / max(self.bar.seconds, 1e-9):,.0f} documents/s"
+        self.bar.update(advance=taken.steps, numbers=f"loss {taken.loss / taken.steps:.4g}  {speed}")
 
     def record(self, record: dict[str, Any]) -> None:
         if self.quiet or self.rehearsing:
