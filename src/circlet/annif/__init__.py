@@ -16,8 +16,6 @@ from circlet.extras import require
 
 __all__ = ["create_app", "main", "register"]
 
-NAME = "circlet"
-
 
 def register() -> None:
     """Let Annif find the backend. It has no entry points for backends, so its own list of them gets one more.
@@ -38,13 +36,13 @@ def register() -> None:
             f"found Annif {version('annif')}, which does not list its backends where 1.4 does; "
             "wanted a version that circlet knows: pip install 'circlet[annif]'"
         )
-    known[NAME] = _backend
 
+    def backend() -> Any:
+        from circlet.annif.backend import CircletBackend
 
-def _backend() -> Any:
-    from circlet.annif.backend import CircletBackend
+        return CircletBackend
 
-    return CircletBackend
+    known["circlet"] = backend
 
 
 def main() -> None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Hashable, Iterator
 from datetime import datetime, timezone
 from functools import cached_property, lru_cache, partial
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,44 +19,10 @@ from circlet.data.feedback import FeedbackLog
 from circlet.errors import ParameterError
 from circlet.folder.history import metrics_of
 from circlet.folder.layout import CONFIG, located, read_config
-from circlet.runtime import RuntimeModel, load
+from circlet.runtime import Tagger, load
 from circlet.serve.learning import Learner, why_not
 
-__all__ = ["LabelSearch", "Options", "Served", "ServedTagger", "Snapshot"]
-
-#: What the metric that training watched is called if there was none.
-METRIC = "nDCG@5"
-
-
-class ServedTagger(Protocol):
-    """What is served: `circlet.runtime.Tagger` has it."""
-
-    model_: RuntimeModel
-    classes_: npt.NDArray[Any]
-
-    def suggest(
-        self,
-        X: Any,
-        k: int = 5,
-        *,
-        allowed: Collection[Any] | None = None,
-        threshold: float | None = None,
-        favor_rare: float = 0.0,
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """The k best labels of each document."""
-
-    def explain(self, X: Any, k: int = 1, labels: list[Any] | None = None) -> list[list[Any]]:
-        """Why each document has its best labels, or those that are named."""
-
-    def near_labels(self, label: Any, k: int = 10) -> tuple[Any, Any]:
-        """Known labels that are near a label."""
-
-    def similar(self, X: Any, k: int = 5) -> tuple[Any, Any]:
-        """The training documents that are most similar."""
-
-    @property
-    def has_index(self) -> bool:
-        """Whether it has an index of its training documents."""
+__all__ = ["LabelSearch", "Options", "Served", "Snapshot"]
 
 
 class Options(NamedTuple):
@@ -71,7 +37,7 @@ class Options(NamedTuple):
 class Snapshot:
     """One version of a model. A request keeps the one that it has found, whatever is served meanwhile."""
 
-    def __init__(self, tagger: ServedTagger, version: str) -> None:
+    def __init__(self, tagger: Tagger, version: str) -> None:
         self.tagger, self.version = tagger, version
         self.named = all(isinstance(label, str) for label in tagger.classes_[:1])
         uris = tagger.model_.label_uris
@@ -131,13 +97,13 @@ class Served:
     ----------
     name : str
         Its id.
-    tagger : ServedTagger
+    tagger : Tagger
     version : str
     about : dict
         What is known about its folder: `bytes`, `parts`, `modified`.
     """
 
-    def __init__(self, name: str, tagger: ServedTagger, version: str, about: dict[str, Any] | None = None) -> None:
+    def __init__(self, name: str, tagger: Tagger, version: str, about: dict[str, Any] | None = None) -> None:
         self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
         self.current = Snapshot(tagger, version)
         #: Who teaches it, if it learns from feedback.
@@ -158,7 +124,7 @@ class Served:
         version = str(config["sha256"])[:12]
         return cls(name, tagger, version, about)
 
-    def swap(self, tagger: ServedTagger, version: str) -> None:
+    def swap(self, tagger: Tagger, version: str) -> None:
         """Serve another version from now on; requests in flight finish with the one they started with."""
         self.current = Snapshot(tagger, version)
 
@@ -196,7 +162,7 @@ class Served:
             "parts": self.about["parts"],
             "parameters": model.parameter_counts,
             "history": model.history,
-            "metric": metrics[0] if metrics else METRIC,
+            "metric": metrics[0] if metrics else "nDCG@5",
             "decided": [
                 {key: each[key] for key in ("setting", "value", "why")}
                 for each in model.training.get("decided", [])
