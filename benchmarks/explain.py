@@ -94,12 +94,12 @@ def medians(work: Callable[[Any], object], inputs: list[Any]) -> float:
 
 def errors(tagger: Any, documents: list[Any]) -> dict[str, float]:
     """How far contributions are off, in parts of the label's largest one, and sums, in parts of score − base."""
-    from circlet.runtime import attribution
+    from circlet.runtime import explain
 
     usual = [tagger.explain(each)[0][0] for each in documents]
-    before, attribution.ACCURACY = attribution.ACCURACY, FINER * attribution.ACCURACY
+    before, explain.ACCURACY = explain.ACCURACY, FINER * explain.ACCURACY
     finer = [tagger.explain(each)[0][0] for each in documents]
-    attribution.ACCURACY = before
+    explain.ACCURACY = before
     off = []
     for one, other in zip(usual, finer, strict=True):
         first, second = ({(c.kind, c.term): c.value for c in each.contributions} for each in (one, other))

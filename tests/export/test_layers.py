@@ -5,8 +5,7 @@ import onnxruntime
 import pytest
 import scipy.sparse as sp
 
-from circlet.export.graph import Graph
-from circlet.export.layers import HEADS, Rows, scaled
+from circlet.export.graph import HEADS, Graph, Rows, scaled
 from circlet.features.rows import Scaling
 from circlet.settings import network as settings
 

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from scipy.special import expit, logit
 
 from circlet.codebooks import SpectralCodebook
-from circlet.export.graph import Graph
+from circlet.export.graph import Graph, mean_log_odds, scores
 from circlet.export.saved import Member, Series
-from circlet.export.scores import mean_log_odds, scores
 from circlet.settings import NetworkSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -19,8 +19,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
-from circlet.export.vocabulary import WORD, vocabulary
-from circlet.export.write import write_onnx
+from circlet.export.write import WORD, vocabulary, write_onnx
 from circlet.features.terms import word_pattern
 from circlet.features.vectorizer import TextVectorizer
 

@@ -18,7 +18,7 @@ from circlet.folder.layout import CHECKPOINT, RUN
 from circlet.folder.lock import writing
 from circlet.folder.publish import settle
 from circlet.model import Model
-from circlet.model.folder import write
+from circlet.model.model import write
 
 pytestmark = [
     pytest.mark.usefixtures("one_thread"),

@@ -7,7 +7,7 @@ from circlet.data.synthetic import make_multilabel
 from circlet.folder.deflated import rounded, steps_of
 from circlet.folder.history import LOST
 from circlet.metrics import evaluate
-from circlet.model.folder import as_arrays, as_tensors
+from circlet.model.model import as_arrays, as_tensors
 from circlet.model.rehearsal import COARSEST, FINEST, MANY, lost_by_rounding, rehearse
 from circlet.network import Ensemble, Network
 from circlet.network.ensemble import top_k

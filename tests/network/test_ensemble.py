@@ -15,7 +15,7 @@ from circlet.errors import ParameterError
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.batch import as_batch
 from circlet.network.ensemble import PER_SCORE, mean_log_odds, score_blocks, top_k
-from circlet.network.gain import Gain
+from circlet.network.scorer import Gain
 
 F, L = 20, 12
 X = sp.random(30, F, density=0.3, format="csr", dtype=np.float32, random_state=0)

@@ -11,10 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.codebooks import HolographicCodebook, IndependentCodebook, SpectralCodebook
-from circlet.network import gain as gains
-from circlet.network.gain import Gain, best_by_gain, top_k
+from circlet.network import scorer as gains
 from circlet.network.losses import LOSSES
-from circlet.network.scorer import Scorer
+from circlet.network.scorer import Gain, Scorer, best_by_gain, top_k_by_gain
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 # Multiples of a quarter are added and divided without rounding, and there are many ties among few of them.
@@ -96,7 +95,7 @@ class TestTopK:
         chances = torch.tensor([[0.5, 0.2, 0.9]], dtype=torch.float64)
         gain = Gain(1.0, 0.0, torch.tensor([1.0, 4.0, 0.5], dtype=torch.float64).log())
         # The odds are 1, 1/4 and 9. By odds times weight, which is the bound, the last would be the first.
-        ids, scores = top_k(of_scores(3), chances.logit().float(), 2, gain)
+        ids, scores = top_k_by_gain(of_scores(3), chances.logit().float(), 2, gain)
         assert ids.tolist() == [[1, 0]]  # gains of 0.8 and 0.5, and 0.45 is left
         torch.testing.assert_close(scores.double().sigmoid(), torch.tensor([[0.2, 0.5]], dtype=torch.float64))
 
@@ -105,7 +104,7 @@ class TestTopK:
         scores = torch.tensor([[*[50.0] * 9, 0.0], [*[-3.0] * 9, 4.0]])
         gain = Gain(1.0, 0.0, torch.tensor([*[0.0] * 9, 3.0], dtype=torch.float64))
         with few_candidates():
-            ids, values = top_k(of_scores(10), scores, 1, gain)
+            ids, values = top_k_by_gain(of_scores(10), scores, 1, gain)
         assert ids.tolist() == [[9], [9]]
         assert values.tolist() == [[0.0], [4.0]]
         assert asked == [(2, 1), (2, 2), (1, 4), (1, 8), (1, 10)]  # only the row that needs more is asked again
@@ -114,7 +113,7 @@ class TestTopK:
         # The first has the bound 0 and the gain log σ(−3) + 3 = −0.049, the second −0.03 and −0.0301.
         gain = Gain(1.0, 0.0, torch.tensor([3.0, 8.97], dtype=torch.float64))
         with few_candidates():
-            assert top_k(of_scores(2), torch.tensor([[-3.0, -9.0]]), 1, gain)[0].tolist() == [[1]]
+            assert top_k_by_gain(of_scores(2), torch.tensor([[-3.0, -9.0]]), 1, gain)[0].tolist() == [[1]]
 
     @given(
         case=cases(),
@@ -128,7 +127,7 @@ class TestTopK:
         mask = None if allowed is None else torch.from_numpy(allowed)
         options = {"memory": memory, "allowed": mask, "threshold": threshold}
         with few_candidates() if few else nullcontext():
-            ids, values = top_k(of_scores(scores.shape[1]), torch.from_numpy(scores), k, gain, **options)
+            ids, values = top_k_by_gain(of_scores(scores.shape[1]), torch.from_numpy(scores), k, gain, **options)
         expected = sorted_by_gain(scores, gain, k, allowed, threshold)
         np.testing.assert_array_equal(ids.numpy(), expected[0])
         np.testing.assert_array_equal(values.numpy(), expected[1])
@@ -154,7 +153,7 @@ class TestTopK:
         gain = Gain(slope, intercept, 3 * torch.rand(n_labels, generator=random, dtype=torch.float64))
         allowed = torch.rand(n_labels, generator=random) < 0.8
         with few_candidates():
-            found, scores = (part.numpy() for part in top_k(scorer, output, k, gain, allowed=allowed))
+            found, scores = (part.numpy() for part in top_k_by_gain(scorer, output, k, gain, allowed=allowed))
         logits = scorer.logits(output).detach().numpy()
         expected, _ = sorted_by_gain(logits, gain, k, allowed.numpy(), None)
         there = expected >= 0
@@ -171,18 +170,18 @@ class TestTopK:
     def test_the_lower_id_is_the_first_of_equals(self):
         # So certain that rounding leaves no difference; the bounds would have them the other way around.
         gain = Gain(1.0, 0.0, torch.tensor([1.0, 1.0, 0.5], dtype=torch.float64))
-        assert top_k(of_scores(3), torch.tensor([[60.0, 80.0, 70.0]]), 3, gain)[0].tolist() == [[0, 1, 2]]
+        assert top_k_by_gain(of_scores(3), torch.tensor([[60.0, 80.0, 70.0]]), 3, gain)[0].tolist() == [[0, 1, 2]]
 
     def test_equal_weights_change_nothing(self):
         book = SpectralCodebook(300, 16)
         scorer = Scorer(book, 300, scaled=True, biased=True)
         output = torch.randn(5, book.width, generator=torch.Generator().manual_seed(0))
-        ids, scores = top_k(scorer, output, 7, Gain(2.0, -1.0, torch.zeros(300, dtype=torch.float64)))
+        ids, scores = top_k_by_gain(scorer, output, 7, Gain(2.0, -1.0, torch.zeros(300, dtype=torch.float64)))
         assert all(map(torch.equal, (ids, scores), scorer.top_k(output, 7)))
 
     @pytest.mark.parametrize("k", [0, 3, 9])
     def test_no_rows(self, k):
-        ids, scores = top_k(of_scores(5), torch.zeros(0, 5), k, Gain(1.0, 0.0, torch.zeros(5).double()))
+        ids, scores = top_k_by_gain(of_scores(5), torch.zeros(0, 5), k, Gain(1.0, 0.0, torch.zeros(5).double()))
         assert ids.shape == scores.shape == (0, min(k, 5))
 
 
@@ -193,41 +192,41 @@ class TestHowManyCandidates:
     GAIN = Gain(1.0, 0.0, torch.rand(5000, generator=torch.Generator().manual_seed(1), dtype=torch.float64))
 
     def test_usually(self, asked):
-        top_k(of_scores(5000), self.SCORES, 5, self.GAIN)
+        top_k_by_gain(of_scores(5000), self.SCORES, 5, self.GAIN)
         assert asked == [(6, 26)]
 
     def test_few_are_allowed(self, asked):
-        ids, _ = top_k(of_scores(5000), self.SCORES, 5, self.GAIN, allowed=torch.arange(5000) < 3)
+        ids, _ = top_k_by_gain(of_scores(5000), self.SCORES, 5, self.GAIN, allowed=torch.arange(5000) < 3)
         assert ((ids >= 0).sum(dim=1) == 3).all()
         assert asked == [(6, 26)]
 
     def test_few_are_above_the_threshold(self, asked):
-        ids, _ = top_k(of_scores(5000), self.SCORES, 5, self.GAIN, threshold=-4.75)
+        ids, _ = top_k_by_gain(of_scores(5000), self.SCORES, 5, self.GAIN, threshold=-4.75)
         found = (ids >= 0).sum(dim=1)
         assert found.min() < 5
         assert torch.equal(found, (self.SCORES >= -4.75).sum(dim=1).clamp(max=5))
         assert asked == [(6, 26)]
 
     def test_memory(self, asked):
-        top_k(of_scores(5000), self.SCORES, 5, self.GAIN, memory=np.int64(3 * 26 * gains.PER_CANDIDATE))
+        top_k_by_gain(of_scores(5000), self.SCORES, 5, self.GAIN, memory=np.int64(3 * 26 * gains.PER_CANDIDATE))
         assert asked == [(3, 26), (3, 26)]
 
 
 def test_a_label_of_little_weight_above_the_threshold():
     gain = Gain(1.0, 0.0, torch.tensor([4.0, -9.0], dtype=torch.float64))
     with few_candidates():  # its bound is below that of the other label, which is below the threshold
-        ids, _ = top_k(of_scores(2), torch.tensor([[-10.0, 2.0]]), 1, gain, threshold=0.0)
+        ids, _ = top_k_by_gain(of_scores(2), torch.tensor([[-10.0, 2.0]]), 1, gain, threshold=0.0)
     assert ids.tolist() == [[1]]
 
 
 def test_labels_below_the_threshold_leave_their_places_to_others():
     gain = Gain(1.0, 0.0, torch.tensor([5.0, 0.0, 0.0], dtype=torch.float64))
     scores = torch.tensor([[-2.0, 1.0, 0.5]])
-    assert top_k(of_scores(3), scores, 2, gain)[0].tolist() == [[0, 1]]
-    ids, left = top_k(of_scores(3), scores, 2, gain, threshold=0.0)
+    assert top_k_by_gain(of_scores(3), scores, 2, gain)[0].tolist() == [[0, 1]]
+    ids, left = top_k_by_gain(of_scores(3), scores, 2, gain, threshold=0.0)
     assert ids.tolist() == [[1, 2]]
     assert left.tolist() == [[1.0, 0.5]]
-    ids, left = top_k(of_scores(3), scores, 2, gain, threshold=0.75)
+    ids, left = top_k_by_gain(of_scores(3), scores, 2, gain, threshold=0.75)
     assert ids.tolist() == [[1, -1]]
     assert left.tolist() == [[1.0, -math.inf]]
 
@@ -239,8 +238,8 @@ def test_the_same_on_a_gpu(k):
     scorer, output = Scorer(book, 2000, scaled=True, biased=True), torch.randn(9, book.width, generator=random)
     gain = Gain(1.5, 0.5, torch.rand(2000, generator=random, dtype=torch.float64))
     allowed = torch.arange(2000) % 3 > 0
-    ids, scores = top_k(scorer, output, k, gain, allowed=allowed)
+    ids, scores = top_k_by_gain(scorer, output, k, gain, allowed=allowed)
     there = Gain(gain.slope, gain.intercept, gain.log_weights.cuda())
-    found, close = top_k(scorer.cuda(), output.cuda(), k, there, allowed=allowed.cuda())
+    found, close = top_k_by_gain(scorer.cuda(), output.cuda(), k, there, allowed=allowed.cuda())
     torch.testing.assert_close(close.cpu().sort().values, scores.sort().values, atol=1e-4, rtol=1e-4)
     assert (found.cpu() == ids).float().mean() > 0.99  # labels that are practically equal may change places

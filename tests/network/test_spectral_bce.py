@@ -12,9 +12,9 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from circlet.algebra import circular
 from circlet.codebooks import SpectralCodebook
-from circlet.network import spectral_bce
+from circlet.network import losses
 from circlet.network.batch import LabelSets, label_sets
-from circlet.network.spectral_bce import spectral_binary_loss
+from circlet.network.losses import spectral_binary_loss
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -52,7 +52,7 @@ def test_loss_and_gradients_are_torchs_however_many_rows_at_a_time(sets, seed, l
     scores = BOOK.scores(output) * log_scale.exp() + bias
     expected = binary_cross_entropy_with_logits(scores, dense(sets), reduction="sum")
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(spectral_bce, "LOGITS", logits)
+        patch.setattr(losses, "LOGITS", logits)
         found = spectral_binary_loss(SLOTS, *given_, as_sets(sets))
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(3 * found, given_), torch.autograd.grad(3 * expected, given_))

@@ -13,9 +13,8 @@ from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 from circlet import kernels
 from circlet.codebooks import CODEBOOKS
 from circlet.network.batch import LabelSets, label_sets
-from circlet.network.losses import binary_cross_entropy
+from circlet.network.losses import binary_cross_entropy, table_binary_loss
 from circlet.network.scorer import Scorer
-from circlet.network.table_bce import table_binary_loss
 
 N, DIM = 9, 6
 TRUE = torch.tensor([[0, 0, 0, 1, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0, 0, 0, 1], [0] * 9], dtype=torch.float32)

@@ -20,11 +20,11 @@ from circlet.folder.deflated import DEFLATED
 from circlet.folder.sample import Sample
 from circlet.folder.tensors import Stored
 from circlet.model import Model
-from circlet.runtime import RuntimeModel, attribution
-from circlet.runtime.attribution import Attribution, attributed
+from circlet.runtime import RuntimeModel, explain
+from circlet.runtime.explain import Attribution, attributed
+from circlet.runtime.network import Linear
 from circlet.runtime.scorers import Scorer
 from circlet.runtime.smallest import best_that_fits
-from circlet.runtime.weights import Linear
 from circlet.settings.network import CODEBOOKS, COSINES, HEADS, LOSSES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -81,9 +81,9 @@ def assert_like_captum(model: Model, documents: Any, monkeypatch: pytest.MonkeyP
     found = explained(runtime, documents, labels)
     spread = np.zeros_like(wanted)
     spread[:, found.columns] = found.values
-    np.testing.assert_allclose(spread / largest, wanted / largest, atol=3 * attribution.ACCURACY)
-    assert (found.errors <= attribution.ACCURACY * np.abs(found.values).max(axis=1)).all()
-    monkeypatch.setattr(attribution, "ACCURACY", 1e-4)
+    np.testing.assert_allclose(spread / largest, wanted / largest, atol=3 * explain.ACCURACY)
+    assert (found.errors <= explain.ACCURACY * np.abs(found.values).max(axis=1)).all()
+    monkeypatch.setattr(explain, "ACCURACY", 1e-4)
     found = explained(runtime, documents, labels)
     spread[:, found.columns] = found.values
     np.testing.assert_allclose(spread / largest, wanted / largest, atol=2e-3)
@@ -199,13 +199,13 @@ def test_an_empty_document_and_no_label(kind, made, some):
 def test_many_labels_are_explained_some_at_a_time(made, some, monkeypatch):
     model, documents = loaded(made()), some("sparse", 1, 1)
     together = explained(model, documents, list(range(23)))
-    monkeypatch.setattr(attribution, "LABELS", 5)
+    monkeypatch.setattr(explain, "LABELS", 5)
     one_by_one = explained(model, documents, list(range(23)))
     np.testing.assert_allclose(one_by_one.values, together.values, atol=3e-2 * np.abs(together.values).max())
 
 
 def test_what_does_not_add_up_is_an_error(made, some, monkeypatch):
     model = loaded(made(members=2))
-    monkeypatch.setattr(attribution, "_mean_weights", lambda log_odds: 2 * np.ones_like(log_odds[:, :, 1:]))
+    monkeypatch.setattr(explain, "_mean_weights", lambda log_odds: 2 * np.ones_like(log_odds[:, :, 1:]))
     with pytest.raises(CircletError, match=r"off by .* from score − base"):
         explained(model, some("sparse", 1, 1), [0])

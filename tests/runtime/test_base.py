@@ -10,7 +10,7 @@ import torch
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
-from circlet.runtime.base import BaseModel
+from circlet.runtime.model import BaseModel
 
 
 def base(**about) -> BaseModel:

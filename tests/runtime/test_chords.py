@@ -8,8 +8,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.runtime.chords import CHORDS, mean_slopes
-from circlet.runtime.heads import HEADS
+from circlet.runtime.explain import CHORDS, mean_slopes
+from circlet.runtime.network import HEADS
 from circlet.settings.network import HEADS as KINDS
 
 pytestmark = pytest.mark.usefixtures("one_thread")

@@ -92,8 +92,8 @@ def test_like_torch(name, n_labels, dim, seed, k, n, table, biased, masked):
 
 @pytest.mark.parametrize("k", [1, 10, 900])
 def test_parts_are_ranked_one_after_the_other(k, monkeypatch):
-    monkeypatch.setattr("circlet.runtime.series.VALUES", 3000)
-    monkeypatch.setattr("circlet.runtime.series.LONGEST", 1 << 14)
+    monkeypatch.setattr("circlet.runtime.codebooks.VALUES", 3000)
+    monkeypatch.setattr("circlet.runtime.codebooks.LONGEST", 1 << 14)
     expected, book = pair("spectral", 60_000, 40)
     assert book.series.parts > 2 * book.series.parts_at_a_time
     predicted = predictions(book, 3)

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.runtime.gain import Gain, top_k
-from circlet.runtime.scorers import Ensemble, Scorer
+from circlet.runtime.scorers import Ensemble, Gain, Scorer, top_k_by_gain
 
 
 def by_sorting(scores, gain, k, allowed=None, threshold=None):
@@ -28,7 +27,7 @@ def test_by_hand():
     scores = np.array([[math.log(4), 0, -math.log(4)]], dtype=np.float32)
     gain = Gain(1.0, 0.0, np.log([1.0, 1.0, 5.0]))
     np.testing.assert_allclose(gain.weights, [1, 1, 5])
-    ids, found = top_k(Ensemble([Scorer(None, 3, 1.0, None)], [(1.0, 0.0)]), [scores], 2, gain)
+    ids, found = top_k_by_gain(Ensemble([Scorer(None, 3, 1.0, None)], [(1.0, 0.0)]), [scores], 2, gain)
     assert ids.tolist() == [[2, 0]]
     np.testing.assert_allclose(found, [[-math.log(4), math.log(4)]], rtol=1e-6)
 
@@ -51,7 +50,7 @@ def test_like_sorting(seed, n, m, k, slope, spread, masked, threshold, memory):
     gain = Gain(slope, 0.3, spread * random.random(m))
     allowed = random.random(m) < 0.5 if masked else None
     options = {"allowed": allowed, "threshold": threshold}
-    ids, found = top_k(
+    ids, found = top_k_by_gain(
         Ensemble([Scorer(None, m, 1.0, None)], [(1.0, 0.0)]), [scores], k, gain, memory=memory, **options
     )
     wanted, gains = by_sorting(scores, gain, min(k, m), **options)
@@ -62,7 +61,7 @@ def test_like_sorting(seed, n, m, k, slope, spread, masked, threshold, memory):
 
 @pytest.mark.parametrize("k", [0, 3])
 def test_nothing(k):
-    ids, scores = top_k(
+    ids, scores = top_k_by_gain(
         Ensemble([Scorer(None, 5, 1.0, None)], [(1.0, 0.0)]),
         [np.zeros((0, 5), dtype=np.float32)],
         k,

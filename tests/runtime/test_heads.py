@@ -8,8 +8,7 @@ import torch
 
 from circlet.folder.tensors import Stored
 from circlet.network import heads as torch_heads
-from circlet.runtime.heads import HEADS
-from circlet.runtime.weights import Linear
+from circlet.runtime.network import HEADS, Linear
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -209,7 +209,7 @@ def test_several_threads_for_one_batch(made, some, monkeypatch):
 
 @pytest.mark.parametrize("store", ["bf16", "int8"])
 def test_rows_with_many_features_are_converted_in_blocks(store, made, some, monkeypatch):
-    monkeypatch.setattr("circlet.runtime.weights.BLOCK", 40)
+    monkeypatch.setattr("circlet.runtime.network.BLOCK", 40)
     check(made(n_features=200), some("sparse", 9, 1, 200), store)
     check(made(n_features=200), some("sparse", 1, 1, 200), store)
 

@@ -11,9 +11,8 @@ import scipy.sparse as sp
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.folder.tensors import Stored, map_tensors, write_tensors
-from circlet.runtime import row_cache as module
-from circlet.runtime.row_cache import RowCache
-from circlet.runtime.weights import FeatureWeights
+from circlet.runtime import network as module
+from circlet.runtime.network import FeatureWeights, RowCache
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system maps matrices of any size")
 

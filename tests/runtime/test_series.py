@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from circlet.codebooks import SpectralCodebook
 from circlet.codebooks.fourier import make_series
-from circlet.runtime import series as module
+from circlet.runtime import codebooks as module
 from circlet.runtime.codebooks import CODEBOOKS
 
 
@@ -35,7 +35,7 @@ def phasors(n: int, dim: int) -> np.ndarray:
 )
 def test_like_torch(n_labels, dim, seed, longest, n):
     with pytest.MonkeyPatch.context() as patch:
-        for target in ("circlet.codebooks.fourier", "circlet.runtime.series"):
+        for target in ("circlet.codebooks.fourier", "circlet.runtime.codebooks"):
             patch.setattr(f"{target}.LONGEST", longest)
             patch.setattr(f"{target}.SHORTEST", longest // 4)
         expected, found = pair(n_labels, dim, seed)

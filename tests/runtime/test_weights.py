@@ -9,8 +9,8 @@ import scipy.sparse as sp
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.folder.tensors import STORES, Stored, packed, stored
-from circlet.runtime import weights as module
-from circlet.runtime.weights import FeatureWeights, Linear
+from circlet.runtime import network as module
+from circlet.runtime.network import FeatureWeights, Linear
 
 RANDOM = np.random.default_rng(0)
 WEIGHT = RANDOM.standard_normal((50, 8)).astype(np.float32)

@@ -16,7 +16,7 @@ from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
     from circlet.runtime.answers import Tagged
-    from circlet.runtime.base import BaseModel
+    from circlet.runtime.model import BaseModel
 
 
 def predict(

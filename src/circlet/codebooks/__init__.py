@@ -7,8 +7,7 @@ from circlet.extras import for_training
 
 with for_training(__name__):
     from circlet.codebooks.base import Codebook
-    from circlet.codebooks.holographic import HolographicCodebook
-    from circlet.codebooks.independent import IndependentCodebook
+    from circlet.codebooks.independent import HolographicCodebook, IndependentCodebook
     from circlet.codebooks.spectral import SpectralCodebook
 
 __all__ = ["CODEBOOKS", "Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCodebook"]

@@ -1,4 +1,4 @@
-"""The paper's codes: angles drawn independently, from the whole circle or from a few angles."""
+"""Codes that are drawn independently: the paper's angles, and real vectors for HRR."""
 
 from __future__ import annotations
 
@@ -8,11 +8,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from circlet.algebra import circular
+from circlet.algebra import circular, holographic
 from circlet.codebooks.base import Codebook
 from circlet.hashing import uniform
 
-__all__ = ["IndependentCodebook"]
+__all__ = [
+    "HolographicCodebook",
+    "IndependentCodebook",
+]
 
 
 class IndependentCodebook(Codebook):
@@ -61,3 +64,51 @@ class IndependentCodebook(Codebook):
     def concept(self) -> Tensor:
         """The angles of the concept vector **p**, `(dim,)`."""
         return circular.unpack(self._generate(torch.tensor([-1])))[0]
+
+
+class HolographicCodebook(Codebook):
+    """Gaussian vectors, projected (Ganesan et al. 2021) or plain (Plate 1995).
+
+    Parameters
+    ----------
+    n_labels : int
+        Number of labels.
+    dim : int
+        Dimension of the codes.
+    seed : int
+        The codes follow from it.
+    cache : bool
+        Keep a table of all codes when they are first needed.
+    projected : bool
+        Put every Fourier coefficient on the unit circle. Without it, codes are scaled to norm 1 when they are
+        scored, so that a score is a cosine.
+    """
+
+    def __init__(
+        self, n_labels: int, dim: int, seed: int = 0, *, projected: bool = True, cache: bool = False
+    ) -> None:
+        super().__init__(n_labels, dim, seed, cache=cache)
+        self.projected = projected
+
+    @property
+    def width(self) -> int:
+        return self.dim
+
+    def state(self) -> dict[str, Any]:
+        return {**super().state(), "projected": self.projected}
+
+    def _generate(self, ids: Tensor) -> Tensor:
+        # The Box-Muller transform: two uniform numbers make two normal ones.
+        half = (self.dim + 1) // 2
+        numbers = uniform(self.seed, ids, 2 * half)
+        radius = (-2 * torch.log1p(-numbers[:, :half])).sqrt()
+        normal = (radius.repeat(1, 2) * circular.pack(2 * math.pi * numbers[:, half:]))[:, : self.dim]
+        vectors = normal / math.sqrt(self.dim)
+        return holographic.project(vectors) if self.projected else vectors
+
+    def _scored(self, codes: Tensor) -> Tensor:
+        return codes if self.projected else torch.nn.functional.normalize(codes, dim=-1)
+
+    def concept(self) -> Tensor:
+        """The concept vector **p**, `(dim,)`."""
+        return self._generate(torch.tensor([-1]))[0]

@@ -17,7 +17,7 @@ from circlet.folder.contents import ESTIMATOR_FORMAT, classes_of, explained, rea
 from circlet.folder.layout import ESTIMATOR as NAME
 from circlet.folder.layout import located
 from circlet.model import Model
-from circlet.model.folder import write
+from circlet.model.model import write
 from circlet.settings import RunSettings
 from circlet.version import __version__
 

@@ -1,14 +1,31 @@
-"""An ONNX graph under construction: nodes, constants, inputs and outputs."""
+"""A model as an ONNX graph: nodes, layers, scores of all labels, and the best of them.
+
+**A spectral codebook without a table or a transform.** The code of slot s has the angles 2π · s · f / M. Write s
+as a + A · b, with a below A ≈ √M. Then its code is that of slot a bound with that of slot A · b. So its similarity
+to a prediction is the similarity of the prediction, unbound from the code of a, to the code of A · b. The graph
+unbinds a prediction from the codes of the slots 0…A−1, and one matrix product compares the results with the codes
+of the slots 0, A, 2A, …: this gives the scores of all M slots from a table of about 2√M codes.
+
+ONNX has an operator for the Fourier transform that circlet itself uses, but it is of no use here: codebooks rarely
+have a power of two as their length, and for other lengths onnxruntime's transform in float32 loses most digits.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+from onnx import TensorProto
 
 from circlet.errors import MissingExtraError, ParameterError
+from circlet.export.saved import Floats, Layer, Member, Saved, Series, Table
+from circlet.features.rows import Scaling
 from circlet.version import __version__
+
+__all__ = ["HEADS", "LARGEST", "OPSET", "Graph", "Rows", "mean_log_odds", "outputs", "scaled", "scores", "tagger"]
 
 try:
     import onnx
@@ -16,7 +33,6 @@ try:
 except ImportError as error:
     raise MissingExtraError("onnx", extra="onnx", purpose="exporting a model") from error
 
-__all__ = ["LARGEST", "OPSET", "Graph"]
 
 #: The version of ONNX's operators: old enough for every runtime of the last years.
 OPSET = 13
@@ -93,3 +109,251 @@ class Graph:
 def _described(name: str, dtype: npt.DTypeLike, shape: list[str | int], meaning: str) -> onnx.ValueInfoProto:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_tensor_value_info(name, kind, shape, doc_string=meaning)
+
+
+#: The least norm that rows are divided by, as in `circlet.network.heads`.
+LEAST_NORM = np.float32(1e-12)
+#: What is added to the squared norm of a pair there.
+TINY = np.float32(1e-12)
+
+
+class Rows(NamedTuple):
+    """Feature rows.
+
+    Parameters
+    ----------
+    values : str
+        Dense rows `(batch, n_features)` or, with columns, the values at these, `(batch, m)`.
+    columns : str or None
+        The columns that sparse rows have values at, `(batch, m)`. Padding has the value 0.
+    """
+
+    values: str
+    columns: str | None = None
+
+
+def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
+    """Rows scaled as `circlet.features.rows` does it."""
+    values, arrays = rows.values, scaling.arrays
+    if scaling.kind == "none":
+        return rows
+    if scaling.kind == "standard":
+        shifted = graph.add("Sub", values, arrays["mean"])
+        return rows._replace(values=graph.add("Mul", shifted, arrays["scale"]))
+    # The other kinds end with norm 1, so dividing by the largest value first changes nothing, and squares neither
+    # overflow nor vanish. circlet itself uses float64 for this, which not all runtimes have.
+    largest = graph.add("ReduceMax", graph.add("Abs", values), axes=[1], keepdims=1)
+    values = graph.add("Div", values, graph.add("Max", largest, np.finfo(np.float32).tiny))
+    if scaling.kind == "tfidf":
+        idf = arrays["idf"]
+        values = graph.add("Mul", values, idf if rows.columns is None else graph.add("Gather", idf, rows.columns))
+    elif scaling.kind == "sqrt":
+        values = graph.add("Mul", graph.add("Sign", values), graph.add("Sqrt", graph.add("Abs", values)))
+    return rows._replace(values=_normalized(graph, values))
+
+
+def outputs(graph: Graph, rows: Rows, member: Member) -> str:
+    """The output of a network's head for scaled rows, `(batch, width)`."""
+    first, *others = member.encoder
+    hidden = _activated(graph, _first_layer(graph, rows, first), member.settings.leak)
+    for layer in others:
+        hidden = _activated(graph, _linear(graph, hidden, layer), member.settings.leak)
+    return HEADS[member.settings.head](graph, hidden, member.head)
+
+
+def _activated(graph: Graph, x: str, leak: float) -> str:
+    return graph.add("LeakyRelu", x, alpha=leak) if leak else graph.add("Relu", x)
+
+
+def _first_layer(graph: Graph, rows: Rows, layer: Layer) -> str:
+    if rows.columns is None:
+        return _linear(graph, rows.values, layer)
+    # Only the weights of the document's own columns are read, and only these become float32.
+    values, weights = rows.values, graph.add("Gather", layer.weight, rows.columns)
+    if layer.scales is not None:
+        weights = graph.add("Cast", weights, to=TensorProto.FLOAT)
+        values = graph.add("Mul", values, graph.add("Gather", layer.scales, rows.columns))
+    middle = np.array([1])
+    product = graph.add("MatMul", graph.add("Unsqueeze", values, middle), weights)
+    return graph.add("Add", graph.add("Squeeze", product, middle), layer.bias)
+
+
+def _linear(graph: Graph, x: str, layer: Layer) -> str:
+    if layer.scales is None:
+        return graph.add("Gemm", x, layer.weight, layer.bias, transB=1)
+    # A runtime converts a constant once, when it loads the file.
+    weight = graph.add("Cast", layer.weight, to=TensorProto.FLOAT)
+    product = graph.add("Gemm", x, weight, transB=1)
+    return graph.add("Add", graph.add("Mul", product, layer.scales), layer.bias)
+
+
+def _normalized(graph: Graph, rows: str) -> str:
+    norm = graph.add("ReduceL2", rows, axes=[1], keepdims=1)
+    return graph.add("Div", rows, graph.add("Max", norm, LEAST_NORM))
+
+
+# Heads; `circlet.network.heads` says what each is.
+
+
+def _circular(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    return _phasors(graph, *graph.halves(_linear(graph, hidden, layers[0])))
+
+
+def _half(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    parts = zip(graph.halves(hidden), layers, strict=True)
+    return _phasors(graph, *(_linear(graph, part, layer) for part, layer in parts))
+
+
+def _phasors(graph: Graph, x: str, y: str) -> str:
+    squares = graph.add("Add", graph.add("Mul", x, x), graph.add("Mul", y, y))
+    norm = graph.add("Sqrt", graph.add("Add", squares, TINY))
+    return graph.add("Concat", graph.add("Div", x, norm), graph.add("Div", y, norm), axis=1)
+
+
+def _amplitude(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    norm = math.sqrt(len(layers[0].bias) / 2)
+    return graph.add("Mul", _real(graph, hidden, layers), np.float32(norm))
+
+
+def _sine(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    return _packed(graph, graph.add("Sin", _linear(graph, hidden, layers[0])))
+
+
+def _tanh(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    return _packed(graph, graph.add("Tanh", _linear(graph, hidden, layers[0])))
+
+
+def _packed(graph: Graph, half_turns: str) -> str:
+    theta = graph.add("Mul", half_turns, np.float32(math.pi))
+    return graph.add("Concat", graph.add("Cos", theta), graph.add("Sin", theta), axis=1)
+
+
+def _real(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    return _normalized(graph, _linear(graph, hidden, layers[0]))
+
+
+def _full(graph: Graph, hidden: str, layers: list[Layer]) -> str:
+    return _linear(graph, hidden, layers[0])
+
+
+HEADS: dict[str, Callable[[Graph, str, list[Layer]], str]] = {
+    "chrr": _circular,
+    "chrr-amplitude": _amplitude,
+    "chrr-half": _half,
+    "chrr-sin": _sine,
+    "chrr-tanh": _tanh,
+    "hrr": _real,
+    "fc": _full,
+}
+
+
+def scores(graph: Graph, output: str, member: Member) -> str:
+    """The scores that one network gives all labels, `(batch, n_labels)`, from its head's output."""
+    if member.codes is None:
+        return output
+    found = _with_sign(graph, output, member, member.codes)
+    return graph.add("Abs", found) if member.settings.absolute else found
+
+
+def _with_sign(graph: Graph, output: str, member: Member, codes: Series | Table) -> str:
+    if isinstance(codes, Table):
+        bias = () if member.bias is None else (member.bias,)
+        factor = codes.scale * member.scale
+        return graph.add("Gemm", output, codes.codes, *bias, transB=1, alpha=factor)
+    similarities = _of_series(graph, output, codes, member.scale)
+    return similarities if member.bias is None else graph.add("Add", similarities, member.bias)
+
+
+def _of_series(graph: Graph, phasors: str, codes: Series, scale: float) -> str:
+    """Similarities of packed predictions to all labels, times `scale`."""
+    steps = math.isqrt(codes.length)
+    strides = -(-codes.length // steps)
+    # For cos(θ − α): e^{i(θ − α)} is (cos θ cos α + sin θ sin α) + i (sin θ cos α − cos θ sin α).
+    cos, sin = _angles(codes, np.arange(steps))
+    swapped = graph.add("Concat", *reversed(graph.halves(phasors)), axis=1)
+    middle = np.array([1])
+    unbound = graph.add(
+        "Add",
+        graph.add("Mul", graph.add("Unsqueeze", phasors, middle), np.hstack([cos, cos])),
+        graph.add("Mul", graph.add("Unsqueeze", swapped, middle), np.hstack([sin, -sin])),
+    )
+    cos, sin = _angles(codes, steps * np.arange(strides))
+    factor = np.float32(scale / len(codes.frequencies))
+    by_slot = graph.add("MatMul", unbound, factor * np.hstack([cos, sin]).T)
+    flat = graph.add("Reshape", by_slot, np.array([-1, steps * strides]))
+    places = codes.slots % steps * strides + codes.slots // steps
+    return graph.add("Gather", flat, places.astype(np.int32), axis=1)
+
+
+def _angles(codes: Series, slots: np.ndarray) -> tuple[Floats, Floats]:
+    """Cosines and sines of the codes of slots, `(slots, dim)` each."""
+    # Full turns are removed while numbers are integers, so that large angles lose no digits.
+    turns = slots[:, None] % codes.length * codes.frequencies % codes.length
+    theta = turns * (2 * math.pi / codes.length)
+    return np.cos(theta).astype(np.float32), np.sin(theta).astype(np.float32)
+
+
+def mean_log_odds(graph: Graph, parts: list[str], members: list[Member]) -> str:
+    """Log-odds of the mean of the probabilities that several networks give all labels, from their scores.
+
+    As in `circlet.network.ensemble`, with sums of logarithms.
+    """
+    true = false = ""
+    for part, member in zip(parts, members, strict=True):
+        slope, intercept = (np.float32(number) for number in member.calibration)
+        logit = graph.add("Add", graph.add("Mul", part, slope), intercept)
+        # log σ(x) = min(x, 0) − log(1 + e^{−|x|})
+        log_true = graph.add("Sub", graph.add("Min", logit, np.float32(0)), _log_1p_exp_minus_abs(graph, logit))
+        log_false = graph.add("Sub", log_true, logit)
+        true = _log_sum(graph, true, log_true) if true else log_true
+        false = _log_sum(graph, false, log_false) if false else log_false
+    return graph.add("Sub", true, false)
+
+
+def _log_sum(graph: Graph, a: str, b: str) -> str:
+    difference = graph.add("Sub", a, b)
+    return graph.add("Add", graph.add("Max", a, b), _log_1p_exp_minus_abs(graph, difference))
+
+
+def _log_1p_exp_minus_abs(graph: Graph, x: str) -> str:
+    power = graph.add("Exp", graph.add("Neg", graph.add("Abs", x)))
+    return graph.add("Log", graph.add("Add", power, np.float32(1)))
+
+
+def tagger(saved: Saved, k: int) -> Graph:
+    """A model as a graph that gives the k best labels of each document, or all if there are fewer.
+
+    | input | shape | |
+    |---|---|---|
+    | `features` | (batch, n_features) float32 | for a model of dense rows |
+    | `columns` | (batch, m) int32 | for a model of sparse rows or of texts |
+    | `values` | (batch, m) float32 | with them: the values at these columns; 0 is padding |
+
+    | output | shape | |
+    |---|---|---|
+    | `labels` | (batch, k) int64 | ids, best first |
+    | `probabilities` | (batch, k) float32 | calibrated |
+    | `scores` | (batch, n_labels) float32 | of all labels |
+    """
+    graph, k = Graph(), min(k, saved.n_labels)
+    rows = scaled(graph, _inputs(graph, saved), saved.scaling)
+    parts = [scores(graph, outputs(graph, rows, member), member) for member in saved.members]
+    joined = parts[0] if len(parts) == 1 else mean_log_odds(graph, parts, saved.members)
+    graph.add("Identity", joined, name="scores")
+    best, _ = graph.add_all("TopK", "scores", np.array([k]), names=["best", "labels"])
+    slope, intercept = (np.float32(number) for number in saved.calibration)
+    logits = graph.add("Add", graph.add("Mul", best, slope), intercept)
+    graph.add("Sigmoid", logits, name="probabilities")
+    graph.output("labels", np.int64, ["batch", k], "ids of the best labels, best first")
+    graph.output("probabilities", np.float32, ["batch", k], "their calibrated probabilities")
+    graph.output("scores", np.float32, ["batch", saved.n_labels], "the scores of all labels")
+    return graph
+
+
+def _inputs(graph: Graph, saved: Saved) -> Rows:
+    if not saved.sparse:
+        return Rows(graph.input("features", np.float32, ["batch", saved.n_features], "feature rows"))
+    meaning = f"the columns below {saved.n_features} that a row has values at, padded with any column"
+    columns = graph.input("columns", np.int32, ["batch", "m"], meaning)
+    values = graph.input("values", np.float32, ["batch", "m"], "the values at these columns, padded with 0")
+    return Rows(values, columns)

@@ -12,29 +12,52 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
-from torch import nn
+from torch import Tensor, nn
 
+from circlet import files
 from circlet.checks import check_share
 from circlet.data.sparse import column_counts
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
-from circlet.folder.contents import Contents, explained, other_tensors, parts_of, read
-from circlet.folder.index import Index
-from circlet.folder.layout import WEIGHTS, located
+from circlet.features.tokenizer import Tokenizer
+from circlet.features.vectorizer import TextVectorizer
+from circlet.folder import tensors
+from circlet.folder.card import model_card
+from circlet.folder.contents import Contents, explained, labels_text, other_tensors, parts_of, read
+from circlet.folder.index import Index, write_index
+from circlet.folder.layout import (
+    ESTIMATOR,
+    FORMAT,
+    HISTORY,
+    INDEX,
+    LABELS,
+    REMEMBERED,
+    SAMPLE,
+    STATE_FILE,
+    TENSOR_FILE,
+    URIS,
+    WEIGHTS,
+    located,
+)
 from circlet.folder.members import Member, check_shapes, check_weights, members_of
-from circlet.folder.sample import Sample
-from circlet.folder.tensors import Stored
+from circlet.folder.publish import Publication, publishing
+from circlet.folder.sample import Sample, write_sample
+from circlet.folder.tensors import BFLOAT16, Stored, write_tensors
 from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
-from circlet.model.folder import as_arrays, as_tensors, write
 from circlet.network import Ensemble, Network, ensemble
-from circlet.network.gain import Gain
-from circlet.runtime.base import BaseModel
-from circlet.runtime.model import RuntimeModel
-from circlet.runtime.weights import checked
+from circlet.network.scorer import Gain
+from circlet.runtime.model import BaseModel, RuntimeModel
+from circlet.runtime.network import checked
 from circlet.training.loop import is_finite
+from circlet.version import __version__
 
-__all__ = ["Model"]
+__all__ = [
+    "Model",
+    "as_arrays",
+    "as_tensors",
+    "write",
+]
 
 
 class Model(BaseModel):
@@ -285,3 +308,74 @@ def _check_finite(path: Path, tensors: dict[str, torch.Tensor]) -> None:
     for name, tensor in tensors.items():
         if tensor.is_floating_point() and not is_finite(tensor):
             raise DataError(f"{path}: found a non-finite number in {name}; the model is damaged: train it again")
+
+
+def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
+    """Write a model, in place of any that is there; whoever reads the folder finds one of them, complete.
+
+    The files of an interrupted run are removed.
+
+    Parameters
+    ----------
+    folder : Path
+    model : Contents
+        Its configuration lacks what describes the files themselves.
+    store : str
+        One of `tensors.STORES`.
+    """
+    packed = tensors.packed(model.tensors, store)
+    labels = uris = None
+    if model.label_uris is not None:
+        uris = labels_text(model.label_uris, model.config["n_labels"], "label_uris")
+    if model.label_names is not None:
+        labels = labels_text(model.label_names, model.config["n_labels"])
+    with publishing(folder) as new:
+        write_tensors(new.path(WEIGHTS), packed)
+        files.write_json(new.path(HISTORY), model.history)
+        if labels is not None:
+            files.write_text(new.path(LABELS), labels)
+        if uris is not None:
+            files.write_text(new.path(URIS), uris)
+        if model.vectorizer is not None:
+            _write_vectorizer(model.vectorizer, new)
+        if model.sample is not None:
+            write_sample(new.path(SAMPLE), model.sample)
+        if model.index is not None:
+            write_index(new.path(INDEX), model.index)
+        if model.remembered is not None:
+            write_sample(new.path(REMEMBERED), model.remembered)
+        if model.estimator is not None:
+            files.write_json(new.path(ESTIMATOR), model.estimator)
+        has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
+        config = {"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store}
+        new.commit(config, model_card(config, model.history, model.label_names))
+
+
+def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) -> None:
+    if isinstance(vectorizer, Tokenizer):
+        vectorizer.write(new.path(STATE_FILE))
+    else:
+        vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
+
+
+def as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
+    """Tensors as contiguous arrays, which share their memory where they can."""
+    return {name: _as_array(tensor.detach().cpu().contiguous()) for name, tensor in tensors.items()}
+
+
+def as_tensors(stored: dict[str, Stored]) -> dict[str, Tensor]:
+    """The tensors of a folder for torch, in memory of their own."""
+    return {name: _as_tensor(each.read()) for name, each in stored.items()}
+
+
+def _as_tensor(array: npt.NDArray[Any]) -> Tensor:
+    own = array if array.flags.writeable else array.copy()  # a view of the mapped file, which is read-only
+    if own.dtype == BFLOAT16:
+        return torch.from_numpy(own.view(np.uint16)).view(torch.bfloat16)
+    return torch.from_numpy(own)
+
+
+def _as_array(tensor: Tensor) -> npt.NDArray[Any]:
+    if tensor.dtype == torch.bfloat16:
+        return tensor.view(torch.uint16).numpy().view(BFLOAT16)
+    return tensor.numpy()

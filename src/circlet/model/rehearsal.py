@@ -17,7 +17,7 @@ from circlet.folder.deflated import rounded, steps_of
 from circlet.folder.history import LOST, METRIC
 from circlet.folder.members import hidden_layers
 from circlet.model.calibration import calibration_record
-from circlet.model.folder import as_arrays, as_tensors
+from circlet.model.model import as_arrays, as_tensors
 from circlet.model.sharing import share_weights
 from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder

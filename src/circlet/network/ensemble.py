@@ -20,9 +20,9 @@ from circlet.codebooks import decoding
 from circlet.codebooks.decoding import MEMORY
 from circlet.features.rows import TokenRows
 from circlet.folder.members import member_prefix
-from circlet.network import gain as gains
 from circlet.network.batch import as_batch
 from circlet.network.network import Network
+from circlet.network.scorer import Gain, top_k_by_gain
 
 __all__ = ["Ensemble", "mean_log_odds", "outputs_of", "score_blocks", "top_k"]
 
@@ -187,7 +187,7 @@ def top_k(
     memory: int | None = None,
     allowed: Any = None,
     threshold: float | None = None,
-    gain: gains.Gain | None = None,
+    gain: Gain | None = None,
     batch: int = BATCH,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """Ids and scores of the k best labels of every row, `(n, min(k, n_labels))`.
@@ -207,7 +207,7 @@ def top_k(
     """
     mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(ensemble.device)
     check_ranking(ensemble.n_labels, memory, mask, threshold)
-    find = ensemble.top_k if gain is None else partial(gains.top_k, ensemble, gain=gain)
+    find = ensemble.top_k if gain is None else partial(top_k_by_gain, ensemble, gain=gain)
     found = [
         find(output, k, memory=memory, allowed=mask, threshold=threshold)
         for output in outputs_of(ensemble, X, batch)

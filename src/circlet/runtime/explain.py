@@ -1,21 +1,389 @@
-"""Why a document gets a label: what its words, or its features, add to the label's score."""
+"""Why a document gets a label: what its words, or its features, add to the label's score.
+
+**Integrated gradients** (Sundararajan et al. 2017). The document's scaled row x is reached on the straight line α x
+from the empty row, whose score is the base. A feature's contribution is x_i times the mean over α of the score's
+derivative by it; all contributions add up to score − base.
+
+The line is cut into panels. In a panel, each layer's mean slopes are exact for the straight line between its inputs
+at both ends, and so is the mean gradient of the head. Contributions therefore add up whatever the number of panels
+is. What depends on it is only how the sum is shared among features: panels are halved until that changes next to
+nothing.
+
+**Chords.** A head turns the outputs p of its layer into a code, and a label's score is ⟨c, code⟩ with some vector c.
+For each head there is a closed form of the mean over t of ∇⟨c, code(p + t Δ)⟩, for t from 0 to 1. Its product with Δ
+is exactly the difference of the two scores, however long the chord is. All arrays are in double precision.
+
+Of heads that divide by a norm, let e₂ be the direction of Δ, r the point of the line that is nearest to the origin,
+ρ = |r| and e₁ = r / ρ. With τ = ρ sinh s as the place on the line, p / |p| = e₁ sech s + e₂ tanh s, and
+
+    ∫ ∇⟨c, p / |p|⟩ dt = 1/|Δ| ∫ (c − n ⟨c, n⟩) ds,   n = p / |p|,
+
+where only sech², sech tanh and tanh² have to be integrated.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
+from circlet.errors import CircletError
+from circlet.features.rows import Entries
 from circlet.features.terms import Span
 from circlet.features.vectorizer import TextVectorizer
-from circlet.runtime.attribution import attributed
 from circlet.runtime.model import RuntimeModel
+from circlet.runtime.network import LEAST_NORM, TINY, Floats, Network, checked
+from circlet.runtime.scorers import Scorer
 
-__all__ = ["Contribution", "Explanation", "explained"]
+__all__ = [
+    "CHORDS",
+    "Attribution",
+    "Chords",
+    "Contribution",
+    "Explanation",
+    "attributed",
+    "explained",
+    "mean_slopes",
+]
+
+Doubles: TypeAlias = "npt.NDArray[np.float64]"
+
+#: Shorter chords, in parts of the distance to the origin, are taken for points.
+SHORTEST = 1e-7
+
+
+class Chords(NamedTuple):
+    """What the scores of a head are along chords.
+
+    Parameters
+    ----------
+    scores : callable
+        From outputs `(n, m)` and vectors `(l, width)` to scores `(l, n)`.
+    gradients : callable
+        From starts `(n, m)`, differences `(n, m)` and vectors `(l, width)` to mean gradients `(l, n, m)`.
+    """
+
+    scores: Callable[[Doubles, Doubles], Doubles]
+    gradients: Callable[[Doubles, Doubles, Doubles], Doubles]
+
+
+def mean_slopes(starts: Doubles, ends: Doubles, leak: float) -> Doubles:
+    """The mean slope of a (leaky) ReLU between two inputs: 1, the leak, or in between if the sign changes."""
+    high, low = np.maximum(starts, ends), np.minimum(starts, ends)
+    crossing = (low < 0) & (high > 0)
+    share = np.where(crossing, high / np.where(crossing, high - low, 1), high > 0)
+    slopes: Doubles = leak + (1 - leak) * share
+    return slopes
+
+
+def _normalized(groups: Callable[[int], tuple[int, int]], tiny: float, factor: Callable[[int], float]) -> Chords:
+    """Outputs that are divided by their norm: all at once, or in groups that lie `count` apart."""
+
+    def parts(outputs: Doubles) -> Doubles:
+        return outputs.reshape(*outputs.shape[:-1], *groups(outputs.shape[-1]))
+
+    def scores(outputs: Doubles, vectors: Doubles) -> Doubles:
+        p = parts(outputs)
+        unit = p / np.sqrt((p * p).sum(axis=-2, keepdims=True) + tiny)
+        found: Doubles = factor(outputs.shape[-1]) * (vectors @ unit.reshape(outputs.shape).T)
+        return found
+
+    def gradients(starts: Doubles, differences: Doubles, vectors: Doubles) -> Doubles:
+        p, delta, c = parts(starts), parts(differences), parts(vectors * factor(starts.shape[-1]))[:, None]
+        middle = p + delta / 2
+        squares, least = (delta * delta).sum(axis=-2, keepdims=True), (middle * middle).sum(axis=-2, keepdims=True)
+        still = squares <= SHORTEST**2 * (least + tiny)
+        moved = _along(p, np.where(still, 1, delta), np.where(still, 1, np.sqrt(squares)), c, tiny)
+        norms = np.sqrt(least + tiny)
+        at_rest = (c - middle * (c * middle).sum(axis=-2, keepdims=True) / (least + tiny)) / norms
+        return np.where(still, at_rest, moved).reshape(len(vectors), *starts.shape)
+
+    return Chords(scores, gradients)
+
+
+def _along(p: Doubles, delta: Doubles, length: Doubles, c: Doubles, tiny: float) -> Doubles:
+    """The closed form that the module's text derives."""
+    e2 = delta / length
+    start = (p * e2).sum(axis=-2, keepdims=True)
+    nearest = p - start * e2
+    # What is added to squared norms acts like one more coordinate, which never changes.
+    rho = np.sqrt((nearest * nearest).sum(axis=-2, keepdims=True) + tiny)
+    e1, end = nearest / rho, start + length
+    norms = np.hypot(start, rho), np.hypot(end, rho)
+    in_s = np.arcsinh(end / rho) - np.arcsinh(start / rho)
+    in_tanh, in_sech = end / norms[1] - start / norms[0], rho / norms[1] - rho / norms[0]
+    c1, c2 = ((c * e).sum(axis=-2, keepdims=True) for e in (e1, e2))
+    found: Doubles = c * in_s + e1 * (c2 * in_sech - c1 * in_tanh) + e2 * (c1 * in_sech - c2 * (in_s - in_tanh))
+    found /= length
+    return found
+
+
+def _angles(turns: Callable[[Doubles], Doubles], slope: Callable[[Doubles], Doubles]) -> Chords:
+    """Outputs of which a function gives angles, in parts of π: each dimension has a score of its own."""
+
+    def halves(vectors: Doubles) -> tuple[Doubles, Doubles]:
+        dim = vectors.shape[1] // 2
+        return vectors[:, None, :dim], vectors[:, None, dim:]
+
+    def own_scores(outputs: Doubles, vectors: Doubles) -> Doubles:
+        theta, (cosines, sines) = math.pi * turns(outputs), halves(vectors)
+        found: Doubles = cosines * np.cos(theta) + sines * np.sin(theta)
+        return found
+
+    def scores(outputs: Doubles, vectors: Doubles) -> Doubles:
+        found: Doubles = own_scores(outputs, vectors).sum(axis=-1)
+        return found
+
+    def gradients(starts: Doubles, differences: Doubles, vectors: Doubles) -> Doubles:
+        still, middle = np.abs(differences) <= SHORTEST, starts + differences / 2
+        theta, (cosines, sines) = math.pi * turns(middle), halves(vectors)
+        at_rest = math.pi * slope(middle) * (sines * np.cos(theta) - cosines * np.sin(theta))
+        risen = own_scores(starts + differences, vectors) - own_scores(starts, vectors)
+        return np.where(still, at_rest, risen / np.where(still, 1, differences))
+
+    return Chords(scores, gradients)
+
+
+def _plain() -> Chords:
+    """Outputs that are scores themselves."""
+
+    def gradients(starts: Doubles, differences: Doubles, vectors: Doubles) -> Doubles:
+        return np.broadcast_to(vectors[:, None], (len(vectors), *starts.shape))
+
+    return Chords(lambda outputs, vectors: vectors @ outputs.T, gradients)
+
+
+_PAIRS = _normalized(lambda width: (2, width // 2), float(TINY), lambda _: 1.0)
+_LEAST_SQUARE = float(LEAST_NORM) ** 2
+#: By the names in `circlet.settings.network.HEADS`.
+CHORDS: dict[str, Chords] = {
+    "chrr": _PAIRS,
+    "chrr-amplitude": _normalized(lambda width: (width, 1), _LEAST_SQUARE, lambda width: math.sqrt(width / 2)),
+    "chrr-half": _PAIRS,
+    "chrr-sin": _angles(np.sin, np.cos),
+    "chrr-tanh": _angles(np.tanh, lambda z: 1 - np.tanh(z) ** 2),
+    "hrr": _normalized(lambda width: (width, 1), _LEAST_SQUARE, lambda _: 1.0),
+    "fc": _plain(),
+}
+
+
+Integers: TypeAlias = "npt.NDArray[np.int64]"
+
+#: The panels that are tried first and last.
+FEWEST, MOST = 8, 1024
+#: Panels are shorter near the empty row, where predictions are small and change their direction fast.
+GRADING = 2.5
+#: Panels are halved until no contribution changes by more than this part of the label's largest one.
+ACCURACY = 0.01
+#: Contributions add up to score − base within this part of it, or of the numbers that were added up.
+RESIDUAL = 1e-4
+#: What rounding may leave of sums that are zero.
+NOISE = 1e-6
+#: Labels at a time, so that gradients of all panels stay small.
+LABELS = 32
+#: Points and weights to integrate over a panel's chord where several networks are averaged.
+POINTS, WEIGHTS = np.polynomial.legendre.leggauss(8)
+
+
+@dataclass(frozen=True)
+class Attribution:
+    """Why labels have their scores.
+
+    Parameters
+    ----------
+    columns : int64 ndarray of shape (m,)
+        The features of the document that are not zero.
+    values : float64 ndarray of shape (n_labels, m)
+        What each adds to the score of each label.
+    scores, bases : float64 ndarray of shape (n_labels,)
+        Scores of the document and of the empty row.
+    errors : float64 ndarray of shape (n_labels,)
+        How much contributions changed, at most, when panels were halved for the last time.
+    """
+
+    columns: Integers
+    values: Doubles
+    scores: Doubles
+    bases: Doubles
+    errors: Doubles
+
+
+def attributed(model: RuntimeModel, row: Entries | Floats, labels: Integers) -> Attribution:
+    """Explain the scores of labels, given by their ids, for one scaled row."""
+    columns, values = _features(row)
+    lines = [_Line(network, row) for network in model.networks]
+    parts = [
+        _of_some(model, lines, columns, values, labels[i : i + LABELS]) for i in range(0, len(labels), LABELS)
+    ]
+    if not parts:
+        nothing = np.zeros(0)
+        return Attribution(columns, np.zeros((0, len(columns))), nothing, nothing, nothing)
+    return Attribution(columns, *(np.concatenate(each) for each in zip(*parts, strict=True)))
+
+
+def _of_some(
+    model: RuntimeModel, lines: list[_Line], columns: Integers, values: Doubles, labels: Integers
+) -> tuple[Doubles, Doubles, Doubles, Doubles]:
+    """Contributions of some labels, their scores and bases, and errors."""
+    first, ends = _with_panels(model, lines, columns, values, labels, FEWEST)
+    found, errors = first.copy(), np.zeros(len(labels))
+    still, panels = np.arange(len(labels)), FEWEST
+    while len(still) and panels < MOST:
+        panels *= 2
+        finer, _ = _with_panels(model, lines, columns, values, labels[still], panels)
+        errors[still] = np.abs(finer - found[still]).max(axis=1, initial=0)
+        found[still] = finer
+        still = still[errors[still] > ACCURACY * np.abs(finer).max(axis=1, initial=0)]
+    gaps = ends[:, 1] - ends[:, 0]
+    residuals, added = np.abs(gaps - found.sum(axis=1)), np.abs(found).sum(axis=1)
+    if not (residuals <= RESIDUAL * np.maximum(np.abs(gaps), added) + NOISE).all():
+        raise CircletError(
+            f"found contributions that are off by {residuals.max():.2g} from score − base; the model's numbers "
+            "are too large or too small to explain its scores"
+        )
+    return found, ends[:, 1], ends[:, 0], errors
+
+
+def _with_panels(
+    model: RuntimeModel, lines: list[_Line], columns: Integers, values: Doubles, labels: Integers, panels: int
+) -> tuple[Doubles, Doubles]:
+    """Contributions to labels with so many panels, and their scores at both ends of the line."""
+    ways = [_Way(line, scorer, labels) for line, scorer in zip(lines, model.scorers, strict=True)]
+    mean, ends = _mean_gradients(model, ways, panels)
+    by_feature = sum(line.by_feature(columns, each) for line, each in zip(lines, mean, strict=True))
+    return values * by_feature, ends
+
+
+def _mean_gradients(model: RuntimeModel, ways: list[_Way], panels: int) -> tuple[list[Doubles], Doubles]:
+    """Mean gradients of scores by the first layer's outputs, of each network, and scores at both ends."""
+    own = [way.scores(panels) for way in ways]
+    if len(ways) > 1:
+        curves = np.array(model.scorer.calibrations)[:, :, None, None]
+        log_odds = curves[:, 0] * np.stack(own) + curves[:, 1]
+        weights = curves[:, 0] * _mean_weights(log_odds)
+        ends = _log_odds_of_mean(log_odds[:, :, [0, -1]])
+    else:
+        weights, ends = np.ones((1, len(own[0]), panels)), own[0][:, [0, -1]]
+    return [way.gradients(each) for way, each in zip(ways, weights, strict=True)], ends
+
+
+class _Line:
+    """The way of a row's hidden vectors from those of the empty row, in one network."""
+
+    def __init__(self, network: Network, row: Entries | Floats) -> None:
+        self.network = network
+        self.start: Doubles = network.first.bias.astype(np.float64)
+        self.difference: Doubles = network.first(row)[0] - self.start  # type: ignore[arg-type]
+
+    def by_feature(self, columns: Integers, gradients: Doubles) -> Doubles:
+        """Gradients by features, `(n_labels, m)`, of gradients by the first layer's outputs."""
+        weights = self.network.first.rows(columns)
+        found: Doubles = (gradients.astype(np.float32) @ weights.T).astype(np.float64)
+        return found
+
+
+class _Way:
+    """The way of labels' scores along a line, in one network."""
+
+    def __init__(self, line: _Line, scorer: Scorer, labels: Integers) -> None:
+        self.line, self.network, self.scorer = line, line.network, scorer
+        self.chords = CHORDS[line.network.head_name]
+        book, layers = scorer.codebook, list(line.network.head_layers.values())
+        if book is None:  # of an output per label, only those of the labels are needed
+            self.vectors, self.bias = np.eye(len(labels)), np.zeros(len(labels))
+            self.layers = [(layers[0].weight[:, labels], layers[0].bias[labels])]
+        else:
+            self.vectors = book.codes(labels) * np.float64(book.scale * scorer.scale)
+            self.bias = np.zeros(len(labels))
+            if scorer.bias is not None and not scorer.absolute:
+                self.bias += scorer.bias[labels]
+            self.layers = [(layer.weight, layer.bias) for layer in layers]
+
+    def scores(self, panels: int) -> Doubles:
+        """Scores at the ends of all panels, `(n_labels, panels + 1)`; what `gradients` needs is kept."""
+        leak, places = float(self.network.leak), np.linspace(0, 1, panels + 1)[:, None] ** GRADING
+        self._lengths = np.diff(places, axis=0)
+        inputs = self.line.start + places * self.line.difference
+        self._slopes = [mean_slopes(inputs[:-1], inputs[1:], leak)]
+        hidden = _activated(inputs[:1], leak)
+        moved = self._slopes[0] * (self.line.difference * self._lengths)
+        for layer in self.network.others:
+            start, differences = _times(hidden, layer.weight) + layer.bias, _times(moved, layer.weight)
+            inputs = np.concatenate([start, start + np.cumsum(differences, axis=0)])
+            self._slopes.append(mean_slopes(inputs[:-1], inputs[1:], leak))
+            hidden, moved = _activated(start, leak), self._slopes[-1] * differences
+        start = self._through_head(hidden, _times) + np.concatenate([bias for _, bias in self.layers])
+        self._moved = self._through_head(moved, _times)
+        self._outputs = np.concatenate([start, start + np.cumsum(self._moved, axis=0)])
+        checked(self._outputs)
+        self._similar = self.chords.scores(self._outputs, self.vectors)
+        return np.abs(self._similar) if self.scorer.absolute else self._similar + self.bias[:, None]
+
+    def gradients(self, weights: Doubles) -> Doubles:
+        """Mean gradients by the first layer's outputs, `(n_labels, h)`, of scores times weights in each panel."""
+        if self.scorer.absolute:
+            weights = weights * mean_slopes(self._similar[:, :-1], self._similar[:, 1:], -1.0)
+        found = self.chords.gradients(self._outputs[:-1], self._moved, self.vectors) * weights[:, :, None]
+        found = self._back_through_head(found)
+        for layer, slopes in zip(reversed(self.network.others), reversed(self._slopes), strict=False):
+            found = _times(found * slopes, layer.weight.T)
+        mean: Doubles = np.einsum("lnh,nh->lh", found, self._slopes[0] * self._lengths)
+        return mean
+
+    def _through_head(self, hidden: Doubles, times: Callable[[Doubles, Floats], Doubles]) -> Doubles:
+        parts = np.split(hidden, len(self.layers), axis=-1)
+        return np.concatenate([times(h, w) for h, (w, _) in zip(parts, self.layers, strict=True)], axis=-1)
+
+    def _back_through_head(self, gradients: Doubles) -> Doubles:
+        parts = np.split(gradients, len(self.layers), axis=-1)
+        return np.concatenate([_times(g, w.T) for g, (w, _) in zip(parts, self.layers, strict=True)], axis=-1)
+
+
+def _features(row: Entries | Floats) -> tuple[Integers, Doubles]:
+    """Columns and values of a row's features that are not zero."""
+    if isinstance(row, Entries):
+        present = np.flatnonzero(row.values)
+        return row.columns[present].astype(np.int64), row.values[present].astype(np.float64)
+    columns = np.flatnonzero(row[0])
+    return columns, row[0, columns].astype(np.float64)
+
+
+def _activated(inputs: Doubles, leak: float) -> Doubles:
+    found: Doubles = np.maximum(inputs, leak * inputs)
+    return found
+
+
+def _times(rows: Doubles, weight: Floats) -> Doubles:
+    """A product in single precision, which is what weights are in, of one flat batch."""
+    flat = rows.reshape(-1, rows.shape[-1]).astype(np.float32) @ weight
+    return flat.astype(np.float64).reshape(*rows.shape[:-1], weight.shape[1])
+
+
+def _log_odds_of_mean(log_odds: Doubles) -> Doubles:
+    """Log-odds of the mean of probabilities, from the log-odds of each, `(networks, …)`."""
+    true, false = (-np.logaddexp(0, sign * log_odds) for sign in (-1, 1))
+    found: Doubles = np.logaddexp.reduce(true, axis=0) - np.logaddexp.reduce(false, axis=0)
+    return found
+
+
+def _mean_weights(log_odds: Doubles) -> Doubles:
+    """The mean derivatives of the log-odds of the mean by each network's log-odds, in each panel.
+
+    `(networks, n_labels, panels + 1)` to `(networks, n_labels, panels)`.
+    """
+    total = np.zeros_like(log_odds[:, :, 1:])
+    for point, weight in zip((1 + POINTS) / 2, WEIGHTS / 2, strict=True):
+        at = (1 - point) * log_odds[:, :, :-1] + point * log_odds[:, :, 1:]
+        true, false = (-np.logaddexp(0, sign * at) for sign in (-1, 1))
+        for logs in (true, false):
+            total += weight * np.exp(true + false - np.logaddexp.reduce(logs, axis=0))
+    return total
+
 
 #: What the kinds of terms are called.
 KINDS = {"word": "word", "char": "characters"}

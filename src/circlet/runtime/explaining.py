@@ -57,7 +57,7 @@ class Explaining(ABC):
     def explain(self, X: Any, k: int = 1, labels: Collection[Any] | None = None) -> list[list[Explanation]]:
         """Explain why documents get labels: what each word, n-gram or feature adds to a label's score.
 
-        The numbers are integrated gradients from the empty document; `circlet.runtime.attribution` says how they
+        The numbers are integrated gradients from the empty document; `circlet.runtime.explain` says how they
         are computed.
 
         Parameters

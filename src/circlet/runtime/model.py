@@ -3,36 +3,127 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share
-from circlet.data.sparse import is_mapped, release
+from circlet.data.sparse import as_csr, is_mapped, release
 from circlet.errors import DataError
-from circlet.features.rows import Entries
+from circlet.features.rows import Entries, Scaling
+from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.contents import Contents, explained, parts_of, read
 from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS, located
 from circlet.folder.members import BIAS, LOG_SCALE, Member, check_weights, members_of, output_layers
 from circlet.folder.tensors import Stored
-from circlet.runtime import gain as gains
-from circlet.runtime.base import BaseModel
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
-from circlet.runtime.heads import unit
-from circlet.runtime.network import Network
+from circlet.runtime.network import LARGEST, Floats, Network, unit
 from circlet.runtime.parallel import in_parallel, steps
 from circlet.runtime.ranking import MEMORY, Found, budget_of, together
-from circlet.runtime.scorers import Ensemble, Scorer
-from circlet.runtime.weights import LARGEST, Floats
+from circlet.runtime.scorers import Ensemble, Gain, Scorer, top_k_by_gain
 from circlet.threads import worker_count
 
-__all__ = ["RuntimeModel"]
+__all__ = [
+    "BaseModel",
+    "RuntimeModel",
+]
+
+
+class BaseModel:
+    """Everything between a document and its ranked labels, except the networks.
+
+    Parameters
+    ----------
+    scaling : Scaling
+        Fitted; it is applied to rows before a network sees them.
+    n_features : int
+    sparse : bool
+    label_names : list of str or None
+    label_uris : list of str or None
+        The URIs of labels that have names besides.
+    vectorizer : TextVectorizer, Tokenizer or None
+        Turns texts into rows; None if documents are rows already.
+    calibration : (slope, intercept)
+        A label's probability is σ(slope · score + intercept).
+    history : list of dict
+        A record per epoch.
+    training : dict
+        How it was trained.
+    threshold : float or None
+        The probability from which on labels should be predicted, by rows that were held out in training; None if
+        that is unknown.
+    label_counts : int64 ndarray of shape (n_labels,) or None
+        How many of all documents seen have each label, held-out ones included; None if unknown.
+    """
+
+    def __init__(
+        self,
+        scaling: Scaling,
+        *,
+        n_features: int,
+        sparse: bool,
+        label_names: list[str] | None = None,
+        vectorizer: TextVectorizer | Tokenizer | None = None,
+        calibration: tuple[float, float] = (1.0, 0.0),
+        history: list[dict[str, Any]] | None = None,
+        training: dict[str, Any] | None = None,
+        label_counts: npt.NDArray[np.int64] | None = None,
+        threshold: float | None = None,
+        label_uris: list[str] | None = None,
+    ) -> None:
+        self.scaling, self.n_features, self.sparse = scaling, n_features, sparse
+        self.label_names, self.vectorizer, self.calibration = label_names, vectorizer, calibration
+        self.history, self.training, self.label_counts = history or [], training or {}, label_counts
+        self.threshold, self.label_uris = threshold, label_uris
+
+    @property
+    def documents_seen(self) -> int:
+        """How many documents it was trained or validated on."""
+        return int(self.training.get("documents", 0)) + int(self.training.get("held_out", 0))
+
+    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
+        """Calibrated probabilities of scores."""
+        slope, intercept = self.calibration
+        logits = slope * np.asarray(scores, dtype=np.float64) + intercept
+        chances: npt.NDArray[np.float64] = np.exp(-np.logaddexp(0, -logits))
+        return chances.astype(np.float32)
+
+    def least_score(self, probability: float) -> float | None:
+        """A score that no label of at least this probability is below; None for 0, which has no such score."""
+        # A little lower, because `probabilities` are rounded to single precision.
+        least = float(probability) * (1 - 2**-23)
+        slope, intercept = self.calibration
+        return (math.log(least / (1 - least)) - intercept) / slope if least else None
+
+    def checked(self, documents: Any) -> Any:
+        """Documents of the kind that the model was trained on: a list of texts, or sparse or dense rows."""
+        if self.vectorizer is not None:
+            if not _is_texts(documents):
+                raise DataError("this model was trained on texts; wanted a list of texts, got feature rows")
+            return documents
+        if _is_texts(documents):
+            raise DataError("this model was trained on feature rows; wanted rows, got texts")
+        if documents.ndim != 2 or documents.shape[1] != self.n_features:
+            raise DataError(
+                f"found rows of shape {tuple(documents.shape)}; this model wants {self.n_features} features"
+            )
+        if sp.issparse(documents):
+            documents = as_csr(documents, "the rows")
+        if (sp.issparse(documents) or is_mapped(documents)) != self.sparse:
+            return sp.csr_matrix(documents) if self.sparse else documents.toarray()
+        return documents
+
+
+def _is_texts(documents: Any) -> bool:
+    return isinstance(documents, Sequence) and not isinstance(documents, np.ndarray)
+
 
 #: Documents at a time, and the fewest that are worth a thread of their own.
 BATCH, FEWEST = 512, 64
@@ -76,7 +167,7 @@ class RuntimeModel(BaseModel):
         super().__init__(**about)
         self.members, self.networks, self.scorer = members, networks, scorer
         self.parameter_counts, self.n_labels, self.index = parameter_counts, scorer.n_labels, index
-        self._gain: tuple[float, gains.Gain] | None = None
+        self._gain: tuple[float, Gain] | None = None
 
     @classmethod
     def load(cls, folder: Path | str) -> RuntimeModel:
@@ -168,11 +259,11 @@ class RuntimeModel(BaseModel):
         def rank(output: list[Floats], budget: int) -> Found:
             if gain is None:
                 return self.scorer.top_k(output, k, memory=budget, allowed=mask, threshold=threshold)
-            return gains.top_k(self.scorer, output, k, gain, memory=budget, allowed=mask, threshold=threshold)
+            return top_k_by_gain(self.scorer, output, k, gain, memory=budget, allowed=mask, threshold=threshold)
 
         return self._ranked(lambda start, end: self._rows(documents, start, end), count(documents), rank, memory)
 
-    def gain(self, favor_rare: float) -> gains.Gain | None:
+    def gain(self, favor_rare: float) -> Gain | None:
         """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
         if type(favor_rare) is float and favor_rare == 0:
             return None  # which is the usual case, and should not have to import anything
@@ -185,7 +276,7 @@ class RuntimeModel(BaseModel):
         known = self._gain
         if known is None or known[0] != favor_rare:
             weights = log_weights(self.label_counts, self.documents_seen, self.n_labels, favor_rare)
-            known = self._gain = float(favor_rare), gains.Gain(*self.calibration, weights)
+            known = self._gain = float(favor_rare), Gain(*self.calibration, weights)
         return known[1]
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:

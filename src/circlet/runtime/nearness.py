@@ -10,13 +10,11 @@ import numpy.typing as npt
 
 from circlet.features.rows import Entries
 from circlet.folder.index import Index
-from circlet.runtime.heads import unit
 from circlet.runtime.model import RuntimeModel
-from circlet.runtime.network import Network
+from circlet.runtime.network import Floats, Network, unit
 from circlet.runtime.parallel import steps
 from circlet.runtime.ranking import MEMORY, Found, best_columns, merged
 from circlet.runtime.scorers import Scorer
-from circlet.runtime.weights import Floats
 
 __all__ = ["near_labels", "similar_documents"]
 

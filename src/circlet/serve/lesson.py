@@ -31,7 +31,7 @@ __all__ = ["give"]
 def give(folder: Path, output: Path, corrections: Sequence[Judged]) -> dict[str, Any]:
     """Teach the model in a folder, and write the taught one to another; what became of the corrections."""
     from circlet.model import Model
-    from circlet.model.folder import write
+    from circlet.model.model import write
     from circlet.model.teaching import teach
 
     with explained(folder):
