@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from onnx import TensorProto
 
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.export.saved import Floats, Layer, Member, Saved, Series, Table
@@ -171,7 +170,7 @@ def _first_layer(graph: Graph, rows: Rows, layer: Layer) -> str:
     # Only the weights of the document's own columns are read, and only these become float32.
     values, weights = rows.values, graph.add("Gather", layer.weight, rows.columns)
     if layer.scales is not None:
-        weights = graph.add("Cast", weights, to=TensorProto.FLOAT)
+        weights = graph.add("Cast", weights, to=onnx.TensorProto.FLOAT)
         values = graph.add("Mul", values, graph.add("Gather", layer.scales, rows.columns))
     middle = np.array([1])
     product = graph.add("MatMul", graph.add("Unsqueeze", values, middle), weights)
@@ -182,7 +181,7 @@ def _linear(graph: Graph, x: str, layer: Layer) -> str:
     if layer.scales is None:
         return graph.add("Gemm", x, layer.weight, layer.bias, transB=1)
     # A runtime converts a constant once, when it loads the file.
-    weight = graph.add("Cast", layer.weight, to=TensorProto.FLOAT)
+    weight = graph.add("Cast", layer.weight, to=onnx.TensorProto.FLOAT)
     product = graph.add("Gemm", x, weight, transB=1)
     return graph.add("Add", graph.add("Mul", product, layer.scales), layer.bias)
 

@@ -1,15 +1,15 @@
 """The losses: means over the documents of a batch, as functions of scorer, output and labels.
 
 **Binary cross-entropy over all labels whose scores are a Fourier series** takes one pass for loss and gradient. In
-the order of the slots, a logit is a value of the series plus a bias, which is −∞ where a slot has no label. Softplus
-and sigmoid of −∞ are 0, so values can stay in the order of the slots. The gradient with respect to a logit is
-σ(logit), minus 1 for the labels of a document. Transforming it back to the frequencies gives the gradient with
-respect to the prediction. On a CPU, a few rows at a time go through all this while they are in the cache, and no
-(batch, labels) array ever exists.
+the order of the slots, a logit is a value of the series plus a bias, which is −∞ where a slot has no label.
+Softplus and sigmoid of −∞ are 0, so values can stay in the order of the slots. The gradient with respect to a
+logit is σ(logit), minus 1 for the labels of a document. Transforming it back to the frequencies gives the gradient
+with respect to the prediction. On a CPU, a few rows at a time go through all this while they are in the cache, and
+no (batch, labels) array ever exists.
 
-**On a GPU with a table of codes**, the same takes two matrix products in bfloat16. A GPU multiplies matrices so fast
-that, up to some hundred thousand labels, two products with the codes take a fraction of the time of two transforms,
-which move many more bytes.
+**On a GPU with a table of codes**, the same takes two matrix products in bfloat16. A GPU multiplies matrices so
+fast that, up to some hundred thousand labels, two products with the codes take a fraction of the time of two
+transforms, which move many more bytes.
 """
 
 from __future__ import annotations

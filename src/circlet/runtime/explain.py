@@ -1,20 +1,20 @@
 """Why a document gets a label: what its words, or its features, add to the label's score.
 
-**Integrated gradients** (Sundararajan et al. 2017). The document's scaled row x is reached on the straight line α x
-from the empty row, whose score is the base. A feature's contribution is x_i times the mean over α of the score's
+**Integrated gradients** (Sundararajan et al. 2017). The document's scaled row x is reached on the straight line α
+x from the empty row, whose score is the base. A feature's contribution is x_i times the mean over α of the score's
 derivative by it; all contributions add up to score − base.
 
-The line is cut into panels. In a panel, each layer's mean slopes are exact for the straight line between its inputs
-at both ends, and so is the mean gradient of the head. Contributions therefore add up whatever the number of panels
-is. What depends on it is only how the sum is shared among features: panels are halved until that changes next to
-nothing.
+The line is cut into panels. In a panel, each layer's mean slopes are exact for the straight line between its
+inputs at both ends, and so is the mean gradient of the head. Contributions therefore add up whatever the number of
+panels is. What depends on it is only how the sum is shared among features: panels are halved until that changes
+next to nothing.
 
-**Chords.** A head turns the outputs p of its layer into a code, and a label's score is ⟨c, code⟩ with some vector c.
-For each head there is a closed form of the mean over t of ∇⟨c, code(p + t Δ)⟩, for t from 0 to 1. Its product with Δ
-is exactly the difference of the two scores, however long the chord is. All arrays are in double precision.
+**Chords.** A head turns the outputs p of its layer into a code, and a label's score is ⟨c, code⟩ with some vector
+c. For each head there is a closed form of the mean over t of ∇⟨c, code(p + t Δ)⟩, for t from 0 to 1. Its product
+with Δ is exactly the difference of the two scores, however long the chord is. All arrays are in double precision.
 
-Of heads that divide by a norm, let e₂ be the direction of Δ, r the point of the line that is nearest to the origin,
-ρ = |r| and e₁ = r / ρ. With τ = ρ sinh s as the place on the line, p / |p| = e₁ sech s + e₂ tanh s, and
+Of heads that divide by a norm, let e₂ be the direction of Δ, r the point of the line that is nearest to the
+origin, ρ = |r| and e₁ = r / ρ. With τ = ρ sinh s as the place on the line, p / |p| = e₁ sech s + e₂ tanh s, and
 
     ∫ ∇⟨c, p / |p|⟩ dt = 1/|Δ| ∫ (c − n ⟨c, n⟩) ds,   n = p / |p|,
 
