@@ -62,17 +62,17 @@ def archive_problems(archive: Path) -> list[str]:
     return [f"{archive.name}: {each}" for each in found]
 
 
-def version_problems(tag: str | None) -> list[str]:
+def version_problems(tag: str | None, root: Path = ROOT) -> list[str]:
     """What disagrees about the version: the citation and, for a release, the tag and the list of changes."""
     number, found = version(), []
-    cited = re.findall(r"^version: (.+)$", (ROOT / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
+    cited = re.findall(r"^version: (.+)$", (root / "CITATION.cff").read_text(encoding="utf-8"), re.MULTILINE)
     if cited != [number]:
         found.append(f"CITATION.cff has version {', '.join(cited) or 'none'}; wanted {number}")
     if tag is None:
         return found
     if tag != f"v{number}":
         found.append(f"the tag is {tag}; wanted v{number}, as src/circlet/version.py says")
-    if f"\n## [{number}]" not in (ROOT / "CHANGELOG.md").read_text(encoding="utf-8"):
+    if f"\n## [{number}]" not in (root / "CHANGELOG.md").read_text(encoding="utf-8"):
         found.append(f"CHANGELOG.md has no section [{number}]")
     return found
 

@@ -22,19 +22,19 @@ FOLDERS = {"docs": "*", "experiments": "*", "benchmarks": "*", "src": "*.py", "d
 FILES = ("*.md", "LICENSE", "CITATION.cff", "Makefile", "Dockerfile", "constraints.txt", "pyproject.toml")
 
 
-def gather() -> None:
+def gather(pages: Path = PAGES) -> None:
     """Copy everything anew."""
-    shutil.rmtree(PAGES, ignore_errors=True)
+    shutil.rmtree(pages, ignore_errors=True)
     found = [path for folder, pattern in FOLDERS.items() for path in (ROOT / folder).rglob(pattern)]
     found += [path for pattern in FILES for path in ROOT.glob(pattern)]
     for path in found:
         if path.is_file() and "__pycache__" not in path.parts:
-            target = PAGES / path.relative_to(ROOT)
+            target = pages / path.relative_to(ROOT)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(path, target)
-    for page in sorted(PAGES.rglob("*.md")):
+    for page in sorted(pages.rglob("*.md")):
         page.write_text(_linked(page, page.read_text(encoding="utf-8")), encoding="utf-8")
-    for notebook in sorted(PAGES.rglob("*.ipynb")):
+    for notebook in sorted(pages.rglob("*.ipynb")):
         text, pictures = as_page(json.loads(notebook.read_text(encoding="utf-8")), notebook.stem)
         page = notebook.with_suffix(".md")
         title, _, rest = _linked(page, text).partition("\n")

@@ -53,18 +53,17 @@ class TestVersion:
         found = release.version_problems("v99.0")
         assert f"the tag is v99.0; wanted v{package.__version__}, as src/circlet/version.py says" in found
 
-    def test_a_release_has_a_list_of_changes(self, release, tmp_path, monkeypatch):
-        monkeypatch.setattr(release, "ROOT", tmp_path)
+    def test_a_release_has_a_list_of_changes(self, release, tmp_path):
         (tmp_path / "CITATION.cff").write_text("version: 9\n")
         (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
         number = release.version()
-        assert release.version_problems(f"v{number}") == [
+        assert release.version_problems(f"v{number}", tmp_path) == [
             f"CITATION.cff has version 9; wanted {number}",
             f"CHANGELOG.md has no section [{number}]",
         ]
         (tmp_path / "CITATION.cff").write_text(f"version: {number}\n")
         (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{number}] - today\n")
-        assert release.version_problems(f"v{number}") == []
+        assert release.version_problems(f"v{number}", tmp_path) == []
 
 
 class TestArchives:

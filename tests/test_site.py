@@ -176,9 +176,8 @@ def test_a_notebook_becomes_a_page(gather):
     assert files == {"play-1.png": b"dots"}
 
 
-def test_the_site_gathers_notebooks_and_no_link_leads_to_their_files(gather, tmp_path, monkeypatch):
-    monkeypatch.setattr(gather, "PAGES", tmp_path)
-    gather.gather()
+def test_the_site_gathers_notebooks_and_no_link_leads_to_their_files(gather, tmp_path):
+    gather.gather(tmp_path)
     notebooks = sorted((tmp_path / "docs/notebooks").glob("*.ipynb"))
     assert notebooks
     for notebook in notebooks:
