@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 annif = pytest.importorskip("annif", reason="Annif is not installed")
 
+import optuna  # noqa: E402
 from annif.corpus import Document, DocumentFileTSV, DocumentList, SubjectSet  # noqa: E402
 from annif.exception import (  # noqa: E402
     ConfigurationException,
@@ -19,7 +21,8 @@ from annif.exception import (  # noqa: E402
 from annif.registry import AnnifRegistry  # noqa: E402
 from annif.vocab import VocabFileTSV  # noqa: E402
 
-from circlet.annif import register  # noqa: E402
+from circlet.annif import backend, register  # noqa: E402
+from circlet.annif.parameters import DEFAULTS, settings_of  # noqa: E402
 from circlet.folder.layout import read_config  # noqa: E402
 from circlet.folder.lock import writing  # noqa: E402
 
@@ -49,6 +52,12 @@ def trained(world, project, **params):
     return project
 
 
+@pytest.fixture
+def plain(world, project):
+    """A project that is trained."""
+    return trained(world, project("plain"))
+
+
 def suggested(project, text, **params):
     (found,) = project.suggest([Document(text)], {"circlet": params})
     return [(project.subjects[each.subject_id].labels["en"], each.score) for each in found]
@@ -68,8 +77,7 @@ def test_trains_and_suggests_with_probabilities(world, project):
     assert read_config(plain.backend.model_folder)["store"] == "int8"
 
 
-def test_a_batch_equals_single_documents(world, project):
-    plain = trained(world, project("plain"))
+def test_a_batch_equals_single_documents(plain):
     texts = ["catsly", "", "unheard of", "dogsness starsward"]
     batch = plain.suggest([Document(text) for text in texts])
     assert batch.array.shape == (4, len(plain.subjects))
@@ -79,8 +87,7 @@ def test_a_batch_equals_single_documents(world, project):
     assert np.diff(batch.array.indptr)[[1, 2]].tolist() == [0, 0]  # nothing is known about these texts
 
 
-def test_limit_and_favored_subjects(world, project):
-    plain = trained(world, project("plain"))
+def test_limit_and_favored_subjects(plain):
     assert len(suggested(plain, "catsly trainsful", limit="3")) == 3
     usual, favored = (dict(suggested(plain, "catsly", favor_rare=degree)) for degree in ("0", "1"))
     assert set(usual) == set(favored)
@@ -90,16 +97,15 @@ def test_limit_and_favored_subjects(world, project):
     assert min(ratios.values()) < 0.99
 
 
-def test_subjects_that_no_document_has_are_never_suggested(world, project):
-    found = {name for name, _ in suggested(trained(world, project("plain")), "catsly snowly")}
+def test_subjects_that_no_document_has_are_never_suggested(plain):
+    found = {name for name, _ in suggested(plain, "catsly snowly")}
     assert found == {"cats", "dogs", "trains", "bread", "music", "rivers", "stars", "paper"}
 
 
-def test_subjects_that_the_vocabulary_loses_or_renumbers(world, project):
-    trained(world, project("plain"))
+def test_subjects_that_the_vocabulary_loses_or_renumbers(world, project, plain):
     lines = (world / "vocabulary.tsv").read_text().splitlines()
     (world / "other.tsv").write_text("\n".join(reversed([line for line in lines if "dogs" not in line])) + "\n")
-    project("plain").vocab.load_vocabulary(VocabFileTSV(str(world / "other.tsv"), "en"), force=True)
+    plain.vocab.load_vocabulary(VocabFileTSV(str(world / "other.tsv"), "en"), force=True)
     found = suggested(project("plain"), "catsly dogsly", limit="7")
     assert found[0][0] == "cats"
     assert len(found) == 7
@@ -138,8 +144,7 @@ def test_learns_new_subjects_and_keeps_the_old(world, project):
     assert "snow" in {name for name, _ in suggested(learning, "rivers catsly dogsful")}
 
 
-def test_learning_has_to_be_allowed(world, project):
-    plain = trained(world, project("plain"))
+def test_learning_has_to_be_allowed(world, plain):
     with pytest.raises(annif.exception.NotEnabledException):
         plain.learn(corpus(world, plain, "new.tsv"))
 
@@ -157,8 +162,7 @@ def test_a_model_without_room_says_so(world, project):
     assert suggested(learning, "catsly")[0][0] == "cats"
 
 
-def test_documents_that_nothing_can_be_learned_from(world, project):
-    plain = trained(world, project("plain"))
+def test_documents_that_nothing_can_be_learned_from(plain):
     useless = [Document("no subject"), Document(" ", SubjectSet([0]))]
     for documents in ([], useless):
         with pytest.raises(NotSupportedException, match="found no documents"):
@@ -181,23 +185,20 @@ def test_wrong_parameters(world, project, params, message):
     assert not project("plain").is_trained
 
 
-def test_wrong_parameters_of_suggestions(world, project):
-    plain = trained(world, project("plain"))
+def test_wrong_parameters_of_suggestions(plain):
     for params in ({"limit": "ten"}, {"favor_rare": "2"}, {"favor_rare": "much"}):
         with pytest.raises(ConfigurationException, match=next(iter(params))):
             plain.suggest([Document("catsly")], {"circlet": params})
 
 
-def test_one_training_at_a_time(world, project):
-    plain = trained(world, project("plain"))
+def test_one_training_at_a_time(plain):
     with ThreadPoolExecutor(1) as other, writing(plain.backend.model_folder):
         failed = other.submit(plain.train, "cached").exception()
     assert isinstance(failed, OperationFailedException)
     assert "is writing into it" in str(failed)
 
 
-def test_a_damaged_model_is_one_line(world, project):
-    plain = trained(world, project("plain"))
+def test_a_damaged_model_is_one_line(project, plain):
     (plain.backend.model_folder / "config.json").write_text("{}")
     with pytest.raises(OperationFailedException, match=r"config\.json"):
         project("plain").suggest([Document("catsly")])
@@ -215,3 +216,53 @@ def test_the_analyzer_of_a_project_makes_the_words(world, project):
     assert plain.backend.text(Document("Catsly Trainsful")) == "cats trai"
     trained(world, plain)
     assert suggested(plain, "catsxyz")[0][0] == "cats"
+
+
+class TestSearch:
+    def test_every_trial_is_a_configuration(self):
+        best = {
+            "epochs": 12,
+            "dim": 900,
+            "hidden": "512",
+            "dropout": 0.123456,
+            "input_dropout": 0.0,
+            "lr": 0.0012345,
+            "first_layer": "sgd",
+        }
+        found = backend.suggested(optuna.trial.FixedTrial(best))
+        assert found == {**best, "dropout": 0.12, "lr": 0.0012}
+        settings = settings_of({**DEFAULTS, **found})
+        assert settings.network.hidden == (512,)
+        assert (settings.training.epochs, settings.training.lr) == (12, 0.0012)
+
+    def test_finds_the_best_of_few_trials(self, world, plain, monkeypatch):
+        monkeypatch.setattr(
+            backend, "suggested", lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"}
+        )
+        results = io.StringIO()
+        found = plain.hyperopt(corpus(world, plain, "test.tsv"), 3, 1, "NDCG", results)
+        lines = results.getvalue().splitlines()
+        assert lines[0].split("\t")[:3] == ["trial", "value", "epochs"]
+        assert len(lines) == 4
+        scores = [float(line.split("\t")[1]) for line in lines[1:]]
+        assert found.score == max(scores)
+        assert found.lines[0].startswith("epochs=")
+        assert plain.suggest([Document("catsly")]).array.nnz  # the project's own model is as it was
+
+    def test_documents_are_transformed_as_for_suggestions(self, world, plain):
+        plain.transform_spec, plain._transform = "limit(4)", None
+        prepared = plain.backend.get_hp_optimizer(corpus(world, plain, "test.tsv"), "NDCG")._prepare()
+        assert {len(text) for text in prepared["texts"]} == {4}
+
+    def test_what_is_missing_or_wrong_is_said_before_any_trial(self, world, project, plain):
+        test = corpus(world, plain, "test.tsv")
+        with pytest.raises(NotInitializedException, match="train data file"):
+            project("learning").hyperopt(test, 1, 1, "NDCG", None)
+        plain.config["members"] = "few"
+        with pytest.raises(ConfigurationException, match="members"):
+            plain.hyperopt(test, 1, 1, "NDCG", None)
+
+    def test_trials_that_all_fail(self, world, plain, monkeypatch):
+        monkeypatch.setattr(backend, "suggested", lambda trial: {"epochs": "many"})
+        with pytest.raises(OperationFailedException, match="no trial succeeded"):
+            plain.hyperopt(corpus(world, plain, "test.tsv"), 1, 1, "NDCG", None)
