@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from circlet.cli.feedback import described
-from circlet.cli.runs import READ, _dataset
 from circlet.data.feedback import FeedbackLog
+from circlet.model.session import Run, read_documents
 from circlet.runtime import load
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -71,9 +71,9 @@ def test_train_further(circlet, log, model, data, tmp_path):
 
 
 def test_a_resumed_run_reads_what_there_was(log, data, tmp_path):
-    run = {"data": str(data), "read": READ, "feedback": described(log.path)}
+    run = Run(str(data), {}, {}, feedback=described(log.path))
     log.add("something new", ["other"], [], "2")
-    assert _dataset(run, ids=False).label_names == ["animal", "food", "vehicle", "weather", "music"]
+    assert read_documents(run, ids=False).label_names == ["animal", "food", "vehicle", "weather", "music"]
 
 
 class TestNames:
@@ -111,13 +111,11 @@ class TestNames:
         log, (data, names) = FeedbackLog(tmp_path / "log.jsonl"), of_uris
         text = json.loads(data.read_text(encoding="utf-8").splitlines()[0])["text"]
         log.add(text, [f"{prefix}food"], [f"{prefix}animal"], "0")
-        read = {**READ, "names": str(names) if with_names else None}
+        read = {"names": str(names) if with_names else None}
         model: Any = SimpleNamespace(
             label_names=[f"the {topic}" for topic in TOPICS], label_uris=[f"{URI}{topic}" for topic in TOPICS]
         )
-        found = _dataset(
-            {"data": str(data), "read": read, "feedback": described(log.path)}, ids=False, model=model
-        )
+        found = read_documents(Run(str(data), {}, read, feedback=described(log.path)), ids=False, model=model)
         assert (found.label_uris or found.label_names) == model.label_uris
         assert found.train.Y[0].indices.tolist() == [TOPICS.index("food")]
 
@@ -126,8 +124,8 @@ class TestNames:
         log, (data, names) = FeedbackLog(tmp_path / "log.jsonl"), of_uris
         log.add("the piano", ["the weather"], [], "0")
         model: Any = SimpleNamespace(label_names=["the weather"], label_uris=[f"{URI}food"])
-        run = {"data": str(data), "read": {**READ, "names": str(names)}, "feedback": described(log.path)}
-        found = _dataset(run, ids=False, model=model)
+        run = Run(str(data), {}, {"names": str(names)}, feedback=described(log.path))
+        found = read_documents(run, ids=False, model=model)
         assert found.train.Y[-1].indices.tolist() == [TOPICS.index("food")]
 
     def test_data_with_names_alone(self, topics, write_jsonl, tmp_path):
@@ -135,7 +133,7 @@ class TestNames:
         log.add(rows[0]["text"], [f"{URI}food"], [f"{URI}animal"], "0")
         data = write_jsonl(tmp_path / "train.jsonl", rows)
         model: Any = SimpleNamespace(label_names=[*TOPICS], label_uris=[f"{URI}{topic}" for topic in TOPICS])
-        run = {"data": str(data), "read": READ, "feedback": described(log.path)}
-        found = _dataset(run, ids=False, model=model)
+        run = Run(str(data), {}, {}, feedback=described(log.path))
+        found = read_documents(run, ids=False, model=model)
         assert found.label_names == [*TOPICS]
         assert found.train.Y[0].indices.tolist() == [TOPICS.index("food")]

@@ -8,14 +8,15 @@ import shutil
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import asdict, fields
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from circlet.cli.progress import TrainingBar
-from circlet.cli.runs import FURTHER
 from circlet.model import Model
+from circlet.model.session import FURTHER, Run
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -281,66 +282,86 @@ class TestResume:
         assert "--resume: the run was started with label-column labels, not tags" in line
         assert circlet(*options, "--resume", "--label-column", "labels", "--seed", "0").returncode == 0
 
-    @pytest.mark.parametrize("content", ["", "{", "[]", '{"data": "a"}', "null"])
-    def test_an_unreadable_description(self, refused, content, data, tmp_path):
-        (tmp_path / "run.json").write_text(content)
-        line = refused("train", data, "--model", tmp_path, "--resume")
-        assert "run.json: found no readable description of the run" in line
-
 
 class TestDescription:
+    @pytest.fixture
+    def described(self, data, tmp_path) -> Callable[..., None]:
+        """Write the description of a run into its folder."""
+
+        def write(**changes) -> None:
+            read = {"text_column": "text", "label_column": "tags"}
+            run = asdict(Run(str(data), {}, read, preset="default", seed=0))
+            changed = {"generation": 1, **run, **changes}
+            kept = {name: value for name, value in changed.items() if value is not ...}
+            (tmp_path / "run.json").write_text(json.dumps(kept))
+
+        return write
+
     @pytest.mark.parametrize(
         ("option", "named"),
         [
             (["--seed", "7"], "seed 0, not 7"),
             (["--preset", "paper"], "preset default, not paper"),
+            (["--store", "int8"], "store None, not int8"),
             (["--text-column", "body"], "text-column text, not body"),
             (["--label-column", "labels"], "label-column tags, not labels"),
             (["--label-separator", "|"], "label-separator None, not |"),
             (["--split", "1"], "split 0, not 1"),
         ],
     )
-    def test_what_it_was_started_with_stays(self, refused, data, tmp_path, option, named):
-        read = {"text_column": "text", "label_column": "tags"}
-        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": read}
-        (tmp_path / "run.json").write_text(json.dumps(run))
+    def test_what_it_was_started_with_stays(self, refused, data, tmp_path, described, option, named):
+        described()
         line = refused("train", data, "--model", tmp_path, "--resume", *option)
         assert f"the run was started with {named}; leave the option out" in line
 
-    def test_what_a_run_was_not_started_for(self, refused, data, tmp_path):
-        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
-        (tmp_path / "run.json").write_text(json.dumps(run))
+    def test_what_a_run_was_not_started_for(self, refused, data, tmp_path, described):
+        described()
         line = refused("train", data, "--model", tmp_path, "--resume", "--continue")
         assert "--resume: the run was started without --continue; leave the option out" in line
         line = refused("train", data, "--model", tmp_path, "--resume", "--overwrite")
         assert "leave --overwrite out" in line
 
+    @pytest.mark.parametrize("content", ["", "{", "[]", '{"data": "a"}', "null"])
+    def test_unreadable(self, refused, content, data, tmp_path):
+        (tmp_path / "run.json").write_text(content)
+        line = refused("train", data, "--model", tmp_path, "--resume")
+        assert "run.json: found no readable description of the run" in line
+
     @pytest.mark.parametrize(
         "wrong",
         [
             {"data": 3},
+            {"data": {"a": 1}},
+            {"preset": "strange"},
+            {"preset": 0},
             {"seed": "0"},
+            {"seed": -1},
+            {"store": "int9"},
+            {"keep_index": 2},
+            {"further": None},
+            {"processes": 0},
+            {"feedback": {"file": "log.jsonl", "records": "3"}},
+            {"feedback": {"file": "log.jsonl"}},
             {"given": []},
             {"given": {"wings": 2}},
             {"given": {"hidden": 3}},
-            {"given": {"keep_index": 2}},
+            {"given": {"char_ngrams": [5, 3]}},
+            {"given": {"batch_size": {}}},
             {"read": {"text_column": "text", "more": 1}},
             {"read": "text"},
-            {"read": {"text_column": "text", "names": True}},
-            {"read": {"text_column": "text", "split": "0"}},
+            {"read": {"names": True}},
+            {"read": {"split": "0"}},
         ],
+        ids=str,
     )
-    def test_wrong_values(self, refused, data, tmp_path, wrong):
-        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
-        (tmp_path / "run.json").write_text(json.dumps({**run, **wrong}))
+    def test_wrong_values(self, refused, data, tmp_path, described, wrong):
+        described(**wrong)
         line = refused("train", data, "--model", tmp_path, "--resume")
         assert "run.json: found no readable description of the run" in line
 
-    @pytest.mark.parametrize("missing", ["data", "preset", "seed", "given", "read"])
-    def test_half_of_a_description(self, refused, data, tmp_path, missing):
-        run = {"data": str(data), "preset": "default", "seed": 0, "given": {}, "read": {"text_column": "text"}}
-        del run[missing]
-        (tmp_path / "run.json").write_text(json.dumps(run))
+    @pytest.mark.parametrize("missing", ["generation", *(each.name for each in fields(Run))])
+    def test_half_of_a_description(self, refused, data, tmp_path, described, missing):
+        described(**{missing: ...})
         line = refused("train", data, "--model", tmp_path, "--resume")
         assert "run.json: found no readable description of the run" in line
         assert missing in line

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -9,14 +10,16 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
 
 from circlet.data.dataset import Split
+from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
+from circlet.features.rows import Scaling
 from circlet.folder.layout import DECIDED
 from circlet.model import deciding, fit
-from circlet.model.deciding import Decider
-from circlet.model.trial import FEWEST_ROWS
-from circlet.settings import EFFORTS, Decision, RunSettings
+from circlet.model.deciding import Decider, Trial
+from circlet.settings import EFFORTS, Decision, NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.auto import DECIDABLE
 from circlet.training import Reporter
 
@@ -25,6 +28,7 @@ pytestmark = pytest.mark.usefixtures("one_thread")
 HELD_OUT = np.arange(0, 30, 3)
 #: Small, and everything else is left open.
 SMALL = {"hidden": (16,), "dim": 24, "epochs": 3, "batch_size": 16}
+FEWEST_ROWS = Trial().fewest_rows
 FOUND = Decision("first_layer", "same", "better in a trial", tried=True)
 
 
@@ -38,7 +42,7 @@ class Watch(Reporter):
         self.told.append(list(decisions))
 
 
-class Trial:
+class Tried:
     """Stands in for a trial."""
 
     def __init__(self) -> None:
@@ -50,8 +54,8 @@ class Trial:
 
 
 @pytest.fixture
-def trial(monkeypatch) -> Trial:
-    stub = Trial()
+def trial(monkeypatch) -> Tried:
+    stub = Tried()
     monkeypatch.setattr(deciding, "first_layer", stub)
     return stub
 
@@ -65,17 +69,16 @@ def rows(n: int, kind: str = "sparse") -> Split:
     return Split(X.toarray() if kind == "dense" else X, Y)
 
 
-def run_of(split: Split, settings: RunSettings, resumed: Path | None = None) -> tuple[Decider, Watch]:
-    reporter = Watch()
-    return Decider(split, settings, reporter, None, resumed), reporter
+def run_of(split: Split, settings: RunSettings, resumed: Path | None = None) -> Decider:
+    return Decider(split, settings, resumed=resumed)
 
 
 def decide(decider: Decider, held_out: Any = HELD_OUT) -> RunSettings:
     """By rule, then by a trial, as `fit` does it."""
     decider.by_rule()
-    split = decider.split
-    evaluated = None if held_out is None else (None, split.Y[held_out])
-    return decider.by_trial(split.X, held_out, evaluated)
+    if decider.tries(held_out):
+        decider.by_trial(decider.split.X, held_out, (None, decider.split.Y[held_out]))
+    return decider.settings
 
 
 def write(folder: Path, *decisions: Decision) -> Path:
@@ -90,7 +93,7 @@ class TestByRule:
         [("sparse", "sqrt", "sgd"), ("dense", "standard", "same"), ("texts", "none", "sgd")],
     )
     def test_looks_at_the_kind_of_documents(self, kind, scaling, first_layer):
-        decider, _ = run_of(rows(50, kind), RunSettings.from_preset("default", {}))
+        decider = run_of(rows(50, kind), RunSettings.from_preset("default", {}))
         settings = decider.by_rule()
         assert settings is decider.settings
         assert (settings.scaling, settings.training.first_layer) == (scaling, first_layer)
@@ -100,7 +103,7 @@ class TestByRule:
     def test_rows_that_never_join_are_few(self):
         """Holding out many of few documents is free only if the model learns from them in the end."""
         joined, apart = (
-            run_of(rows(1000), RunSettings.from_preset("default", {"join": join}))[0].by_rule().validation
+            run_of(rows(1000), RunSettings.from_preset("default", {"join": join})).by_rule().validation
             for join in (True, False)
         )
         assert (joined, apart) == (300, 100)
@@ -117,16 +120,16 @@ class TestByRule:
     def test_looks_at_what_a_typical_label_has(self, labels, few):
         n = len(labels)
         Y = sp.csr_matrix((np.ones(n, np.float32), (np.arange(n), labels)), shape=(n, 11))
-        decider, _ = run_of(Split(rows(n).X, Y), RunSettings.from_preset("default", {}))
+        decider = run_of(Split(rows(n).X, Y), RunSettings.from_preset("default", {}))
         assert decider.by_rule().training.first_layer == ("same" if few else "sgd")
 
     def test_looks_at_the_numbers_of_documents_and_labels(self):
-        decider, _ = run_of(rows(19), RunSettings.from_preset("default", {}))
+        decider = run_of(rows(19), RunSettings.from_preset("default", {}))
         assert decider.by_rule().validation == 0
         assert 3 < decider.settings.network.dim < 100
 
     def test_what_is_given_stays(self):
-        decider, _ = run_of(rows(50), RunSettings.from_preset("default", SMALL, seed=7))
+        decider = run_of(rows(50), RunSettings.from_preset("default", SMALL, seed=7))
         settings = decider.by_rule()
         assert {name: settings.flat()[name] for name in SMALL} == SMALL
         assert settings.network.seed == 7
@@ -134,79 +137,68 @@ class TestByRule:
 
     def test_nothing_undecided(self, trial):
         settings = RunSettings.of({**SMALL, "scaling": "l2", "lr": 0.5}, seed=3)
-        decider, reporter = run_of(rows(FEWEST_ROWS + 10), settings)
+        decider = run_of(rows(FEWEST_ROWS + 10), settings)
         assert decider.by_rule() == settings
         assert decide(decider) == settings
         assert decider.decisions == []
         assert decider.record() == {}
-        assert reporter.told == [[]]
         assert not trial.calls
 
 
 class TestByTrial:
     @pytest.mark.parametrize("preset", sorted(EFFORTS))
     def test_its_finding_replaces_the_rules(self, preset, trial):
-        decider, reporter = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset(preset, SMALL, seed=2))
+        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset(preset, SMALL, seed=2))
         ruled = decider.by_rule()
         before = list(decider.decisions)
-        settings = decider.by_trial("rows", HELD_OUT, ("held out", None))
+        assert decider.tries(HELD_OUT) == EFFORTS[preset].trial
         if not EFFORTS[preset].trial:
-            assert not trial.calls
-            assert settings == ruled
-            assert decider.decisions == before
             return
+        settings = decider.by_trial("rows", HELD_OUT, ("held out", None))
         assert settings == replace(ruled, training=replace(ruled.training, first_layer=FOUND.value))
         assert decider.decisions == [FOUND if each.name == "first_layer" else each for each in before]
         assert FOUND in decider.decisions
-        assert reporter.told == [decider.decisions]
 
     def test_what_it_is_given(self, trial):
         split = rows(FEWEST_ROWS + 10)
-        decider, _ = run_of(split, RunSettings.from_preset("default", SMALL))
+        decider = run_of(split, RunSettings.from_preset("default", SMALL))
         ruled = decider.by_rule()
         decider.by_trial("rows", HELD_OUT, ("held out", None))
-        ((given, Y, learned, evaluated, settings, device),) = trial.calls
+        ((given, Y, learned, evaluated, settings, device, size),) = trial.calls
         assert (given, evaluated, settings, device) == ("rows", ("held out", None), ruled, None)
+        assert size == Trial()
         assert Y is split.Y
         np.testing.assert_array_equal(learned, np.setdiff1d(np.arange(split.n), HELD_OUT))
 
     @pytest.mark.parametrize(("more", "times"), [(-1, 0), (0, 1)])
     def test_needs_enough_rows_that_are_not_held_out(self, more, times, trial):
-        decider, _ = run_of(rows(FEWEST_ROWS + len(HELD_OUT) + more), RunSettings.from_preset("default", SMALL))
+        decider = run_of(rows(FEWEST_ROWS + len(HELD_OUT) + more), RunSettings.from_preset("default", SMALL))
         decide(decider)
         assert len(trial.calls) == times
 
     def test_needs_rows_that_are_held_out(self, trial):
-        decider, reporter = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", SMALL))
+        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", SMALL))
         settings = decide(decider, None)
         assert not trial.calls
         assert settings.training.first_layer == "sgd"
-        assert reporter.told == [decider.decisions]
-
-    def test_rows_that_never_join_are_not_tried_on(self, trial):
-        """Then `fit` has rows to evaluate, but none of its own are held out."""
-        decider, _ = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", SMALL))
-        decider.by_rule()
-        decider.by_trial("rows", None, ("validation", None))
-        assert not trial.calls
 
     @pytest.mark.parametrize(("kind", "times"), [("sparse", 1), ("texts", 1), ("dense", 0)])
     def test_needs_sparse_features_and_no_rule_that_is_sure(self, kind, times, trial):
-        decider, _ = run_of(rows(FEWEST_ROWS + 10, kind), RunSettings.from_preset("default", SMALL))
+        decider = run_of(rows(FEWEST_ROWS + 10, kind), RunSettings.from_preset("default", SMALL))
         decide(decider)
         assert len(trial.calls) == times
 
     @pytest.mark.parametrize("first_layer", ["sgd", "same"])
     def test_a_given_optimizer_is_not_tried(self, first_layer, trial):
         given = {**SMALL, "first_layer": first_layer}
-        decider, _ = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", given))
+        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", given))
         assert decide(decider).training.first_layer == first_layer
         assert not trial.calls
 
 
 class TestRecord:
     def test_is_ready_for_json(self, trial):
-        decider, _ = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}))
+        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}))
         decide(decider)
         record = decider.record()
         assert list(record) == ["decided"]
@@ -215,7 +207,7 @@ class TestRecord:
         assert FOUND.as_dict() in record["decided"]
 
     def test_saved_decisions_are_the_same(self, trial, tmp_path):
-        decider, _ = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}))
+        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}))
         decide(decider)
         decider.save(tmp_path / "new")
         saved = json.loads((tmp_path / "new" / DECIDED).read_text(encoding="utf-8"))
@@ -223,7 +215,7 @@ class TestRecord:
 
     def test_without_decisions_nothing_is_saved_and_nothing_old_stays(self, tmp_path):
         write(tmp_path, Decision("dim", 40, "of a run that was never resumed"))
-        decider, _ = run_of(rows(50), RunSettings.of({**SMALL, "scaling": "l2"}))
+        decider = run_of(rows(50), RunSettings.of({**SMALL, "scaling": "l2"}))
         decide(decider)
         decider.save(tmp_path)
         assert not any(tmp_path.iterdir())
@@ -232,14 +224,13 @@ class TestRecord:
 class TestResumed:
     def test_decisions_stand_as_they_are(self, trial, tmp_path):
         split, left_open = rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}, seed=5)
-        first, _ = run_of(split, left_open)
+        first = run_of(split, left_open)
         settings = decide(first)
         first.save(tmp_path)
-        again, reporter = run_of(split, left_open, tmp_path)
+        again = run_of(split, left_open, tmp_path)
         assert again.by_rule() == settings
         assert decide(again) == settings
         assert again.decisions == first.decisions
-        assert reporter.told == [first.decisions]
         assert len(trial.calls) == 1  # that of the first run
 
     def test_even_if_rules_would_decide_otherwise(self, trial, tmp_path):
@@ -255,7 +246,7 @@ class TestResumed:
             "lr": 0.1,
         }
         left_open = RunSettings.from_preset("default", {**given, "char_ngrams": (1, 2)})
-        decider, _ = run_of(rows(FEWEST_ROWS + 10), left_open, tmp_path)
+        decider = run_of(rows(FEWEST_ROWS + 10), left_open, tmp_path)
         settings = decide(decider)
         assert decider.decisions == known
         assert (settings.network.dim, settings.network.hidden) == (72, (9, 5))
@@ -264,7 +255,7 @@ class TestResumed:
 
     def test_what_was_not_decided_then_is_decided_now(self, tmp_path):
         write(tmp_path, Decision("dim", 72, "then"))
-        decider, _ = run_of(rows(50), RunSettings.from_preset("default", {}), tmp_path)
+        decider = run_of(rows(50), RunSettings.from_preset("default", {}), tmp_path)
         settings = decide(decider)
         assert settings.undecided == frozenset()
         assert settings.network.dim == 72
@@ -272,13 +263,13 @@ class TestResumed:
 
     def test_without_the_file_everything_is_decided_now(self, tmp_path):
         left_open = RunSettings.from_preset("default", {})
-        expected = decide(run_of(rows(50), left_open)[0])
-        assert decide(run_of(rows(50), left_open, tmp_path)[0]) == expected
-        assert decide(run_of(rows(50), left_open, tmp_path / "nowhere")[0]) == expected
+        expected = decide(run_of(rows(50), left_open))
+        assert decide(run_of(rows(50), left_open, tmp_path)) == expected
+        assert decide(run_of(rows(50), left_open, tmp_path / "nowhere")) == expected
 
     def test_what_is_given_now_stands(self, tmp_path):
         write(tmp_path, Decision("dim", 40, "then"), Decision("epochs", 9, "then"))
-        decider, _ = run_of(rows(50), RunSettings.from_preset("default", {"dim": 8}), tmp_path)
+        decider = run_of(rows(50), RunSettings.from_preset("default", {"dim": 8}), tmp_path)
         settings = decider.by_rule()
         assert (settings.network.dim, settings.training.epochs) == (8, 9)
         assert "dim" not in {each.name for each in decider.decisions}
@@ -314,34 +305,23 @@ class TestResumed:
 
 
 class TestInFit:
-    @pytest.fixture
-    def few_are_enough(self, monkeypatch) -> None:
-        monkeypatch.setattr(deciding, "FEWEST_ROWS", 50)
-
-    @pytest.mark.usefixtures("few_are_enough")
-    def test_a_model_is_trained_as_decided_and_knows_why(self, trial, split):
-        reporter = Watch()
-        model = fit(split("sparse"), RunSettings.from_preset("default", SMALL), reporter=reporter)
-        assert len(trial.calls) == 1
+    def test_a_model_is_trained_as_decided_and_knows_why(self, trial):
+        reporter, given = Watch(), rows(FEWEST_ROWS + 600)
+        model = fit(given, RunSettings.from_preset("default", SMALL), reporter=reporter)
         assert model.training["first_layer"] == FOUND.value
         assert [Decision.from_dict(each) for each in model.training["decided"]] == reporter.told[0]
         assert FOUND in reporter.told[0]
-
-    @pytest.mark.usefixtures("few_are_enough")
-    def test_the_trial_learns_and_is_judged_on_different_rows(self, trial, split):
-        given = split("sparse")
-        fit(given, RunSettings.from_preset("default", SMALL))
-        ((scaled, _, learned, (judged, right), settings, _),) = trial.calls
+        # The trial learns and is judged on different rows.
+        ((scaled, _, learned, (judged, right), settings, _, _),) = trial.calls
         held_out = np.setdiff1d(np.arange(given.n), learned)
         np.testing.assert_array_equal(held_out, settings.held_out(given.n))
         assert scaled.shape == given.X.shape
         assert judged.shape == (len(held_out), given.X.shape[1])
         assert (right != given.Y[held_out]).nnz == 0
 
-    @pytest.mark.usefixtures("few_are_enough")
     @pytest.mark.parametrize("changes", [{"patience": 2}, {"join": False}, {"validation": 0}], ids=str)
-    def test_no_trial_without_rows_that_join(self, changes, trial, split):
-        model = fit(split("sparse"), RunSettings.from_preset("default", {**SMALL, **changes}))
+    def test_no_trial_without_rows_that_join(self, changes, trial):
+        model = fit(rows(FEWEST_ROWS + 600), RunSettings.from_preset("default", {**SMALL, **changes}))
         assert not trial.calls
         assert model.training["first_layer"] == "sgd"
 
@@ -369,3 +349,153 @@ class TestInFit:
         assert "decided" not in model.training
         assert reporter.told == [[]]
         assert not (tmp_path / DECIDED).exists()
+
+
+N, JUDGED = 300, 80
+MADE = make_multilabel(N, 120, 20, seed=0, n_test=JUDGED, labels_per_row=2, words_per_row=15)
+ROWS, Y = Scaling("sqrt").fit(MADE.train.X).transform(MADE.train.X), MADE.train.Y
+NEW = Scaling("sqrt").fit(MADE.train.X).transform(MADE.test.X), MADE.test.Y
+SETTINGS = RunSettings(NetworkSettings(dim=32, hidden=(24,)))
+
+
+SHORT = Trial(most_rows=200, training=TrainingSettings(epochs=2, batch_size=32, lr=0.01))
+
+
+def try_out(settings: RunSettings = SETTINGS, size: Trial = SHORT, **changes: Any) -> Decision:
+    given = {"rows": ROWS, "Y": Y, "learned": np.arange(N), "evaluated": NEW, **changes}
+    return deciding.first_layer(**given, settings=settings, device=None, size=size)
+
+
+def timeless(decision: Decision) -> Decision:
+    why, times = re.subn(r"which took [0-9.]+ s: ", "", decision.why)
+    assert times == 1
+    return replace(decision, why=why)
+
+
+def numbers(decision: Decision) -> tuple[int, float, float]:
+    """Rows, and nDCG@5 of SGD and of the other, in percent."""
+    found = re.fullmatch(
+        r"nDCG@5 of a trial on ([0-9,]+) rows, which took [0-9.]+ s: SGD ([0-9.]+), [a-z]+ ([0-9.]+)", decision.why
+    )
+    return int(found[1].replace(",", "")), float(found[2]), float(found[3])
+
+
+class TestTrial:
+    def test_it_is_one_of_the_two(self):
+        found = try_out()
+        assert (found.name, found.tried) == ("first_layer", True)
+        rows, sgd, same = numbers(found)
+        assert rows == 200
+        assert 0 < sgd < 100
+        assert 0 < same < 100
+        assert sgd != same
+        assert found.value == ("sgd" if sgd > same else "same")
+
+    def test_the_seed_determines_it(self):
+        torch.manual_seed(1)
+        one = try_out()
+        torch.manual_seed(2)
+        np.random.default_rng().random()
+        assert timeless(try_out()) == timeless(one)
+        other = try_out(replace(SETTINGS, network=replace(SETTINGS.network, seed=1)))
+        assert timeless(other).why != timeless(one).why
+
+    @pytest.mark.parametrize(("sgd", "same", "best"), [(0.5, 0.4, "sgd"), (0.4, 0.5, "same"), (0.5, 0.5, "sgd")])
+    def test_the_better_one_is_chosen(self, sgd, same, best, monkeypatch):
+        script = iter([sgd, same])
+        monkeypatch.setattr(deciding, "evaluate", lambda *_, **__: {"nDCG@5": next(script)})
+        found = try_out()
+        assert found.value == best
+        assert numbers(found)[1:] == (100 * sgd, 100 * same)
+
+    def test_each_is_trained_in_its_turn(self, monkeypatch):
+        trained = []
+        train = deciding.train
+
+        def watch(network: Any, X: Any, Y: Any, settings: TrainingSettings, **options: Any) -> Any:
+            trained.append((X.shape[0], settings.first_layer, network.settings.seed))
+            return train(network, X, Y, settings, **options)
+
+        monkeypatch.setattr(deciding, "train", watch)
+        try_out()
+        assert trained == [(200, "sgd", 0), (200, "same", 0)]
+
+
+class TestRowsOfATrial:
+    def test_only_those_that_may_be_learned_are(self):
+        # Any of the others would make the loss NaN.
+        learned = np.arange(0, N, 2)
+        spoiled = ROWS.copy()
+        spoiled.data[np.repeat(np.arange(N) % 2 == 1, np.diff(spoiled.indptr))] = np.nan
+        found = try_out(rows=spoiled, learned=learned)
+        assert timeless(found) == timeless(try_out(learned=learned))
+        assert numbers(found)[0] == len(learned)
+
+    @pytest.mark.parametrize(("most", "used"), [(70, 70), (10 * N, N)])
+    def test_no_more_than_needed(self, most, used):
+        assert numbers(try_out(size=SHORT._replace(most_rows=most)))[0] == used
+
+    def test_the_given_rows_stay_as_they_are(self):
+        before = [matrix.copy() for matrix in (ROWS, Y, *NEW)]
+        try_out()
+        for matrix, copied in zip((ROWS, Y, *NEW), before, strict=True):
+            np.testing.assert_array_equal(matrix.toarray(), copied.toarray())
+
+    @pytest.mark.parametrize("n", [1, 7, JUDGED])
+    def test_fewer_rows_to_judge_by(self, n):
+        found = try_out(evaluated=(NEW[0][:n], NEW[1][:n]))
+        assert found.value in ("sgd", "same")
+        _, sgd, same = numbers(found)
+        assert 0 <= sgd <= 100
+        assert 0 <= same <= 100
+
+    def test_more_rows_to_judge_by_than_needed(self):
+        assert timeless(try_out(size=SHORT._replace(most_ranked=30))) == timeless(
+            try_out(evaluated=(NEW[0][:30], NEW[1][:30]))
+        )
+
+    def test_fewer_labels_than_are_ranked(self):
+        few = sp.csr_matrix(Y[:, :3]), sp.csr_matrix(NEW[1][:, :3])
+        assert try_out(Y=few[0], evaluated=(NEW[0], few[1])).value in ("sgd", "same")
+
+    def test_rows_scaled_when_they_are_taken(self, tmp_path):
+        scaling = Scaling("sqrt").fit(MADE.train.X)
+
+        class Later:
+            """Like rows in a file, which are scaled block by block."""
+
+            shape = MADE.train.X.shape
+
+            def __getitem__(self, which: Any) -> sp.csr_matrix:
+                return scaling.transform(MADE.train.X[which])
+
+        assert timeless(try_out(rows=Later())) == timeless(try_out())
+
+
+class TestNetworksOfATrial:
+    @pytest.mark.parametrize(
+        "network",
+        [
+            NetworkSettings(head="fc", hidden=(24,)),
+            NetworkSettings(head="hrr", dim=32, hidden=(24, 16), loss="cosine"),
+            NetworkSettings(dim=32, hidden=(24,), slots=40, dropout=0.9),
+            NetworkSettings(dim=32, hidden=(24,), loss="softmax"),
+        ],
+        ids=["fc", "hrr", "slots", "softmax"],
+    )
+    def test_every_kind_can_be_tried(self, network):
+        assert try_out(RunSettings(network)).value in ("sgd", "same")
+
+    def test_they_are_small_and_of_the_same_kind(self, monkeypatch):
+        made = []
+        network = deciding.Network
+
+        def watch(settings: NetworkSettings, *shape: Any, **options: Any) -> Any:
+            made.append(settings)
+            return network(settings, *shape, **options)
+
+        monkeypatch.setattr(deciding, "Network", watch)
+        large = NetworkSettings(head="chrr", dim=5000, hidden=(4096, 6), loss="cosine", slots=9000, seed=4)
+        try_out(RunSettings(large), SHORT._replace(width=10, dim=16))
+        small = NetworkSettings(head="chrr", dim=16, hidden=(10, 6), loss="cosine", dropout=0.0, seed=4)
+        assert made == [small, small]

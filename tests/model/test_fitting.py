@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import signal
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,14 +8,29 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.special import expit, logit
+from tests.training.runs import CtrlC, assert_same, timeless
 from torch import nn
 
 from circlet.data.dataset import Split
+from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError, ParameterError
-from circlet.model import Model, fit, fit_further, further_settings
-from circlet.network import Ensemble
+from circlet.folder.deflated import rounded, steps_of
+from circlet.folder.history import LOST
+from circlet.metrics import evaluate
+from circlet.model import Model, fit
+from circlet.model.fitting import calibration_run, lost_by_rounding, share_weights
+from circlet.model.model import as_arrays, as_tensors
+from circlet.network import Ensemble, Network
+from circlet.network.ensemble import top_k
 from circlet.settings import NetworkSettings
-from circlet.training import InterruptedRunError, Reporter, StepsTaken, TrainingSettings
+from circlet.training import (
+    CALIBRATION,
+    THRESHOLD,
+    InterruptedRunError,
+    Reporter,
+    TrainingSettings,
+    train,
+)
 
 N, F, L = 80, 14, 6  # of every model in conftest.py
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
@@ -81,108 +94,6 @@ class TestFit:
         assert seen == model.history
 
 
-class TestFitFurther:
-    def wider(self, Y: sp.csr_matrix) -> sp.csr_matrix:
-        """With one more label, which every document with label 0 has."""
-        return sp.hstack([Y, Y[:, :1]], format="csr")
-
-    def test_settings_are_gentle_unless_told_otherwise(self, trained):
-        model = trained()
-        before = TrainingSettings(epochs=30, lr=0.02, schedule="step", patience=2, batch_size=64, optimizer="adam")
-        model.training |= vars(before)
-        after = further_settings(model)
-        assert (after.epochs, after.lr, after.schedule, after.patience) == (5, 0.01, "one-cycle", None)
-        assert (after.batch_size, after.optimizer) == (64, "adam")
-        assert further_settings(model, epochs=2, lr=0.5) == replace(after, epochs=2, lr=0.5)
-
-    def test_the_old_labels_stay_and_a_new_one_is_learned(self, trained, split):
-        model = trained(training=TrainingSettings(epochs=15, batch_size=16, lr=0.02))
-        more = split("sparse", 3)
-        settings = TrainingSettings(epochs=15, batch_size=16, lr=0.02)
-        fit_further(model, more.X, self.wider(more.Y), settings)
-        assert model.n_labels == L + 1
-        given = split("sparse", 2)
-        has = given.Y[:, 0].toarray().ravel() > 0
-        ids, _ = model.top_k(given.X[has], L + 1)
-        place = np.argmax(ids == L, axis=1)
-        assert place.mean() < 3  # of 0 to 6
-        ids, _ = model.top_k(given.X, 1)
-        right = np.asarray(self.wider(given.Y)[np.arange(N), ids[:, 0]]).ravel()
-        assert right[np.diff(given.Y.indptr) > 0].mean() > 0.9
-
-    def test_history_goes_on(self, trained, split, small_run):
-        model = trained()
-        before = list(model.history)
-        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, further_settings(model))
-        assert model.history[:3] == before
-        assert [record["epoch"] for record in model.history] == [1, 2, 3, 4, 5, 6, 7, 8]
-
-    def test_counts_add_up(self, trained, split, small_run):
-        model = trained()
-        before = model.label_counts.copy()
-        more = split("sparse", 3)
-        fit_further(model, more.X, self.wider(more.Y), replace(small_run.training, epochs=1))
-        assert (model.training["documents"], model.training["held_out"], model.documents_seen) == (2 * N, N, 3 * N)
-        added = self.wider(more.Y).sum(axis=0).A1
-        np.testing.assert_array_equal(model.label_counts, [*(before + added[:L]), added[L]])
-
-    def test_a_model_that_does_not_know_its_counts_learns_none(self, trained, split, small_run):
-        model = trained()
-        model.label_counts = None
-        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, replace(small_run.training, epochs=1))
-        assert model.label_counts is None
-
-    def test_features_and_calibration_stay(self, trained, split, small_run):
-        model = trained("texts")
-        before = model.calibration, model.n_features, model.rows(["label1 label2 one"]).toarray()
-        fit_further(model, ["label1 unheard-of"] * 4, split("texts").Y[:4], further_settings(model))
-        assert (model.calibration, model.n_features) == before[:2]
-        np.testing.assert_array_equal(model.rows(["label1 label2 one"]).toarray(), before[2])
-
-    def test_documents_of_another_kind(self, trained, split, small_run):
-        with pytest.raises(DataError, match="was trained on feature rows; wanted rows, got texts"):
-            fit_further(trained(), split("texts").texts, split("texts").Y, small_run.training)
-
-    def test_head_fc_takes_no_new_labels(self, trained, split, small_run):
-        model = trained(
-            network=NetworkSettings(head="fc", hidden=(16,)), training=replace(small_run.training, epochs=1)
-        )
-        more = split("sparse", 3)
-        with pytest.raises(ParameterError, match="head fc has one output per label"):
-            fit_further(model, more.X, self.wider(more.Y), small_run.training)
-        assert model.n_labels == L
-        assert len(model.history) == 1
-
-
-class CtrlC(Reporter):
-    """Interrupts training in its step number `at`, counted from 1 over all members."""
-
-    def __init__(self, at: int) -> None:
-        self.left = at
-
-    def step(self, taken: StepsTaken) -> None:
-        self.left -= 1
-        if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
-
-
-def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: value for name, value in record.items() if name not in ("seconds", "documents_per_second")}
-        for record in history
-    ]
-
-
-def assert_same(one: Model, other: Model) -> None:
-    """The same to the bit, except for how long it took."""
-    assert one.ranker.weights().keys() == other.ranker.weights().keys()
-    for name, tensor in one.ranker.weights().items():
-        assert torch.equal(tensor, other.ranker.weights()[name]), name
-    assert one.calibration == other.calibration
-    assert one._members() == other._members()
-    assert timeless(one.history) == timeless(other.history)
-
-
 class TestMembers:
     def test_the_first_is_the_network_of_a_model_of_one(self, shared):
         several, one = shared(members=2), shared()
@@ -237,9 +148,9 @@ class TestMembers:
     def test_interrupted_and_resumed(self, at, trained, shared, tmp_path):
         with pytest.raises(InterruptedRunError, match=f"of member {1 if at <= 15 else 2}; .* holds a checkpoint"):
             trained(members=2, folder=tmp_path, reporter=CtrlC(at))
-        counter = CtrlC(0)
+        counter = CtrlC()
         model = trained(members=2, folder=tmp_path, resume=True, reporter=counter)
-        assert -counter.left == 30 - at  # no step is done twice
+        assert counter.steps == 30 - at  # no step is done twice
         assert_same(model, shared(members=2))
         model.save(tmp_path)
         assert not list(tmp_path.glob("checkpoint*"))
@@ -247,7 +158,7 @@ class TestMembers:
     def test_labels_with_other_names_are_not_resumed(self, trained, tmp_path):
         with pytest.raises(InterruptedRunError):
             trained(folder=tmp_path, reporter=CtrlC(3))
-        with pytest.raises(DataError, match="labels with other names"):
+        with pytest.raises(DataError, match="found a checkpoint of another run: labels with other names"):
             trained(folder=tmp_path, resume=True, names=False)
 
     @pytest.mark.parametrize("resume", [False, True])
@@ -256,38 +167,6 @@ class TestMembers:
             trained(members=2, folder=tmp_path, reporter=CtrlC(22), network=NetworkSettings(dim=8, hidden=(4,)))
         (tmp_path / "checkpoint.safetensors").unlink()  # as after a damage
         assert_same(trained(members=2, folder=tmp_path, resume=resume), shared(members=2))
-
-    @pytest.fixture
-    def further(self, split, shared, tmp_path) -> Callable[..., Model]:
-        """Train a copy of a model of two networks further, with a label more."""
-        shared(members=2).save(tmp_path / "model")
-        more = split("sparse", 3)
-        wider = sp.hstack([more.Y, more.Y[:, :1]], format="csr")
-
-        def train(**given: Any) -> Model:
-            model = Model.load(tmp_path / "model")
-            model.label_names = [*NAMES, "new"]
-            fit_further(model, more.X, wider, TrainingSettings(epochs=2, batch_size=16, lr=0.01), **given)
-            return model
-
-        return train
-
-    def test_trained_further(self, further, shared):
-        model, before = further(), shared(members=2)
-        assert model.n_labels == L + 1
-        assert [network.codebook.n_labels for network in model.networks] == [L + 1, L + 1]
-        found = [(record["member"], record["epoch"]) for record in model.history[6:]]
-        assert found == [(1, 4), (1, 5), (2, 4), (2, 5)]
-        for name, tensor in before.ranker.weights().items():
-            assert not torch.equal(tensor, model.ranker.weights()[name]), name
-        assert model.calibration == before.calibration
-        assert model.ranker.calibrations == before.ranker.calibrations
-
-    @pytest.mark.parametrize("at", [4, 10, 13])
-    def test_trained_further_interrupted_and_resumed(self, at, further, tmp_path):
-        with pytest.raises(InterruptedRunError):
-            further(folder=tmp_path / "run", reporter=CtrlC(at))
-        assert_same(further(folder=tmp_path / "run", resume=True), further())
 
 
 def test_more_labels_than_a_saved_model_may_have(small_run):
@@ -303,3 +182,104 @@ def test_no_columns(small_run, shapes, sparse):
     missing = "Y" if X.size else "X"
     with pytest.raises(ParameterError, match=f"found no columns in {missing}; wanted at least one"):
         fit(Split(sp.csr_matrix(X) if sparse else X, sp.csr_matrix(Y)), small_run)
+
+
+MADE = make_multilabel(200, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
+HELD_OUT = np.arange(150, 200)
+TRAINING = TrainingSettings(epochs=8, batch_size=32, lr=0.02)
+
+
+def made_of(sparse: bool) -> Network:
+    return Network(NetworkSettings(dim=24, hidden=(16,)), 60, 12, sparse=sparse)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_what_rounding_costs(sparse):
+    rows = MADE.X if sparse else MADE.X.toarray()
+    made = made_of(sparse)
+    train(made, rows[:150], MADE.Y[:150], TRAINING)
+    before = {name: tensor.clone() for name, tensor in made.weights().items()}
+    finest, _, coarsest = tried = (-2, 3, 6)
+    pairs = lost_by_rounding(made, rows[HELD_OUT], MADE.Y[HELD_OUT], tried=tried, enough=(0.1, 1.0))
+    assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
+    assert pairs == sorted(pairs)
+    assert pairs[-1][1] >= 1.0 or pairs[-1][0] == 2 ** (coarsest / 2)
+    assert pairs[0][0] >= 2 ** (finest / 2)
+
+    def ndcg() -> float:
+        ids, _ = top_k(Ensemble([made]), rows[HELD_OUT], 5)
+        return float(evaluate(MADE.Y[HELD_OUT], ids, k=5, metrics=("nDCG",))["nDCG@5"])
+
+    # The same of the whole network, with all features.
+    whole, weights = ndcg(), as_arrays(before)
+    for coarseness, lost in pairs[:: max(1, len(pairs) - 1)]:
+        made.load_weights(as_tensors(rounded(weights, steps_of(weights, "a file"), coarseness)))
+        assert lost == pytest.approx(100 * (whole - ndcg()))
+
+
+def test_a_calibration_run_leaves_the_network_itself_alone():
+    made = made_of(True)
+    before = {name: tensor.clone() for name, tensor in made.weights().items()}
+    validation = MADE.X[HELD_OUT], MADE.Y[HELD_OUT]
+    options = {"sparse": True, "aim": "f1", "reporter": Reporter()}
+    found = calibration_run(made, MADE.X, MADE.Y, HELD_OUT, validation, TRAINING, **options)
+    assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, LOST]
+    assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
+    assert found == calibration_run(made, MADE.X, MADE.Y, HELD_OUT, validation, TRAINING, **options)
+
+
+#: The features 0, 2 and 5 are in the same rows, and so are 1 and 4; 6 is in none.
+SHARED = sp.csr_matrix(
+    np.array([[1, 0, 2, 3, 0, 2, 0], [0, 1, 0, 1, 1, 0, 0], [2, 0, 4, 0, 0, 4, 0]], dtype=np.float32)
+)
+
+
+def small_network() -> Network:
+    return Network(NetworkSettings(dim=8, hidden=(5,)), 7, 4, sparse=True)
+
+
+def first(of: Network) -> torch.Tensor:
+    weight: torch.Tensor = of.state_dict()["encoder.hidden.0.weight"]
+    return weight.clone()
+
+
+def test_shared_weights_by_hand():
+    made = small_network()
+    before = first(made)
+    share_weights(made, SHARED)
+    after = first(made)
+    torch.testing.assert_close(after[0], (before[0] + 2 * before[2] + 2 * before[5]) / 5)
+    assert torch.equal(after[0], after[2])
+    assert torch.equal(after[0], after[5])
+    torch.testing.assert_close(after[1], (before[1] + before[4]) / 2)
+    assert torch.equal(after[1], after[4])
+    assert torch.equal(after[[3, 6]], before[[3, 6]])
+    # So nothing changes for these rows.
+    dense = torch.from_numpy(SHARED.toarray())
+    torch.testing.assert_close(dense @ after, dense @ before)
+
+
+def test_zeros_that_are_stored_do_not_count():
+    rows = SHARED.copy()
+    rows.data[rows.indices == 3] = 0
+    made = small_network()
+    before = first(made)
+    share_weights(made, rows)
+    assert torch.equal(first(made)[3], before[3])
+
+
+@pytest.mark.parametrize(
+    "rows", [SHARED.toarray(), sp.csr_matrix(np.eye(7, dtype=np.float32))], ids=["dense", "all"]
+)
+def test_nothing_to_share(rows):
+    made = small_network()
+    before = first(made)
+    share_weights(made, rows)
+    assert torch.equal(first(made), before)
+
+
+def test_a_custom_encoder_is_left_alone():
+    made = Network(NetworkSettings(dim=8, hidden=(5,)), 7, 4, sparse=True, encoder=nn.Linear(7, 5))
+    before = made.state_dict()["encoder.weight"].clone()
+    share_weights(made, SHARED)
+    assert torch.equal(made.state_dict()["encoder.weight"], before)

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +21,11 @@ from circlet.data.feedback import Judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.folder.compress import compress
 from circlet.model import Model
+from circlet.model.session import teach_saved
+from circlet.model.teaching import Taught
 from circlet.serve import learning
 from circlet.serve.learning import KEPT, Learner, taught_folder, why_not
-from circlet.serve.lesson import give, main
+from circlet.serve.lesson import main
 from circlet.serve.served import Served
 
 pytestmark = pytest.mark.usefixtures("one_thread")
@@ -37,7 +40,8 @@ def lessons(monkeypatch) -> list[int]:
 
     def lesson(self: Learner, output: Path, corrections: list[Any]) -> dict[str, Any]:
         given.append(len(corrections))
-        return give(self.folder, output, [Judged(text, tuple(yes), tuple(no)) for text, yes, no in corrections])
+        judged = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in corrections]
+        return asdict(teach_saved(self.folder, output, judged))
 
     monkeypatch.setattr(Learner, "_lesson", lesson)
     return given
@@ -299,8 +303,7 @@ class TestServedModel:
 class TestLesson:
     def test_a_taught_model_is_written_and_the_model_stays(self, teachable, tmp_path):
         before = {path.name: path.read_bytes() for path in teachable.iterdir()}
-        answer = give(teachable, tmp_path / "out", [MUSIC])
-        assert answer == {"texts": 1, "new": ["music"], "left_out": []}
+        assert teach_saved(teachable, tmp_path / "out", [MUSIC]) == Taught(1, ["music"], [])
         assert circlet.load(tmp_path / "out").suggest(["drum piano"], k=1)[0][0, 0] == "music"
         assert {path.name: path.read_bytes() for path in teachable.iterdir()} == before
 
@@ -310,13 +313,15 @@ class TestLesson:
         circlet.CircletClassifier(top_k=1, **options).fit(texts, [[label] for label in labels]).save(
             tmp_path / "m"
         )
-        assert give(tmp_path / "m", tmp_path / "out", [Judged("old bear", ("b",), ())])["new"] == ["b"]
+        assert teach_saved(tmp_path / "m", tmp_path / "out", [Judged("old bear", ("b",), ())]).new == ["b"]
         assert circlet.load(tmp_path / "out").top_k == 1
         assert circlet.CircletClassifier.load(tmp_path / "out").classes_.tolist() == ["a", "v", "b"]
         numbers = [{"a": 1, "v": 2}[label] for label in labels]
         circlet.CircletClassifier(**options).fit(texts, numbers).save(tmp_path / "n")
         # Its classes are numbers, and a user's new label is not.
-        assert give(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))])["left_out"] == ["b"]
+        assert teach_saved(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))]).left_out == [
+            "b"
+        ]
         assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
 
     def test_labels_with_uris(self, teachable, tmp_path):
@@ -324,7 +329,7 @@ class TestLesson:
         named.label_uris = uris
         named.save(tmp_path / "named")
         by_uri = Judged("drum flute", ("http://example.org/2",), ())
-        assert give(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri])["new"] == ["music"]
+        assert teach_saved(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri]).new == ["music"]
         taught = circlet.load(tmp_path / "out")
         assert taught.classes_.tolist() == ["animal", "food", "vehicle", "music"]
         assert taught.uris_ == [*uris, "music"]
@@ -332,7 +337,7 @@ class TestLesson:
     def test_a_small_copy_remembers_nothing(self, teachable, tmp_path):
         compress(teachable, tmp_path / "small", "int8")
         with pytest.raises(ParameterError, match="remembers no rows"):
-            give(tmp_path / "small", tmp_path / "out", [MUSIC])
+            teach_saved(tmp_path / "small", tmp_path / "out", [MUSIC])
         assert not (tmp_path / "out").exists()
 
     def test_mistakes_are_answered(self, tmp_path):

@@ -39,7 +39,7 @@ from circlet.training import (
 )
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, LostError, World, joined
-from circlet.training.validation import mean_loss, measured
+from circlet.training.loop import mean_loss, measured
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

@@ -10,7 +10,7 @@ import torch
 from circlet.network import Network
 from circlet.network.batch import as_batch
 from circlet.settings import NetworkSettings
-from circlet.training.validation import VALIDATION_LOSS, measured, watched, worth
+from circlet.training.loop import VALIDATION_LOSS, measured, watched, worth
 
 
 def test_the_least_loss_is_the_best():

@@ -13,11 +13,9 @@ from circlet.data.documents import read_splits
 from circlet.data.records import Record, iter_records
 from circlet.devices import resolve_device
 from circlet.folder.history import metrics_of
-from circlet.folder.layout import read_config
-from circlet.folder.tensors import STORES
-from circlet.metrics.evaluation import in_label_space
-from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model import Model
 from circlet.model.deciding import Decider
+from circlet.model.session import begin, go_on, store_of
 from circlet.settings import Decision, RunSettings
 from circlet.training import Reporter
 
@@ -30,16 +28,19 @@ class Log(Reporter):
     def __init__(self, say: Callable[[str], object]) -> None:
         self.say, self.epochs = say, 0
 
+    def begins(self, dataset: Dataset, labels: int, *, new: int | None = None, processes: int = 1) -> None:
+        self.say(f"learning from {dataset.train.n:,} documents, with {new or 0:,} new subjects")
+
     def decided(self, decisions: Sequence[Decision]) -> None:
         self.say("decided: " + ", ".join(f"{each.name} {each.shown}" for each in decisions))
 
     def plan(self, epochs: int, members: int) -> None:
         self.epochs = epochs
 
-    def rehearsal(self, documents: int) -> None:
-        self.say(f"training on all but {documents:,} documents first, to calibrate probabilities")
+    def calibration_run(self, documents: int) -> None:
+        self.say(f"training on {documents:,} documents first, to calibrate probabilities on the others")
 
-    def rehearsed(self, metrics: dict[str, float]) -> None:
+    def calibration_run_over(self, metrics: dict[str, float]) -> None:
         self.say("without them: " + _shown(metrics))
 
     def record(self, record: dict[str, Any]) -> None:
@@ -59,12 +60,12 @@ def fitted(
     split, _, names = read_splits(iter_records(path, "jsonl"))
     if len(names) < subjects and settings.network.slots is None and settings.network.codebook_name == "spectral":
         settings = with_room(settings, split, subjects)
-    return fit(split, settings, label_names=names, device=resolve_device(device), reporter=Log(say))
+    return begin(split, settings, label_names=names, device=resolve_device(device), reporter=Log(say))
 
 
 def with_room(settings: RunSettings, split: Split, subjects: int) -> RunSettings:
     """The same settings, with a slot for each of so many subjects; documents show only some of them."""
-    dim = Decider(split, settings, Reporter(), None, None).by_rule().network.dim
+    dim = Decider(split, settings).by_rule().network.dim
     half = next_fast_len(max((subjects + 1) // 2, dim + 1), real=True)
     return settings.with_values({"slots": 2 * int(half)})
 
@@ -73,10 +74,5 @@ def learn(folder: Path, new: list[Record], *, epochs: int, device: str, say: Cal
     """Train the model in a folder further, on new documents; subjects that are new to it are added."""
     model = Model.load(folder, resolve_device(device))
     split, _, names = read_splits(new)
-    Y = in_label_space(model, Dataset("learn", split, label_names=names), split.Y)
-    known = model.label_names or []
-    model.label_names = list(dict.fromkeys([*known, *names]))
-    say(f"learning from {split.n:,} documents, with {len(model.label_names) - len(known):,} new subjects")
-    fit_further(model, split.texts, Y, further_settings(model, epochs=epochs), reporter=Log(say))
-    store = read_config(folder)["store"]
-    model.save(folder, store if store in STORES else "float32")  # `circlet compress` chose it for other weights
+    go_on(model, Dataset("learn", split, label_names=names), reporter=Log(say), epochs=epochs)
+    model.save(folder, store_of(folder))

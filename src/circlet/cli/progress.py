@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from circlet.cli.console import Bar, err
+from circlet.data import Dataset
 from circlet.folder.history import metrics_of
 from circlet.settings import Decision
+from circlet.settings.run import FEWEST_TO_SPLIT
 from circlet.training import Reporter, StepsTaken
 
 
@@ -17,16 +19,33 @@ class TrainingBar(Reporter):
     def __init__(self, name: str = "", *, quiet: bool = False) -> None:
         self.name, self.quiet = f"{name} " if name else "", quiet
         self.epochs, self.members, self.now = 0, 1, 0
-        self.rehearsing = False
+        #: What has been done so far, stage by stage.
+        self.stages: list[dict[str, Any]] = []
+        self.calibrating = False
         self.bar = Bar()
         self.documents = 0
 
     def __enter__(self) -> TrainingBar:
-        self.bar.__enter__()
         return self
 
     def __exit__(self, *ended: object) -> None:
         self.bar.__exit__(*ended)
+
+    def begins(self, dataset: Dataset, labels: int, *, new: int | None = None, processes: int = 1) -> None:
+        several, n = f", {processes} processes" if processes > 1 else "", dataset.train.n
+        err.print(f"{dataset.name}: {dataset.format}; {n:,} documents, {labels:,} labels{several}", soft_wrap=True)
+        if new is None and n < FEWEST_TO_SPLIT:
+            err.print(
+                f"{n} documents are very few: none are held out, so nothing shows how good the model is; "
+                f"wanted at least {FEWEST_TO_SPLIT}, and better some hundred",
+                style="yellow",
+                soft_wrap=True,
+            )
+        if new is None and labels == 1:
+            err.print("found only one label, which every document will get; wanted two or more", style="yellow")
+
+    def stage(self, record: dict[str, Any]) -> None:
+        self.stages.append(record)
 
     def decided(self, decisions: Sequence[Decision]) -> None:
         if decisions and not self.quiet:
@@ -38,28 +57,29 @@ class TrainingBar(Reporter):
 
     def plan(self, epochs: int, members: int) -> None:
         self.epochs, self.members = epochs, members
+        self.bar.__enter__()
 
     def member(self, number: int) -> None:
         self.now = number
 
-    def rehearsal(self, documents: int) -> None:
-        self.rehearsing = True
+    def calibration_run(self, documents: int) -> None:
+        self.calibrating = True
         if not self.quiet:
-            text = f"{self._of(self.now + 1)}rehearsal: {documents:,} documents, to calibrate on the others"
+            text = f"{self._of(self.now + 1)}calibration run: {documents:,} documents, to calibrate on the others"
             err.print(text, highlight=False)
 
-    def rehearsed(self, metrics: dict[str, float]) -> None:
-        self.rehearsing = False
+    def calibration_run_over(self, metrics: dict[str, float]) -> None:
+        self.calibrating = False
         if not self.quiet:
             numbers = "".join(f"  {name} {100 * value:.2f}" for name, value in metrics.items())
-            err.print(f"{self._of(self.now + 1)}rehearsed{numbers}; now all documents", highlight=False)
+            err.print(f"{self._of(self.now + 1)}calibrated{numbers}; now all documents", highlight=False)
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         what = f"epoch {number + 1}/{self.epochs}" if number < self.epochs else "held-out rows join"
         self.bar.update(
             total=self.members * self.epochs * n_steps,
             completed=(self.now * self.epochs + number) * n_steps + done,
-            description=f"{self._of(self.now + 1)}{'rehearsal, ' if self.rehearsing else ''}{what}",
+            description=f"{self._of(self.now + 1)}{'calibration run, ' if self.calibrating else ''}{what}",
         )
 
     def step(self, taken: StepsTaken) -> None:
@@ -68,7 +88,7 @@ class TrainingBar(Reporter):
         self.bar.update(advance=taken.steps, numbers=f"loss {taken.loss / taken.steps:.4g}  {speed}")
 
     def record(self, record: dict[str, Any]) -> None:
-        if self.quiet or self.rehearsing:
+        if self.quiet or self.calibrating:
             return
         metrics = "".join(f"  {name} {100 * value:.2f}" for name, value in metrics_of(record).items())
         err.print(
@@ -76,6 +96,9 @@ class TrainingBar(Reporter):
             f"loss {record['loss']:.4g}{metrics}  {record['documents_per_second']:,} documents/s",
             highlight=False,
         )
+
+    def indexing(self, done: int, total: int) -> None:
+        self.bar.update(total=total, completed=done, description="indexing documents", numbers="")
 
     def _of(self, member: int) -> str:
         """What is trained, in words before its epochs; members are numbered from 1."""

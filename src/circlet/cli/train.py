@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
 from circlet.cli import options
-from circlet.cli.console import err
 from circlet.errors import ParameterError
 from circlet.extras import require
 from circlet.settings.fields import DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT
@@ -111,81 +107,24 @@ def train(
     """
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
+    if resume and overwrite:
+        raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
     columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
     columns |= {"names": None if names is None else str(names), "names_language": names_language}
     run: dict[str, Any] = {
         "data": data if len(data) > 1 else data[0],
         "preset": preset,
         "seed": seed,
-        "given": {**(settings or {}), "store": store, "keep_index": keep_index or None},
+        "given": settings or {},
         "read": {**columns, "split": split},
+        "store": store,
+        "keep_index": keep_index or None,
+        "further": further,
     }
-    run["decides"] = True
     if feedback is not None:
         from circlet.cli.feedback import described
 
         run["feedback"] = described(feedback)
-    if further:
-        run["continue"] = True
-    from circlet.cli.runs import begun, carry_out, finished
-    from circlet.folder.lock import writing
-    from circlet.training.distributed import joined
+    from circlet.cli.runs import run_in
 
-    run = json.loads(json.dumps(run))  # the same values as --resume reads back
-    if resume and overwrite:
-        raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
-    # Of several processes, the first one alone looks at the folder and writes into it.
-    with (
-        joined(device) as (world, place),
-        writing(model, patience=0) if world.is_first else nullcontext(),
-    ):
-        run["processes"] = world.size
-        started = world.from_first(lambda: begun(model, run, resume=resume, overwrite=overwrite))
-        if started is not None:
-            summary = carry_out(started, model, place, world)
-        else:
-            summary = finished(model) if world.is_first else None
-    if summary is None:
-        return
-    if as_json:
-        print(json.dumps(summary, ensure_ascii=False, indent=1))
-    else:
-        _print_summary(model, summary)
-
-
-def _print_summary(model: Path, summary: dict[str, Any]) -> None:
-    for line in (*_kept(summary["history"]), *_threshold(summary)):
-        err.print(line, highlight=False, soft_wrap=True)
-    networks = f"{summary['members']} networks, " if summary["members"] > 1 else ""
-    err.print(
-        f"{model}: {networks}{summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "
-        f"{summary['bytes'] / 1e6:.1f} MB\n"
-        f"to use it: circlet predict {model} INPUT, or circlet evaluate {model} DATA",
-        highlight=False,
-        soft_wrap=True,
-    )
-
-
-def _kept(history: list[dict[str, Any]]) -> Iterator[str]:
-    """Which epoch's weights each network has, and how good they were on held-out rows."""
-    from circlet.folder.history import kept_epochs, metrics_of
-
-    chosen = kept_epochs(history)
-    last = {record.get("member", 1): record for record in history}
-    for record in chosen or last.values():
-        member = f"member {record['member']}, " if "member" in record else ""
-        values = ", ".join(f"{name} {100 * value:.2f}" for name, value in metrics_of(record).items())
-        if chosen:
-            yield f"{member}kept epoch {record['epoch']}, the best on held-out rows: {values}"
-        elif values:
-            yield f"{member}kept epoch {record['epoch']}, the last; {values} on held-out rows, which then joined"
-
-
-def _threshold(summary: dict[str, Any]) -> Iterator[str]:
-    """The probability from which labels are given, and why."""
-    aim = summary["training"].get("threshold_for", "f1")
-    if summary["threshold"] is not None:
-        best = "the best F1" if aim == "f1" else aim
-        yield f"labels are given from a probability of {summary['threshold']:.3f} on: {best} on held-out rows"
-    elif aim != "f1":
-        yield f"no threshold was chosen for {aim}: no rows were held out; wanted more documents, or --validation"
+    run_in(model, run, device=device, as_json=as_json, resume=resume, overwrite=overwrite)

@@ -109,7 +109,7 @@ def tune(
 
 def _command(data: list[str], given: dict[str, Any], best: dict[str, Any]) -> str:
     """What trains with the best settings; options that have their defaults are left out."""
-    from circlet.cli.runs import READ
+    from circlet.model.session import READ
     from circlet.tuning.changes import as_options
 
     usual = {**READ, "preset": "default", "seed": 0}

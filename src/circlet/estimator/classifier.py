@@ -20,8 +20,8 @@ from circlet.estimator.log import Log
 from circlet.estimator.randomness import seed_of
 from circlet.estimator.tagging import Tagging, check_rows
 from circlet.estimator.targets import Targets, renamed
-from circlet.features.vectorizer import TextVectorizer
-from circlet.model import Model, add_to_index, fit, fit_further, further_settings
+from circlet.model import Model
+from circlet.model.session import begin, check_text, fit_further, further_settings
 from circlet.settings import EFFORTS, RunSettings
 from circlet.settings.network import FEATURES
 
@@ -333,8 +333,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         return tags
 
     def _fit(self, X: Any, y: Any, classes: Any) -> CircletClassifier:
-        settings, place = self._settings(), resolve_device(self.device)
-        TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
+        settings, place = check_text(self._settings()), resolve_device(self.device)
         self._least_score()
         custom = isinstance(self.encoder, torch.nn.Module) or settings.network.reads_texts
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
@@ -347,16 +346,15 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         Y = targets.encode(y)
         check_rows(documents, Y)
         split = Split(None, Y, documents) if isinstance(documents, list) else Split(documents, Y)
-        model = fit(
+        model = begin(
             split,
             settings,
             label_names=targets.names(),
             encoder=copy.deepcopy(self.encoder) if isinstance(self.encoder, torch.nn.Module) else None,
+            keep_index=self.keep_index,
             device=place,
             reporter=Log(self.verbose),
         )
-        if self.keep_index:
-            add_to_index(model, documents)
         return self._take(model, targets)
 
     def _take(self, model: Model, targets: Targets) -> CircletClassifier:

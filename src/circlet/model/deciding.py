@@ -1,10 +1,17 @@
-"""Settles what a run's settings leave open: by rules, then by a short trial, or as an interrupted run had it."""
+"""Settles what a run's settings leave open: by rules, then by a short trial, or as an interrupted run had it.
+
+**The trial.** Small networks, trained on some of the rows, show which optimizer suits the first layer. On most
+sparse data SGD is better, because Adam learns rare words by heart. Where documents are a handful of words each,
+rare words are all there is, and Adam is better. Nothing simpler than a trial has told the two apart.
+"""
 
 from __future__ import annotations
 
 import math
+import time
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +23,31 @@ from circlet.data.dataset import Split
 from circlet.data.sparse import column_counts, is_mapped
 from circlet.errors import DataError
 from circlet.folder.layout import DECIDED
-from circlet.model.trial import FEWEST_ROWS, first_layer
-from circlet.settings import Decision, Facts, RunSettings
+from circlet.metrics import evaluate
+from circlet.network import Ensemble, Network
+from circlet.network.ensemble import top_k
+from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of
-from circlet.training import Reporter
+from circlet.training import train
 from circlet.training.distributed import ALONE, World
 
-__all__ = ["Decider"]
+__all__ = ["Decider", "Trial", "first_layer"]
+
+
+class Trial(NamedTuple):
+    """How large a trial is: quick, but long enough for the slower learner to be ahead if it is the better one."""
+
+    #: On fewer rows it tells nothing.
+    fewest_rows: int = 1000
+    #: The most rows that it trains on, and that it ranks labels of.
+    most_rows: int = 2500
+    most_ranked: int = 1000
+    #: Of hidden layers and codes, at most.
+    width: int = 256
+    dim: int = 400
+    training: TrainingSettings = TrainingSettings(epochs=4, batch_size=64)
+    #: How much better AdamW must be to be chosen, since it takes longer and needs more memory.
+    margin: float = 0.003
 
 
 class Decider:
@@ -33,62 +58,86 @@ class Decider:
     split : Split
         All rows, or texts.
     settings : RunSettings
-    reporter : Reporter
-    device : torch.device or None
-        Where a trial runs.
-    resumed : Path or None
+    resumed : Path, optional
         The folder of an interrupted run, whose decisions stand.
     world : World
         The processes that train together: the first one decides for all.
+    trial : Trial
+
+    Attributes
+    ----------
+    settings : RunSettings
+        With what has been decided so far.
+    decisions : list of Decision
     """
 
     def __init__(
         self,
         split: Split,
         settings: RunSettings,
-        reporter: Reporter,
-        device: torch.device | None,
-        resumed: Path | None,
+        *,
+        resumed: Path | None = None,
         world: World = ALONE,
+        trial: Trial = Trial(),  # noqa: B008 (it can't be changed)
     ) -> None:
-        self.split, self.settings, self.reporter, self.device = split, settings, reporter, device
-        self.world = world
+        self.split, self.settings, self.world, self.trial = split, settings, world, trial
         self.decisions: list[Decision] = []
-        #: Whether a trial has yet to decide the optimizer of the first layer.
-        self.to_try = "first_layer" in settings.undecided and effort_of(settings.preset).trial
-        kept = world.from_first(lambda: None if resumed is None else self._read(resumed / DECIDED))
-        if kept is not None:
-            self.decisions, self.to_try = [Decision.from_dict(each) for each in kept], False
-            self.settings = settings.with_values({each.name: each.value for each in self.decisions})
+        self._may_try = "first_layer" in settings.undecided and effort_of(settings.preset).trial
+        path = None if resumed is None else resumed / DECIDED
+        try:
+            # None if there is no such run, or it had not yet decided anything.
+            found = world.from_first(
+                lambda: None if path is None or not path.is_file() else {"decided": files.read_json(path)}
+            )
+            if found is not None:
+                # What is given now stands. If it is not what was decided then, the checkpoint is another run's.
+                decided = [Decision.from_dict(each) for each in found["decided"]]
+                self.decisions = [each for each in decided if each.name in settings.undecided]
+                self.settings = settings.with_values({each.name: each.value for each in self.decisions})
+                self._may_try = False
+        except (TypeError, KeyError, ValueError) as error:
+            raise DataError(
+                f"{path}: found no readable decisions ({error!r}); train again in another folder"
+            ) from error
 
     def by_rule(self) -> RunSettings:
         """The settings with everything decided that rules decide."""
-        sparse = self.split.X is None or sp.issparse(self.split.X) or is_mapped(self.split.X)
-        n, labels = self.split.Y.shape
-        adam = self.settings.training.optimizer in ("adam", "adamw")
-        features = None if self.split.X is None else int(self.split.X.shape[1])
-        typical = _typical(column_counts(self.split.Y))
-        texts, joins = self.split.X is None, self.settings.joins
-        facts = Facts(n, labels, texts, bool(sparse), adam, features, typical, joins)
+        X, Y = self.split.X, self.split.Y
+        documents, labels = Y.shape
+        facts = Facts(
+            documents,
+            labels,
+            texts=X is None,
+            sparse=X is None or bool(sp.issparse(X) or is_mapped(X)),
+            adam=self.settings.training.optimizer in ("adam", "adamw"),
+            features=None if X is None else int(X.shape[1]),
+            typical=_typical(column_counts(Y)),
+            joins=self.settings.joins,
+        )
         self.settings, decided = self.settings.decided(facts)
         self.decisions += decided
-        # Where a rule is sure of it, AdamW is used everywhere, and nothing is tried.
-        self.to_try = self.to_try and self.settings.training.first_layer == "sgd"
         return self.settings
 
+    def tries(self, held_out: npt.NDArray[np.int64] | None) -> bool:
+        """Whether a trial decides the optimizer of the first layer: not where a rule is sure that it is AdamW."""
+        ruled = self.settings.training.first_layer == "sgd"
+        enough = held_out is not None and self.split.n - len(held_out) >= self.trial.fewest_rows
+        return self._may_try and ruled and enough
+
     def by_trial(
-        self, rows: Any, held_out: npt.NDArray[np.int64] | None, evaluated: tuple[Any, sp.csr_matrix] | None
+        self,
+        rows: Any,
+        held_out: npt.NDArray[np.int64],
+        evaluated: tuple[Any, sp.csr_matrix],
+        device: torch.device | None = None,
     ) -> RunSettings:
-        """The settings with everything decided, the rest by a trial on scaled rows."""
-        if self.to_try and evaluated is not None and held_out is not None:
-            learned = np.delete(np.arange(self.split.n), held_out)
-            if len(learned) >= FEWEST_ROWS:
-                # Each process tries on its own, so that the trial is the same for any number of them.
-                own = first_layer(rows, self.split.Y, learned, evaluated, self.settings, self.device)
-                found = Decision.from_dict(self.world.from_first(own.as_dict))
-                self.decisions = [found if each.name == found.name else each for each in self.decisions]
-                self.settings = self.settings.with_values({found.name: found.value})
-        self.reporter.decided(self.decisions)
+        """The settings with the optimizer of the first layer that a trial on scaled rows has found."""
+        learned = np.delete(np.arange(self.split.n), held_out)
+        # Each process tries on its own, so that the trial is the same for any number of them.
+        own = first_layer(rows, self.split.Y, learned, evaluated, self.settings, device, self.trial)
+        found = Decision.from_dict(self.world.from_first(own.as_dict))
+        self.decisions = [found if each.name == found.name else each for each in self.decisions]
+        self.settings = self.settings.with_values({found.name: found.value})
         return self.settings
 
     def record(self) -> dict[str, Any]:
@@ -99,24 +148,9 @@ class Decider:
         """Keep the decisions beside a run's checkpoints."""
         files.prepare_folder(folder)
         if self.decisions:
-            files.write_json(folder / DECIDED, [each.as_dict() for each in self.decisions])
+            files.write_json(folder / DECIDED, self.record()["decided"])
         else:
             (folder / DECIDED).unlink(missing_ok=True)  # of a run that was never resumed
-
-    def _read(self, path: Path) -> list[dict[str, Any]] | None:
-        """What an interrupted run decided; None if it had not yet decided anything."""
-        if not path.is_file():
-            return None
-        try:
-            found = [Decision.from_dict(each) for each in files.read_json(path)]
-            # What is given now stands. If it is not what was decided then, the checkpoint is another run's.
-            known = [each for each in found if each.name in self.settings.undecided]
-            self.settings.with_values({each.name: each.value for each in known})  # refuses invalid values
-        except (TypeError, KeyError, ValueError) as error:
-            raise DataError(
-                f"{path}: found no readable decisions ({error!r}); train again in another folder"
-            ) from error
-        return [each.as_dict() for each in known]
 
 
 def _typical(counts: npt.NDArray[np.int64]) -> float:
@@ -125,3 +159,46 @@ def _typical(counts: npt.NDArray[np.int64]) -> float:
     if not ordered.sum():
         return math.inf
     return float(ordered[np.searchsorted(ordered.cumsum(), ordered.sum() / 2)])
+
+
+def first_layer(
+    rows: Any,
+    Y: sp.csr_matrix,
+    learned: npt.NDArray[np.int64],
+    evaluated: tuple[Any, sp.csr_matrix],
+    settings: RunSettings,
+    device: torch.device | None,
+    size: Trial,
+) -> Decision:
+    """Try out both optimizers of the first layer.
+
+    Parameters
+    ----------
+    rows, Y
+        Scaled rows and their labels.
+    learned : int64 ndarray
+        The rows that may be trained on.
+    evaluated : (rows, labels)
+        Rows to rank labels of.
+    settings : RunSettings
+        Of the run that the trial is for; its seed determines the trial.
+    device : torch.device or None
+    size : Trial
+    """
+    started, given = time.perf_counter(), settings.network
+    hidden = tuple(min(width, size.width) for width in given.hidden)
+    small = replace(given, hidden=hidden, dim=min(given.dim, size.dim), dropout=0.0, slots=None)
+    some = np.sort(np.random.default_rng([given.seed, 1]).permutation(learned)[: size.most_rows])
+    X, labels = rows[some], Y[some]
+    judged, right = (each[: size.most_ranked] for each in evaluated)
+    found = {}
+    for optimizer in ("sgd", "same"):
+        network = Network(small, X.shape[1], labels.shape[1], sparse=True)
+        training = replace(size.training, first_layer=optimizer, optimizer=settings.training.optimizer)
+        train(network, X, labels, training, device=device)
+        ids, _ = top_k(Ensemble([network]), judged, 5)
+        found[optimizer] = evaluate(right, ids, k=5, metrics=("nDCG",))["nDCG@5"]
+    best = "same" if found["same"] > found["sgd"] + size.margin else "sgd"
+    shown = f"SGD {100 * found['sgd']:.1f}, {settings.training.optimizer} {100 * found['same']:.1f}"
+    why = f"nDCG@5 of a trial on {len(some):,} rows, which took {time.perf_counter() - started:.1f} s: {shown}"
+    return Decision("first_layer", best, why, tried=True)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -16,31 +15,56 @@ import torch
 from torch import nn
 
 from circlet.data.dataset import Split, check_entries, check_label_names
-from circlet.data.sparse import as_csr, column_counts, is_mapped
+from circlet.data.sparse import column_counts, is_mapped
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
+from circlet.folder.deflated import rounded, steps_of
+from circlet.folder.history import LOST, METRIC
 from circlet.folder.layout import MOST_LABELS
+from circlet.folder.members import hidden_layers
 from circlet.folder.sample import REMEMBERED_NUMBERS, merged, sample_of
-from circlet.model import rehearsal
 from circlet.model.calibration import as_if_new, calibration_record, choose_threshold
 from circlet.model.deciding import Decider
-from circlet.model.indexing import add_to_index
-from circlet.model.model import Model
-from circlet.model.sharing import share_weights
+from circlet.model.model import Model, as_arrays, as_tensors
 from circlet.network import Ensemble, Network
+from circlet.network.encoders import Encoder
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
-from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, train
+from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
-__all__ = ["fit", "fit_further", "further_settings"]
+__all__ = ["calibration_run", "fit", "lost_by_rounding", "remember", "share_weights", "train_members"]
 
-#: How a model is trained further: for a few epochs, at up to this share of its original learning rate.
-FURTHER_EPOCHS, FURTHER_RATE = 5, 0.5
 #: The number of training rows that probabilities are calibrated on if no rows are held out.
 ENOUGH_TO_CALIBRATE = 2000
+
+
+class Rows(NamedTuple):
+    """Documents as networks take them.
+
+    Parameters
+    ----------
+    rows : scaled rows
+        What is learned from, with labels `Y`.
+    held_out : int64 ndarray or None
+        Those of these rows that are held out at first, and join the others in the end.
+    evaluated : (rows, labels) or None
+        What validation and calibration are done on: held-out rows, as new ones would come.
+    vectorizer, scaling
+        Fitted; what made the rows.
+    sparse : bool
+        Whether most of their values are zeros, which are left out.
+    """
+
+    rows: Any
+    Y: sp.csr_matrix
+    held_out: npt.NDArray[np.int64] | None
+    evaluated: tuple[Any, sp.csr_matrix] | None
+    vectorizer: TextVectorizer | Tokenizer | None
+    scaling: Scaling
+    sparse: bool
 
 
 def fit(
@@ -58,9 +82,20 @@ def fit(
 ) -> Model:
     """Train a model on documents and their labels.
 
-    Settings that are left open are decided first. The rows that the settings hold out serve for validation and
-    calibration; then they join the others, if the settings say so. Of few documents, a model is trained without
-    them first; see `circlet.model.rehearsal`.
+    The plan:
+
+    1. Decide: rules settle what the settings leave open.
+    2. Features: some rows are held out, and texts become features.
+    3. Trial: if no rule is sure, two small networks show which optimizer suits the first layer.
+    4. Of few documents, a calibration run for each member: a network like it is trained without the held-out rows,
+       calibrated on them and thrown away. A copy of it with rounded weights shows what a smaller model loses.
+    5. Train each member: on all rows after a calibration run; otherwise on the rows that are not held out, which
+       then join for a last, short epoch, before which the member is calibrated on them.
+    6. Calibrate, if held-out rows do not join.
+
+    So with the default settings, a few thousand documents take five networks for one member, and four of them are
+    trained: two in the trial, one in the calibration run, and the member. Saving the model is the last stage; see
+    `circlet.model.session`.
 
     Parameters
     ----------
@@ -85,78 +120,30 @@ def fit(
     world : World
         The processes that train together; see `circlet.training.train`.
     """
+    reporter, folder = reporter or Reporter(), folder if world.is_first else None
     split = _for_encoder(split, settings, encoder)
     validation = validation and _for_encoder(validation, settings, encoder)
-    _check(split, validation)
-    folder = folder if world.is_first else None
-    n_labels = int(split.Y.shape[1])
-    if n_labels > MOST_LABELS:  # before they are counted: a file may claim any number
-        raise DataError(f"found {n_labels:,} labels; wanted at most {MOST_LABELS:,}, which a saved model may have")
-    if label_names is not None:
-        check_label_names(label_names, n_labels, "label_names")
-    reporter = reporter or Reporter()
-    decider = Decider(split, settings, reporter, device, folder if resume else None, world)
-    settings = decider.by_rule()
-    held_out = None if validation is not None else settings.held_out(split.n)
-    if held_out is not None and not settings.joins:
-        split, validation = split.take(np.delete(np.arange(split.n), held_out), copy=False), split.take(held_out)
-        held_out = None
-    X: Any = split.X
-    vectorizer, kind = None, settings.scaling
-    if X is None:
-        vectorizer, kind = _vectorizer(settings), "none"
-        X = vectorizer.fit_transform(split.texts or [])
-    n_features, sparse = int(X.shape[1]), bool(sp.issparse(X) or is_mapped(X))
-    scaling = Scaling(kind).fit(X)
-    rows = scaling.transform(X)
-    evaluated = None
-    if held_out is not None:
-        evaluated = as_if_new(rows, held_out), split.Y[held_out]
-    elif validation is not None and validation.n:
-        new = vectorizer.transform(validation.texts or []) if vectorizer is not None else validation.X
-        evaluated = scaling.transform(new), validation.Y
-    settings = decider.by_trial(rows, held_out, evaluated)
+    _check(split, validation, label_names)
+    with reporter.timed("decide"):
+        decider = Decider(split, settings, resumed=folder if resume else None, world=world)
+        settings = decider.by_rule()
+    with reporter.timed("features"):
+        data = _as_rows(split, validation, settings)
+    if decider.tries(data.held_out) and data.held_out is not None and data.evaluated is not None:
+        with reporter.timed("trial"):
+            settings = decider.by_trial(data.rows, data.held_out, data.evaluated, device)
+    reporter.decided(decider.decisions)
     if folder is not None:
         decider.save(folder)
-    networks = [
-        Network(each, n_features, n_labels, sparse=sparse, encoder=copy.deepcopy(encoder) if i else encoder)
-        for i, each in enumerate(settings.networks())
-    ]
-    model = Model(
-        Ensemble(networks),
-        scaling,
-        n_features=n_features,
-        sparse=sparse,
-        label_names=label_names,
-        vectorizer=vectorizer,
-        training={
-            **asdict(settings.training),
-            "threshold_for": settings.threshold_for,
-            "documents": split.n,
-            "held_out": 0,
-            **decider.record(),
-        },
-        label_counts=column_counts(split.Y),
-    )
-    model.training["remember"] = settings.remember
-    _remember(model, rows, split.Y)
-    rehearse = held_out is not None and settings.rehearses(split.n)
-    if evaluated is not None and not rehearse and not settings.network.reads_texts:
-        # A rehearsed model has learned from all rows as from any: they would say nothing about others. What its
-        # rehearsal lost is in its history instead. Smaller copies are measured without torch, which can't read
-        # texts.
-        model.sample = sample_of(*evaluated)
-    if validation is not None and validation.n:
-        model.count(validation.Y, held_out=True)
-    _train(
+    model = _untrained(data, settings, decider.record(), label_names, encoder)
+    train_members(
         model,
-        rows,
-        split.Y,
+        data.rows,
+        data.Y,
         settings.training,
-        validation=evaluated,
-        held_out=held_out,
-        rehearse=rehearse,
-        share=settings.rehearses(split.n),
+        validation=data.evaluated,
+        held_out=data.held_out,
+        few=settings.has_calibration_run(data.Y.shape[0]),
         aim=settings.threshold_for,
         device=device,
         reporter=reporter,
@@ -164,91 +151,10 @@ def fit(
         resume=resume,
         world=world,
     )
-    if held_out is not None:
-        return model
-    if evaluated is None and settings.network.loss != "bce":
-        # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
-        # at all would be worse.
-        model.calibrate(rows[:ENOUGH_TO_CALIBRATE], split.Y[:ENOUGH_TO_CALIBRATE])
-    if evaluated is not None:
-        model.calibrate(*evaluated)
-        model.threshold = choose_threshold(model.ranker, *evaluated, model.calibration, settings.threshold_for)
+    if data.held_out is None:
+        with reporter.timed("calibrate"):
+            _calibrate(model, data, settings)
     return model
-
-
-def _train(
-    model: Model,
-    rows: Any,
-    Y: sp.csr_matrix,
-    settings: TrainingSettings,
-    *,
-    reporter: Reporter,
-    folder: Path | None,
-    resume: bool,
-    validation: tuple[Any, sp.csr_matrix] | None = None,
-    held_out: npt.NDArray[np.int64] | None = None,
-    rehearse: bool = False,
-    share: bool = False,
-    aim: str = "f1",
-    **options: Any,
-) -> None:
-    """Train the networks of a model one after the other, and add their records to its history.
-
-    Rows that are held out join in the end, and each network is calibrated just before. Or, if it is rehearsed, it
-    learns from all rows from the start, and has the calibration of one that did not. With `share`, features that
-    can't be told apart share their weights in the end. The model's threshold is the mean of those of its networks,
-    which are best for `aim` on these rows.
-
-    Each network has its own checkpoint in the folder until the model is saved, those of rehearsals included, so
-    that an interrupted run goes on with the network that it was at. `options` are further arguments of
-    `circlet.training.train`.
-    """
-    if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
-        # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
-        checkpoint.remove(folder)
-    several, thresholds = len(model.networks) > 1, []
-    reporter.plan(settings.epochs, len(model.networks))
-    for member, network in enumerate(model.networks):
-        before = sum(record.get("member", 1) == member + 1 for record in model.history)
-        number = member if several else None
-        shared = {**options, "reporter": reporter, "folder": folder, "resume": resume, "member": number}
-        shared["label_names"] = model.label_names
-        joining, found, stage = None, None, number
-        if held_out is not None and validation is not None and rehearse:
-            stage = 2 * member + 1
-            first = {**shared, "stage": stage - 1, "sparse": model.sparse, "aim": aim}
-            found = rehearsal.rehearse(network, rows, Y, held_out, validation, settings, **first)
-        elif held_out is not None and validation is not None:
-            joining = Joining(held_out, partial(calibration_record, Ensemble([network]), *validation, aim))
-        known = None if rehearse else validation
-        records = train(network, rows, Y, settings, validation=known, joining=joining, stage=stage, **shared)
-        if share:
-            share_weights(network, rows)
-        if found is not None:
-            records[-1] |= found
-        model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
-        for record in records:
-            if CALIBRATION in record:
-                slope, intercept = record[CALIBRATION]
-                model.set_curve(member, (slope, intercept))
-            if record.get(THRESHOLD) is not None:
-                thresholds.append(record[THRESHOLD])
-    if thresholds:  # no rows are left to choose one for several networks by
-        model.threshold = float(np.mean(thresholds))
-
-
-def further_settings(model: Model, **changes: Any) -> TrainingSettings:
-    """Settings for training a model further: those it was trained with, but gentler; `changes` override them."""
-    known = (each.name for each in fields(TrainingSettings) if each.name in model.training)
-    training = TrainingSettings(**{name: model.training[name] for name in known})
-    gentle = replace(
-        training,
-        epochs=FURTHER_EPOCHS,
-        lr=training.lr * FURTHER_RATE,
-        schedule="one-cycle",
-        patience=None,
-    )
-    return replace(gentle, **changes)
 
 
 def _for_encoder(split: Split, settings: RunSettings, custom: nn.Module | None) -> Split:
@@ -267,15 +173,7 @@ def _for_encoder(split: Split, settings: RunSettings, custom: nn.Module | None) 
     return Split(None, split.Y, split.texts)
 
 
-def _vectorizer(settings: RunSettings) -> TextVectorizer | Tokenizer:
-    """What turns texts into what the encoder takes."""
-    text, network = settings.text, settings.network
-    if network.reads_texts:
-        return Tokenizer(min_df=text.min_df, max_features=text.max_features, max_words=network.words_read)
-    return TextVectorizer(**asdict(text))
-
-
-def _check(split: Split, validation: Split | None) -> None:
+def _check(split: Split, validation: Split | None, label_names: list[str] | None) -> None:
     """Refuse documents that nothing can be learned from, or that could crash the process."""
     if not split.n:
         raise ParameterError("there are no documents to train on")
@@ -284,69 +182,295 @@ def _check(split: Split, validation: Split | None) -> None:
             raise ParameterError(f"found no columns in {name}; wanted at least one")
     check_entries(split, "split")
     check_entries(validation, "validation")
+    n_labels = int(split.Y.shape[1])
+    if n_labels > MOST_LABELS:  # before they are counted: a file may claim any number
+        raise DataError(f"found {n_labels:,} labels; wanted at most {MOST_LABELS:,}, which a saved model may have")
+    if label_names is not None:
+        check_label_names(label_names, n_labels, "label_names")
 
 
-def fit_further(
+def _as_rows(split: Split, validation: Split | None, settings: RunSettings) -> Rows:
+    """Hold rows out, if no others are given for validation, and make features of texts."""
+    held_out = None if validation is not None else settings.held_out(split.n)
+    if held_out is not None and not settings.joins:
+        split, validation = split.take(np.delete(np.arange(split.n), held_out), copy=False), split.take(held_out)
+        held_out = None
+    X: Any = split.X
+    vectorizer: TextVectorizer | Tokenizer | None = None
+    if X is None:
+        text, network = settings.text, settings.network
+        if network.reads_texts:
+            vectorizer = Tokenizer(
+                min_df=text.min_df, max_features=text.max_features, max_words=network.words_read
+            )
+        else:
+            vectorizer = TextVectorizer(**asdict(text))
+        X = vectorizer.fit_transform(split.texts or [])
+    scaling = Scaling("none" if vectorizer is not None else settings.scaling).fit(X)
+    rows = scaling.transform(X)
+    evaluated = None
+    if held_out is not None:
+        evaluated = as_if_new(rows, held_out), split.Y[held_out]
+    elif validation is not None and validation.n:
+        new = vectorizer.transform(validation.texts or []) if vectorizer is not None else validation.X
+        evaluated = scaling.transform(new), validation.Y
+    sparse = bool(sp.issparse(X) or is_mapped(X))
+    return Rows(rows, split.Y, held_out, evaluated, vectorizer, scaling, sparse)
+
+
+def _untrained(
+    data: Rows,
+    settings: RunSettings,
+    decided: dict[str, Any],
+    label_names: list[str] | None,
+    encoder: nn.Module | None,
+) -> Model:
+    """A model with new networks that knows what it will learn from."""
+    n, n_labels = data.Y.shape
+    n_features = int(data.rows.shape[1])
+    networks = [
+        Network(each, n_features, n_labels, sparse=data.sparse, encoder=copy.deepcopy(encoder) if i else encoder)
+        for i, each in enumerate(settings.networks())
+    ]
+    model = Model(
+        Ensemble(networks),
+        data.scaling,
+        n_features=n_features,
+        sparse=data.sparse,
+        label_names=label_names,
+        vectorizer=data.vectorizer,
+        training={
+            **asdict(settings.training),
+            "threshold_for": settings.threshold_for,
+            "documents": n,
+            "held_out": 0,
+            **decided,
+            "remember": settings.remember,
+        },
+        label_counts=column_counts(data.Y),
+    )
+    remember(model, data.rows, data.Y)
+    if data.evaluated is None:
+        return model
+    calibration_runs = data.held_out is not None and settings.has_calibration_run(n)
+    if not calibration_runs and not settings.network.reads_texts:
+        # With a calibration run, a model has learned from these rows as from any: they would say nothing about
+        # others. What that run lost is in its history instead. Smaller copies are measured without torch, which
+        # can't read texts.
+        model.sample = sample_of(*data.evaluated)
+    if data.held_out is None:
+        model.count(data.evaluated[1], held_out=True)
+    return model
+
+
+def train_members(
     model: Model,
-    documents: Any,
+    rows: Any,
     Y: sp.csr_matrix,
     settings: TrainingSettings,
     *,
-    reporter: Reporter | None = None,
-    folder: Path | None = None,
-    resume: bool = False,
-    ids: Sequence[str | int] | None = None,
-    world: World = ALONE,
+    reporter: Reporter,
+    folder: Path | None,
+    resume: bool,
+    validation: tuple[Any, sp.csr_matrix] | None = None,
+    held_out: npt.NDArray[np.int64] | None = None,
+    few: bool = False,
+    aim: str = "f1",
+    **options: Any,
 ) -> None:
-    """Train a model on more documents, in place.
+    """Train the networks of a model one after the other, and add their records to its history.
 
-    Labels in columns beyond the model's are added. Features and calibration stay as they are. If the model has an
-    index of the documents that it learned from, these are added to it.
+    Rows that are held out join in the end, and each network is calibrated just before. Of few documents, each
+    network has a calibration run instead, and features that can't be told apart share their weights in the end.
+    The model's threshold is the mean of those of its networks, which are best for `aim` on these rows.
+
+    Each network has its own checkpoint in the folder until the model is saved, those of calibration runs included,
+    so that an interrupted run goes on with the network that it was at. `options` are further arguments of
+    `circlet.training.train`.
+    """
+    if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
+        # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
+        checkpoint.remove(folder)
+    several, thresholds = len(model.networks) > 1, []
+    shared = {**options, "reporter": reporter, "folder": folder, "resume": resume}
+    shared["label_names"] = model.label_names
+    reporter.plan(settings.epochs, len(model.networks))
+    for number, network in enumerate(model.networks):
+        about = {"member": number + 1} if several else {}
+        before = sum(record.get("member", 1) == number + 1 for record in model.history)
+        shared["member"] = shared["stage"] = number if several else None
+        joining, known, found = None, validation, {}
+        if held_out is not None and validation is not None and few:
+            with reporter.timed("calibration run", **about):
+                first = {**shared, "stage": 2 * number, "sparse": model.sparse, "aim": aim}
+                found = calibration_run(network, rows, Y, held_out, validation, settings, **first)
+            shared["stage"], known = 2 * number + 1, None
+        elif held_out is not None and validation is not None:
+            joining = Joining(held_out, partial(calibration_record, Ensemble([network]), *validation, aim))
+        with reporter.timed("train", **about):
+            records = train(network, rows, Y, settings, validation=known, joining=joining, **shared)
+            if few:
+                share_weights(network, rows)
+        records[-1] |= found
+        model.history += [{**record, "epoch": before + record["epoch"]} for record in records]
+        for record in records:
+            if CALIBRATION in record:
+                slope, intercept = record[CALIBRATION]
+                model.set_curve(number, (slope, intercept))
+            if record.get(THRESHOLD) is not None:
+                thresholds.append(record[THRESHOLD])
+    if thresholds:  # no rows are left to choose one for several networks by
+        model.threshold = float(np.mean(thresholds))
+
+
+def calibration_run(
+    network: Network,
+    rows: Any,
+    Y: sp.csr_matrix,
+    held_out: npt.NDArray[np.int64],
+    validation: tuple[Any, sp.csr_matrix],
+    settings: TrainingSettings,
+    *,
+    aim: str,
+    sparse: bool,
+    reporter: Reporter,
+    **options: Any,
+) -> dict[str, Any]:
+    """Train a network like this one without the held-out rows, which then say how good the next one is.
+
+    The next one learns from all rows. Its calibration, its threshold, and what it loses if its weights are
+    rounded, are those of this one, which has the same sizes and is thrown away.
 
     Parameters
     ----------
-    model : Model
-        What is trained further.
-    documents : list of str, or rows
-        Of the kind that the model was trained on.
-    Y : csr_matrix of shape (n, n_labels)
-        Labels in the model's order, then new ones.
-    settings : TrainingSettings
-        Usually those of `further_settings`.
-    reporter : Reporter, optional
-        Told how training goes.
-    folder : Path, optional
-        Where a checkpoint is written after every epoch.
-    resume : bool
-        Continue from the checkpoint in `folder`, if there is one.
-    ids : sequence of str or int, optional
-        What the documents are called in the index.
-    world : World
-        The processes that train together; see `circlet.training.train`.
+    network : Network
+        It has not learned anything yet, and is left alone.
+    rows : scaled rows
+    Y : csr_matrix
+    held_out : ndarray of int64
+    validation : tuple
+        The held-out rows, as new ones would come, and their labels.
+    aim : str
+        What its threshold shall be best for; see `circlet.settings.run`.
+    sparse : bool
+        Whether rows are sparse.
+    settings, reporter, **options
+        See `circlet.training.train`.
+
+    Returns
+    -------
+    dict
+        Its metric on the held-out rows, its calibration and threshold, and what rounding costs it, as a record
+        has them.
     """
-    folder = folder if world.is_first else None
-    rows, Y = model.rows(documents), as_csr(Y, "Y")
-    if Y.shape[1] > model.n_labels:
-        model.ranker.grow(Y.shape[1])
-    _train(
-        model,
-        rows,
-        Y,
-        settings,
-        device=model.device,
-        reporter=reporter or Reporter(),
-        folder=folder,
-        resume=resume,
-        world=world,
-        fresh=False,
-    )
-    model.count(Y)
-    if model.index is not None:
-        add_to_index(model, documents, ids)
-    _remember(model, rows, Y)
+    custom = copy.deepcopy(network.encoder) if network.custom else None
+    trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=custom)
+    learned = np.delete(np.arange(Y.shape[0]), held_out)
+    reporter.calibration_run(len(learned))
+    train(trained, rows[learned], Y[learned], settings, reporter=reporter, **options)
+    share_weights(trained, rows[learned])
+    metrics = measured(trained, *validation, settings.metric)
+    reporter.calibration_run_over(metrics)
+    found = {**metrics, **calibration_record(Ensemble([trained]), *validation, aim)}
+    if not isinstance(trained.encoder, Encoder):
+        return found  # the runtime, which measures smaller copies, can run no other encoder
+    return {**found, LOST: lost_by_rounding(trained, *validation)}
 
 
-def _remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:
+def lost_by_rounding(
+    network: Network,
+    rows: Any,
+    Y: sp.csr_matrix,
+    *,
+    tried: tuple[int, int, int] = (-4, 3, 6),
+    enough: tuple[float, float] = (0.1, 1.0),
+) -> list[list[float]]:
+    """Points of `METRIC` that a network loses on rows if its weights are rounded: pairs of coarseness and points.
+
+    Parameters
+    ----------
+    network, rows, Y
+    tried : (finest, first, coarsest)
+        The coarsenesses that are tried, in half octaves.
+    enough : (few, many)
+        Points: once so few are lost, nothing finer is tried, and once so many are, nothing coarser.
+
+    Returns
+    -------
+    list of [coarseness, points]
+        From fine to coarse.
+    """
+    (finest, first, coarsest), (few, many) = tried, enough
+    whole = measured(network, rows, Y, METRIC)[METRIC]
+    weights = as_arrays(network.weights())
+    steps, sparse = steps_of(weights, "a smaller copy"), bool(sp.issparse(rows))
+    if sparse:
+        # Of the features, which may be many, only those that these rows have matter.
+        name, touched = f"{hidden_layers(network.settings)[0]}.weight", np.unique(rows.indices)
+        rows = rows[:, touched]
+        weights[name], steps[name] = weights[name][touched], steps[name][touched]
+    codes = None if network.codebook is None else network.codebook.state()
+    sizes = int(rows.shape[1]), network.n_labels
+    copied = Network(network.settings, *sizes, sparse=sparse, codebook=codes, blank=True).to(network.device)
+
+    def lost(half: int) -> float:
+        copied.load_weights(as_tensors(rounded(weights, steps, 2 ** (half / 2))))
+        return 100 * (whole - measured(copied, rows, Y, METRIC)[METRIC])
+
+    found = {first: lost(first)}
+    while found[last := max(found)] < many and last < coarsest:
+        found[last + 1] = lost(last + 1)
+    while found[last := min(found)] > few and last > finest:
+        found[last - 1] = lost(last - 1)
+    return [[2 ** (half / 2), found[half]] for half in sorted(found)]
+
+
+def share_weights(network: Network, rows: Any) -> None:
+    """Give features that occur in the same rows the mean of their weights.
+
+    Among few documents, many features occur in exactly the same ones: a rare word and most of its character
+    n-grams. Training moves their weights in the same direction, so what differs between them is the noise that
+    they started with. With the mean of their weights, a network says the same about these documents, and a smaller
+    copy of it (`circlet.folder.deflated`) stores them only once.
+
+    A feature counts as much as its values are large, so that the sum over the features of such a row stays the
+    same. Nothing is done about dense or mapped rows, and with custom encoders.
+    """
+    if not sp.issparse(rows) or not isinstance(network.encoder, Encoder):
+        return
+    # Each row has a random number. The sums of these, modulo 2⁶⁴, differ between sets of rows.
+    numbers = np.random.default_rng(0).integers(1, 1 << 62, rows.shape[0])
+    present = sp.csr_matrix((rows.data != 0, rows.indices, rows.indptr), shape=rows.shape)
+    sums = present.astype(np.int64).T @ numbers
+    _, group, count = np.unique(sums, return_inverse=True, return_counts=True)
+    shared = np.flatnonzero((sums != 0) & (count[group] > 1))
+    if not len(shared):
+        return
+    group = np.unique(group[shared], return_inverse=True)[1]
+    squares = np.bincount(rows.indices, rows.data.astype(np.float64) ** 2, minlength=rows.shape[1])[shared]
+    values = np.sqrt(squares)
+    shares = values / np.bincount(group, values)[group]
+    weight: Any = network.encoder.hidden[0].weight
+    with torch.no_grad():
+        own = weight[torch.from_numpy(shared)].cpu().numpy()
+        means = sp.csr_matrix((shares.astype(np.float32), (group, np.arange(len(shared))))) @ own
+        weight[torch.from_numpy(shared)] = torch.from_numpy(means[group]).to(weight.device)
+
+
+def _calibrate(model: Model, data: Rows, settings: RunSettings) -> None:
+    """Fit the curve from scores to probabilities, and choose the threshold, where no rows joined."""
+    if data.evaluated is not None:
+        model.calibrate(*data.evaluated)
+        model.threshold = choose_threshold(
+            model.ranker, *data.evaluated, model.calibration, settings.threshold_for
+        )
+    elif settings.network.loss != "bce":
+        # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
+        # at all would be worse.
+        model.calibrate(data.rows[:ENOUGH_TO_CALIBRATE], data.Y[:ENOUGH_TO_CALIBRATE])
+
+
+def remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:
     """Keep some of these rows, in proportion to all that the model has seen, for teaching it later."""
     if model.network.settings.reads_texts:
         return  # teaching needs rows of features

@@ -1,55 +1,263 @@
-"""A run of `circlet train`, started or resumed; its description is kept beside its checkpoint."""
+"""A run of training: begun, resumed or continued in a folder, and published there; and teaching a saved model.
+
+`circlet train`, the estimator, Annif's backend and the lessons of the service come here. While a run trains, its
+folder holds `run.json`, which says what was asked for, beside its checkpoints and the model of before, if there is
+one. Whoever writes holds the folder's lock.
+"""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import partial
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass, fields, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-import typer
+import numpy as np
+import scipy.sparse as sp
+import torch
+from torch import nn
 
 from circlet import files
 from circlet.checks import is_integer
-from circlet.cli.console import err, track
-from circlet.cli.progress import TrainingBar
-from circlet.data import Dataset, load_dataset
-from circlet.data.feedback import FeedbackLog, corrected, judged
+from circlet.data import Dataset, Split, load_dataset
+from circlet.data.feedback import FeedbackLog, Judged, corrected, judged
+from circlet.data.sparse import as_csr
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.features import TextVectorizer
+from circlet.features.vectorizer import TextVectorizer
+from circlet.folder.contents import explained, read
 from circlet.folder.deflated import DEFLATED
+from circlet.folder.index import Identifier, Index
 from circlet.folder.layout import CONFIG, RUN, read_config
+from circlet.folder.lock import writing
 from circlet.folder.publish import new_generation, remove_run, settle
 from circlet.folder.tensors import check_store
+from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns
-from circlet.model import Model, add_to_index, fit, fit_further, further_settings
-from circlet.settings import RunSettings
-from circlet.settings.run import FEWEST_TO_SPLIT
-from circlet.training import InterruptedRunError, Reporter, checkpoint
-from circlet.training.distributed import RESTARTS, LostError, World
+from circlet.model.fitting import fit, remember, train_members
 
-__all__ = ["begun", "carry_out", "check_folder", "finished", "resumed"]
+from circlet.model.model import Model, write
+from circlet.model.teaching import Taught, teach
+from circlet.runtime.documents import count
+from circlet.settings import RunSettings, TrainingSettings
+from circlet.training import InterruptedRunError, Reporter, checkpoint
+from circlet.training.distributed import ALONE, RESTARTS, LostError, World
+
+__all__ = [
+    "FURTHER",
+    "READ",
+    "Run",
+    "add_to_index",
+    "begin",
+    "carry_out",
+    "check_text",
+    "fit_further",
+    "further_settings",
+    "go_on",
+    "read_documents",
+    "store_of",
+    "teach_saved",
+]
 
 #: How data is read unless options say otherwise.
 READ: dict[str, Any] = {
     name: value for name, value in (load_dataset.__kwdefaults__ or {}).items() if name != "ids"
 }
-#: Options of a run that its settings do not have.
-OWN = ("store", "keep_index")
-#: What an option says to switch something off, where leaving the option out would leave it to the data.
-NONE = "none"
-#: What presets meant in version 0.1.0, which decided nothing from the data; its interrupted runs can be resumed.
-BEFORE: dict[str, dict[str, Any]] = {
-    "default": {},
-    "accurate": {"hidden": (2048,), "dropout": 0.8, "epochs": 60},
-}
 #: The settings that training a finished model further can change; the others are the model's.
 FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
 
 
-def begun(folder: Path, run: dict[str, Any], *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+@dataclass(frozen=True)
+class Run:
+    """What `circlet train` was asked for, and `run.json` keeps until the run is over.
+
+    Parameters
+    ----------
+    data : str or list of str
+        A dataset's name, or files and folders.
+    given : dict
+        Settings by name; those that are None were not given. The character n-grams may be "none".
+    read : dict
+        How data is read, by the names of `READ`; None was not given.
+    preset : str or None
+    seed : int or None
+    store : str or None
+        How weights are stored.
+    keep_index : bool or None
+        Whether the model gets an index of its documents.
+    feedback : dict or None
+        A log of feedback to learn from, `file`, and the number of `records` that it had.
+    further : bool
+        Whether the finished model in the folder is trained further.
+    processes : int
+        How many processes the run was started with.
+    """
+
+    data: str | list[str]
+    given: dict[str, Any]
+    read: dict[str, Any]
+    preset: str | None = None
+    seed: int | None = None
+    store: str | None = None
+    keep_index: bool | None = None
+    feedback: dict[str, Any] | None = None
+    further: bool = False
+    processes: int = 1
+
+    @cached_property
+    def settings(self) -> RunSettings:
+        """Its settings, which are checked here; what is decided from the data is still open."""
+        given = {name: tuple(each) if isinstance(each, list) else each for name, each in self.given.items()}
+        if "batch_size" in given and given["batch_size"] is not None:
+            # As many as there were when the run was started: a resumed run has the same batches.
+            given["batch_size"] *= self.processes
+        without = {"char_ngrams": None} if given.get("char_ngrams") == "none" else {}
+        settings = RunSettings.from_preset(self.preset or "default", {**given, **without}, seed=self.seed or 0)
+        return check_text(settings.with_values(without) if without else settings)
+
+    @property
+    def reads(self) -> dict[str, Any]:
+        """How its data is read."""
+        return {**READ, **{name: value for name, value in self.read.items() if value is not None}}
+
+    @property
+    def source(self) -> str:
+        """Its data, as on the command line."""
+        return self.data if isinstance(self.data, str) else " ".join(self.data)
+
+    def save(self, folder: Path) -> None:
+        """Write `run.json`."""
+        # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
+        files.write_json(folder / RUN, {"generation": new_generation(folder), **asdict(self)})
+
+    @classmethod
+    def load(cls, folder: Path) -> Run:
+        """Read `run.json`; a `DataError` unless it is what `save` wrote."""
+        path = folder / RUN
+        try:
+            found = files.read_json(path)
+            if other := set(found) ^ {"generation", *(each.name for each in fields(cls))}:
+                raise ValueError(", ".join(sorted(other)))
+            del found["generation"]
+            run = cls(**found)
+            run._check()
+        except (ValueError, KeyError, TypeError, AttributeError) as error:
+            raise DataError(
+                f"{path}: found no readable description of the run ({error!r}); train again in another folder"
+            ) from error
+        return run
+
+    def _check(self) -> None:
+        """Raise `KeyError`, `TypeError` or `ValueError` for values that no run has."""
+        about = self.feedback or {"file": "", "records": 0}
+        sound = {
+            "data": isinstance(self.data, str)
+            or (isinstance(self.data, list) and all(isinstance(each, str) for each in self.data)),
+            "preset": self.preset is None or isinstance(self.preset, str),
+            "seed": self.seed is None or is_integer(self.seed, 0),
+            "read": self.read.keys() <= READ.keys()
+            and all(
+                each is None or (is_integer(each) if name == "split" else isinstance(each, str))
+                for name, each in self.read.items()
+            ),
+            "keep_index": self.keep_index in (None, False, True) and not is_integer(self.keep_index),
+            "feedback": isinstance(about["file"], str) and is_integer(about["records"], 0),
+            "further": isinstance(self.further, bool),
+            "processes": is_integer(self.processes, 1),
+        }
+        if wrong := [name for name, is_sound in sound.items() if not is_sound]:
+            raise ValueError(f"the values of {', '.join(wrong)}")
+        check_store(self.store or "float32")
+        self.settings  # noqa: B018 (it is checked when it is made)
+
+
+def check_text(settings: RunSettings) -> RunSettings:
+    """The same settings, if texts can be read with them; for before any data is."""
+    TextVectorizer(**vars(settings.text))
+    return settings
+
+
+def carry_out(
+    folder: Path,
+    run: Run,
+    *,
+    resume: bool = False,
+    overwrite: bool = False,
+    device: torch.device | None = None,
+    world: World = ALONE,
+    reporter: Reporter | None = None,
+) -> Model | None:
+    """Carry out a run in a folder, and save its model there.
+
+    Parameters
+    ----------
+    folder : Path
+    run : Run
+    resume : bool
+        Go on with the interrupted run in the folder, which must be this one.
+    overwrite : bool
+        Replace the finished model in the folder.
+    device : torch.device, optional
+    world : World
+        The processes that train together; only the first one looks at the folder and writes into it.
+    reporter : Reporter, optional
+
+    Returns
+    -------
+    Model or None
+        None in all processes but the first one.
+
+    Raises
+    ------
+    InterruptedRunError
+        If it was interrupted; the folder then holds what resumes it.
+    """
+    reporter = reporter or Reporter()
+    with writing(folder, patience=0) if world.is_first else nullcontext():
+        begun = world.from_first(lambda: _begun(folder, run, resume=resume, overwrite=overwrite))
+        if begun is None:  # a process was killed after it had saved the model
+            return Model.load(folder) if world.is_first else None
+        run = Run(**begun)
+        settings = run.settings
+        check_store(store := run.store or (store_of(folder) if run.further else "float32"))
+        before = _before(run, folder, device)
+        keep_index = bool(run.keep_index) if before is None else before.index is not None
+        dataset = read_documents(run, ids=keep_index, model=before)
+        with _described(run, folder) if world.is_first else nullcontext():
+            options: dict[str, Any] = {"reporter": reporter, "folder": folder, "world": world}
+            options["resume"] = bool(world.from_first((folder / checkpoint.NAME).exists))
+            if before is None:
+                reporter.begins(dataset, dataset.n_labels, processes=world.size)
+                model = begin(
+                    dataset.train,
+                    settings,
+                    label_names=dataset.label_names,
+                    label_uris=dataset.label_uris,
+                    keep_index=keep_index,
+                    device=device,
+                    **options,
+                )
+            else:
+                model = before
+                given = {name: value for name, value in run.given.items() if value is not None}
+                if "batch_size" in given:
+                    given["batch_size"] = settings.training.batch_size
+                go_on(model, dataset, **options, **given)
+        if not world.is_first:
+            return None
+        model.training |= {"processes": world.size} if world.size > 1 else {}
+        if before is None:
+            model.training |= {"data": dataset.name, "format": dataset.format, "preset": run.preset or "default"}
+        else:
+            model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
+        with reporter.timed("save"):
+            model.save(folder, store)
+        return model
+
+
+def _begun(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
     """The run to carry out in `folder`: this one, or the one to resume; None if that one is finished already."""
     # Processes that torchrun starts again, because one of them ended, go on with their own run.
     again = os.environ.get(RESTARTS, "0") != "0" and (folder / RUN).is_file()
@@ -57,185 +265,104 @@ def begun(folder: Path, run: dict[str, Any], *, resume: bool, overwrite: bool) -
     if settle(folder) and resume:
         return None
     if resume:
-        return resumed(folder, run)
-    check_folder(folder, run, overwrite=overwrite)
-    return run
-
-
-def check_folder(folder: Path, run: dict[str, Any], *, overwrite: bool) -> None:
-    """Raise `ParameterError` rather than replace a finished model or discard an interrupted run by mistake."""
+        return asdict(_resumed(folder, run))
+    # Neither a finished model nor an interrupted run is lost by mistake.
     if (folder / checkpoint.NAME).exists():
         raise ParameterError(
             f"{folder} holds the checkpoint of an interrupted run: continue it with --resume, or choose another "
             "folder"
         )
-    finished, further = (folder / CONFIG).exists(), run.get("continue", False)
-    if further and not finished:
+    finished = (folder / CONFIG).exists()
+    if run.further and not finished:
         raise ParameterError(f"--continue: {folder} holds no finished model; train without --continue")
-    if further and (overwrite or run["preset"] is not None or run["seed"] is not None):
+    if run.further and (overwrite or run.preset is not None or run.seed is not None):
         raise ParameterError("--continue keeps the model's preset and seed, and replaces nothing: leave those out")
-    if finished and not further and not overwrite:
+    if finished and not run.further and not overwrite:
         raise ParameterError(
             f"{folder} holds a finished model: train it further with --continue, replace it with --overwrite, "
             "or choose another folder"
         )
+    return asdict(run)
 
 
-def resumed(folder: Path, run: dict[str, Any]) -> dict[str, Any]:
+def _resumed(folder: Path, run: Run) -> Run:
     """The run that was started in `folder`; options that are given again must agree with it."""
-    path = folder / RUN
-    if not path.is_file():
+    if not (folder / RUN).is_file():
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
-    try:
-        started: dict[str, Any] = files.read_json(path)
-        before = {
-            **READ,
-            **started["given"],
-            **started["read"],
-            "preset": started["preset"],
-            "seed": started["seed"],
-        }
-        _check_description(started)
-    except (ValueError, KeyError, TypeError) as error:
-        raise DataError(
-            f"{path}: found no readable description of the run ({error!r}); train again in another folder"
-        ) from error
-    now = {**run["given"], **run["read"], "preset": run["preset"], "seed": run["seed"]}
-    for name, value in now.items():
-        if value is not None and value != before.get(name):
-            raise ParameterError(
-                f"--resume: the run was started with {name.replace('_', '-')} {before.get(name)}, not {value}; "
-                "leave the option out"
-            )
-    if run.get("continue", False) and not started.get("continue", False):
+    started = Run.load(folder)
+    own = ("preset", "seed", "store", "keep_index")
+    now, before = (
+        {**each.given, **each.read, **{name: getattr(each, name) for name in own}} for each in (run, started)
+    )
+    before = {**before, **started.reads, "preset": started.preset or "default", "seed": started.seed or 0}
+    again = {name: value for name, value in now.items() if value is not None}
+    for other in Identity(again).differences({name: before.get(name) for name in again}):
+        raise ParameterError(
+            f"--resume: the run was started with {other.name.replace('_', '-')} {other.before}, not {other.now}; "
+            "leave the option out"
+        )
+    if run.further and not started.further:
         raise ParameterError("--resume: the run was started without --continue; leave the option out")
-    given, was = ((each.get("feedback") or {}).get("file") for each in (run, started))
+    given, was = ((each.feedback or {}).get("file") for each in (run, started))
     if given is not None and given != was:
         raise ParameterError(
             f"--resume: the run was started with the feedback of {was or 'no file'}, not of {given}; leave the "
             "option out"
         )
-    if run["data"] != started.get("data"):
+    if run.data != started.data:
         raise ParameterError(
-            f"--resume: the run was started on {_in_words(started['data'])}, not on {_in_words(run['data'])}; "
-            "name the same data"
+            f"--resume: the run was started on {started.source}, not on {run.source}; name the same data"
         )
     return started
 
 
-def _in_words(data: str | list[str]) -> str:
-    return data if isinstance(data, str) else " ".join(map(str, data))
-
-
-def _check_description(run: dict[str, Any]) -> None:
-    """Raise `KeyError`, `TypeError` or `ValueError` unless a run is described as `circlet train` describes it."""
-    kinds: dict[str, tuple[type, ...]] = {
-        "data": (str, list), "preset": (str, type(None)), "seed": (int, type(None)), "given": (dict,),
-        "read": (dict,),
-    }  # fmt: skip
-    run["read"]["text_column"]
-    columns = set(READ)
-    wrong = [name for name, wanted in kinds.items() if type(run[name]) not in wanted]
-    wrong += sorted(run["read"].keys() - columns) + sorted(run["given"].keys() - {*RunSettings.names(), *OWN})
-    wrong += [
-        name for name, value in run["read"].items()
-        if not (value is None or type(value) is (int if name == "split" else str))
-    ]  # fmt: skip
-    if run.get("feedback") is not None:
-        wrong += [] if type(run["feedback"]["records"]) is int and run["feedback"]["file"] else ["feedback"]
-    wrong += [] if is_integer(run.get("processes", 1), 1) else ["processes"]
-    wrong += [] if type(run["given"].get("keep_index")) in (bool, type(None)) else ["keep_index"]
-    lists = (run["given"].get(name) for name in ("hidden", "char_ngrams"))
-    if wrong or not all(isinstance(each, (list, str, type(None))) for each in lists):
-        raise ValueError(f"the values of {', '.join(wrong) or 'hidden or char_ngrams'}")
-
-
-def carry_out(run: dict[str, Any], folder: Path, place: Any, world: World) -> dict[str, Any] | None:
-    """Train the model that `run` describes on a device, save it, and return a summary.
-
-    Of several processes, only the first one saves it and has a summary.
-    """
-    further = run.get("continue", False)
-    read = {**READ, **{name: value for name, value in run["read"].items() if value is not None}}
-    run = {**run, "preset": run["preset"] or "default", "seed": run["seed"] or 0, "read": read}
-    store = run["given"].get("store") or (_store_before(folder) if further else "float32")
-    check_store(store)
-    given = {name: value for name, value in run["given"].items() if name not in OWN and value is not None}
-    without = {name: None for name in ("char_ngrams",) if given.get(name) == NONE}
-    given = {name: value for name, value in given.items() if name not in without}
-    for name in ("hidden", "char_ngrams"):
-        if name in given:
-            given[name] = tuple(given[name])
-    if "batch_size" in given:
-        # As many as there were when the run was started: a resumed run has the same batches.
-        given["batch_size"] *= run.get("processes", 1)
-    if not run.get("decides") and run["preset"] in BEFORE:
-        settings = RunSettings.of({**BEFORE[run["preset"]], **given}, seed=run["seed"])
-    else:
-        settings = RunSettings.from_preset(run["preset"], given, seed=run["seed"]).with_values(without)
-    TextVectorizer(**vars(settings.text))  # rejects invalid settings before any data is read
-    keep_index = bool(run["given"].get("keep_index"))
-    if keep_index and settings.network.reads_texts:
+def _before(run: Run, folder: Path, device: torch.device | None) -> Model | None:
+    """The finished model that is trained further, if that is asked for, and possible with these options."""
+    if run.keep_index and run.settings.network.reads_texts:
         raise ParameterError(
-            f"--keep-index: found encoder {settings.network.encoder}, which only torch can run; leave it out"
+            f"--keep-index: found encoder {run.settings.network.encoder}, which only torch can run; leave it out"
         )
-    before = _before(folder, place, given, keep_index) if further else None
-    keep_index = keep_index if before is None else before.index is not None
-    dataset = _dataset(run, ids=keep_index, model=before)
-    with _described(run, folder) if world.is_first else _silent():
-        if before is None:
-            model = _train(dataset, settings, folder, place, world, keep_index=keep_index)
-        else:
-            model = _train_further(before, dataset, given, folder, world)
-    if not world.is_first:
+    if not run.further:
         return None
-    model.training |= {"processes": world.size} if world.size > 1 else {}
-    if before is None:
-        model.training |= {"data": dataset.name, "format": dataset.format, "preset": run["preset"]}
-    else:
-        model.training["continued_on"] = [*model.training.get("continued_on", []), dataset.name]
-    model.save(folder, store)
-    return _summary(folder, model, store)
+    model = Model.load(folder, device)
+    if fixed := sorted(name for name, value in run.given.items() if value is not None and name not in FURTHER):
+        raise ParameterError(f"--continue: {', '.join(fixed)} can't change, only {', '.join(FURTHER)}")
+    if run.keep_index and model.index is None:
+        raise ParameterError(
+            f"--continue: {folder} has no index, and the documents that it learned from are not known: leave "
+            "--keep-index out"
+        )
+    return model
 
 
 @contextmanager
-def _described(run: dict[str, Any], folder: Path) -> Iterator[None]:
-    """Keep the description of a run beside its checkpoint until it is over, and say how to resume it."""
+def _described(run: Run, folder: Path) -> Iterator[None]:
+    """Keep the description of a run beside its checkpoint until it is over."""
     files.prepare_folder(folder)
-    # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
-    files.write_json(folder / RUN, {"generation": new_generation(folder), **run})
+    run.save(folder)
     try:
         yield
-    except InterruptedRunError as error:
-        err.print(
-            f"{error}\nto resume: circlet train {_in_words(run['data'])} --model {folder} --resume",
-            highlight=False,
-            soft_wrap=True,
-        )
-        raise typer.Exit(130) from error
-    except LostError:  # the run goes on when all processes are there again
+    except (InterruptedRunError, LostError):  # it goes on when it is resumed, or all processes are there again
         raise
     except CircletError:
-        _clean_up(folder)
+        if not (folder / checkpoint.NAME).exists():
+            remove_run(folder)
         raise
 
 
-@contextmanager
-def _silent() -> Iterator[None]:
-    """Leave it to the first process to say that the run was interrupted."""
-    try:
-        yield
-    except InterruptedRunError as error:
-        raise typer.Exit(130) from error
-
-
-def _dataset(run: dict[str, Any], *, ids: bool, model: Model | None = None) -> Dataset:
+def read_documents(run: Run, *, ids: bool, model: Model | None = None) -> Dataset:
     """The documents to train on, or to train a model further on, with the feedback of users."""
-    dataset = load_dataset(run["data"], **run["read"], ids=ids)
-    if run.get("feedback") is not None:
+    dataset = load_dataset(run.data, **run.reads, ids=ids)
+    if run.feedback is not None:
+        # If the data has names for its URIs, these may be others than the model's, so that URIs tell labels apart.
+        names: dict[str, str] = {}
+        if model is not None and model.label_names is not None and model.label_uris is not None:
+            own = set(dataset.label_uris or dataset.label_names or ())
+            both = zip(model.label_names, model.label_uris, strict=True)
+            names = dict((uri, name) if name in own else (name, uri) for name, uri in both)
         # As many records as there were when the run was started, so that it can be resumed.
-        log = FeedbackLog(run["feedback"]["file"], run["feedback"]["records"])
-        dataset = corrected(dataset, judged(log.entries(), _names_in_data(dataset, model)))
+        log = FeedbackLog(run.feedback["file"], run.feedback["records"])
+        dataset = corrected(dataset, judged(log.entries(), names))
     if not dataset.train.Y.nnz:
         raise DataError(
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
@@ -244,89 +371,60 @@ def _dataset(run: dict[str, Any], *, ids: bool, model: Model | None = None) -> D
     return dataset
 
 
-def _names_in_data(dataset: Dataset, model: Model | None) -> dict[str, str]:
-    """What data calls the labels of a model that has names and URIs, by what else feedback may call them.
-
-    If the data has names for its URIs, these may be others than the model's, so that URIs tell the labels apart.
-    """
-    if model is None or model.label_names is None or model.label_uris is None:
-        return {}
-    own = set(dataset.label_uris or dataset.label_names or ())
-    both = zip(model.label_names, model.label_uris, strict=True)
-    return dict((uri, name) if name in own else (name, uri) for name, uri in both)
-
-
-def finished(folder: Path) -> dict[str, Any]:
-    """The summary of a run that was killed after it had saved its model."""
-    return _summary(folder, Model.load(folder), read_config(folder)["store"])
-
-
-def _summary(folder: Path, model: Model, store: str) -> dict[str, Any]:
-    return {
-        "model": str(folder),
-        "members": len(model.networks),
-        "network": model.network.settings.as_dict(),
-        "training": model.training,
-        "n_features": model.n_features,
-        "n_labels": model.n_labels,
-        "threshold": model.threshold,
-        "parameters": model.ranker.parameter_counts(),
-        "store": store,
-        "bytes": sum(path.stat().st_size for path in folder.glob("[!.]*") if path.is_file()),
-        "history": model.history,
-    }
-
-
-def _store_before(folder: Path) -> str:
-    """How the weights of a model that is trained further are stored."""
-    store: str = read_config(folder)["store"]
-    # What `circlet compress` would choose for the new weights is not known before they are learned.
-    return "float32" if store == DEFLATED else store
-
-
-def _before(folder: Path, device: Any, given: dict[str, Any], keep_index: bool) -> Model:
-    """The finished model that is trained further, if that is possible with these options."""
-    model = Model.load(folder, device)
-    if fixed := sorted(set(given) - set(FURTHER)):
-        raise ParameterError(f"--continue: {', '.join(fixed)} can't change, only {', '.join(FURTHER)}")
-    if keep_index and model.index is None:
-        raise ParameterError(
-            f"--continue: {folder} has no index, and the documents that it learned from are not known: leave "
-            "--keep-index out"
-        )
-    return model
-
-
-def _train(
-    dataset: Dataset, settings: RunSettings, folder: Path, device: Any, world: World, *, keep_index: bool
+def begin(
+    split: Split,
+    settings: RunSettings,
+    *,
+    label_names: list[str] | None = None,
+    label_uris: list[str] | None = None,
+    encoder: nn.Module | None = None,
+    keep_index: bool = False,
+    device: torch.device | None = None,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    world: World = ALONE,
 ) -> Model:
-    if world.is_first:
-        _announce(dataset, dataset.train.n, dataset.n_labels, world)
-        _warn(dataset.train.n, dataset.n_labels)
-    with _reporter(world) as reporter:
-        model = fit(
-            dataset.train,
-            settings,
-            label_names=dataset.label_names,
-            device=device,
-            reporter=reporter,
-            folder=folder,
-            resume=_has_checkpoint(folder, world),
-            world=world,
-        )
+    """Train a new model by `fit`; it may get an index of its documents, and URIs of its labels."""
+    reporter = reporter or Reporter()
+    model = fit(
+        split,
+        settings,
+        label_names=label_names,
+        encoder=encoder,
+        device=device,
+        reporter=reporter,
+        folder=folder,
+        resume=resume,
+        world=world,
+    )
     if keep_index and world.is_first:
-        documents: Any = dataset.train.X if model.vectorizer is None else dataset.train.texts
-        add_to_index(model, documents, dataset.train.ids, track=partial(track, "indexing documents"))
-    model.label_uris = dataset.label_uris
+        with reporter.timed("index"):
+            documents: Any = split.X if model.vectorizer is None else split.texts
+            add_to_index(model, documents, split.ids, reporter=reporter)
+    model.label_uris = label_uris
     return model
 
 
-def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder: Path, world: World) -> Model:
+def go_on(
+    model: Model,
+    dataset: Dataset,
+    *,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    world: World = ALONE,
+    **changes: Any,
+) -> None:
+    """Train a model further on the documents of a dataset, in place, labels that are new to it included.
+
+    Labels are matched by their names or URIs. `changes` override `further_settings`.
+    """
     documents: Any = dataset.train.texts if model.vectorizer is not None else dataset.train.X
     if documents is None:
         wanted = "texts" if model.vectorizer is not None else "feature rows"
         raise DataError(f"{dataset.source}: found {dataset.format}; this model wants {wanted}")
-    names, more = model.label_names, dataset.label_names
+    names, more, reporter = model.label_names, dataset.label_names, reporter or Reporter()
     if names is None and dataset.n_labels > model.n_labels:
         Y = dataset.train.Y  # additional columns are new labels
     else:
@@ -337,54 +435,127 @@ def _train_further(model: Model, dataset: Dataset, given: dict[str, Any], folder
             uris = dataset.label_uris or more
             model.label_uris = [*model.label_uris, *(uris[label] for label in new)]
         model.label_names = [*names, *(more[label] for label in new)]
-    settings = further_settings(model, **given)
-    if world.is_first:
-        _announce(dataset, dataset.train.n, Y.shape[1], world)
-    with _reporter(world) as reporter:
-        fit_further(
-            model,
-            documents,
-            Y,
-            settings,
-            reporter=reporter,
-            folder=folder,
-            resume=_has_checkpoint(folder, world),
-            world=world,
-            ids=dataset.train.ids,
+    reporter.begins(dataset, Y.shape[1], new=Y.shape[1] - model.n_labels, processes=world.size)
+    settings, ids = further_settings(model, **changes), dataset.train.ids
+    options: dict[str, Any] = {"reporter": reporter, "folder": folder, "resume": resume, "world": world}
+    fit_further(model, documents, Y, settings, ids=ids, **options)
+
+
+def further_settings(model: Model, **changes: Any) -> TrainingSettings:
+    """Settings for training a model further: those it was trained with, but gentler; `changes` override them.
+
+    For 5 epochs, at up to half of the original learning rate.
+    """
+    known = (each.name for each in fields(TrainingSettings) if each.name in model.training)
+    training = TrainingSettings(**{name: model.training[name] for name in known})
+    gentle: dict[str, Any] = {"epochs": 5, "lr": 0.5 * training.lr, "schedule": "one-cycle", "patience": None}
+    return replace(training, **{**gentle, **changes})
+
+
+def fit_further(
+    model: Model,
+    documents: Any,
+    Y: sp.csr_matrix,
+    settings: TrainingSettings,
+    *,
+    reporter: Reporter | None = None,
+    folder: Path | None = None,
+    resume: bool = False,
+    ids: Sequence[Identifier] | None = None,
+    world: World = ALONE,
+) -> None:
+    """Train a model on more documents, in place.
+
+    Labels in columns beyond the model's are added. Features and calibration stay as they are. If the model has an
+    index of the documents that it learned from, these are added to it.
+
+    Parameters
+    ----------
+    model : Model
+        What is trained further.
+    documents : list of str, or rows
+        Of the kind that the model was trained on.
+    Y : csr_matrix of shape (n, n_labels)
+        Labels in the model's order, then new ones.
+    settings : TrainingSettings
+        Usually those of `further_settings`.
+    reporter : Reporter, optional
+        Told how training goes.
+    folder : Path, optional
+        Where a checkpoint is written after every epoch.
+    resume : bool
+        Continue from the checkpoint in `folder`, if there is one.
+    ids : sequence of str or int, optional
+        What the documents are called in the index.
+    world : World
+        The processes that train together; see `circlet.training.train`.
+    """
+    reporter, folder = reporter or Reporter(), folder if world.is_first else None
+    with reporter.timed("features"):
+        rows, Y = model.rows(documents), as_csr(Y, "Y")
+    if Y.shape[1] > model.n_labels:
+        model.ranker.grow(Y.shape[1])
+    options: dict[str, Any] = {"reporter": reporter, "folder": folder, "resume": resume, "world": world}
+    train_members(model, rows, Y, settings, device=model.device, fresh=False, **options)
+    model.count(Y)
+    if model.index is not None:
+        with reporter.timed("index"):
+            add_to_index(model, documents, ids, reporter=reporter)
+    remember(model, rows, Y)
+
+
+def add_to_index(
+    model: Model,
+    documents: Any,
+    ids: Sequence[Identifier] | None = None,
+    *,
+    reporter: Reporter | None = None,
+    batch_size: int = 4096,
+) -> None:
+    """Add what a model now predicts for documents to its index, or begin one.
+
+    What an earlier state of the model predicted for other documents stays as it is: codes do not change, and
+    training further changes predictions little.
+
+    Parameters
+    ----------
+    model : Model
+    documents : list of str, or rows
+    ids : sequence of str or int, optional
+        What they are called; by default they are numbered, after those that are in the index.
+    reporter : Reporter, optional
+        Told how far it has come.
+    batch_size : int
+        Documents at a time.
+    """
+    view, n = model.as_runtime(), count(documents)
+    parts = []
+    for start in range(0, n, batch_size):
+        if reporter is not None:
+            reporter.indexing(start, n)
+        parts += [Index.of(vectors) for vectors in view.vectors(documents[start : start + batch_size])]
+    if parts:
+        numbers, scales = (
+            np.concatenate(each) for each in zip(*((p.numbers, p.scales) for p in parts), strict=True)
         )
-    return model
+        new = Index(numbers, scales, None if ids is None else list(ids))
+        model.index = new if model.index is None else model.index.extended(new)
 
 
-def _reporter(world: World) -> AbstractContextManager[Reporter]:
-    """A progress bar; of several processes, only the first one has it."""
-    return TrainingBar() if world.is_first else nullcontext(Reporter())
+def store_of(folder: Path) -> str:
+    """How the weights of the model in a folder are stored again after it has learned more."""
+    store: str = read_config(folder)["store"]
+    # What `circlet compress` would choose for the new weights is not known before they are learned.
+    return "float32" if store == DEFLATED else store
 
 
-def _has_checkpoint(folder: Path, world: World) -> bool:
-    return bool(world.from_first((folder / checkpoint.NAME).exists))
-
-
-def _announce(dataset: Dataset, documents: int, labels: int, world: World) -> None:
-    processes = f", {world.size} processes" if world.size > 1 else ""
-    err.print(
-        f"{dataset.name}: {dataset.format}; {documents:,} documents, {labels:,} labels{processes}", soft_wrap=True
-    )
-
-
-def _warn(documents: int, labels: int) -> None:
-    """Say where there is too little to learn from."""
-    if documents < FEWEST_TO_SPLIT:
-        err.print(
-            f"{documents} documents are very few: none are held out, so nothing shows how good the model is; "
-            f"wanted at least {FEWEST_TO_SPLIT}, and better some hundred",
-            style="yellow",
-            soft_wrap=True,
-        )
-    if labels == 1:
-        err.print("found only one label, which every document will get; wanted two or more", style="yellow")
-
-
-def _clean_up(folder: Path) -> None:
-    """Remove what a failed run left, unless it has a checkpoint and can be resumed."""
-    if not (folder / checkpoint.NAME).exists():
-        remove_run(folder)
+def teach_saved(folder: Path, output: Path, corrections: Sequence[Judged]) -> Taught:
+    """Teach the model in a folder, and write the taught one to another; what became of the corrections."""
+    with explained(folder):
+        saved = read(folder, whole=True, estimator=True)
+        model = Model.restore(folder, saved)
+    state = saved.estimator
+    named = state is None or state["target"] == "indicator" or state["classes"]["values"] is None
+    taught = teach(model, corrections, may_grow=named)
+    write(output, replace(model.contents(), estimator=state), store_of(folder))
+    return taught

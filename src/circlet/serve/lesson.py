@@ -15,34 +15,13 @@ import json
 import os
 import sys
 import threading
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
-from typing import IO, Any
+from typing import IO
 
 from circlet.data.feedback import Judged
 from circlet.errors import CircletError
-from circlet.folder.contents import explained, read
-from circlet.folder.deflated import DEFLATED
-
-__all__ = ["give"]
-
-
-def give(folder: Path, output: Path, corrections: Sequence[Judged]) -> dict[str, Any]:
-    """Teach the model in a folder, and write the taught one to another; what became of the corrections."""
-    from circlet.model import Model
-    from circlet.model.model import write
-    from circlet.model.teaching import teach
-
-    with explained(folder):
-        saved = read(folder, whole=True, estimator=True)
-        model = Model.restore(folder, saved)
-    state, store = saved.estimator, saved.config["store"]
-    named = state is None or state["target"] == "indicator" or state["classes"]["values"] is None
-    taught = teach(model, corrections, may_grow=named)
-    contents = replace(model.contents(), estimator=state)
-    write(output, contents, "float32" if store == DEFLATED else store)
-    return asdict(taught)
+from circlet.model.session import teach_saved
 
 
 def main(source: IO[str], answers: IO[str], *, alone: bool = True) -> int:
@@ -57,7 +36,7 @@ def main(source: IO[str], answers: IO[str], *, alone: bool = True) -> int:
         threading.Thread(target=end_with_service, daemon=True).start()
     try:
         corrections = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in asked["corrections"]]
-        answer = give(Path(asked["folder"]), Path(asked["output"]), corrections)
+        answer = asdict(teach_saved(Path(asked["folder"]), Path(asked["output"]), corrections))
     except (CircletError, OSError, MemoryError) as error:
         answer = {"error": str(error) or type(error).__name__}
     print(json.dumps(answer), file=answers, flush=True)

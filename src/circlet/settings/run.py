@@ -279,7 +279,7 @@ class RunSettings:
         training, lasting = self.training, self.network.loss != "softmax"
         return training.join and training.patience is None and lasting
 
-    def rehearses(self, n: int) -> bool:
+    def has_calibration_run(self, n: int) -> bool:
         """Whether n documents are so few that a model of all but the held-out ones is trained first.
 
         It serves to calibrate the model that is then trained on all of them, from scratch, and is thrown away.

@@ -2,7 +2,15 @@
 
 from circlet.devices import resolve_device
 from circlet.settings import TrainingSettings
-from circlet.training.loop import CALIBRATION, THRESHOLD, DivergedError, InterruptedRunError, Joining, train
+from circlet.training.loop import (
+    CALIBRATION,
+    THRESHOLD,
+    DivergedError,
+    InterruptedRunError,
+    Joining,
+    measured,
+    train,
+)
 from circlet.training.reporter import Reporter, StepsTaken
 
 __all__ = [
@@ -14,6 +22,7 @@ __all__ = [
     "Reporter",
     "StepsTaken",
     "TrainingSettings",
+    "measured",
     "resolve_device",
     "train",
 ]

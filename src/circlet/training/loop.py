@@ -29,23 +29,40 @@ from circlet.errors import CircletError, within_memory
 from circlet.folder.history import KEPT
 from circlet.folder.lock import writing
 from circlet.identity import Identity
-from circlet.network import Network
+from circlet.metrics import evaluate
+from circlet.network import Ensemble, Network
+from circlet.network.batch import label_sets
+from circlet.network.ensemble import outputs_of, top_k
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
+from circlet.settings.training import LEAST_LOSS
 from circlet.training import checkpoint
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import make_optimizer
 from circlet.training.reporter import Reporter
 from circlet.training.steps import make_steps
-from circlet.training.validation import measured, watched, worth
 
-__all__ = ["CALIBRATION", "THRESHOLD", "DivergedError", "InterruptedRunError", "Joining", "is_finite", "train"]
-
+__all__ = [
+    "CALIBRATION",
+    "THRESHOLD",
+    "VALIDATION_LOSS",
+    "DivergedError",
+    "InterruptedRunError",
+    "Joining",
+    "is_finite",
+    "mean_loss",
+    "measured",
+    "train",
+    "watched",
+    "worth",
+]
 
 #: The names of a calibration and of the best threshold, in the record of the last epoch before rows join.
 CALIBRATION = "calibration"
 THRESHOLD = "threshold"
+#: The name of the loss on held-out rows, in the records of epochs, which have the loss in training too.
+VALIDATION_LOSS = "validation_loss"
 
 
 class Joining(NamedTuple):
@@ -320,6 +337,44 @@ class _Run:
     def _identity(self) -> Identity:
         rows = (self.batches.X, self.batches.Y, *(() if self.joining is None else (self.joining.rows,)))
         return checkpoint.identity_of(self.network, self.settings, rows, self.validation or (), self.label_names)
+
+
+def watched(metric: str) -> str:
+    """The name that a metric of the settings has in the records of epochs."""
+    return VALIDATION_LOSS if metric == LEAST_LOSS else metric
+
+
+def worth(metric: str, value: float) -> float:
+    """A measured value, turned so that the highest is the best."""
+    return -value if metric == LEAST_LOSS else value
+
+
+def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: World = ALONE) -> dict[str, float]:
+    """A metric of scaled rows with these labels, by the name that it has in records.
+
+    Of several processes, each takes its share of the rows, and all get the same result.
+    """
+    share = world.share(X.shape[0])
+    own = X if world.size == 1 else X[share.rows]
+    if metric == LEAST_LOSS:
+        labels = Y if world.size == 1 else Y[share.rows]
+        (total,) = world.sum(mean_loss(network, own, labels) * share.weight)
+        return {VALIDATION_LOSS: total}
+    name, _, depth = metric.partition("@")
+    ids = torch.from_numpy(top_k(Ensemble([network]), own, int(depth))[0])
+    everything = torch.cat(world.gather(ids if share.weight else ids[:0]))
+    return evaluate(Y, everything.numpy(), k=int(depth), metrics=(name,))
+
+
+def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
+    """The mean loss of rows with these labels."""
+    total, start = 0.0, 0
+    for output in outputs_of(Ensemble([network]), X):
+        labels = label_sets(Y[start : start + len(output)]).to(network.device)
+        start += len(output)
+        with torch.no_grad():
+            total += float(network.loss(output, labels)) * len(labels)
+    return total / max(int(X.shape[0]), 1)
 
 
 def is_finite(weight: Tensor) -> bool:

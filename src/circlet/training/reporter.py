@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from circlet.settings import Decision
+
+if TYPE_CHECKING:
+    from circlet.data import Dataset
 
 __all__ = ["Reporter", "StepsTaken"]
 
@@ -24,6 +29,30 @@ class StepsTaken(NamedTuple):
 class Reporter:
     """Receives the progress of training and logs each epoch; the command line's subclass draws bars."""
 
+    def begins(self, dataset: Dataset, labels: int, *, new: int | None = None, processes: int = 1) -> None:
+        """Called when the documents of a run have been read.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        labels : int
+            How many the model will have.
+        new : int, optional
+            How many of these a finished model did not know, if one is trained further.
+        processes : int
+            How many train together.
+        """
+
+    @contextmanager
+    def timed(self, stage: str, **about: Any) -> Iterator[None]:
+        """Tell `stage` how long the body took, unless it fails."""
+        started = time.perf_counter()
+        yield
+        self.stage({"stage": stage, **about, "seconds": round(time.perf_counter() - started, 3)})
+
+    def stage(self, record: dict[str, Any]) -> None:
+        """Called after each stage of a run, with its name and seconds, and the member if there are several."""
+
     def member(self, number: int) -> None:
         """Called before each of several networks is trained, which are numbered from 0."""
 
@@ -38,12 +67,12 @@ class Reporter:
         If held-out rows join in the end, a short epoch of that number follows, which has no record.
         """
 
-    def rehearsal(self, documents: int) -> None:
+    def calibration_run(self, documents: int) -> None:
         """Called before a network is trained only to calibrate the next one, which learns from all documents."""
 
-    def rehearsed(self, metrics: dict[str, float]) -> None:
+    def calibration_run_over(self, metrics: dict[str, float]) -> None:
         """Called after it, with its metrics on held-out rows."""
-        logger.info("rehearsal: %s", metrics)
+        logger.info("calibration run: %s", metrics)
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
         """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""
@@ -54,3 +83,6 @@ class Reporter:
     def record(self, record: dict[str, Any]) -> None:
         """Called after an epoch, with its numbers."""
         logger.info("%s", record)
+
+    def indexing(self, done: int, total: int) -> None:
+        """Called while documents are added to the index of a model, with how many already are."""

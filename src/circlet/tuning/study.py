@@ -240,10 +240,9 @@ class Study:
     def _ruled(self, preset: str) -> dict[str, Any]:
         from circlet.model.deciding import Decider
         from circlet.settings import RunSettings
-        from circlet.training import Reporter
 
         settings = RunSettings.from_preset(preset, {}, seed=self.seed)
-        flat = Decider(self._split(0)[0], settings, Reporter(), None, None).by_rule().flat()
+        flat = Decider(self._split(0)[0], settings).by_rule().flat()
         return {name: flat[name] for name in SETTINGS}
 
     def _may_win(self, given: Given, best: Given) -> bool:
@@ -295,8 +294,8 @@ class Study:
         named = {name: value for name, value in given.items() if value is not None}
         if self.usual:  # the short trial of optimizers need not be run again
             named = {"first_layer": self.usual["first_layer"], **named}
-            if RunSettings.from_preset(self.preset, named).rehearses(learned.n):
-                named["validation"] = 0  # a rehearsal is only for probabilities, which don't matter here
+            if RunSettings.from_preset(self.preset, named).has_calibration_run(learned.n):
+                named["validation"] = 0  # a calibration run is only for probabilities, which don't matter here
         settings = RunSettings.from_preset(self.preset, named, seed=self.seed + draw)
         settings = settings.with_values({name: None for name, value in given.items() if value is None})
         model = fit(learned, settings, device=self.device)

@@ -1,0 +1,179 @@
+"""A run of training and what goes on with its model; `tests/cli/test_runs.py` has those in folders."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse as sp
+import torch
+from tests.training.runs import CtrlC, assert_same
+
+from circlet.data.dataset import Split
+from circlet.errors import DataError, ParameterError
+from circlet.model import Model, add_to_index, fit, fit_further, further_settings
+from circlet.settings import NetworkSettings, RunSettings
+from circlet.training import InterruptedRunError, Reporter, TrainingSettings
+
+N, L = 80, 6  # of every model in conftest.py
+NAMES = [str(label) for label in range(L)]
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+class TestFitFurther:
+    def wider(self, Y: sp.csr_matrix) -> sp.csr_matrix:
+        """With one more label, which every document with label 0 has."""
+        return sp.hstack([Y, Y[:, :1]], format="csr")
+
+    def test_settings_are_gentle_unless_told_otherwise(self, trained):
+        model = trained()
+        before = TrainingSettings(epochs=30, lr=0.02, schedule="step", patience=2, batch_size=64, optimizer="adam")
+        model.training |= vars(before)
+        after = further_settings(model)
+        assert (after.epochs, after.lr, after.schedule, after.patience) == (5, 0.01, "one-cycle", None)
+        assert (after.batch_size, after.optimizer) == (64, "adam")
+        assert further_settings(model, epochs=2, lr=0.5) == replace(after, epochs=2, lr=0.5)
+
+    def test_the_old_labels_stay_and_a_new_one_is_learned(self, trained, split):
+        model = trained(training=TrainingSettings(epochs=15, batch_size=16, lr=0.02))
+        more = split("sparse", 3)
+        settings = TrainingSettings(epochs=15, batch_size=16, lr=0.02)
+        fit_further(model, more.X, self.wider(more.Y), settings)
+        assert model.n_labels == L + 1
+        given = split("sparse", 2)
+        has = given.Y[:, 0].toarray().ravel() > 0
+        ids, _ = model.top_k(given.X[has], L + 1)
+        place = np.argmax(ids == L, axis=1)
+        assert place.mean() < 3  # of 0 to 6
+        ids, _ = model.top_k(given.X, 1)
+        right = np.asarray(self.wider(given.Y)[np.arange(N), ids[:, 0]]).ravel()
+        assert right[np.diff(given.Y.indptr) > 0].mean() > 0.9
+
+    def test_history_goes_on(self, trained, split, small_run):
+        model = trained()
+        before = list(model.history)
+        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, further_settings(model))
+        assert model.history[:3] == before
+        assert [record["epoch"] for record in model.history] == [1, 2, 3, 4, 5, 6, 7, 8]
+
+    def test_counts_add_up(self, trained, split, small_run):
+        model = trained()
+        before = model.label_counts.copy()
+        more = split("sparse", 3)
+        fit_further(model, more.X, self.wider(more.Y), replace(small_run.training, epochs=1))
+        assert (model.training["documents"], model.training["held_out"], model.documents_seen) == (2 * N, N, 3 * N)
+        added = self.wider(more.Y).sum(axis=0).A1
+        np.testing.assert_array_equal(model.label_counts, [*(before + added[:L]), added[L]])
+
+    def test_a_model_that_does_not_know_its_counts_learns_none(self, trained, split, small_run):
+        model = trained()
+        model.label_counts = None
+        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, replace(small_run.training, epochs=1))
+        assert model.label_counts is None
+
+    def test_features_and_calibration_stay(self, trained, split, small_run):
+        model = trained("texts")
+        before = model.calibration, model.n_features, model.rows(["label1 label2 one"]).toarray()
+        fit_further(model, ["label1 unheard-of"] * 4, split("texts").Y[:4], further_settings(model))
+        assert (model.calibration, model.n_features) == before[:2]
+        np.testing.assert_array_equal(model.rows(["label1 label2 one"]).toarray(), before[2])
+
+    def test_documents_of_another_kind(self, trained, split, small_run):
+        with pytest.raises(DataError, match="was trained on feature rows; wanted rows, got texts"):
+            fit_further(trained(), split("texts").texts, split("texts").Y, small_run.training)
+
+    def test_head_fc_takes_no_new_labels(self, trained, split, small_run):
+        model = trained(
+            network=NetworkSettings(head="fc", hidden=(16,)), training=replace(small_run.training, epochs=1)
+        )
+        more = split("sparse", 3)
+        with pytest.raises(ParameterError, match="head fc has one output per label"):
+            fit_further(model, more.X, self.wider(more.Y), small_run.training)
+        assert model.n_labels == L
+        assert len(model.history) == 1
+
+    @pytest.fixture
+    def further(self, split, shared, tmp_path) -> Callable[..., Model]:
+        """Train a copy of a model of two networks further, with a label more."""
+        shared(members=2).save(tmp_path / "model")
+        more = split("sparse", 3)
+        wider = sp.hstack([more.Y, more.Y[:, :1]], format="csr")
+
+        def train(**given: Any) -> Model:
+            model = Model.load(tmp_path / "model")
+            model.label_names = [*NAMES, "new"]
+            fit_further(model, more.X, wider, TrainingSettings(epochs=2, batch_size=16, lr=0.01), **given)
+            return model
+
+        return train
+
+    def test_trained_further(self, further, shared):
+        model, before = further(), shared(members=2)
+        assert model.n_labels == L + 1
+        assert [network.codebook.n_labels for network in model.networks] == [L + 1, L + 1]
+        found = [(record["member"], record["epoch"]) for record in model.history[6:]]
+        assert found == [(1, 4), (1, 5), (2, 4), (2, 5)]
+        for name, tensor in before.ranker.weights().items():
+            assert not torch.equal(tensor, model.ranker.weights()[name]), name
+        assert model.calibration == before.calibration
+        assert model.ranker.calibrations == before.ranker.calibrations
+
+    @pytest.mark.parametrize("at", [4, 10, 13])
+    def test_trained_further_interrupted_and_resumed(self, at, further, tmp_path):
+        with pytest.raises(InterruptedRunError):
+            further(folder=tmp_path / "run", reporter=CtrlC(at))
+        assert_same(further(folder=tmp_path / "run", resume=True), further())
+
+
+TEXTS = ["red fox", "fast car", "brown bear", "old lorry"] * 6
+LABELS = sp.csr_matrix(np.tile(np.eye(4, 2, dtype=np.float32), (6, 1)))
+
+
+@pytest.fixture
+def model() -> Model:
+    settings = RunSettings(NetworkSettings(dim=8, hidden=(8,)), TrainingSettings(epochs=1), validation=0)
+    return fit(Split(None, LABELS, TEXTS), settings)
+
+
+def test_batches_and_ids(model):
+    assert model.index is None
+    add_to_index(model, TEXTS)
+    whole = model.index
+    model.index = None
+
+    class Watch(Reporter):
+        def __init__(self) -> None:
+            self.steps: list[tuple[int, int]] = []
+
+        def indexing(self, done: int, total: int) -> None:
+            self.steps.append((done, total))
+
+    watch = Watch()
+    add_to_index(model, TEXTS, list("abcdefghijklmnopqrstuvwx"), reporter=watch, batch_size=7)
+    assert watch.steps == [(0, 24), (7, 24), (14, 24), (21, 24)]
+    assert model.index.ids[:2] == ["a", "b"]
+    np.testing.assert_array_equal(model.index.numbers, whole.numbers)
+    # What the runtime predicts.
+    (vectors,) = model.as_runtime().vectors(TEXTS)
+    np.testing.assert_allclose(whole.numbers * whole.scales[:, None], vectors, atol=0.01)
+
+
+def test_training_further_adds_documents(model, tmp_path):
+    fit_further(model, TEXTS[:3], LABELS[:3], further_settings(model, epochs=1))
+    assert model.index is None
+    add_to_index(model, TEXTS)
+    before = model.index.numbers.copy()
+    fit_further(model, TEXTS[:3], LABELS[:3], further_settings(model, epochs=1), ids=["x", "y", "z"])
+    assert model.index.ids == [*range(24), "x", "y", "z"]
+    np.testing.assert_array_equal(model.index.numbers[:24], before)
+    model.save(tmp_path)
+    assert Model.load(tmp_path).index.ids == model.index.ids
+
+
+def test_no_documents(model):
+    add_to_index(model, [])
+    assert model.index is None
