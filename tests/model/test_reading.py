@@ -104,9 +104,9 @@ def test_members_and_rare_labels(split, documents, tmp_path):
     assert loaded.top_k(documents("texts"), 3, favor_rare=0.5)[0].shape == (80, 3)
 
 
-def test_few_documents_are_rehearsed(split):
+def test_few_documents_have_a_calibration_run(split):
     settings = RunSettings.of({"encoder": "cnn", **SMALL, "join": True, "validation": 20})
-    assert settings.rehearses(80)
+    assert settings.has_calibration_run(80)
     model = fit(split("texts"), settings)
     assert model.sample is None
     assert "nDCG@5" in model.history[-1]

@@ -29,8 +29,8 @@ from circlet.training import (
     StepsTaken,
     TrainingSettings,
     checkpoint,
+    loop,
     train,
-    validation,
 )
 from circlet.training.batches import Batches
 
@@ -173,7 +173,7 @@ class TestInterruption:
     def test_the_best_weights_and_patience_are_remembered(self, tmp_path, monkeypatch):
         def scripted(values):
             script = iter(values)
-            monkeypatch.setattr(validation, "evaluate", lambda *_, **__: {"P@1": next(script)})
+            monkeypatch.setattr(loop, "evaluate", lambda *_, **__: {"P@1": next(script)})
 
         chosen = settings(epochs=9, patience=2, schedule="constant")
         whole, resumed = make(), make()

@@ -27,9 +27,9 @@ from circlet.training import (
     Reporter,
     StepsTaken,
     TrainingSettings,
+    loop,
     steps,
     train,
-    validation,
 )
 from circlet.training.batches import Batches
 from circlet.training.optimizers import set_rate
@@ -193,7 +193,7 @@ class TestHistory:
 class TestWeights:
     def test_those_of_the_last_epoch_are_kept_even_if_another_was_better(self, monkeypatch):
         script = iter([0.9, 0.2, 0.1])
-        monkeypatch.setattr(validation, "evaluate", lambda *_, **__: {"P@1": next(script)})
+        monkeypatch.setattr(loop, "evaluate", lambda *_, **__: {"P@1": next(script)})
         network, kept, calibrated = make(), [], []
 
         def weights() -> dict[str, torch.Tensor]:
@@ -368,10 +368,10 @@ class TestRehearsal:
 
     def test_what_is_not_rehearsed(self):
         most = EFFORTS["default"].rehearsed
-        assert run().rehearses(most)
-        assert not run().rehearses(most + 1)
-        assert not RunSettings.from_preset("fast", SMALL).rehearses(100)
-        assert not run(join=False).rehearses(100)
+        assert run().has_calibration_run(most)
+        assert not run().has_calibration_run(most + 1)
+        assert not RunSettings.from_preset("fast", SMALL).has_calibration_run(100)
+        assert not run(join=False).has_calibration_run(100)
 
 
 @pytest.fixture

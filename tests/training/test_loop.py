@@ -25,7 +25,6 @@ from circlet.training import (
     StepsTaken,
     TrainingSettings,
     train,
-    validation,
 )
 from circlet.training import loop as training
 
@@ -244,7 +243,7 @@ class TestDeterminism:
 class TestValidation:
     def scripted(self, monkeypatch, values: list[float]) -> None:
         script = iter(values)
-        monkeypatch.setattr(validation, "evaluate", lambda *_, **__: {"P@1": next(script)})
+        monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
 
     def test_the_best_weights_are_kept(self, monkeypatch):
         self.scripted(monkeypatch, [0.1, 0.5, 0.5, 0.4])
