@@ -37,7 +37,6 @@ from circlet.folder.tensors import check_store
 from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns
 from circlet.model.fitting import fit, remember, train_members
-
 from circlet.model.model import Model, write
 from circlet.model.teaching import Taught, teach
 from circlet.runtime.documents import count
