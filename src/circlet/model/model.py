@@ -77,7 +77,7 @@ class Model(BaseModel):
     sample : Sample or None
         Some of the rows that were held out and their labels, by which a smaller copy can be chosen.
     index : Index or None
-        What it predicts for the documents that it has learned from; see `circlet.model.indexing`.
+        What it predicts for the documents that it has learned from; see `circlet.model.session`.
     remembered : Sample or None
         Some of the rows that were trained on and their labels, which `circlet.model.teaching` needs.
     """

@@ -4,7 +4,7 @@ Most of their numbers come from trials on held-out training rows, which `benchma
 `experiments/results/choices` keeps; only one of its datasets has very many documents, and all those with few-shot
 labels are parts of that one. Those for rehearsals, and for the epochs of fewer than 15,000 documents, rest on
 trials that are not kept.
-What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.trial`.
+What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.deciding`.
 
 Encoders that read texts have rules of their own. The hidden layer is that of XML-CNN (Liu et al. 2017). Rate and
 dropout rest on a few short trials on held-out rows of pydocs that are not kept: at 0.003 and 0.006, the CNN
