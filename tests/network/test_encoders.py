@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.network.batch import SparseRows
-from circlet.network.encoders import Dropout, Encoder, SparseLinear, linear
+from circlet.network.encoders import Dropout, Encoder, RowGradient, SparseLinear, linear
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -60,9 +60,31 @@ class TestByRows:
         layer(SparseRows.for_training(X)).square().sum().backward()
         whole, layer.weight.grad = layer.weight.grad, None
         layer(SparseRows.for_training(X, by_rows=True)).square().sum().backward()
-        found = layer.weight.row_gradient
+        found = RowGradient.taken_from(layer.weight)
+        assert found is not None
         assert layer.weight.grad is None
         assert torch.equal(torch.zeros_like(whole).index_copy_(0, found.rows, found.values()), whole)
+
+    @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam, torch.optim.LBFGS])
+    def test_an_optimizer_that_would_miss_them_refuses_to_step(self, kind):
+        """It sees no gradient, and would silently train everything but this layer."""
+        X = sp.csr_matrix(CASES["ordinary"].astype(np.float32))
+        layer = SparseLinear(X.shape[1], 3, generator=seeded())
+        optimizer, before = kind(layer.parameters(), lr=0.1), layer.weight.detach().clone()
+
+        def loss(by_rows: bool = True) -> torch.Tensor:
+            optimizer.zero_grad()
+            found = layer(SparseRows.for_training(X, by_rows=by_rows)).square().sum()
+            found.backward()
+            return found
+
+        loss()
+        with pytest.raises(RuntimeError, match=rf"{kind.__name__} can't use the gradient by rows .*make_optimizer"):
+            optimizer.step(loss)
+        assert torch.equal(layer.weight, before)
+        assert RowGradient.taken_from(layer.weight) is not None
+        optimizer.step(lambda: loss(by_rows=False))
+        assert not torch.equal(layer.weight, before)
 
     def test_elsewhere_than_on_a_cpu_gradients_are_whole(self):
         batch = SparseRows.for_training(sp.csr_matrix(CASES["ordinary"]), by_rows=True)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from functools import cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from circlet.network.batch import ColumnEntries, SparseRows
 
@@ -14,9 +16,11 @@ __all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear"]
 
 
 class RowGradient(NamedTuple):
-    """The gradient of those rows of a weight that a batch touched: the weight's attribute `row_gradient`.
+    """The gradient of those rows of a weight that a batch touched.
 
-    It belongs only to the last backward pass. The optimizer step that uses it removes it.
+    `left_for` leaves it with the weight, for whoever knows to take it: `circlet.training.optimizers.RowOptimizer`,
+    or an exchange among processes. It belongs only to the last backward pass. One of torch's own optimizers would
+    see no gradient, and silently train nothing; instead, its step is refused as long as a weight has one of these.
 
     Parameters
     ----------
@@ -31,6 +35,17 @@ class RowGradient(NamedTuple):
     entries: ColumnEntries
     gradient: Tensor
     units: Tensor | None = None
+
+    def left_for(self, weight: Tensor) -> None:
+        """Leave it with a weight."""
+        _refuse_ordinary_steps()
+        weight.row_gradient = self  # type: ignore[attr-defined]
+
+    @staticmethod
+    def taken_from(weight: Tensor) -> RowGradient | None:
+        """What was left with a weight, which then has none."""
+        taken: RowGradient | None = weight.__dict__.pop("row_gradient", None)
+        return taken
 
     @property
     def rows(self) -> Tensor:
@@ -59,6 +74,22 @@ class RowGradient(NamedTuple):
         if len(touched) == shape[0]:
             return touched
         return touched.new_zeros(shape).index_copy_(0, self.rows, touched)
+
+
+@cache
+def _refuse_ordinary_steps() -> None:
+    """Let torch's optimizers refuse a step that would leave out a `RowGradient`; once for the process."""
+    register_optimizer_step_pre_hook(_refuse_if_left)
+
+
+def _refuse_if_left(optimizer: Any, *_: Any) -> None:
+    for group in optimizer.param_groups:
+        if any("row_gradient" in weight.__dict__ for weight in group["params"]):
+            raise RuntimeError(
+                f"{type(optimizer).__name__} can't use the gradient by rows that a batch has left with a weight; "
+                "take an optimizer from circlet.training.optimizers.make_optimizer, or batches from "
+                "SparseRows.for_training(X, by_rows=False)"
+            )
 
 
 class Hidden(NamedTuple):
@@ -97,7 +128,7 @@ class _SparseProduct(torch.autograd.Function):
         by_rows = RowGradient(entries, gradient.contiguous(), units)
         if entries.by_rows:
             # A batch has a few thousand of a million features: the rest would be zeros to write, read and add.
-            ctx.weight.row_gradient = by_rows
+            by_rows.left_for(ctx.weight)
             return None, None, None
         return by_rows.whole(ctx.weight.shape), None, None
 

@@ -126,16 +126,17 @@ class World:
         """
         waiting, sparse = [], []
         for weight in weights:
-            if "row_gradient" in weight.__dict__:
-                sparse.append(weight)
+            own = RowGradient.taken_from(weight)
+            if own is not None:
+                sparse.append((weight, own))
             elif weight.grad is not None:
                 weight.grad = weight.grad.contiguous()
                 with self._exchange(weight.grad):
                     waiting.append(dist.all_reduce(weight.grad, async_op=True))
-        for weight in sparse:
-            rows = self.exchange_rows(weight.__dict__.pop("row_gradient"))
+        for weight, own in sparse:
+            rows = self.exchange_rows(own)
             if by_rows:
-                weight.row_gradient = rows  # type: ignore[attr-defined]
+                rows.left_for(weight)
             else:
                 weight.grad = rows.whole(weight.shape)
         with self._exchange():

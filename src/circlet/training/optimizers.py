@@ -168,6 +168,7 @@ class RowOptimizer:
         assert set_to_none
         for weight in self._weights():
             weight.grad = None
+            RowGradient.taken_from(weight)
 
     @torch.no_grad()
     def step(self) -> None:
@@ -175,8 +176,8 @@ class RowOptimizer:
         for group in self.param_groups:
             algorithm = ALGORITHMS[group["algorithm"]]
             for weight in group["params"]:
-                # Removed, because the next step must not use it again.
-                by_rows: RowGradient | None = weight.__dict__.pop("row_gradient", None)
+                # Taken away, because the next step must not use it again.
+                by_rows = RowGradient.taken_from(weight)
                 if by_rows is None and weight.grad is None:
                     continue
                 state = self.state.setdefault(weight, {})
