@@ -11,6 +11,7 @@ from threadpoolctl import threadpool_limits
 
 from circlet.cli import options
 from circlet.errors import DataError, ParameterError
+from circlet.folder import layout
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
 from circlet.settings import DEFAULTS
@@ -66,6 +67,12 @@ class TestLoadModel:
     @pytest.mark.parametrize("device", ["auto", "cpu"])
     def test_on_a_cpu(self, device, model):
         assert isinstance(options.load_model(model, device, None), RuntimeModel)
+
+    def test_the_configuration_is_read_once(self, model, monkeypatch):
+        read = []
+        monkeypatch.setattr(layout, "sealed", lambda config, real=layout.sealed: read.append(1) or real(config))
+        options.load_model(model, "cpu", None)
+        assert read == [1]
 
     def test_with_so_many_threads(self, model):
         options.load_model(model, "cpu", 3)

@@ -79,7 +79,9 @@ class TestByRows:
             return found
 
         loss()
-        with pytest.raises(RuntimeError, match=rf"{kind.__name__} can't use the gradient by rows .*make_optimizer"):
+        with pytest.raises(
+            RuntimeError, match=rf"{kind.__name__} can't use the gradient by rows .*make_optimizer"
+        ):
             optimizer.step(loss)
         assert torch.equal(layer.weight, before)
         assert RowGradient.taken_from(layer.weight) is not None

@@ -189,19 +189,24 @@ def load_model(folder: Path, device: str, threads: int | None) -> Model | Runtim
     On a CPU, importing torch would take longer than tagging thousands of documents, and only encoders that read
     texts need it.
     """
-    from circlet.folder.layout import read_config, reads_texts
+    from circlet.folder.contents import explained, read
+    from circlet.folder.layout import reads_texts
 
-    config = read_config(folder)
-    if device in ("auto", "cpu") and not reads_texts(config):
-        from circlet.runtime import RuntimeModel
-        from circlet.threads import use_threads
+    with explained(folder):
+        saved = read(folder)
+        words = reads_texts(saved.config)
+        if device in ("auto", "cpu") and not words:
+            from circlet.runtime import RuntimeModel
+            from circlet.threads import use_threads
 
-        if threads is not None:
-            use_threads(threads)
-        return RuntimeModel.load(folder)
-    encoder = f"a model with encoder {config['network']['encoder']}" if reads_texts(config) else None
-    use_torch(encoder or f"running on {device}", threads)
+            if threads is not None:
+                use_threads(threads)
+            return RuntimeModel.restore(folder, saved)
+    encoder = saved.config["network"].get("encoder")
+    use_torch(f"a model with encoder {encoder}" if words else f"running on {device}", threads)
     from circlet.devices import resolve_device
     from circlet.model import Model
 
-    return Model.load(folder, resolve_device(device))
+    place = resolve_device(device)
+    with explained(folder):
+        return Model.restore(folder, saved, place)
