@@ -21,7 +21,6 @@ from circlet.settings.auto import (
     MANY_DOCUMENTS,
     MORE_FEATURES,
     PRESETS,
-    READING_RULES,
     SMALL_BATCHES,
     VERY_MANY,
     by_rule,
@@ -326,9 +325,6 @@ class TestReading:
     def decided(self, documents: int, encoder: str = "cnn", preset: str = "default", **given) -> RunSettings:
         facts = Facts(documents, 500, texts=True, sparse=True, typical=given.pop("typical", 100.0))
         return RunSettings.from_preset(preset, {"encoder": encoder, **given}).decided(facts)[0]
-
-    def test_they_decide_what_can_be_decided(self):
-        assert set(READING_RULES) < set(DECIDABLE)
 
     @pytest.mark.parametrize("encoder", ENCODERS[1:])
     @pytest.mark.parametrize("preset", EFFORTS)

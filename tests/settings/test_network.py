@@ -85,8 +85,8 @@ class TestReaders:
         settings = NetworkSettings(encoder=encoder, embedding=8, hidden=(6, 5))
         shapes = reader_shapes(settings, 30)
         assert shapes["words"] == (30, 8)
-        assert shapes["hidden.layers.0.weight"] == (6, reader_width(settings))
-        assert shapes["hidden.layers.3.weight"] == (5, 6)
+        assert shapes["dense.hidden.0.weight"] == (6, reader_width(settings))
+        assert shapes["dense.hidden.1.weight"] == (5, 6)
 
     def test_sizes(self):
         width = {each: reader_width(NetworkSettings(encoder=each, embedding=20)) for each in ENCODERS[1:]}

@@ -23,18 +23,7 @@ from typing import Any
 from circlet.errors import ParameterError
 from circlet.settings.fields import Decision
 
-__all__ = [
-    "DECIDABLE",
-    "EFFORTS",
-    "PRESETS",
-    "READING_RULES",
-    "Effort",
-    "Facts",
-    "Rule",
-    "by_rule",
-    "effort_of",
-    "resolve",
-]
+__all__ = ["DECIDABLE", "EFFORTS", "PRESETS", "Effort", "Facts", "by_rule", "effort_of", "resolve"]
 
 
 @dataclass(frozen=True)
@@ -244,6 +233,8 @@ class Facts:
         Documents of a typical label: half of all labels of documents have at most so many.
     joins : bool
         Whether held-out documents are learned from in the end, so that holding out many costs nothing.
+    reads : bool
+        Whether the encoder reads texts word by word, and takes no features.
     """
 
     documents: int
@@ -254,16 +245,13 @@ class Facts:
     features: int | None = None
     typical: float = math.inf
     joins: bool = True
+    reads: bool = False
 
     @property
     def few_shot(self) -> bool:
         """Whether labels are few-shot, and documents not so many that they have rules of their own."""
         rare = self.typical <= max(FEW_SHOT, FEW_SHOT_SHARE * self.documents)
         return rare and self.adam and self.documents <= VERY_MANY
-
-
-#: From the facts and the effort to a setting's value, and why.
-Rule = Callable[[Facts, Effort], tuple[Any, str]]
 
 
 def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
@@ -275,8 +263,22 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate"
 
 
+def _epochs_to_read(facts: Facts, effort: Effort) -> tuple[int, str]:
+    n, most = facts.documents, min(40, 2 * effort.epochs + 6)
+    if n > ALL_EPOCHS:
+        fewer = round(most * (ALL_EPOCHS / n) ** effort.fewer)
+        return max(effort.fewest, fewer), "more documents need fewer epochs"
+    # The encoder starts with words that mean nothing: it takes three times the steps of a preset.
+    needed = math.ceil(3 * effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
+    if needed > most:
+        return min(needed, 3 * most), "few documents need more epochs"
+    return most, "the encoder learns what words mean, too"
+
+
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     n, own = facts.documents, effort.epochs
+    if facts.reads:
+        return _epochs_to_read(facts, effort)
     if facts.few_shot:
         own = min(own, 15) + 5
     if n > ALL_EPOCHS:
@@ -310,6 +312,9 @@ def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
+    if facts.reads:
+        many = facts.documents > MANY_DOCUMENTS
+        return ((1024,), "many documents can teach more") if many else ((512,), "as in XML-CNN")
     if facts.texts and (facts.documents <= FEW_TEXTS or _char_ngrams(facts, effort)[0]):
         return (effort.hidden // 2,), "enough for texts whose many features would make more of it large"
     if facts.documents > VERY_MANY:
@@ -319,10 +324,19 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
     return (effort.hidden,), "as the preset says"
 
 
+def _dropout_to_read(n: int) -> tuple[float, str]:
+    if n > VERY_MANY:
+        return 0.1, "very many documents need little of it"
+    if n > MANY_DOCUMENTS:
+        return 0.2, "more documents need less of it"
+    return 0.3, "more of it makes learning slow"
+
+
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
-    if facts.few_shot:
-        return 0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3, BY_HEART
+    if facts.reads or facts.few_shot:
+        by_heart = 0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3
+        return _dropout_to_read(n) if facts.reads else (by_heart, BY_HEART)
     if facts.features is not None and facts.features < effort.hidden and n <= VERY_MANY:
         return effort.few_features, "fewer features than hidden units"
     if n > VERY_MANY and facts.adam:
@@ -351,6 +365,8 @@ def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _char_ngrams(facts: Facts, effort: Effort) -> tuple[tuple[int, int] | None, str]:
+    if facts.reads:
+        return None, "the encoder reads words"
     if facts.texts and effort.char_ngrams:
         if facts.documents <= FEW_TEXTS:
             return (3, 5), "few texts show few of all words, but many of their parts"
@@ -367,12 +383,18 @@ def _max_features(facts: Facts, effort: Effort) -> tuple[int | None, str]:
 
 
 def _min_df(facts: Facts, effort: Effort) -> tuple[int, str]:
+    if facts.reads and facts.documents > 200:
+        return 2, "words of a single text show what an unknown word means"
+    if facts.reads:
+        return 1, "all words"
     if facts.texts and facts.documents > FEW_TEXTS and not facts.few_shot:
         return 2, "a word of one text among many teaches nothing"
     return 1, "all words" if facts.texts else "documents are not texts"
 
 
 def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
+    if facts.reads:
+        return "same", "the encoder reads words, and has no features"
     if not facts.adam:
         return "same", "its rate is known only beside Adam"
     if not facts.sparse:
@@ -385,6 +407,8 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
 
 
 def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
+    if facts.reads:
+        return 3e-3, "words that mean nothing at first are learned faster"
     if facts.few_shot and facts.documents <= FEW_TEXTS:
         return 3e-3, BY_HEART
     if MANY_DOCUMENTS < facts.documents <= VERY_MANY:
@@ -394,14 +418,14 @@ def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
 
 def _scaling(facts: Facts, effort: Effort) -> tuple[str, str]:
     if facts.texts:
-        return "none", "tf-idf has weighted the words"
+        return "none", "the encoder reads words" if facts.reads else "tf-idf has weighted the words"
     if facts.sparse:
         return "sqrt", "square roots of sparse features dampen repeated words"
     return "standard", "the features are dense"
 
 
 #: The rule of each setting that may be left open, in the order in which they are shown.
-_RULES: dict[str, Rule] = {
+_RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
     "validation": _validation,
     "scaling": _scaling,
     "char_ngrams": _char_ngrams,
@@ -418,73 +442,12 @@ _RULES: dict[str, Rule] = {
 DECIDABLE = tuple(_RULES)
 
 
-#: Up to this many texts, words of a single text are kept. Among more of them, they stand for all unknown words.
-FEW_TO_READ = 200
-#: Such an encoder starts with words that mean nothing: it takes this many times the steps of a preset.
-MORE_STEPS = 3
-
-
-def _always(value: Any, why: str) -> Rule:
-    return lambda facts, effort: (value, why)
-
-
-def _min_df_to_read(facts: Facts, effort: Effort) -> tuple[int, str]:
-    if facts.documents > FEW_TO_READ:
-        return 2, "words of a single text show what an unknown word means"
-    return 1, "all words"
-
-
-def _hidden_to_read(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
-    if facts.documents > MANY_DOCUMENTS:
-        return (1024,), "many documents can teach more"
-    return (512,), "as in XML-CNN"
-
-
-def _dropout_to_read(facts: Facts, effort: Effort) -> tuple[float, str]:
-    if facts.documents > VERY_MANY:
-        return 0.1, "very many documents need little of it"
-    if facts.documents > MANY_DOCUMENTS:
-        return 0.2, "more documents need less of it"
-    return 0.3, "more of it makes learning slow"
-
-
-def _epochs_to_read(facts: Facts, effort: Effort) -> tuple[int, str]:
-    n, most = facts.documents, min(40, 2 * effort.epochs + 6)
-    if n > ALL_EPOCHS:
-        return max(
-            effort.fewest, round(most * (ALL_EPOCHS / n) ** effort.fewer)
-        ), "more documents need fewer epochs"
-    needed = math.ceil(MORE_STEPS * effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
-    if needed > most:
-        return min(needed, MORE_STEPS * most), "few documents need more epochs"
-    return most, "the encoder learns what words mean, too"
-
-
-#: What takes the place of these rules if the encoder reads texts, by the names of settings.
-READING_RULES: dict[str, Rule] = {
-    "scaling": _always("none", "the encoder reads words"),
-    "char_ngrams": _always(None, "the encoder reads words"),
-    "min_df": _min_df_to_read,
-    "max_features": _always(None, "all of them"),
-    "hidden": _hidden_to_read,
-    "dropout": _dropout_to_read,
-    "first_layer": _always("same", "the encoder reads words, and has no features"),
-    "epochs": _epochs_to_read,
-    "lr": _always(3e-3, "words that mean nothing at first are learned faster"),
-}
-
-
 def effort_of(preset: str) -> Effort:
     """How much a preset spends; those that leave nothing open spend as the default does on what a user leaves."""
     return EFFORTS.get(preset, EFFORTS["default"])
 
 
-def by_rule(
-    preset: str, names: frozenset[str], facts: Facts, others: Mapping[str, Rule] | None = None
-) -> list[Decision]:
-    """Decide these settings, with the effort of the preset, or of the defaults if it has none of its own.
-
-    `others` are rules in place of those of the same name.
-    """
-    effort, rules = effort_of(preset), {**_RULES, **(others or {})}
-    return [Decision(name, *rule(facts, effort)) for name, rule in rules.items() if name in names]
+def by_rule(preset: str, names: frozenset[str], facts: Facts) -> list[Decision]:
+    """Decide these settings, with the effort of the preset, or of the defaults if it has none of its own."""
+    effort = effort_of(preset)
+    return [Decision(name, *rule(facts, effort)) for name, rule in _RULES.items() if name in names]

@@ -14,28 +14,6 @@ import numpy as np
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 
-__all__ = [
-    "AUTO",
-    "DATA",
-    "MAIN",
-    "NETWORK",
-    "OPTIMIZATION",
-    "OUTPUT",
-    "Decision",
-    "Kind",
-    "Setting",
-    "among",
-    "check",
-    "integers",
-    "number",
-    "setting",
-    "settings_in",
-    "share",
-    "shown",
-    "switch",
-    "whole",
-]
-
 #: The value of a setting that is decided when the data are known.
 AUTO = "auto"
 #: The panels of `circlet train --help`, in their order.

@@ -17,29 +17,6 @@ from circlet.checks import is_integer
 from circlet.errors import ParameterError
 from circlet.settings.fields import AUTO, MAIN, NETWORK, among, check, integers, setting, share, whole
 
-__all__ = [
-    "ACTIVATIONS",
-    "ADDITIVE",
-    "CHUNKS",
-    "CODEBOOKS",
-    "COSINES",
-    "ENCODERS",
-    "FEATURES",
-    "FILTERS",
-    "FILTER_SIZES",
-    "HEADS",
-    "INITIAL",
-    "LAYERS",
-    "LEAK",
-    "LOSSES",
-    "WIDENED",
-    "Learned",
-    "NetworkSettings",
-    "reader_shapes",
-    "reader_width",
-    "teachable",
-]
-
 #: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
 HEADS: dict[str, str | None] = {
     "chrr": "circular",
@@ -81,7 +58,6 @@ LOSSES: dict[str, Learned] = {
 }
 #: The losses that compare codes and look only at a document's own labels.
 COSINES = ("cosine", "absolute-cosine")
-ACTIVATIONS = ("relu", "leaky-relu")
 #: What maps documents to hidden vectors: hidden layers over features, or a network that reads the words of a text.
 FEATURES = "features"
 ENCODERS = (FEATURES, "cnn", "lstm", "transformer")
@@ -89,10 +65,6 @@ ENCODERS = (FEATURES, "cnn", "lstm", "transformer")
 EMBEDDING, MAX_WORDS = 256, 256
 #: Heads of the transformer's attention, which share the numbers of a word.
 ATTENTION_HEADS = 4
-#: What `leaky-relu` multiplies negative numbers by, as torch does.
-LEAK = 0.01
-#: Where the initial weights of layers come from: He's rule for ReLU, or what torch's layers start with.
-INITIAL = ("he", "torch")
 
 
 def teachable(head: str, loss: str) -> bool:
@@ -162,10 +134,12 @@ class NetworkSettings:
         "`circlet.network.losses`.",
         panel=NETWORK,
     )
-    activation: str = setting("relu", among(ACTIVATIONS), "What follows each hidden layer", panel=NETWORK)
+    activation: str = setting(
+        "relu", among(("relu", "leaky-relu")), "What follows each hidden layer", panel=NETWORK
+    )
     initial: str = setting(
         "he",
-        among(INITIAL),
+        among(("he", "torch")),
         "Initial weights",
         "he is He's rule for ReLU; torch is what torch's layers start with.",
         panel=NETWORK,
@@ -231,8 +205,8 @@ class NetworkSettings:
 
     @property
     def leak(self) -> float:
-        """What the activation multiplies negative numbers by."""
-        return LEAK if self.activation == "leaky-relu" else 0.0
+        """What the activation multiplies negative numbers by; leaky-relu does as torch's."""
+        return 0.01 if self.activation == "leaky-relu" else 0.0
 
     @property
     def codes(self) -> str | None:

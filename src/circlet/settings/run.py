@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
-from circlet.settings.auto import DECIDABLE, EFFORTS, READING_RULES, Facts, by_rule, effort_of, resolve
+from circlet.settings.auto import DECIDABLE, EFFORTS, Facts, by_rule, effort_of, resolve
 from circlet.settings.fields import (
     AUTO,
     MAIN,
@@ -244,8 +244,7 @@ class RunSettings:
         """The settings for data of which these facts are known, and what was decided by rules."""
         if not self.undecided:
             return self, []
-        others = READING_RULES if self.network.reads_texts else None
-        decisions = by_rule(self.preset, self.undecided, facts, others)
+        decisions = by_rule(self.preset, self.undecided, replace(facts, reads=self.network.reads_texts))
         return self.with_values({each.name: each.value for each in decisions}), decisions
 
     @classmethod

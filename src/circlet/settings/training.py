@@ -27,8 +27,6 @@ OPTIMIZERS = ("adamw", "adam", "adadelta", "sgd")
 SCHEDULES = ("one-cycle", "constant", "step")
 #: The metric that is the loss itself, of which the least is the best.
 LEAST_LOSS = "loss"
-#: The rate at which held-out rows join, as a share of the peak rate. Higher ones unlearn more than they teach.
-JOINING_RATE = 0.1
 _METRIC = re.compile(r"loss|(P|R|nDCG|coverage)@[1-9][0-9]{0,8}")
 
 
@@ -139,4 +137,5 @@ class TrainingSettings:
 
         It is low, so that the weights stay close to those that the probabilities were calibrated with.
         """
-        return JOINING_RATE * self.lr * (1 - step / steps)
+        # At a tenth of the peak rate: higher ones unlearn more than they teach.
+        return 0.1 * self.lr * (1 - step / steps)
