@@ -34,7 +34,7 @@ from circlet.folder.tensors import STORES
 from circlet.metrics.evaluation import evaluate_model
 from circlet.provenance import provenance
 from circlet.report import Table
-from circlet.runtime import RuntimeModel
+from circlet.runtime import RuntimeModel, Tagger
 from circlet.runtime.smallest import best_that_fits, kept, smallest_within
 
 RESULTS = Path(__file__).parent / "results"
@@ -107,7 +107,7 @@ def measured(folder: Path, data: str) -> dict[str, dict[str, Any]]:
             started = time.perf_counter()
             model = RuntimeModel.load(copy)
             load_s = time.perf_counter() - started
-            values = evaluate_model(model, dataset, (1, 5)).values
+            values = evaluate_model(Tagger(model), dataset, (1, 5)).values
             out[step if isinstance(step, str) else f"loss {step:g}"] = {
                 "bytes": sum(path.stat().st_size for path in copy.iterdir()),
                 **{name: values[name] for name in METRICS},

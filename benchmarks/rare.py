@@ -19,6 +19,7 @@ from circlet.data import Dataset, load_dataset
 from circlet.metrics.evaluation import evaluate_model
 from circlet.model import Model
 from circlet.provenance import provenance
+from circlet.runtime import Tagger
 
 DEGREES = (0.0, 0.1, 0.25, 0.3, 0.5, 0.75, 1.0)
 DEPTHS = (1, 3, 5)
@@ -71,7 +72,7 @@ def curve(name: str, model: Model, dataset: Dataset) -> dict[str, Any]:
 
 
 def measured(model: Model, dataset: Dataset, degree: float) -> dict[str, float]:
-    found = evaluate_model(model, dataset, DEPTHS, favor_rare=degree)
+    found = evaluate_model(Tagger(model), dataset, DEPTHS, favor_rare=degree)
     return {"favor_rare": degree, **{name: round(value, 6) for name, value in found.values.items()}}
 
 

@@ -23,6 +23,7 @@ from circlet.metrics.evaluation import evaluate_model
 from circlet.model import fit
 from circlet.provenance import provenance
 from circlet.report import Table
+from circlet.runtime import Tagger
 from circlet.settings import RunSettings
 from circlet.tuning import Study
 from circlet.tuning.changes import as_options
@@ -45,7 +46,7 @@ def tested(dataset: Dataset, given: dict[str, Any], device: Any) -> dict[str, An
         started = time.perf_counter()
         model = fit(dataset.train, settings, device=device)
         seconds.append(round(time.perf_counter() - started, 2))
-        values = evaluate_model(model, dataset, (1, 5)).values
+        values = evaluate_model(Tagger(model), dataset, (1, 5)).values
         for metric in METRICS:
             found[metric].append(round(100 * values[metric], 2))
     assert model is not None

@@ -121,6 +121,7 @@ PUBLIC = {
     "circlet.network",
     "circlet.provenance",
     "circlet.report",
+    "circlet.runtime",
     "circlet.settings",
     "circlet.training",
 }

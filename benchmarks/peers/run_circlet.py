@@ -74,7 +74,7 @@ class Circlet(common.Runner):
             self.trained.save(folder)
 
     def load(self, folder: Path) -> None:
-        self.model = circlet.load(folder).model_
+        self.model = circlet.runtime.RuntimeModel.load(folder)
         known = common.texts(self.data)
         self.test_texts = known["test"] if known else None
 

@@ -223,6 +223,7 @@ class TrainingCell:
 
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
         from circlet.metrics.evaluation import evaluate_model
+        from circlet.runtime import Tagger
         from circlet.training import resolve_device
 
         settings, dataset = run_settings(self.protocol, self.given, self.seed), self.load(workplace)
@@ -231,7 +232,7 @@ class TrainingCell:
         started = time.perf_counter()
         model = self.fit(dataset.train, settings, device, reporter)
         trained = time.perf_counter()
-        found = evaluate_model(model, dataset, DEPTHS)
+        found = evaluate_model(Tagger(model), dataset, DEPTHS)
         return {
             "metrics": {
                 metric: round(100 * value, 3)

@@ -16,10 +16,16 @@ import typer
 
 from circlet.cli import answers
 from circlet.errors import OutputError, ParameterError
-from circlet.runtime.answers import Tagged
+from circlet.runtime.answers import Answer, Suggestion
 
 FULL = Path("/dev/full")
-FOX = Tagged(0, ["animal", "[red] fur"], [0.987, 0.004])
+
+
+def tagged(name, labels, scores):
+    return Answer(name, list(map(Suggestion, labels, scores)))
+
+
+FOX = tagged(0, ["animal", "[red] fur"], [0.987, 0.004])
 
 
 class Terminal(io.StringIO):
@@ -46,7 +52,7 @@ def pipe() -> Iterator[IO[bytes]]:
         yield other
 
 
-def shown(*batches: tuple[list[Tagged], list[str] | None], as_json: bool = False) -> list[str]:
+def shown(*batches: tuple[list[Answer], list[str] | None], as_json: bool = False) -> list[str]:
     """The lines on a terminal after these batches."""
     with terminal() as screen, answers.opened(None, as_json=as_json, named=True) as write:
         for documents, texts in batches:
@@ -65,43 +71,43 @@ class TestTerminal:
             assert lines(screen) == [
                 "id     text                            labels",
                 "─" * 80,
-                "0      the fox                         animal 99%   [red] fur 0%",
+                "0      the fox                         animal 0.9870   [red] fur 0.0040",
             ]
-            write([Tagged(1, [], []), Tagged(2, ["food"], [0.5])], ["[bold] words\nof many lines " * 9, ""])
+            write([tagged(1, [], []), tagged(2, ["food"], [0.5])], ["[bold] words\nof many lines " * 9, ""])
             assert lines(screen)[3:] == [
                 "1      [bold] words of many lines […   –",
-                "2                                      food 50%",
+                "2                                      food 0.5000",
             ]
 
     def test_many_labels_are_wrapped_in_their_column(self):
-        rows = shown(([Tagged(0, [f"label {n}" for n in range(9)], [0.5] * 9)], ["the fox"]))
-        labels = " ".join(f"label {n} 50%" for n in range(9))
+        rows = shown(([tagged(0, [f"label {n}" for n in range(9)], [0.5] * 9)], ["the fox"]))
+        labels = " ".join(f"label {n} 0.5000" for n in range(9))
         assert " ".join(" ".join(rows[2:]).split()) == f"0 the fox {labels}"
         assert max(map(len, rows)) <= 80
         assert all(row.startswith(" " * 38) for row in rows[3:])
 
     def test_long_ids_are_cut(self):
-        rows = shown(([Tagged("http://example.org/documents/1", ["a"], [1.0])], ["the fox"]))
-        assert rows[2].split() == ["http://example.org/…", "the", "fox", "a", "100%"]
+        rows = shown(([tagged("http://example.org/documents/1", ["a"], [1.0])], ["the fox"]))
+        assert rows[2].split() == ["http://example.org/…", "the", "fox", "a", "1.0000"]
 
     def test_rows_without_texts(self):
-        rows = shown(([Tagged(0, [7], [0.5])], None))
-        assert [rows[at].split() for at in (0, 2)] == [["id", "labels"], ["0", "7", "50%"]]
+        rows = shown(([tagged(0, [7], [0.5])], None))
+        assert [rows[at].split() for at in (0, 2)] == [["id", "labels"], ["0", "7", "0.5000"]]
 
     def test_documents_cannot_steer_the_terminal(self):
-        rows = shown(([Tagged("\x1b[2J", ["\x1b[31mred"], [0.5])], ["\x1b]0;title\x07 fox"]))
-        assert rows[2].split() == ["[2J", "]0;title", "fox", "[31mred", "50%"]
+        rows = shown(([tagged("\x1b[2J", ["\x1b[31mred"], [0.5])], ["\x1b]0;title\x07 fox"]))
+        assert rows[2].split() == ["[2J", "]0;title", "fox", "[31mred", "0.5000"]
         assert all(line.isprintable() for line in rows)
 
     def test_json_if_asked(self):
         (line,) = shown(([FOX], ["the fox"]), as_json=True)
-        assert json.loads(line) == {"id": 0, "labels": list(FOX.labels), "scores": list(FOX.scores)}
+        assert json.loads(line) == {"id": 0, "labels": ["animal", "[red] fur"], "scores": [0.987, 0.004]}
 
 
 class TestPipe:
     def test_every_batch_is_out_at_once_and_in_utf_8(self):
         with pipe() as other, answers.opened(None, as_json=False, named=True) as write:
-            write([Tagged("é", ["日本"], [0.5])], ["a"])
+            write([tagged("é", ["日本"], [0.5])], ["a"])
             assert other.readline().decode() == '{"id": "é", "labels": ["日本"], "scores": [0.5]}\n'
             write([FOX], ["b"])
             assert json.loads(other.readline())["labels"] == ["animal", "[red] fur"]
@@ -174,6 +180,8 @@ def test_lines_break_between_labels():
 
 def test_the_table_breaks_between_labels():
     names = [f"package: number {n}" for n in range(6)]
-    lines = shown(([Tagged("tests/a.py", names, [0.5] * 6)], None))
-    assert all("package:" not in line.rstrip().split("  ")[-1] or line.rstrip().endswith("50%") for line in lines)
+    lines = shown(([tagged("tests/a.py", names, [0.5] * 6)], None))
+    assert all(
+        "package:" not in line.rstrip().split("  ")[-1] or line.rstrip().endswith("0.5000") for line in lines
+    )
     assert sum(line.count("package: number") for line in lines) == 6

@@ -66,28 +66,28 @@ class TestThreads:
 class TestLoadModel:
     @pytest.mark.parametrize("device", ["auto", "cpu"])
     def test_on_a_cpu(self, device, model):
-        assert isinstance(options.load_model(model, device, None), RuntimeModel)
+        assert isinstance(options.load_tagger(model, device, None).model_, RuntimeModel)
 
     def test_the_configuration_is_read_once(self, model, monkeypatch):
         read = []
         monkeypatch.setattr(layout, "sealed", lambda config, real=layout.sealed: read.append(1) or real(config))
-        options.load_model(model, "cpu", None)
+        options.load_tagger(model, "cpu", None)
         assert read == [1]
 
     def test_with_so_many_threads(self, model):
-        options.load_model(model, "cpu", 3)
+        options.load_tagger(model, "cpu", 3)
         assert worker_count() == 3
 
     def test_on_a_gpu(self, model):
         if torch.cuda.is_available():
-            assert isinstance(options.load_model(model, "cuda", None), Model)
+            assert isinstance(options.load_tagger(model, "cuda", None).model_, Model)
         else:
             with pytest.raises(ParameterError, match="`device` 'cuda' is not available"):
-                options.load_model(model, "cuda", None)
+                options.load_tagger(model, "cuda", None)
 
     def test_devices_that_nobody_knows(self, model):
         with pytest.raises(ParameterError, match="`device` 'gpu' is not available"):
-            options.load_model(model, "gpu", None)
+            options.load_tagger(model, "gpu", None)
 
 
 class TestSettings:

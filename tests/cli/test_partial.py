@@ -14,7 +14,7 @@ from circlet.cli.partial import Partial, is_resumable, kept
 from circlet.data.records import Record, write_records
 from circlet.errors import DataError, ParameterError
 from circlet.identity import Identity
-from circlet.runtime.answers import Tagged
+from circlet.runtime.answers import Answer, Suggestion
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -26,7 +26,8 @@ def made(path, run=RUN):
 
 
 def batch(first):
-    return [Tagged(first + n, ["a", "b, c"], [0.5, 0.25]) for n in range(3)]
+    labels = [Suggestion("a", 0.5), Suggestion("b, c", 0.25)]
+    return [Answer(first + n, labels) for n in range(3)]
 
 
 class Killed(BaseException):

@@ -5,7 +5,6 @@ import pytest
 
 from circlet import CircletClassifier
 from circlet.errors import ParameterError
-from circlet.estimator.randomness import seed_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -50,6 +49,10 @@ def test_a_classifier_with_a_generator_is_saved_with_its_seed(learner, indicator
     assert loaded.random_state == classifier.model_.network.settings.seed
     np.testing.assert_array_equal(loaded.decision_function(X), classifier.decision_function(X))
     np.testing.assert_array_equal(loaded.fit(X, Y).decision_function(X), classifier.decision_function(X))
+
+
+def seed_of(state):
+    return CircletClassifier(random_state=state)._settings().network.seed
 
 
 class TestSeedOf:

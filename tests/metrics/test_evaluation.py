@@ -11,6 +11,7 @@ from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity
 from circlet.metrics.evaluation import evaluate_model, in_label_space
 from circlet.model import fit
+from circlet.runtime import Tagger
 
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]  # of the models in conftest.py
 DEPTHS = [1, 3]
@@ -29,7 +30,8 @@ class TestUnknownLabels:
     def test_they_are_counted_and_missed(self, shared):
         model = shared("texts")
         best = [NAMES[model.top_k([text], 1)[0][0, 0]] for text in ("label1", "label2")]
-        found = evaluate_model(model, lone(["label1", "label2"], [[best[0], "mauve"], ["puce", "mauve"]]), [1])
+        data = lone(["label1", "label2"], [[best[0], "mauve"], ["puce", "mauve"]])
+        found = evaluate_model(Tagger(model), data, [1])
         assert found.unknown_labels == 2
         assert found.documents == 2
         assert found.values["P@1"] == 0.5  # the second document has no label that could be suggested
@@ -46,20 +48,20 @@ class TestUnknownLabels:
             ),
             label_names=[*data.label_names, "mauve"],
         )
-        assert evaluate_model(shared("texts"), wider, [1]).unknown_labels == 0
+        assert evaluate_model(Tagger(shared("texts")), wider, [1]).unknown_labels == 0
 
     def test_none_is_known(self, shared):
         with pytest.raises(
             DataError, match="found 2 labels, none of which the model knows; wanted data with labels like"
         ):
-            evaluate_model(shared("texts"), lone(["label1"], [["mauve", "puce"]]), [1])
+            evaluate_model(Tagger(shared("texts")), lone(["label1"], [["mauve", "puce"]]), [1])
 
     def test_no_label_at_all(self, shared):
         nothing = Dataset(
             "lone", Split(None, sp.csr_matrix((2, 6), dtype=np.float32), ["a", "b"]), label_names=NAMES
         )
         with pytest.raises(DataError, match="found no label in any of the 2 documents"):
-            evaluate_model(shared("texts"), nothing, [1])
+            evaluate_model(Tagger(shared("texts")), nothing, [1])
 
 
 @pytest.fixture(scope="module")
@@ -77,8 +79,8 @@ def model(whole, small_run):
 
 class TestPropensities:
     def test_a_lone_file_has_those_of_the_rows_that_the_model_has_seen(self, whole, model):
-        beside = evaluate_model(model, whole, DEPTHS)
-        alone = evaluate_model(model, Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+        beside = evaluate_model(Tagger(model), whole, DEPTHS)
+        alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
         assert alone == beside
         assert set(alone.values) == {f"{name}@{depth}" for name in ("P", "PSP", "nDCG") for depth in DEPTHS}
         weights = inverse_propensity(whole.train.Y)
@@ -92,18 +94,18 @@ class TestPropensities:
             Split(None, whole.test.Y[:, order], whole.test.texts),
             label_names=[NAMES[i] for i in order],
         )
-        found = evaluate_model(model, shuffled, DEPTHS).values
-        assert found == pytest.approx(evaluate_model(model, whole, DEPTHS).values)
+        found = evaluate_model(Tagger(model), shuffled, DEPTHS).values
+        assert found == pytest.approx(evaluate_model(Tagger(model), whole, DEPTHS).values)
 
     def test_without_counts_there_is_none(self, whole, model, monkeypatch):
         monkeypatch.setattr(model, "label_counts", None)
-        alone = evaluate_model(model, Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+        alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
         assert set(alone.values) == {"P@1", "P@3", "nDCG@1", "nDCG@3"}
-        assert "PSP@1" in evaluate_model(model, whole, DEPTHS).values
+        assert "PSP@1" in evaluate_model(Tagger(model), whole, DEPTHS).values
 
     def test_counts_of_fewer_than_three_documents_are_too_few(self, whole, model, monkeypatch):
         monkeypatch.setattr(model, "training", {"documents": 2, "held_out": 0})
-        alone = evaluate_model(model, Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+        alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
         assert "PSP@1" not in alone.values
 
 
@@ -111,16 +113,16 @@ class TestMistakes:
     def test_documents_of_another_kind(self, shared, split):
         rows = Dataset("rows", split("sparse"), label_names=NAMES)
         with pytest.raises(DataError, match="this model wants texts"):
-            evaluate_model(shared("texts"), rows, [1])
+            evaluate_model(Tagger(shared("texts")), rows, [1])
         texts = Dataset("texts", split("texts"), label_names=NAMES)
         with pytest.raises(DataError, match="this model wants feature rows"):
-            evaluate_model(shared("sparse"), texts, [1])
+            evaluate_model(Tagger(shared("sparse")), texts, [1])
 
     def test_another_number_of_labels_without_names(self, shared, split):
         rows = split("sparse")
         fewer = Dataset("rows", Split(rows.X, rows.Y[:, :4]))
         with pytest.raises(DataError, match="found 4 labels; wanted 6, as in the model"):
-            evaluate_model(shared("sparse", names=False), fewer, [1])
+            evaluate_model(Tagger(shared("sparse", names=False)), fewer, [1])
 
 
 class TestLabelSpace:
@@ -139,13 +141,13 @@ def test_rare_labels_are_favored(shared, split):
     data = Dataset("rare", split("sparse", 2), label_names=NAMES)
     model = shared("sparse")
     ids, _ = model.top_k(data.train.X, 3, favor_rare=1.0)
-    found = evaluate_model(model, data, DEPTHS, favor_rare=1.0).values
-    plain = evaluate_model(model, data, DEPTHS).values
+    found = evaluate_model(Tagger(model), data, DEPTHS, favor_rare=1.0).values
+    plain = evaluate_model(Tagger(model), data, DEPTHS).values
     assert found["P@3"] == evaluate(data.train.Y, ids, k=[3], metrics=("P",))["P@3"]
     assert found != plain
 
 
 def test_depths_beyond_the_labels_count_as_wrong(shared, split):
     data = Dataset("more", split("sparse", 2), label_names=NAMES)
-    found = evaluate_model(shared("sparse"), data, [6, 12]).values
+    found = evaluate_model(Tagger(shared("sparse")), data, [6, 12]).values
     assert found["P@12"] == pytest.approx(found["P@6"] / 2)

@@ -12,13 +12,17 @@ from hypothesis import strategies as st
 
 from circlet.data.records import Columns, iter_records
 from circlet.errors import DataError, MissingExtraError, OutputError, ParameterError
-from circlet.runtime import answers as tagged
-from circlet.runtime.answers import Tagged, format_of, writing_tagged
+from circlet.runtime.answers import Answer, Suggestion, format_of, rounded, shown, writing_answers
+
+
+def tagged(name, labels, scores):
+    return Answer(name, list(map(Suggestion, labels, scores)))
+
 
 DOCUMENTS = [
-    Tagged("a, b", ["red; fox", 'the "fox"', "it's | é"], [0.9, 0.1234, 0.0]),
-    Tagged(7, [], []),
-    Tagged("x\ty\nz", ["fox"], [1.0]),
+    tagged("a, b", ["red; fox", 'the "fox"', "it's | é"], [0.9, 0.1234, 0.0]),
+    tagged(7, [], []),
+    tagged("x\ty\nz", ["fox"], [1.0]),
 ]
 TEXT_FORMATS = ["jsonl", "csv", "tsv"]
 # Any label that a dataset may have, without the spaces around it that readers drop.
@@ -27,25 +31,32 @@ LABELS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\t
 )
 
 
-def written(path: Path, *batches: list[Tagged], named: bool = True) -> Path:
-    with writing_tagged(path, named=named) as write:
+def written(path: Path, *batches: list[Answer], **options: int) -> Path:
+    with writing_answers(path, **options) as write:
         for batch in batches:
             write(batch)
     return path
 
 
-def read(path: Path) -> list[Tagged]:
+def read(path: Path) -> list[Answer]:
     """What a file holds, read by others than circlet; CSV and TSV have no integer ids."""
     if path.suffix == ".parquet":
         from pyarrow import parquet
 
-        return [Tagged(**row) for row in parquet.read_table(path).to_pylist()]
+        return [tagged(*row.values()) for row in parquet.read_table(path).to_pylist()]
     packed = path.suffix == ".gz"
     text = (gzip.decompress(path.read_bytes()) if packed else path.read_bytes()).decode()
     if ".jsonl" in path.name:
-        return [Tagged(**json.loads(line)) for line in text.splitlines()]
+        return [tagged(*json.loads(line).values()) for line in text.splitlines()]
     rows = list(csv.DictReader(text.splitlines(keepends=True), delimiter="\t" if ".tsv" in path.name else ","))
-    return [Tagged(row["id"], json.loads(row["labels"]), json.loads(row["scores"])) for row in rows]
+    return [tagged(row["id"], json.loads(row["labels"]), json.loads(row["scores"])) for row in rows]
+
+
+def test_digits():
+    assert [rounded(one) for one in (0.123456789, 1.0, 1.23456789e-9, 0.0, 0.0001)] == [
+        0.123457, 1.0, 1.23457e-09, 0.0, 0.0001,
+    ]  # fmt: skip
+    assert [shown(one) for one in (0.123456789, 1.0, 1.23456789e-9)] == ["0.1235", "1.0000", "0.0000"]
 
 
 def test_the_bytes_by_hand(tmp_path):
@@ -53,7 +64,7 @@ def test_the_bytes_by_hand(tmp_path):
         '{"id": "a, b", "labels": ["red; fox", "the \\"fox\\"", "it\'s | é"], "scores": [0.9, 0.1234, 0.0]}\n'
         '{"id": 7, "labels": [], "scores": []}\n'
     )
-    pair = [Tagged(0, ["a", "b"], [0.9, 0.1])]
+    pair = [tagged(0, ["a", "b"], [0.9, 0.1])]
     assert written(tmp_path / "a.csv", pair).read_text() == ('id,labels,scores\n0,"[""a"", ""b""]","[0.9, 0.1]"\n')
     assert written(tmp_path / "a.tsv", pair).read_text() == (
         'id\tlabels\tscores\n0\t"[""a"", ""b""]"\t[0.9, 0.1]\n'
@@ -65,7 +76,7 @@ def test_the_bytes_by_hand(tmp_path):
 def test_others_read_it(tmp_path, kind, suffix):
     found = read(written(tmp_path / f"a.{kind}{suffix}", DOCUMENTS[:1], DOCUMENTS[1:]))
     as_text = kind != "jsonl"
-    assert found == [Tagged(str(one.id) if as_text else one.id, one.labels, one.scores) for one in DOCUMENTS]
+    assert found == [Answer(str(one.id) if as_text else one.id, one.labels) for one in DOCUMENTS]
 
 
 @pytest.mark.parametrize("kind", TEXT_FORMATS)
@@ -73,16 +84,16 @@ def test_others_read_it(tmp_path, kind, suffix):
 @given(labels=st.lists(st.lists(LABELS, max_size=3, unique=True), min_size=1, max_size=4))
 def test_circlet_reads_the_labels(tmp_path_factory, kind, labels):
     path = tmp_path_factory.mktemp("tagged") / f"a.{kind}"
-    written(path, [Tagged(f"d{row}", names, [0.5] * len(names)) for row, names in enumerate(labels)])
+    written(path, [tagged(f"d{row}", names, [0.5] * len(names)) for row, names in enumerate(labels)])
     # The ids take the place of texts, which are not in these files.
     found = [(one.text, list(one.labels)) for one in iter_records(path, kind, Columns("id"))]
     assert found == [(f"d{row}", names) for row, names in enumerate(labels)]
 
 
 def test_labels_without_names(tmp_path):
-    document = Tagged(0, [3, 1], [0.75, 0.5])
-    for kind in ("jsonl", "csv"):
-        assert read(written(tmp_path / f"a.{kind}", [document], named=False))[0].labels == [3, 1]
+    document = tagged(0, [3, 1], [0.75, 0.5])
+    for kind, name in (("jsonl", 0), ("csv", "0")):
+        assert read(written(tmp_path / f"a.{kind}", [document], named=False)) == [Answer(name, document.labels)]
 
 
 def test_no_documents(tmp_path):
@@ -97,7 +108,7 @@ def test_a_fault_leaves_what_was_there(tmp_path, kind):
     path = tmp_path / f"a.{kind}"
 
     def fail() -> None:
-        with writing_tagged(path) as write:
+        with writing_answers(path) as write:
             write(DOCUMENTS)
             raise DataError("half-way")
 
@@ -137,10 +148,9 @@ class TestParquet:
     def parquet(self):
         return pytest.importorskip("pyarrow.parquet")
 
-    def test_row_groups_are_written_as_they_come(self, tmp_path, parquet, monkeypatch):
-        monkeypatch.setattr(tagged, "_GROUP", 6)  # two documents with two labels each
-        batches = [[Tagged(row, ["a", "b"], [0.5, 0.25])] for row in range(5)]
-        path = written(tmp_path / "a.parquet", *batches)
+    def test_row_groups_are_written_as_they_come(self, tmp_path, parquet):
+        batches = [[tagged(row, ["a", "b"], [0.5, 0.25])] for row in range(5)]
+        path = written(tmp_path / "a.parquet", *batches, group=6)
         file = parquet.ParquetFile(path)
         assert [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)] == [2, 2, 1]
         assert read(path) == [one for batch in batches for one in batch]
@@ -156,26 +166,24 @@ class TestParquet:
         ],
     )
     def test_types(self, tmp_path, parquet, ids, expected):
-        path = written(tmp_path / "a.parquet", [Tagged(one, [], []) for one in ids])
+        path = written(tmp_path / "a.parquet", [tagged(one, [], []) for one in ids])
         types = [str(field.type) for field in parquet.read_schema(path)]
         assert types == [expected, "list<element: string>", "list<element: double>"]
         assert [one.id for one in read(path)] == (ids if expected == "int64" else [str(one) for one in ids])
 
     def test_labels_without_names(self, tmp_path, parquet):
-        path = written(tmp_path / "a.parquet", [Tagged(0, [3, 1], [0.75, 0.5])], named=False)
-        assert read(path) == [Tagged(0, [3, 1], [0.75, 0.5])]
+        path = written(tmp_path / "a.parquet", [tagged(0, [3, 1], [0.75, 0.5])], named=False)
+        assert read(path) == [tagged(0, [3, 1], [0.75, 0.5])]
 
     @pytest.mark.parametrize("late", ["x", 2**63])
-    def test_ids_of_another_kind_after_the_first_group(self, tmp_path, monkeypatch, late):
-        monkeypatch.setattr(tagged, "_GROUP", 1)
+    def test_ids_of_another_kind_after_the_first_group(self, tmp_path, late):
         with pytest.raises(DataError, match=f"found the id {late!r}; wanted integers of 64 bits, .*a .jsonl file"):
-            written(tmp_path / "a.parquet", [Tagged(0, [], [])], [Tagged(late, [], [])])
+            written(tmp_path / "a.parquet", [tagged(0, [], [])], [tagged(late, [], [])], group=1)
         assert list(tmp_path.iterdir()) == []
-        mixed = written(tmp_path / "a.parquet", [Tagged("x", [], [])], [Tagged(1, [], [])])
+        mixed = written(tmp_path / "a.parquet", [tagged("x", [], [])], [tagged(1, [], [])], group=1)
         assert [one.id for one in read(mixed)] == ["x", "1"]
 
     def test_a_full_disk(self, tmp_path, monkeypatch):
-        monkeypatch.setattr(tagged, "_GROUP", 1)
         full = Path("/dev/full")
         if not full.exists():
             pytest.skip("this system has no device that is always full")
@@ -183,5 +191,5 @@ class TestParquet:
         monkeypatch.setattr("circlet.files.os.getpid", lambda: 1)
         (tmp_path / ".a.parquet.1.part").symlink_to(full)
         with pytest.raises(OutputError, match=r"cannot write .*a\.parquet: No space left on device"):
-            written(tmp_path / "a.parquet", [Tagged(0, ["a"] * 9, [0.5] * 9)], [Tagged(1, [], [])])
+            written(tmp_path / "a.parquet", [tagged(0, ["a"] * 9, [0.5] * 9)], [tagged(1, [], [])], group=1)
         assert list(tmp_path.iterdir()) == []

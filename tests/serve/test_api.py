@@ -336,14 +336,14 @@ class TestTeaching:
 @pytest.fixture
 def gate(tagger, monkeypatch):
     """Hold the tagger's first call until the event is set."""
-    entered, opened, suggest = threading.Event(), threading.Event(), tagger.suggest
+    entered, opened, answers = threading.Event(), threading.Event(), tagger.answers
 
     def held(*arguments, **options):
         entered.set()
         assert opened.wait(10)
-        return suggest(*arguments, **options)
+        return answers(*arguments, **options)
 
-    monkeypatch.setattr(tagger, "suggest", held)
+    monkeypatch.setattr(tagger, "answers", held)
     yield entered, opened
     opened.set()
 

@@ -198,14 +198,14 @@ def accepts(port):
 HELD = """
 import sys
 from circlet.runtime import Tagger
-suggest = Tagger.suggest
+answers = Tagger.answers
 
 def held(*arguments, **options):
     print("called", file=sys.stderr, flush=True)
     sys.stdin.read()
-    return suggest(*arguments, **options)
+    return answers(*arguments, **options)
 
-Tagger.suggest = held
+Tagger.answers = held
 from circlet.cli import main
 main()
 """

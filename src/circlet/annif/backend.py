@@ -37,7 +37,7 @@ from circlet.extras import require
 from circlet.folder.layout import CONFIG
 from circlet.folder.lock import writing
 from circlet.folder.tensors import check_store
-from circlet.runtime.model import RuntimeModel
+from circlet.runtime import Tagger, load
 from circlet.settings import RunSettings
 
 __all__ = ["CircletBackend", "CircletObjective", "CircletOptimizer", "suggested"]
@@ -47,7 +47,7 @@ class _Loaded(NamedTuple):
     """A model, when its folder was written, and the id of each label's subject; −1 if there is no such subject."""
 
     written: tuple[int, int]
-    model: RuntimeModel
+    tagger: Tagger
     subjects: npt.NDArray[np.int64]
 
 
@@ -90,8 +90,8 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         if self._loaded is None or self._loaded.written != written:
             self.debug(f"loading model from {self.model_folder}")
             with self._explained():
-                model = RuntimeModel.load(self.model_folder)
-            self._loaded = _Loaded(written, model, self.subject_ids(model.label_names or []))
+                tagger = load(self.model_folder)
+            self._loaded = _Loaded(written, tagger, self.subject_ids(tagger.model_.label_names or []))
 
     def get_hp_optimizer(self, corpus: Any, metric: str) -> CircletOptimizer:
         return CircletOptimizer(self, corpus, metric)
@@ -106,8 +106,10 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         found = (self.project.subjects.by_uri(uri, warnings=False) for uri in uris)
         return np.array([-1 if subject is None else subject for subject in found], dtype=np.int64)
 
-    def batch(self, model: Any, subjects: npt.NDArray[np.int64], texts: list[str], params: Any) -> SuggestionBatch:
-        """What a model, with torch or without, suggests for texts.
+    def batch(
+        self, tagger: Tagger, subjects: npt.NDArray[np.int64], texts: list[str], params: Any
+    ) -> SuggestionBatch:
+        """What a tagger suggests for texts, not cut by any threshold: Annif cuts at the one that it is asked for.
 
         Scores are probabilities. Annif ranks by scores, so if rare subjects are favored, each probability is
         multiplied by what the subject is worth, and the worthiest is worth 1.
@@ -115,14 +117,13 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         with self._explained():
             limit, favor_rare = whole("limit", params["limit"]), float(number("favor_rare", params["favor_rare"]))
             allowed = subjects >= 0
-            ids, scores = model.top_k(
+            ids, chances = tagger.ranked(
                 texts, limit, allowed=None if allowed.all() else allowed, favor_rare=favor_rare
             )
-            chances = model.probabilities(scores)
-            if (gain := model.gain(favor_rare)) is not None:
+            if (gain := tagger.model_.gain(favor_rare)) is not None:
                 worth = np.asarray(gain.weights)
                 chances *= (worth / worth.max())[ids]
-        starts = model.vectorizer.entries(texts).starts
+        starts = tagger.model_.vectorizer.entries(texts).starts
         # A text without a known word would get what is frequent.
         shown = (ids >= 0) & (chances > 0) & (np.diff(starts) > 0)[:, None]
         rows = np.nonzero(shown)[0]
@@ -139,8 +140,8 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
     def _suggest_batch(self, documents: list[Any], params: dict[str, Any]) -> SuggestionBatch:
         assert self._loaded is not None  # `suggest` has initialized it
-        _, model, subjects = self._loaded
-        return self.batch(model, subjects, [self.text(document) for document in documents], params)
+        _, tagger, subjects = self._loaded
+        return self.batch(tagger, subjects, [self.text(document) for document in documents], params)
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         settings, store = self.settings(params), self._store(params)
@@ -250,7 +251,7 @@ class CircletObjective(hyperopt.HPObjective):  # type: ignore[misc]
         model = fitted(backend.train_file, backend.settings(params), str(params["device"]), backend.debug)
         batch = annif.eval.EvaluationBatch(backend.project.subjects)
         subjects = backend.subject_ids(model.label_names or [])
-        batch.evaluate_many(backend.batch(model, subjects, args["texts"], params), args["subject_sets"])
+        batch.evaluate_many(backend.batch(Tagger(model), subjects, args["texts"], params), args["subject_sets"])
         return float(batch.results(metrics=[args["metric"]])[args["metric"]])
 
 

@@ -13,7 +13,6 @@ from pathlib import Path
 
 from circlet import files
 from circlet.bulk import plan
-from circlet.bulk.batches import TagBatches
 from circlet.bulk.engines import ENGINES, default_workers
 from circlet.bulk.plan import Block, File, Options, Task, unchanged
 from circlet.checks import is_integer
@@ -24,7 +23,9 @@ from circlet.extras import require
 from circlet.files import iter_text
 from circlet.folder import lock
 from circlet.folder.layout import CONFIG
-from circlet.runtime.answers import Tagged, writing_tagged
+from circlet.runtime import Tagger, load
+from circlet.runtime.answers import Answer, writing_answers
+from circlet.threads import use_threads
 
 __all__ = [
     "BLOCK_SIZE",
@@ -52,7 +53,7 @@ class Job:
     integer_ids : bool
         Whether the ids in Parquet files are integers, and not text.
     memory, threads
-        Of `TagBatches`.
+        Bytes that scores may take at a time, and threads, of each worker.
     """
 
     model: str
@@ -92,16 +93,19 @@ def tag_block(job: Job, task: Task) -> Outcome:
     """
     began = time.perf_counter()
     try:
-        tagger, n = _tagger(job), 0
-        records = documents(task.file, task.block, columns_of(job.options.text_column))
-        with_uris = tagger.uris is not None
-        with writing_tagged(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
+        tagger, options, n = _tagger(job), job.options, 0
+        records = documents(task.file, task.block, columns_of(options.text_column))
+        with_uris = tagger.uris_ is not None
+        with writing_answers(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
             for batch in batches(records):
-                found = tagger.suggest([record.text for record in batch]).lists()
-                ids = [_id(job, task, record) for record in batch]
-                scores = [[round(score, 4) for score in each] for each in found["scores"]]  # as `circlet predict`
-                uris = found.get("uris", [None] * len(batch))
-                write([Tagged(*each) for each in zip(ids, found["labels"], scores, uris, strict=True)])
+                answers = tagger.answers(
+                    [record.text for record in batch],
+                    options.k,
+                    threshold=options.threshold,
+                    favor_rare=options.favor_rare,
+                    memory=job.memory,
+                )
+                write([Answer(_id(job, task, record), each) for record, each in zip(batch, answers, strict=True)])
                 n += len(batch)
             unchanged(task.file)
     except CircletError as error:
@@ -110,19 +114,15 @@ def tag_block(job: Job, task: Task) -> Outcome:
 
 
 @lru_cache(maxsize=1)
-def _tagger(job: Job) -> TagBatches:
+def _tagger(job: Job) -> Tagger:
     """The model, loaded once by each worker."""
     if digest_of(job.model) != job.options.model:
         raise DataError(f"{job.model}: found another model than when the run began; wanted the same")
-    options = job.options
-    return TagBatches(
-        job.model,
-        options.k,
-        threshold=options.threshold,
-        favor_rare=options.favor_rare,
-        memory=job.memory,
-        threads=job.threads,
-    )
+    use_threads(job.threads)
+    tagger = load(job.model)
+    if tagger.model_.vectorizer is None:
+        raise DataError(f"{job.model}: found a model of feature rows; wanted one that was trained on texts")
+    return tagger
 
 
 def _id(job: Job, task: Task, record: Record) -> str | int:

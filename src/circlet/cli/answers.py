@@ -16,11 +16,11 @@ from circlet.cli.console import check_stdout, explained_stdout, out
 from circlet.cli.partial import Partial
 from circlet.data.dataset import one_line
 from circlet.errors import OutputError, ParameterError
-from circlet.runtime.answers import Tagged, format_of, json_line, writing_tagged
+from circlet.runtime.answers import Answer, format_of, json_line, shown, writing_answers
 
 _GAP = 3  # characters between two columns of the table
 #: What writes documents and, where there are any, their texts.
-Write = Callable[[Sequence[Tagged], Sequence[str] | None], object]
+Write = Callable[[Sequence[Answer], Sequence[str] | None], object]
 
 
 def check(output: Path | None, *, as_json: bool) -> None:
@@ -56,34 +56,33 @@ def opened(
         Where the results go instead, if a run can be resumed.
     """
     if output is None:
-        yield _printer(as_json)
+        yield _printer(as_json, with_uris=with_uris)
         return
     if partial is not None:
         yield lambda documents, texts: partial.write(documents)
         return
     files.prepare_output(output)
-    with writing_tagged(output, named=named, with_uris=with_uris) as write:
+    with writing_answers(output, named=named, with_uris=with_uris) as write:
         yield lambda documents, texts: write(documents)
 
 
-def _printer(as_json: bool) -> Write:
+def _printer(as_json: bool, *, with_uris: bool) -> Write:
     if as_json or not sys.stdout.isatty():
         if reconfigure := getattr(sys.stdout, "reconfigure", None):
             reconfigure(encoding="utf-8", newline="\n")  # on every system
-        show: Write = _print_json
+        rows = None
     else:
-        show = _Rows()
+        rows = _Rows()
 
-    def write(documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
+    def write(documents: Sequence[Answer], texts: Sequence[str] | None) -> None:
         with explained_stdout():
-            show(documents, texts)
+            if rows is None:
+                sys.stdout.writelines(json_line(document, with_uris=with_uris) for document in documents)
+            else:
+                rows(documents, texts)
             sys.stdout.flush()
 
     return write
-
-
-def _print_json(documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
-    sys.stdout.writelines(map(json_line, documents))
 
 
 class _Rows:
@@ -92,7 +91,7 @@ class _Rows:
     def __init__(self) -> None:
         self.width_of_ids = 0
 
-    def __call__(self, documents: Sequence[Tagged], texts: Sequence[str] | None) -> None:
+    def __call__(self, documents: Sequence[Answer], texts: Sequence[str] | None) -> None:
         header = not self.width_of_ids
         if header:
             longest = max(4, *(len(str(document.id)) for document in documents))
@@ -109,8 +108,8 @@ class _Rows:
             cells = [Text(_printable(one_line(str(document.id), self.width_of_ids)))]
             if texts is not None:
                 cells.append(Text(_printable(one_line(texts[row], width))))
-            pairs = zip(document.labels, document.scores, strict=True)
-            lines = label_lines([(_printable(str(label)), f"{score:.0%}") for label, score in pairs], left)
+            pairs = [(_printable(str(each.label)), shown(each.score)) for each in document.labels]
+            lines = label_lines(pairs, left)
             table.add_row(*cells, Text("\n").join(lines) or Text("–"))
         out.print(table)
 

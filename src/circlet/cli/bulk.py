@@ -10,6 +10,7 @@ from typing import Any
 
 from circlet.cli.console import DocumentBar, err
 from circlet.errors import ParameterError
+from circlet.runtime import Threshold
 
 __all__ = ["check", "tag"]
 
@@ -42,6 +43,7 @@ def tag(
     as_json: bool,
     engine: str,
     block_size: int | None,
+    threshold: Threshold,
     **options: Any,
 ) -> None:
     """Tag all documents, with a bar on a terminal, and say what was done; as JSON if `as_json`."""
@@ -64,6 +66,7 @@ def tag(
                 output,
                 engine=engine,
                 block_size=run.BLOCK_SIZE if block_size is None else block_size,
+                threshold=threshold.value,
                 planned=planned,
                 progress=progress,
                 **options,
@@ -76,6 +79,8 @@ def tag(
         about = {
             "output": str(output),
             "engine": engine,
+            "threshold": threshold.value,
+            "threshold_from": threshold.origin,
             **asdict(totals),
             "documents_per_second": round(speed, 1),
         }

@@ -38,6 +38,8 @@ def demo(
     require("sklearn", extra="train", purpose="training")  # to learn words
     from circlet.cli.answers import label_lines
     from circlet.data import load_dataset
+    from circlet.runtime import Tagger
+    from circlet.runtime.answers import shown
 
     err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")
     dataset = load_dataset("pydocs")
@@ -50,15 +52,18 @@ def demo(
     for head in HEADS:
         model, numbers = _train_and_measure(head, dataset, device)
         measured.append(numbers)
-    tagged = _tagged(model)
+    answers = zip(SENTENCES, Tagger(model).answers(list(SENTENCES), threshold=None), strict=True)
     if as_json:
+        tagged = [
+            {"text": text, "labels": [each.label for each in found], "scores": [each.score for each in found]}
+            for text, found in answers
+        ]
         print(json.dumps({"data": dataset.name, "models": measured, "suggestions": tagged}, indent=1))
         return
     out.print(_table(measured).rich())
-    for one in tagged:
-        out.print(one["text"], style="bold", highlight=False)
-        named = zip(one["labels"], one["scores"], strict=True)
-        for line in label_lines([(label, f"{chance:.0%}") for label, chance in named], out.width - 2):
+    for text, found in answers:
+        out.print(text, style="bold", highlight=False)
+        for line in label_lines([(str(each.label), shown(each.score)) for each in found], out.width - 2):
             out.print(Text("  ") + line, soft_wrap=True)
     out.print(
         '\nThe same with your own texts, one JSON object per line with "text" and "labels":\n'
@@ -74,6 +79,7 @@ def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[
     from circlet.devices import resolve_device
     from circlet.metrics.evaluation import evaluate_model
     from circlet.model import fit
+    from circlet.runtime import Tagger
 
     settings = RunSettings.of({**SMALLER, "head": head})
     started = time.perf_counter()
@@ -86,7 +92,7 @@ def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[
             reporter=bar,
         )
     seconds = time.perf_counter() - started
-    values = evaluate_model(model, dataset, DEPTHS).values
+    values = evaluate_model(Tagger(model), dataset, DEPTHS).values
     counts = model.ranker.parameter_counts()
     sizes = {"outputs": counts["head"], "parameters": counts["total"], "bytes": 4 * counts["total"]}
     return model, {"head": head, **values, **sizes, "seconds": round(seconds, 1)}
@@ -105,13 +111,3 @@ def _table(measured: list[dict[str, Any]]) -> Table:
         "labels."
     )
     return Table("On docstrings they have not seen", columns, rows, note)
-
-
-def _tagged(model: Any) -> list[dict[str, Any]]:
-    """The sentences with their labels and probabilities."""
-    ids, scores = model.top_k(list(SENTENCES), 5)
-    chances = model.probabilities(scores).tolist()
-    return [
-        {"text": text, "labels": [model.label_names[i] for i in row], "scores": [round(each, 4) for each in found]}
-        for text, row, found in zip(SENTENCES, ids.tolist(), chances, strict=True)
-    ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
@@ -12,9 +12,6 @@ from circlet.cli import options
 from circlet.cli.console import check_picture, err, out, write_picture
 from circlet.errors import ParameterError
 from circlet.report import Table
-
-if TYPE_CHECKING:
-    pass
 
 #: The least probability that curves are drawn from.
 LEAST = 0.005
@@ -69,16 +66,14 @@ def evaluate(
     depths = _depths(k)
     check_picture(plot)
     from circlet.cli import label_report
-    from circlet.cli.options import load_model
     from circlet.data import load_dataset
     from circlet.metrics.decisions import Decisions
     from circlet.metrics.evaluation import evaluate_model
-    from circlet.runtime.tagger import UNKNOWN
 
     if per_label is not None:
         label_report.check(per_label)
 
-    loaded = load_model(model, device, threads)
+    tagger = options.load_tagger(model, device, threads)
     dataset = load_dataset(
         data if len(data) > 1 else data[0],
         text_column=text_column,
@@ -86,26 +81,27 @@ def evaluate(
         label_separator=label_separator,
         split=split,
     )
-    stored = UNKNOWN if loaded.threshold is None else loaded.threshold
-    at = stored if threshold is None else threshold
+    at, origin = tagger.labels_threshold(threshold)
+    assert at is not None  # sets of labels are always cut
     least = at if plot is None else min(at, LEAST)
-    found = evaluate_model(loaded, dataset, depths, favor_rare=favor_rare, least=least)
+    found = evaluate_model(tagger, dataset, depths, favor_rare=favor_rare, least=least)
     assert found.chances is not None
     decisions = Decisions(found.truth, found.chances)
     decided = decisions.summary(at)
     if per_label is not None:
         names = found.label_names or range(found.truth.shape[1])
-        label_report.write(per_label, decisions.per_label(at), names, loaded.label_uris)
+        label_report.write(per_label, decisions.per_label(at), names, tagger.uris_)
         err.print(f"{per_label} written", highlight=False)
     if plot is not None:
         from circlet.cli.threshold_plot import draw_curves
 
-        known = "no threshold stored:" if loaded.threshold is None else "stored threshold"
-        write_picture(plot, draw_curves(decisions.curve(), stored, known))
+        own = tagger.model_.threshold
+        known = "no threshold stored:" if own is None else "stored threshold"
+        write_picture(plot, draw_curves(decisions.curve(), 0.5 if own is None else own, known))
     if as_json:
         about = {"model": str(model), "data": dataset.name, "documents": found.documents, "favor_rare": favor_rare}
         rest: dict[str, Any] = {"unknown_labels": found.unknown_labels, **found.values}
-        print(json.dumps({**about, **rest, "threshold": at, **decided}, indent=1))
+        print(json.dumps({**about, **rest, "threshold": at, "threshold_from": origin, **decided}, indent=1))
         return
     rows = [
         (name, *(f"{100 * found.values[f'{name}@{depth}']:.2f}" for depth in depths))
@@ -121,12 +117,8 @@ def evaluate(
         (name, *(f"{100 * decided[name][measure]:.2f}" for measure in ("precision", "recall", "f1")))
         for name in ("micro", "macro")
     ]
-    told = (
-        "stored by training" if threshold is None and loaded.threshold is not None else "not stored in the model"
-    )
-    note = f"Percent, of labels with a probability of at least {at:.3g}" + (
-        f" ({told})." if threshold is None else "."
-    )
+    told = {"stored": " (stored by training)", "default": " (not stored in the model)"}.get(origin, "")
+    note = f"Percent, of labels with a probability of at least {at:.3g}{told}."
     out.print(Table("As decisions", ("", "precision", "recall", "F1"), shares, note).rich())
     if found.unknown_labels:
         err.print(

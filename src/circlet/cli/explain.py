@@ -14,6 +14,7 @@ from circlet.cli import options
 from circlet.cli.console import out
 from circlet.errors import DataError, ParameterError
 from circlet.report import Table
+from circlet.runtime.answers import rounded, shown
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -66,7 +67,7 @@ def explain(
     alike = None
     if similar:
         ids, similarities = (each[0].tolist() for each in tagger.similar(document, similar))
-        alike = [{"id": one, "similarity": round(much, 4)} for one, much in zip(ids, similarities, strict=True)]
+        alike = [{"id": one, "similarity": rounded(much)} for one, much in zip(ids, similarities, strict=True)]
     if as_json:
         described = {"explanations": [_described(each) for each in found]}
         print(json.dumps(described if alike is None else {**described, "similar": alike}, ensure_ascii=False))
@@ -77,7 +78,7 @@ def explain(
             out.print()
         out.print(_table(each).rich())
     if alike is not None:
-        rows = [(str(each["id"]), f"{each['similarity']:.3f}") for each in alike]
+        rows = [(str(each["id"]), shown(each["similarity"])) for each in alike]
         out.print(Table("Documents like it", ("id", "similarity"), rows).rich())
 
 
@@ -183,5 +184,5 @@ def _table(explanation: Explanation) -> Table:
         rows.append((f"{len(rest):,} others", f"{sum(each.value for each in rest):+.3f}"))
     rows.append(("(empty document)", f"{explanation.base:+.3f}"))
     rows.append(("score", f"{explanation.score:+.3f}"))
-    title = f"{explanation.label}: probability {explanation.probability:.3f}"
+    title = f"{explanation.label}: probability {shown(explanation.probability)}"
     return Table(title, ("what", "adds"), rows)

@@ -20,8 +20,7 @@ from circlet.extras import require
 from circlet.settings.fields import Setting, shown
 
 if TYPE_CHECKING:
-    from circlet.model import Model
-    from circlet.runtime import RuntimeModel
+    from circlet.runtime import Tagger
 
 
 def complete_data(incomplete: str) -> list[str]:
@@ -183,17 +182,18 @@ def check_processes(command: str | None) -> None:
     raise ParameterError(f"found {number} processes of circlet {command}; only train shares its work: start one")
 
 
-def load_model(folder: Path, device: str, threads: int | None) -> Model | RuntimeModel:
-    """Load the model in a folder, to use so many threads on a CPU; None leaves their number to the libraries.
+def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
+    """A tagger for the model in a folder, with so many threads on a CPU; None leaves the choice to the libraries.
 
-    On a CPU, importing torch would take longer than tagging thousands of documents, and only encoders that read
-    texts need it.
+    On a CPU it works without torch, which takes longer to import than thousands of documents take to be tagged. A
+    GPU needs torch, and so do encoders that read texts.
     """
     from circlet.folder.contents import explained, read
     from circlet.folder.layout import reads_texts
+    from circlet.runtime.tagger import tagger_of
 
     with explained(folder):
-        saved = read(folder)
+        saved = read(folder, estimator=True)
         words = reads_texts(saved.config)
         if device in ("auto", "cpu") and not words:
             from circlet.runtime import RuntimeModel
@@ -201,7 +201,7 @@ def load_model(folder: Path, device: str, threads: int | None) -> Model | Runtim
 
             if threads is not None:
                 use_threads(threads)
-            return RuntimeModel.restore(folder, saved)
+            return tagger_of(folder, saved, RuntimeModel.restore(folder, saved))
     encoder = saved.config["network"].get("encoder")
     use_torch(f"a model with encoder {encoder}" if words else f"running on {device}", threads)
     from circlet.devices import resolve_device
@@ -209,4 +209,4 @@ def load_model(folder: Path, device: str, threads: int | None) -> Model | Runtim
 
     place = resolve_device(device)
     with explained(folder):
-        return Model.restore(folder, saved, place)
+        return tagger_of(folder, saved, Model.restore(folder, saved, place))

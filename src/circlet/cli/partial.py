@@ -17,7 +17,7 @@ from circlet.checks import is_integer
 from circlet.cli.console import err
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.identity import Identity
-from circlet.runtime.answers import Tagged, lines_of
+from circlet.runtime.answers import Answer, lines_of
 
 __all__ = ["Partial", "is_resumable", "kept", "run_of"]
 
@@ -67,7 +67,7 @@ class Partial:
             )
         self.documents, self.bytes = documents, size
 
-    def write(self, documents: Sequence[Tagged]) -> None:
+    def write(self, documents: Sequence[Answer]) -> None:
         """Add the results of a batch; from then on they are certain."""
         content = b"".join(self.lines(documents))
         with self.path.open("r+b" if self.bytes else "wb") as out:

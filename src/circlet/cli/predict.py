@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from circlet.checks import bytes_of
 from circlet.cli import options
 from circlet.errors import ParameterError
-
-if TYPE_CHECKING:
-    from circlet.runtime.answers import Tagged
-    from circlet.runtime.model import BaseModel
 
 
 def predict(
@@ -103,20 +99,17 @@ def predict(
     from circlet.cli import answers, bulk
     from circlet.cli.console import DocumentBar
     from circlet.cli.documents import answer_rows, answer_texts
-    from circlet.cli.options import load_model
     from circlet.cli.partial import Partial, is_resumable, kept, run_of
-    from circlet.runtime.answers import format_of
+    from circlet.runtime.answers import Answer, format_of
 
     budget = None if memory is None else bytes_of(memory, "--memory")
     inputs, size = data, None if block_size is None else bytes_of(block_size, "--block-size")
     bulk.check(engine, inputs, output, device, workers=workers, block_size=size, format=output_format)
     if engine is None:
         answers.check(output, as_json=as_json)
-    loaded = load_model(model, device, threads)
-    loaded.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
-    if threshold is None:
-        # It was chosen for labels in the order of their probability; rare labels that are favored have low ones.
-        threshold = 0.0 if favor_rare else loaded.threshold or 0.0
+    tagger = options.load_tagger(model, device, threads)
+    tagger.model_.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
+    least = tagger.ranking_threshold("auto" if threshold is None else threshold, favor_rare=favor_rare)
     if engine is not None and output is not None:
         bulk.tag(
             model,
@@ -126,7 +119,7 @@ def predict(
             engine=engine,
             workers=workers,
             k=k,
-            threshold=threshold or None,
+            threshold=least,
             favor_rare=favor_rare,
             text_column=text_column,
             format=output_format,
@@ -135,16 +128,14 @@ def predict(
             threads=threads or 1,
         )
         return
-    lowest = threshold
-    least, of_texts = loaded.least_score(lowest), loaded.vectorizer is not None
+    of_texts, with_uris = tagger.model_.vectorizer is not None, tagger.uris_ is not None
     # A bar would get in the way of results on the terminal, and of lines that are typed there.
     typed = data == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
     partial = None
     if is_resumable(output, None if output is None else format_of(output), data):
         assert output is not None
-        chosen = {"k": k, "threshold": lowest, "favor_rare": favor_rare, "text_column": text_column}
-        with_uris = loaded.label_uris is not None
+        chosen = {"k": k, "threshold": least.value, "favor_rare": favor_rare, "text_column": text_column}
         partial = Partial(output, format_of(output), with_uris=with_uris, run=run_of(model, data, chosen))
     elif resume:
         raise ParameterError(
@@ -155,8 +146,8 @@ def predict(
         answers.opened(
             output,
             as_json=as_json,
-            named=loaded.label_names is not None,
-            with_uris=loaded.label_uris is not None,
+            named=tagger.named,
+            with_uris=with_uris,
             partial=partial,
         ) as write,
         DocumentBar(shown=not typed and not printed) as bar,
@@ -164,28 +155,11 @@ def predict(
         done = 0 if partial is None else partial.documents
 
         def answer(ids: Sequence[str | int], documents: Any) -> None:
-            found, scores = loaded.top_k(documents, k, memory=budget, threshold=least, favor_rare=favor_rare)
-            tagged = _tagged(loaded, ids, found, loaded.probabilities(scores), lowest)
-            write(list(tagged), documents if of_texts else None)
+            found = tagger.answers(documents, k, threshold=least.value, memory=budget, favor_rare=favor_rare)
+            write(list(map(Answer, ids, found)), documents if of_texts else None)
             bar.done(len(ids))
 
         if of_texts:
             answer_texts(data, text_column, answer, bar, done)
         else:
             answer_rows(data, answer, bar, done)
-
-
-def _tagged(
-    model: BaseModel, ids: Sequence[str | int], labels: Any, probabilities: Any, threshold: float
-) -> Iterator[Tagged]:
-    from circlet.runtime.answers import Tagged
-
-    names, uris = model.label_names, model.label_uris
-    for identifier, row, chances in zip(ids, labels.tolist(), probabilities.tolist(), strict=True):
-        kept = [(label, chance) for label, chance in zip(row, chances, strict=True) if chance >= threshold]
-        yield Tagged(
-            identifier,
-            [label if names is None else names[label] for label, _ in kept],
-            [round(chance, 4) for _, chance in kept],
-            None if uris is None else [uris[label] for label, _ in kept],
-        )

@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 import copy
+import logging
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from circlet.checks import is_integer
 from circlet.data.dataset import Split
 from circlet.data.names import names_by_uri
+from circlet.data.sparse import as_csr
 from circlet.devices import resolve_device
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.estimator import folder as folders
-from circlet.estimator.log import Log
-from circlet.estimator.randomness import seed_of
-from circlet.estimator.tagging import Tagging, check_rows
 from circlet.estimator.targets import Targets, renamed
+from circlet.folder.history import metrics_of
 from circlet.model import Model
 from circlet.model.session import begin, check_text, fit_further, further_settings
-from circlet.settings import EFFORTS, RunSettings
+from circlet.runtime import Tagger
+from circlet.runtime.documents import as_texts, count
+from circlet.settings import EFFORTS, Decision, RunSettings
 from circlet.settings.network import FEATURES
+from circlet.training import Reporter
 
 __all__ = ["CircletClassifier"]
 
 Auto = Literal["auto"]
+logger = logging.getLogger("circlet.estimator")
 
 
-class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
+class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     """Tags documents with labels from vocabularies of up to millions.
 
     A document's labels are predicted as one vector, the superposition of the labels' codes. The size of the output
@@ -274,11 +282,25 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         y, classes = renamed(y, names), None if classes is None else renamed([classes], names)[0]
         targets = self._targets.extended(y, classes)
         Y = targets.encode(y)
-        check_rows(documents, Y)
+        _check_rows(documents, Y)
         self._grow(targets)
+        self._answering = _Answering(self.model_)  # what it has answered with is no longer the model
         settings = further_settings(self.model_)
         fit_further(self.model_, documents, Y, settings, reporter=Log(self.verbose))
         return self
+
+    def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
+        """Share of documents whose best label is right (P@1); with one class per row, the accuracy.
+
+        Labels that the classifier does not know count as missed.
+        """
+        self._check_ready()
+        documents = self._documents(X)
+        Y = self._targets.encode(y)
+        _check_rows(documents, Y)
+        labels = self._best_labels(documents)
+        right = np.asarray(Y[np.arange(len(labels)), labels]).ravel()
+        return float(np.average(right, weights=sample_weight))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the classifier to a folder, as JSON and safetensors; `circlet predict` can read it too.
@@ -317,7 +339,8 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         saved = folders.load(Path(folder), defaults, given, copy.deepcopy(encoder))
         loaded = cls(**({**saved.parameters, "encoder": encoder} if encoder is not None else saved.parameters))
         try:
-            loaded._settings(), loaded._least_score()
+            loaded._settings()
+            loaded._check_parameters()
         except (TypeError, ValueError) as error:
             raise DataError(f"{Path(folder) / folders.NAME}: {error}") from error
         if not saved.model.vectorizer:
@@ -334,17 +357,22 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def _fit(self, X: Any, y: Any, classes: Any) -> CircletClassifier:
         settings, place = check_text(self._settings()), resolve_device(self.device)
-        self._least_score()
+        self._check_parameters()
         custom = isinstance(self.encoder, torch.nn.Module) or settings.network.reads_texts
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
             wanted = "False with an encoder that only torch can run" if custom else "True or False"
             raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
-        documents = self._first_documents(X)
+        documents: Any = as_texts(X)
+        if documents is None:
+            documents = _rows(self, X, first=True)
+        else:
+            for name in ("n_features_in_", "feature_names_in_"):  # of an earlier fit
+                self.__dict__.pop(name, None)
         targets = Targets.of(y, classes)
         Y = targets.encode(y)
-        check_rows(documents, Y)
+        _check_rows(documents, Y)
         split = Split(None, Y, documents) if isinstance(documents, list) else Split(documents, Y)
         model = begin(
             split,
@@ -359,6 +387,7 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
 
     def _take(self, model: Model, targets: Targets) -> CircletClassifier:
         self.model_, self._targets, self.classes_, self.history_ = model, targets, targets.classes, model.history
+        self._answering = _Answering(model)
         return self
 
     def _grow(self, targets: Targets) -> None:
@@ -377,4 +406,121 @@ class CircletClassifier(Tagging, ClassifierMixin, BaseEstimator):  # type: ignor
         given = {name: getattr(self, name) for name in RunSettings.names()}
         if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
             given["encoder"] = FEATURES
-        return RunSettings.of(given, seed=seed_of(self.random_state), preset=self.preset)
+        return RunSettings.of(given, seed=_seed_of(self.random_state), preset=self.preset)
+
+    # What a tagger asks of it
+
+    @property
+    def _model(self) -> Any:
+        return self._answering.model
+
+    @property
+    def _single(self) -> bool:
+        return self._targets.single
+
+    @property
+    def _columns(self) -> list[str] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else [str(name) for name in names]
+
+    def _check_ready(self) -> None:
+        check_is_fitted(self)
+
+    def _rows(self, X: Any) -> Any:
+        return _rows(self, X, first=False)
+
+
+class _Answering:
+    """What answers for a fitted model: on a CPU the same model without torch, unless only torch can run it.
+
+    It is made when it is first needed, and left out of copies and pickles. If the model changes, there must be a
+    new one. Models of dense rows stay with torch: its products give a row the same digits wherever it stands in a
+    batch, as scikit-learn's checks want, and NumPy's do not.
+    """
+
+    def __init__(self, fitted: Model) -> None:
+        self.fitted = fitted
+        self.made: Any = None
+
+    @property
+    def model(self) -> Any:
+        if self.made is None:
+            fitted = self.fitted
+            stays = fitted.only_torch or not fitted.sparse or fitted.device.type != "cpu"
+            self.made = fitted if stays else fitted.as_runtime()
+        return self.made
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _Answering, (self.fitted,)
+
+
+class Log(Reporter):
+    """Logs each epoch, at level INFO if `verbose`, else DEBUG."""
+
+    def __init__(self, verbose: bool) -> None:
+        self.epochs, self.level = 0, logging.INFO if verbose else logging.DEBUG
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        for each in decisions:
+            logger.log(self.level, "%s: %s, %s", each.name, each.shown, each.why)
+
+    def plan(self, epochs: int, members: int) -> None:
+        self.epochs = epochs
+
+    def record(self, record: dict[str, Any]) -> None:
+        shown = {name: record[name] for name in ("loss", "lr", "seconds", "documents_per_second")}
+        numbers = ", ".join(f"{name} {value:.4g}" for name, value in (shown | metrics_of(record)).items())
+        member = f"member {record['member']}, " if "member" in record else ""
+        logger.log(self.level, "%sepoch %d of %d: %s", member, record["epoch"], self.epochs, numbers)
+
+
+def _rows(estimator: Any, X: Any, *, first: bool) -> Any:
+    """Finite float32 rows, CSR or dense; unless `first`, with as many features as the first fit had.
+
+    They are checked as scikit-learn checks them.
+    """
+    options = {"accept_sparse": "csr", "dtype": np.float32, "reset": first}
+    if sp.issparse(X):
+        X = as_csr(X, "X")
+    try:
+        with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
+            try:
+                from sklearn.utils.validation import validate_data
+            except ImportError:  # scikit-learn before 1.6
+                rows = estimator._validate_data(X, **options)
+            else:
+                rows = validate_data(estimator, X, **options)
+    except (TypeError, ValueError, OverflowError) as error:  # the last: an integer too large for any float
+        # After a whole sentence, scikit-learn recommends other estimators.
+        sentence = str(error).split("\n", 1)[0]
+        kind = DTypeError if isinstance(error, TypeError) else DataError
+        raise kind(sentence if sentence.endswith(".") else str(error)) from error
+    if not sp.issparse(rows):
+        return rows if rows.flags.writeable else rows.copy()  # torch shares memory only with writable arrays
+    rows = sp.csr_matrix(rows)
+    if not rows.has_canonical_format:
+        rows = rows.copy()  # the caller's matrix stays as it is
+        rows.sum_duplicates()
+    return rows
+
+
+def _check_rows(documents: Any, Y: sp.csr_matrix) -> None:
+    """Raise `DataError` unless there are as many documents as targets."""
+    if count(documents) != Y.shape[0]:
+        raise DataError(f"found {count(documents)} rows in X and {Y.shape[0]} in y; wanted the same number")
+
+
+def _seed_of(random_state: Any) -> int:
+    """The int itself, or one drawn from a RandomState or a Generator; None draws from NumPy's global state."""
+    if isinstance(random_state, np.random.Generator):
+        return int(random_state.integers(2**31 - 1))
+    if not is_integer(random_state):
+        try:
+            return int(check_random_state(random_state).randint(2**31 - 1))
+        except ValueError as error:
+            raise ParameterError(
+                f"`random_state` must be an int, a RandomState, a Generator or None, got {random_state!r}"
+            ) from error
+    if random_state < 0:
+        raise ParameterError(f"`random_state` must be at least 0, got {random_state}")
+    return int(random_state)

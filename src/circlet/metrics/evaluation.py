@@ -22,28 +22,25 @@ BLOCK = 4096
 
 
 class Ranker(Protocol):
-    """What an evaluation needs from a model, be it `circlet.model.Model` or `circlet.runtime.RuntimeModel`."""
+    """What ranks labels in an evaluation: `circlet.runtime.Tagger`, over a model of either kind."""
 
-    vectorizer: Any
+    model_: Any
+
+    def ranked(
+        self, X: Any, k: int, *, favor_rare: float = ...
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """Ids and probabilities of the k best labels of each document."""
+
+
+class Labeled(Protocol):
+    """What is asked of a model about its labels."""
+
     label_names: list[str] | None
     label_uris: list[str] | None
-    label_counts: npt.NDArray[np.int64] | None
 
     @property
     def n_labels(self) -> int:
         """Number of labels."""
-
-    @property
-    def documents_seen(self) -> int:
-        """How many documents it was trained or validated on."""
-
-    def top_k(
-        self, documents: Any, k: int, *, favor_rare: float = ...
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Ids and scores of the k best labels of each document."""
-
-    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Calibrated probabilities of scores."""
 
 
 @dataclass(frozen=True)
@@ -76,7 +73,7 @@ class Evaluation:
 
 
 def evaluate_model(
-    model: Ranker,
+    tagger: Ranker,
     dataset: Dataset,
     depths: Sequence[int],
     *,
@@ -86,10 +83,10 @@ def evaluate_model(
     """Rank a dataset's test rows, or all rows if it has no test part, and measure P@k, PSP@k and nDCG@k.
 
     Propensities come from the dataset's training rows, or from the frequencies that the model has seen.
-    `favor_rare` is that of `circlet.model.Model.top_k`. If `least` is given, the result has the probabilities of
+    `favor_rare` is that of `Tagger.suggest`. If `least` is given, the result has the probabilities of
     all labels that are at least so probable, of the `PREDICTED` best of each document.
     """
-    part = dataset.test or dataset.train
+    model, part = tagger.model_, dataset.test or dataset.train
     if not part.Y.nnz:
         raise DataError(
             f"{dataset.source}: found no label in any of the {part.n:,} documents; wanted some to compare with"
@@ -109,9 +106,9 @@ def evaluate_model(
     deepest = min(max(depths), truth.shape[1])
     chances = None
     if least is None:
-        ids, _ = model.top_k(documents, deepest, favor_rare=favor_rare)
+        ids, _ = tagger.ranked(documents, deepest, favor_rare=favor_rare)
     else:
-        ids, chances = _with_chances(model, documents, deepest, truth.shape, favor_rare, least)
+        ids, chances = _with_chances(tagger, documents, deepest, truth.shape, favor_rare, least)
     # A model with fewer labels leaves places empty, which count as wrong.
     ids = np.pad(ids, ((0, 0), (0, deepest - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
@@ -121,14 +118,15 @@ def evaluate_model(
 
 
 def _with_chances(
-    model: Ranker, documents: Any, depth: int, shape: tuple[int, int], favor_rare: float, least: float
+    tagger: Ranker, documents: Any, depth: int, shape: tuple[int, int], favor_rare: float, least: float
 ) -> tuple[npt.NDArray[np.int64], sp.csr_matrix]:
     """Ids of the best labels, and probabilities of those of at least `least`; documents are ranked only once."""
     best, row, label, chance = [], [], [], []
     for start in range(0, shape[0], BLOCK):
-        ids, scores = model.top_k(documents[start : start + BLOCK], max(depth, PREDICTED), favor_rare=favor_rare)
+        some = documents[start : start + BLOCK]
+        ids, chances = tagger.ranked(some, max(depth, PREDICTED), favor_rare=favor_rare)
         best.append(ids[:, :depth])
-        found = model.probabilities(scores[:, :PREDICTED])
+        found = chances[:, :PREDICTED]
         rows, places = np.nonzero((found >= least) & (ids[:, :PREDICTED] >= 0))
         row.append(rows + start)
         label.append(ids[rows, places])
@@ -137,14 +135,14 @@ def _with_chances(
     return np.concatenate(best), sp.csr_matrix(entries, shape=shape)
 
 
-def _all_names(model: Ranker, dataset: Dataset) -> list[str] | None:
+def _all_names(model: Labeled, dataset: Dataset) -> list[str] | None:
     """The names of the columns that `in_label_space` gives."""
     if model.label_names is None or dataset.label_names is None:
         return model.label_names or dataset.label_names
     return [*model.label_names, *(dataset.label_names[label] for label in label_columns(model, dataset)[1])]
 
 
-def _propensities(model: Ranker, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
+def _propensities(model: Any, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:
     known = ENTRIES.get(dataset.name)
     constants = (known.a, known.b) if known else ()
     if dataset.test is not None and dataset.train.n >= 3:
@@ -156,7 +154,7 @@ def _propensities(model: Ranker, dataset: Dataset, n_labels: int) -> npt.NDArray
     return inverse_propensity_of_counts(counts, model.documents_seen, *constants)
 
 
-def in_label_space(model: Ranker, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
+def in_label_space(model: Labeled, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
     """Labels in the model's columns; labels that it does not know get additional columns."""
     if model.label_names is None or dataset.label_names is None:
         if dataset.n_labels != model.n_labels:
@@ -175,7 +173,7 @@ def in_label_space(model: Ranker, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_
     return matched
 
 
-def label_columns(model: Ranker, dataset: Dataset) -> tuple[npt.NDArray[np.int64], list[int]]:
+def label_columns(model: Labeled, dataset: Dataset) -> tuple[npt.NDArray[np.int64], list[int]]:
     """The column of each label of a dataset in the model's order, and those labels that are new, which follow.
 
     Labels are the same if their URIs are, or their names; data may call a label of the model by either.

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from circlet import files
 from circlet.checks import check_share
 from circlet.data.sparse import column_counts
-from circlet.errors import DataError
+from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
@@ -104,6 +104,11 @@ class Model(BaseModel):
     def n_labels(self) -> int:
         """Number of labels."""
         return self.ranker.n_labels
+
+    @property
+    def only_torch(self) -> bool:
+        """Whether it has an encoder that only torch can run: one that reads texts, or a module of the user's."""
+        return self.network.custom or self.network.settings.reads_texts
 
     @property
     def device(self) -> torch.device:
@@ -218,7 +223,9 @@ class Model(BaseModel):
         return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept, **others)  # type: ignore[arg-type]
 
     def as_runtime(self) -> RuntimeModel:
-        """The same model without torch, as it is now; a `DataError` if it has an encoder of its own."""
+        """The same model without torch, as it is now."""
+        if self.only_torch:
+            raise ParameterError("found an encoder that only torch can run; wanted the usual layers to look into")
         saved = self.contents()
         stored = {name: Stored(array) for name, array in saved.tensors.items()}
         config = {**saved.config, "files": {}}

@@ -5,6 +5,6 @@ here and in `circlet.network`; the tests compare the two on models of every kind
 """
 
 from circlet.runtime.model import RuntimeModel
-from circlet.runtime.tagger import Tagger, load
+from circlet.runtime.tagger import Tagger, Threshold, load
 
-__all__ = ["RuntimeModel", "Tagger", "load"]
+__all__ = ["RuntimeModel", "Tagger", "Threshold", "load"]

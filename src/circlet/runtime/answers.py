@@ -1,4 +1,4 @@
-"""Documents with the labels that a model suggests for them, written to JSONL, CSV, TSV or Parquet.
+"""What a tagger answers: labels with their scores, and how they are written to JSONL, CSV, TSV or Parquet.
 
 Each document has its `id`, its `labels`, best first, and their `scores`; and the `uris` of labels that have some.
 
@@ -18,38 +18,53 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
-from circlet.data.records import DELIMITERS, table_row
 from circlet.errors import DataError, ParameterError
 from circlet.extras import require
 from circlet.files import writing
 
 #: What the name of a file may end in.
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
-_GROUP = 1 << 18  # labels to hold in memory for one row group of a Parquet file
 _INT64 = range(-(1 << 63), 1 << 63)
 
 
-@dataclass(frozen=True)
-class Tagged:
-    """Labels of one document, best first, and their probabilities; labels without names are ids.
+def rounded(score: float) -> float:
+    """A number as programs get it, in JSON, Parquet and over HTTP: six significant digits.
 
-    `uris` are those of the labels, if they have URIs besides their names.
+    Single precision has seven, the last of which depends on what else was computed at the same time.
     """
+    return float(f"{score:.6g}")
+
+
+def shown(score: float) -> str:
+    """A number as people read it in tables: four decimals."""
+    return f"{score:.4f}"
+
+
+class Suggestion(NamedTuple):
+    """A label that a model suggests for a document, its probability, and its URI if labels have some."""
+
+    label: str | int
+    score: float
+    uri: str | None = None
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What a document is called, and the labels that are suggested for it, best first."""
 
     id: str | int
-    labels: Sequence[str | int]
-    scores: Sequence[float]
-    uris: Sequence[str] | None = None
+    labels: Sequence[Suggestion]
 
-    def columns(self) -> dict[str, Any]:
+    def columns(self, *, with_uris: bool) -> dict[str, Any]:
         """What is written of it, by name."""
-        uris = {} if self.uris is None else {"uris": self.uris}
-        return {"id": self.id, "labels": self.labels, **uris, "scores": self.scores}
+        uris = {"uris": [each.uri for each in self.labels]} if with_uris else {}
+        scores = [each.score for each in self.labels]
+        return {"id": self.id, "labels": [each.label for each in self.labels], **uris, "scores": scores}
 
 
-Write = Callable[[Sequence[Tagged]], object]
+Write = Callable[[Sequence[Answer]], object]
 
 
 def format_of(path: Path) -> str:
@@ -73,8 +88,10 @@ def format_of(path: Path) -> str:
 
 
 @contextmanager
-def writing_tagged(path: Path, *, named: bool = True, with_uris: bool = False) -> Iterator[Write]:
-    """Open a file for tagged documents, in the format that its name asks for, and yield what writes some of them.
+def writing_answers(
+    path: Path, *, named: bool = True, with_uris: bool = False, group: int = 1 << 18
+) -> Iterator[Write]:
+    """Open a file for answers, in the format that its name asks for, and yield what writes some of them.
 
     The file appears when the body ends; if an error ends it, whatever was at `path` stays.
 
@@ -85,35 +102,39 @@ def writing_tagged(path: Path, *, named: bool = True, with_uris: bool = False) -
         Whether labels are names, not ids; Parquet has to know before it sees one.
     with_uris : bool
         Whether labels have URIs besides.
+    group : int
+        Labels to hold in memory for one row group of a Parquet file.
     """
     kind = format_of(path)
     with writing(path) as out:
         if kind == "parquet":
-            with _RowGroups(out, named, with_uris) as groups:
+            with _RowGroups(out, named, with_uris, group) as groups:
                 yield groups.write
             return
         header, lines = lines_of(kind, with_uris=with_uris)
         out.write(header)
-        yield lambda documents: out.writelines(lines(documents))
+        yield lambda answers: out.writelines(lines(answers))
 
 
-def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[Tagged]], Iterator[bytes]]]:
-    """How documents are written in a format of lines: what comes first, and what makes lines of some of them."""
+def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[Answer]], Iterator[bytes]]]:
+    """How answers are written in a format of lines: what comes first, and what makes lines of some of them."""
     if kind == "jsonl":
-        return b"", lambda documents: (json_line(document).encode() for document in documents)
+        return b"", lambda answers: (json_line(answer, with_uris=with_uris).encode() for answer in answers)
+    from circlet.data.records import DELIMITERS, table_row
+
     mark = DELIMITERS[kind]
-    header = table_row(list(Tagged("", [], [], [] if with_uris else None).columns()), mark)
-    return header, lambda documents: (_table_line(document, mark) for document in documents)
+
+    def line(answer: Answer) -> bytes:
+        identifier, *lists = answer.columns(with_uris=with_uris).values()
+        return table_row([str(identifier), *(json.dumps(values, ensure_ascii=False) for values in lists)], mark)
+
+    header = table_row(list(Answer("", ()).columns(with_uris=with_uris)), mark)
+    return header, lambda answers: map(line, answers)
 
 
-def json_line(document: Tagged) -> str:
-    """A document as a line of JSONL."""
-    return json.dumps(document.columns(), ensure_ascii=False) + "\n"
-
-
-def _table_line(document: Tagged, mark: str) -> bytes:
-    identifier, *lists = document.columns().values()
-    return table_row([str(identifier), *(json.dumps(values, ensure_ascii=False) for values in lists)], mark)
+def json_line(answer: Answer, *, with_uris: bool) -> str:
+    """An answer as a line of JSONL."""
+    return json.dumps(answer.columns(with_uris=with_uris), ensure_ascii=False) + "\n"
 
 
 class _RowGroups:
@@ -122,9 +143,9 @@ class _RowGroups:
     Ids are integers if those of the first group are, and else strings: a file says so at its start.
     """
 
-    def __init__(self, out: IO[bytes], named: bool, with_uris: bool) -> None:
-        self.out, self.named, self.with_uris = out, named, with_uris
-        self.held: list[Tagged] = []
+    def __init__(self, out: IO[bytes], named: bool, with_uris: bool, group: int) -> None:
+        self.out, self.named, self.with_uris, self.group = out, named, with_uris, group
+        self.held: list[Answer] = []
         self.size = 0
         self.writer: Any = None
 
@@ -139,11 +160,11 @@ class _RowGroups:
         if self.writer is not None:
             self.writer.close()
 
-    def write(self, documents: Sequence[Tagged]) -> None:
+    def write(self, documents: Sequence[Answer]) -> None:
         """Add documents; they are written when there are enough of them."""
         self.held += documents
         self.size += sum(1 + len(document.labels) for document in documents)
-        if self.size >= _GROUP:
+        if self.size >= self.group:
             self._write_group()
 
     def _write_group(self) -> None:
@@ -164,7 +185,8 @@ class _RowGroups:
         elif (odd := next((one for one in ids if not _is_int64(one)), None)) is not None:
             wanted = "integers of 64 bits, as in all documents before, or a .jsonl file, which holds any ids"
             raise DataError(f"found the id {odd!r}; wanted {wanted}")
-        content = {name: [document.columns()[name] for document in self.held] for name in schema.names}
+        rows = [answer.columns(with_uris=self.with_uris) for answer in self.held]
+        content = {name: [row[name] for row in rows] for name in schema.names}
         content["id"] = ids
         self.writer.write_table(pyarrow.table(content, schema=schema))
         self.held, self.size = [], 0

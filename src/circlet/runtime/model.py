@@ -214,6 +214,10 @@ class RuntimeModel(BaseModel):
             threshold=config.get("threshold"),
         )
 
+    def as_runtime(self) -> RuntimeModel:
+        """Itself."""
+        return self
+
     @property
     def codebook(self) -> Codebook | None:
         """Where its only or first network has the labels' codes from; None for `fc`."""

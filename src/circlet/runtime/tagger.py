@@ -1,12 +1,17 @@
-"""What a tagger does with documents, with torch or without: suggestions, scores, probabilities, labels."""
+"""`Tagger`: what answers for a model. Everything that suggests, predicts or explains labels asks it.
+
+A tagger decides how many labels there are, what they must reach, which ones are allowed, whether rare ones are
+favored, how many digits scores have, and what labels are called. Commands, the service, Annif, the estimator and
+Python differ only in how they show that.
+"""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Collection, Iterator
-from functools import partial
+import math
+from collections.abc import Collection
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -14,80 +19,217 @@ import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share, is_integer
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.folder.contents import classes_of, explained, read
+from circlet.folder.contents import Contents, classes_of, explained, read
 from circlet.folder.layout import ESTIMATOR, located
-from circlet.runtime.decisions import best, cut, shares
+from circlet.runtime.answers import Suggestion, rounded
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
-from circlet.runtime.explaining import Explaining
 from circlet.runtime.model import RuntimeModel
 
-__all__ = ["Tagger", "Tagging", "TagsDocuments", "load", "mask_of"]
+if TYPE_CHECKING:
+    from circlet.runtime.explain import Explanation
 
-#: The threshold of a model that stores none.
-UNKNOWN = 0.5
-
-
-class TagsDocuments(Protocol):
-    """What tagging needs from a model: `circlet.model.Model` has it, and `circlet.runtime.RuntimeModel`."""
-
-    vectorizer: Any
-    calibration: tuple[float, float]
-    threshold: float | None
-    label_uris: list[str] | None
-
-    def gain(self, favor_rare: float) -> Any:
-        """What labels are ranked by if rare ones are favored, with an attribute `weights`; None for 0."""
-
-    def top_k(
-        self,
-        documents: Any,
-        k: int,
-        *,
-        memory: int | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
-        threshold: float | None = None,
-        favor_rare: float = 0.0,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Ids and scores of the k best labels of each document."""
-
-    def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
-        """Scores of all labels, some documents at a time."""
-
-    def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Calibrated probabilities of scores."""
-
-    def least_score(self, probability: float) -> float | None:
-        """A score that no label of at least this probability is below; None for 0."""
+__all__ = ["Tagger", "Threshold", "load"]
 
 
-class Tagging(Explaining):
-    """The methods of a tagger that use a model.
+class Threshold(NamedTuple):
+    """The probability that labels must reach, and where it is from.
+
+    Parameters
+    ----------
+    value : float or None
+        None if labels are not cut.
+    origin : {"asked", "stored", "default", "none"}
+        The caller asked for it, or training stored it in the model. If nobody said anything, rankings are not cut
+        ("none"), and sets of labels are cut at 0.5 ("default").
+    """
+
+    value: float | None
+    origin: Literal["asked", "stored", "default", "none"]
+
+
+class Tagger:
+    """Tags documents with a model that was trained and saved before.
+
+    It does what a fitted `CircletClassifier` does with documents, and needs neither torch nor scikit-learn.
+    Several threads can use it at once.
+
+    Parameters
+    ----------
+    model : RuntimeModel or circlet.model.Model
+        What scores labels; it becomes the attribute `model_`.
+    classes : ndarray of shape (n_labels,), optional
+        The labels: names, or column numbers. By default those of the model.
+    single : bool
+        Whether a document has exactly one label.
+    threshold : float or "auto"
+        `predict` returns all labels that are at least this probable; "auto" is what training found to be best, or
+        0.5 if it held no rows out.
+    top_k : int, optional
+        If it is set, `predict` returns this many labels, the best, whatever the threshold.
+    feature_names : list of str, optional
+        The names of the columns that the model was trained on.
 
     Attributes
     ----------
+    model_ : RuntimeModel or circlet.model.Model
     classes_ : ndarray of shape (n_labels,)
-        The labels: names, or column numbers of an indicator.
-    threshold : float or "auto"
-        `predict` returns the labels that are at least this probable; "auto" is what training found to be best, or
-        0.5 if it held no rows out.
-    top_k : int or None
-        `predict` returns this many labels, the most probable, whatever the threshold.
+
+    Examples
+    --------
+    >>> import tempfile, circlet
+    >>> folder = tempfile.mkdtemp()
+    >>> texts, tags = ["red fox", "fast car"] * 10, [["animal"], ["vehicle"]] * 10
+    >>> circlet.CircletClassifier(dim=16, hidden=(8,), epochs=20, validation=0).fit(texts, tags).save(folder)
+    >>> tagger = circlet.load(folder)
+    >>> labels, scores = tagger.suggest(["a red car", "the fox"], k=1)
+    >>> labels.shape, str(labels[1, 0])
+    ((2, 1), 'animal')
     """
 
-    model_: TagsDocuments
-    classes_: npt.NDArray[Any]
-    threshold: float | Literal["auto"]
-    top_k: int | None
+    def __init__(
+        self,
+        model: Any,
+        classes: npt.NDArray[Any] | None = None,
+        *,
+        single: bool = False,
+        threshold: float | Literal["auto"] = "auto",
+        top_k: int | None = None,
+        feature_names: list[str] | None = None,
+    ) -> None:
+        if classes is None:
+            names = model.label_names
+            classes = np.arange(model.n_labels) if names is None else np.array(names, dtype=object)
+        self.model_: Any = model
+        self.classes_: npt.NDArray[Any] = classes
+        self.threshold, self.top_k, self.feature_names, self._one_each = threshold, top_k, feature_names, single
 
-    @abstractmethod
+    # What a classifier, which is a tagger once it is fitted, says in its own way.
+
+    @property
+    def _model(self) -> Any:
+        """The model that computes answers."""
+        return self.model_
+
+    @property
+    def _runtime(self) -> RuntimeModel:
+        """The model without torch: only this one can be looked into."""
+        model: RuntimeModel = self._model.as_runtime()
+        return model
+
+    @property
+    def _single(self) -> bool:
+        """Whether a document has exactly one label."""
+        return self._one_each
+
+    @property
+    def _columns(self) -> list[str] | None:
+        """What the columns of feature rows are called, if they have names."""
+        return self.feature_names
+
+    def _check_ready(self) -> None:
+        """Raise an error if there is no model yet."""
+
     def _rows(self, X: Any) -> Any:
         """Feature rows, checked to be like those that the model was trained on."""
+        return as_rows(X, self.model_.n_features, self.feature_names)
+
+    # What labels are called, and what they must reach
 
     @property
     def uris_(self) -> list[str] | None:
         """The URIs of the labels, in the order of `classes_`; None if labels have nothing but their names."""
         self._check_ready()
-        return self.model_.label_uris
+        uris: list[str] | None = self.model_.label_uris
+        return uris
+
+    @property
+    def named(self) -> bool:
+        """Whether answers call labels by text, and not by a number."""
+        return self.classes_.dtype.kind not in "iu"
+
+    @property
+    def has_index(self) -> bool:
+        """Whether `similar` can be used."""
+        self._check_ready()
+        return self.model_.index is not None
+
+    def ranking_threshold(
+        self, asked: float | Literal["auto"] | None = "auto", *, favor_rare: float = 0.0
+    ) -> Threshold:
+        """What a ranking is cut at: the threshold that is asked for, or that training stored in the model.
+
+        With None it is not cut. With "auto" it is cut at the stored threshold, if there is one; but not if rare
+        labels are favored, because training chose its threshold for labels in the order of their probability.
+        """
+        if asked is None or (isinstance(asked, str) and asked == "auto"):
+            stored = None if asked is None or favor_rare else self.model_.threshold
+            return Threshold(stored, "none" if stored is None else "stored")
+        check_share("threshold", asked, '"auto" or ')
+        return Threshold(float(asked), "asked")
+
+    def labels_threshold(self, asked: float | None = None) -> Threshold:
+        """What sets of labels are cut at, as `predict` gives them.
+
+        It is the threshold that is asked for, here or by the tagger's own parameter; else the one that training
+        stored in the model; else 0.5.
+        """
+        own: Any = self.threshold if asked is None else asked
+        if not (isinstance(own, str) and own == "auto"):
+            check_share("threshold", own)
+            return Threshold(float(own), "asked")
+        model = getattr(self, "model_", None)  # a classifier checks its parameters before it has one
+        stored = None if model is None else model.threshold
+        return Threshold(0.5, "default") if stored is None else Threshold(stored, "stored")
+
+    # Rankings
+
+    def ranked(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        allowed: Collection[Any] | npt.NDArray[np.bool_] | None = None,
+        threshold: float | Literal["auto"] | None = None,
+        memory: int | None = None,
+        favor_rare: float = 0.0,
+    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+        """The k best labels of each document by their numbers; parameters are those of `suggest`.
+
+        Returns
+        -------
+        ids : ndarray of shape (n, min(k, n_labels))
+            Places in `classes_`; −1 where `allowed` or `threshold` leave no label.
+        scores : ndarray of shape (n, min(k, n_labels))
+            Calibrated probabilities; 0 where there is no label.
+        """
+        self._check_ready()
+        _check_k(k)
+        least = self.ranking_threshold(threshold, favor_rare=favor_rare).value or 0.0
+        mask = None if allowed is None else mask_of(allowed, self.classes_)
+        model, documents = self._model, self._documents(as_many(X))
+        gain = model.gain(favor_rare)
+        if self._single:
+            check_ranking(len(self.classes_), memory, None, None)
+            weights = None if gain is None else gain.weights
+            found = [
+                _best(_shares(block, model), int(k), mask, least, weights)
+                for block in model.score_blocks(documents)
+            ]
+            ids, chances = (np.concatenate(parts) for parts in zip(*found, strict=True))
+            return ids, chances
+        ids, scores = model.top_k(
+            documents,
+            int(k),
+            memory=memory,
+            allowed=mask,
+            threshold=model.least_score(least),
+            favor_rare=favor_rare,
+        )
+        chances = model.probabilities(scores)
+        if mask is None and not least:
+            return ids, chances
+        none = (ids < 0) | (chances < least)
+        return np.where(none, -1, ids), np.where(none, np.float32(0), chances)
 
     def suggest(
         self,
@@ -109,8 +251,8 @@ class Tagging(Explaining):
         allowed : collection of labels, optional
             Suggest only these.
         threshold : float or "auto", optional
-            Leave out labels that are less probable; "auto" is what training found to be best, or 0.5 if it held no
-            rows out. By default none is left out, and every document has k labels.
+            Leave out labels that are less probable; "auto" is the threshold that training stored in the model, and
+            leaves none out if it stored none. By default none is left out, and every document has k labels.
         memory : int, optional
             Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
         favor_rare : float
@@ -126,39 +268,48 @@ class Tagging(Explaining):
         scores : ndarray of shape (n, min(k, n_labels))
             Calibrated probabilities; 0 where there is no label.
         """
-        self._check_ready()
-        if not is_integer(k, 1):
-            raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
-        if isinstance(threshold, str) and threshold == "auto":
-            threshold = self._stored_threshold()
-        if threshold is not None:
-            check_share("threshold", threshold, '"auto" or ')
-        gain, least = self.model_.gain(favor_rare), threshold or 0.0
-        mask = None if allowed is None else mask_of(allowed, self.classes_)
-        documents = self._documents(as_many(X))
-        if self._single:
-            check_ranking(len(self.classes_), memory, None, None)
-            slope, weights = self.model_.calibration[0], None if gain is None else gain.weights
-            decide = partial(best, k=int(k), allowed=mask, threshold=least, weights=weights)
-            found = [decide(shares(block, slope)) for block in self.model_.score_blocks(documents)]
-            ids, chances = (np.concatenate(parts) for parts in zip(*found, strict=True))
-        else:
-            ids, scores = self.model_.top_k(
-                documents,
-                int(k),
-                memory=memory,
-                allowed=mask,
-                threshold=self.model_.least_score(least),
-                favor_rare=favor_rare,
-            )
-            chances = self.model_.probabilities(scores)
+        ids, chances = self.ranked(
+            X, k, allowed=allowed, threshold=threshold, memory=memory, favor_rare=favor_rare
+        )
         labels = self.classes_[ids]
-        if mask is None and threshold is None:
+        if allowed is None and threshold is None:
             return labels, chances
-        none = (ids < 0) | (chances < least)
         labels = labels.astype(object)
-        labels[none], chances[none] = None, 0
+        labels[ids < 0] = None
         return labels, chances
+
+    def answers(
+        self,
+        X: Any,
+        k: int = 5,
+        *,
+        allowed: Collection[Any] | None = None,
+        threshold: float | Literal["auto"] | None = "auto",
+        memory: int | None = None,
+        favor_rare: float = 0.0,
+    ) -> list[list[Suggestion]]:
+        """What `suggest` finds, ready to be shown: a list of labels for each document, best first.
+
+        Labels are names or integers, and other classes are text. They are cut at the stored threshold unless
+        another is asked for, and scores have the digits of `circlet.runtime.answers.rounded`.
+        """
+        ids, chances = self.ranked(
+            X, k, allowed=allowed, threshold=threshold, memory=memory, favor_rare=favor_rare
+        )
+        names, uris = self.classes_[ids], self.model_.label_uris
+        if names.dtype.kind in "fb":
+            names = names.astype(str)
+        rows = zip(ids.tolist(), names.tolist(), chances.tolist(), strict=True)
+        return [
+            [
+                Suggestion(name, rounded(chance), None if uris is None else uris[label])
+                for label, name, chance in zip(*row, strict=True)
+                if label >= 0
+            ]
+            for row in rows
+        ]
+
+    # Scores, and sets of labels
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
         """Scores of all labels.
@@ -185,9 +336,10 @@ class Tagging(Explaining):
             With one class per row, they add up to 1: the probabilities given that exactly one class is true.
         """
         scores = self._all_scores(X)
-        if self._single:
-            return shares(scores, self.model_.calibration[0])
-        return self.model_.probabilities(scores)
+        chances: npt.NDArray[np.float32] = (
+            _shares(scores, self._model) if self._single else self._model.probabilities(scores)
+        )
+        return chances
 
     def predict(self, X: Any) -> Any:
         """Labels of documents; `predict_labels` has their names.
@@ -210,13 +362,13 @@ class Tagging(Explaining):
         if self._single:
             return self.classes_[self._best_labels(documents)]
         if self.top_k is not None:
-            ids, _ = self.model_.top_k(documents, self.top_k)
+            ids, _ = self._model.top_k(documents, self.top_k)
             ends = np.arange(len(ids) + 1) * ids.shape[1]
             ones, shape = np.ones(ids.size, dtype=np.float32), (len(ids), len(self.classes_))
             marked = sp.csr_matrix((ones, ids.ravel(), ends), shape=shape)
             marked.sort_indices()
             return marked
-        blocks = self.model_.score_blocks(documents)
+        blocks = self._model.score_blocks(documents)
         found = [sp.csr_matrix(block >= least, dtype=np.float32) for block in blocks]
         return sp.vstack(found, format="csr", dtype=np.float32)
 
@@ -234,10 +386,10 @@ class Tagging(Explaining):
         if self._single:
             return [[label] for label in self.classes_[self._best_labels(documents)].tolist()]
         if self.top_k is not None:
-            ids, _ = self.model_.top_k(documents, self.top_k)
+            ids, _ = self._model.top_k(documents, self.top_k)
             return [row.tolist() for row in self.classes_[ids]]
         found: list[list[Any]] = []
-        for block in self.model_.score_blocks(documents):
+        for block in self._model.score_blocks(documents):
             rows, columns = np.nonzero(block >= least)
             order = np.lexsort((columns, -block[rows, columns], rows))
             starts = np.searchsorted(rows, np.arange(1, len(block)))
@@ -261,6 +413,104 @@ class Tagging(Explaining):
             return []
         return [part.tolist() for part in np.split(self.classes_[marked.indices], marked.indptr[1:-1])]
 
+    # Why a label, which documents are alike, which labels are near
+
+    def explain(self, X: Any, k: int = 1, labels: Collection[Any] | None = None) -> list[list[Explanation]]:
+        """Explain why documents get labels: what each word, n-gram or feature adds to a label's score.
+
+        The numbers are integrated gradients from the empty document; `circlet.runtime.explain` says how they are
+        computed.
+
+        Parameters
+        ----------
+        X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
+            Or one document, as for `suggest`.
+        k : int
+            Explain the k most probable labels of each document.
+        labels : collection of labels, optional
+            Explain these instead, in this order, however probable they are.
+
+        Returns
+        -------
+        list of list of Explanation
+            For each document, an `circlet.runtime.explain.Explanation` for each label.
+        """
+        from circlet.runtime.explain import explained
+
+        self._check_ready()
+        given = None
+        if labels is not None:
+            given = np.array([self._id_of(label) for label in _collected(labels, "labels")], dtype=np.int64)
+        _check_k(k)
+        documents, model = self._documents(as_many(X)), self._runtime
+        found = []
+        for row in range(count(documents)):
+            document = documents[row : row + 1]
+            scores = next(model.score_blocks(document)) if self._single else None
+            if given is not None:
+                ids = given
+            elif scores is not None:
+                ids = np.argsort(-scores[0], kind="stable")[:k]
+            else:
+                ids = model.top_k(document, k)[0][0]
+            each = explained(model, document, ids, names=self.classes_[ids].tolist(), features=self._columns)
+            if scores is not None:  # exactly one class is true
+                chances = _shares(scores, model)[0, ids].tolist()
+                each = [replace(one, probability=chance) for one, chance in zip(each, chances, strict=True)]
+            found.append(each)
+        return found
+
+    def similar(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Find the documents that the model has learned from and that are most like some documents.
+
+        Alike are documents for which the model predicts the same. It must have been trained with an index:
+        ``CircletClassifier(keep_index=True)`` or ``circlet train --keep-index``.
+
+        Returns
+        -------
+        ids : ndarray of shape (n, min(k, documents in the index))
+            What the documents are called in the data, or else their row numbers, from 0.
+        similarities : ndarray of the same shape, float32
+            Cosines, best first.
+        """
+        from circlet.runtime.nearness import similar_documents
+
+        self._check_ready()
+        _check_k(k)
+        documents, model = self._documents(as_many(X)), self._runtime
+        if model.index is None:
+            raise DataError(
+                "this model has no index of the documents that it learned from: train it with --keep-index, or "
+                "CircletClassifier(keep_index=True)"
+            )
+        places, cosines = similar_documents(model, model.index, documents, int(k))
+        if model.index.ids is None:
+            return places, cosines
+        ids = np.empty(len(model.index), dtype=object)
+        ids[:] = model.index.ids
+        return ids[places], cosines
+
+    def near_labels(self, label: Any, k: int = 10) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
+        """Find the known labels that are nearest to a label, itself left out.
+
+        Labels are near if the model gives both high or low scores for the same documents: those of its index or,
+        if it has none, documents of a single feature each; see `circlet.runtime.nearness.near_labels`.
+
+        Returns
+        -------
+        labels : ndarray of shape (min(k, n_labels − 1),)
+        similarities : ndarray of the same shape, float32
+            Correlations, best first; 0 is unrelated, and less than 0 means that one speaks against the other.
+        """
+        from circlet.runtime.nearness import near_labels
+
+        self._check_ready()
+        _check_k(k)
+        ids, similarities = near_labels(self._runtime, self._id_of(label), int(k))
+        return self.classes_[ids], similarities
+
+    # What these have in common
+
     def _documents(self, X: Any) -> Any:
         """A list of texts, or feature rows, checked to be like those that the model was trained on."""
         texts = as_texts([X] if isinstance(X, str) else X)
@@ -280,118 +530,39 @@ class Tagging(Explaining):
         self._check_ready()
         documents = self._documents(X)
         scores, start = np.empty((count(documents), len(self.classes_)), dtype=np.float32), 0
-        for block in self.model_.score_blocks(documents):
+        for block in self._model.score_blocks(documents):
             scores[start : start + len(block)] = block
             start += len(block)
         return scores
 
     def _best_labels(self, documents: Any) -> npt.NDArray[np.int64]:
-        blocks = self.model_.score_blocks(documents)
-        return np.concatenate([block.argmax(axis=1) for block in blocks])
+        return np.concatenate([block.argmax(axis=1) for block in self._model.score_blocks(documents)])
 
-    def _least_score(self) -> float:
-        """The score whose probability is `threshold`."""
+    def _check_parameters(self) -> None:
+        """Refuse a `threshold` or `top_k` that makes no sense."""
+        self.labels_threshold()
         if self.top_k is not None and not is_integer(self.top_k, 1):
             raise ParameterError(f"`top_k` must be None or an integer >= 1, got {self.top_k!r}")
-        model = getattr(self, "model_", None)
-        threshold: Any = self.threshold
-        if isinstance(threshold, str) and threshold == "auto":
-            threshold = UNKNOWN if model is None else self._stored_threshold()
-        return cut(threshold, (1.0, 0.0) if model is None else model.calibration)
 
-    def _stored_threshold(self) -> float:
-        return UNKNOWN if self.model_.threshold is None else self.model_.threshold
+    def _least_score(self) -> float:
+        """The score whose probability is what sets of labels are cut at."""
+        self._check_parameters()
+        threshold = self.labels_threshold().value
+        assert threshold is not None
+        slope, intercept = self._model.calibration
+        with np.errstate(divide="ignore"):  # at 0 and 1, where it is infinite
+            log_odds = np.log(threshold) - np.log1p(-threshold)
+        least = float((log_odds - intercept) / slope)
+        # No score is beyond single precision, and NumPy warns when it compares one with a finite number that is.
+        return math.copysign(math.inf, least) if abs(least) > float(np.finfo(np.float32).max) else least
 
-
-def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which classes are among these labels, `(n_labels,)`."""
-    if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
-        raise ParameterError(f"`allowed` must be a collection of labels, got {labels!r}")
-    try:
-        given = set(labels.tolist() if isinstance(labels, np.ndarray) else labels)
-    except TypeError as error:
-        raise DataError(
-            f"`allowed`: found a label that is a collection ({error}); wanted text or integers"
-        ) from error
-    known = classes.tolist()
-    unknown = given.difference(known)
-    if unknown:
-        raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(known)} labels")
-    return np.fromiter((label in given for label in known), dtype=np.bool_, count=len(known))
-
-
-class Tagger(Tagging):
-    """Tags documents with a model that was trained and saved before.
-
-    It does what a fitted `CircletClassifier` does with documents, and needs neither torch nor scikit-learn.
-    Several threads can use it at once.
-
-    Parameters
-    ----------
-    model : RuntimeModel
-        What scores labels; it becomes the attribute `model_`.
-    classes : ndarray of shape (n_labels,)
-        The labels: names, or column numbers.
-    single : bool
-        Whether a document has exactly one label.
-    threshold : float or "auto"
-        `predict` returns all labels that are at least this probable; "auto": as probable as the model's own
-        threshold says.
-    top_k : int, optional
-        If it is set, `predict` returns this many labels, the best, whatever the threshold.
-    feature_names : list of str, optional
-        The names of the columns that the model was trained on.
-
-    Attributes
-    ----------
-    model_ : RuntimeModel
-    classes_ : ndarray of shape (n_labels,)
-
-    Examples
-    --------
-    >>> import tempfile, circlet
-    >>> folder = tempfile.mkdtemp()
-    >>> texts, tags = ["red fox", "fast car"] * 10, [["animal"], ["vehicle"]] * 10
-    >>> circlet.CircletClassifier(dim=16, hidden=(8,), epochs=20, validation=0).fit(texts, tags).save(folder)
-    >>> tagger = circlet.load(folder)
-    >>> labels, scores = tagger.suggest(["a red car", "the fox"], k=1)
-    >>> labels.shape, str(labels[1, 0])
-    ((2, 1), 'animal')
-    """
-
-    def __init__(
-        self,
-        model: RuntimeModel,
-        classes: npt.NDArray[Any],
-        *,
-        single: bool = False,
-        threshold: float | Literal["auto"] = "auto",
-        top_k: int | None = None,
-        feature_names: list[str] | None = None,
-    ) -> None:
-        self.model_: RuntimeModel = model
-        self.classes_, self.top_k = classes, top_k
-        self.threshold: float | Literal["auto"] = threshold
-        self.feature_names, self._one_each = feature_names, single
-
-    @property
-    def _single(self) -> bool:
-        return self._one_each
-
-    @property
-    def has_index(self) -> bool:
-        return self.model_.index is not None
-
-    @property
-    def _runtime(self) -> RuntimeModel:
-        return self.model_
-
-    @property
-    def _columns(self) -> list[str] | None:
-        return self.feature_names
-
-    def _rows(self, X: Any) -> Any:
-        return as_rows(X, self.model_.n_features, self.feature_names)
+    def _id_of(self, label: Any) -> int:
+        """The number of a label."""
+        known: list[Any] = self.classes_.tolist()
+        try:
+            return known.index(label)
+        except ValueError:
+            raise ParameterError(f"found the label {label!r}, which is none of the {len(known)} labels") from None
 
 
 def load(folder: Path | str) -> Tagger:
@@ -405,10 +576,13 @@ def load(folder: Path | str) -> Tagger:
     folder = Path(folder)
     with explained(folder):
         saved = read(folder, estimator=True)
-        model, state = RuntimeModel.restore(folder, saved), saved.estimator
-    if state is None:
-        names = model.label_names
-        return Tagger(model, np.arange(model.n_labels) if names is None else np.array(names, dtype=object))
+        return tagger_of(folder, saved, RuntimeModel.restore(folder, saved))
+
+
+def tagger_of(folder: Path, saved: Contents[Any], model: Any) -> Tagger:
+    """A tagger for a model, with what `CircletClassifier` has saved about it in a folder, if it has."""
+    if (state := saved.estimator) is None:
+        return Tagger(model)
     path = located(folder, saved.config, ESTIMATOR)
     tagger = Tagger(
         model,
@@ -419,7 +593,65 @@ def load(folder: Path | str) -> Tagger:
         feature_names=state["feature_names"],
     )
     try:
-        tagger._least_score()
+        tagger._check_parameters()
     except CircletError as error:
         raise DataError(f"{path}: {error}") from error
     return tagger
+
+
+def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
+    """Which classes are among these labels, `(n_labels,)`; a mask of them stays as it is."""
+    is_mask = isinstance(labels, np.ndarray) and labels.dtype == bool and labels.shape == classes.shape
+    if is_mask and classes.dtype != bool:
+        found: npt.NDArray[np.bool_] = labels
+        return found
+    try:
+        given = set(_collected(labels, "allowed"))
+    except TypeError as error:
+        raise DataError(
+            f"`allowed`: found a label that is a collection ({error}); wanted text or integers"
+        ) from error
+    known = classes.tolist()
+    unknown = given.difference(known)
+    if unknown:
+        raise ParameterError(f"`allowed` has {unknown.pop()!r}, which is none of the {len(known)} labels")
+    return np.fromiter((label in given for label in known), dtype=np.bool_, count=len(known))
+
+
+def _collected(labels: Any, name: str) -> list[Any]:
+    """Labels that the parameter `name` has, as a list."""
+    if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
+        raise ParameterError(f"`{name}` must be a collection of labels, got {labels!r}")
+    return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+
+
+def _check_k(k: Any) -> None:
+    if not is_integer(k, 1):
+        raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
+
+
+def _shares(scores: npt.NDArray[np.float32], model: Any) -> npt.NDArray[np.float32]:
+    """Probabilities of classes if exactly one is true: proportional to the odds of each class by itself."""
+    log_odds = model.calibration[0] * scores.astype(np.float64)
+    odds = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
+    found: npt.NDArray[np.float32] = (odds / odds.sum(axis=1, keepdims=True)).astype(np.float32)
+    return found
+
+
+def _best(
+    chances: npt.NDArray[np.float32],
+    k: int,
+    allowed: npt.NDArray[np.bool_] | None,
+    threshold: float,
+    weights: npt.NDArray[np.float64] | None,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """Ids and probabilities of the k most probable classes, or of those with the highest probability × weight.
+
+    Where `allowed` and `threshold` leave no class, the id is −1 and the probability 0.
+    """
+    values: npt.NDArray[Any] = chances if weights is None else chances * weights
+    left = chances >= threshold if allowed is None else (chances >= threshold) & allowed
+    values = np.where(left, values, -1)
+    ids = np.argsort(-values, axis=1, kind="stable")[:, :k]
+    none = np.take_along_axis(values, ids, axis=1) < 0
+    return np.where(none, -1, ids), np.where(none, np.float32(0), np.take_along_axis(chances, ids, axis=1))

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ValidationError
 
 from circlet.data.feedback import Entry
 from circlet.errors import CircletError, shortened
+from circlet.runtime.answers import Suggestion, rounded
 from circlet.serve import schemas
 from circlet.serve.batching import Batcher, Compute, OverloadedError
 from circlet.serve.guard import BODY, TEXTS, TRUSTED, Limits
@@ -201,7 +202,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         (own,) = own_labels(now, [label])
         found, similarities = await compute(request, lambda _: [now.tagger.near_labels(own, k)], [own])
         pairs = zip(found, similarities, strict=True)
-        return answer({"label": str(own), "near": [{"label": str(a), "similarity": number(b)} for a, b in pairs]})
+        return answer({"label": str(own), "near": [{"label": str(a), "similarity": rounded(b)} for a, b in pairs]})
 
     @routes.post(
         "/models/{model}/suggest",
@@ -216,13 +217,14 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         if asked.allowed is not None:
             own_labels(now, asked.allowed)
             allowed = tuple(sorted(set(asked.allowed)))
-        threshold = asked.threshold
-        if threshold is None:  # it was chosen for probabilities alone
-            threshold = 0.0 if asked.favor_rare else now.threshold
-        options = Options(asked.k, threshold, asked.favor_rare, allowed)
+        least = now.tagger.ranking_threshold(
+            "auto" if asked.threshold is None else asked.threshold, favor_rare=asked.favor_rare
+        )
+        options = Options(asked.k, least.value or None, asked.favor_rare, allowed)
         found = await tagged(request, now, options, documents_of(request, now, asked))
-        results = [{"labels": suggested(now, row)} for row in found]
-        return answer({"model": model, "version": now.version, "results": results})
+        results = [{"labels": [suggested(each) for each in row]} for row in found]
+        used = {"threshold": least.value, "threshold_from": least.origin}
+        return answer({"model": model, "version": now.version, **used, "results": results})
 
     @routes.post(
         "/models/{model}/explain",
@@ -259,7 +261,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
             request, lambda each: [[part[0] for part in now.tagger.similar(each, asked.k)]], texts
         )
         pairs = zip(ids, similarities, strict=True)
-        documents = [{"id": a if isinstance(a, str) else int(a), "similarity": number(b)} for a, b in pairs]
+        documents = [{"id": a if isinstance(a, str) else int(a), "similarity": rounded(b)} for a, b in pairs]
         return answer({"documents": documents})
 
     async def compute(request: Request, function: Any, documents: list[Any]) -> Any:
@@ -295,11 +297,10 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     return routes
 
 
-def suggested(now: Snapshot, row: list[tuple[str, float]]) -> list[dict[str, Any]]:
-    """The labels of a document, ready for JSON, with their URIs if labels have URIs besides their names."""
-    if now.uris is None:
-        return [{"label": name, "probability": chance} for name, chance in row]
-    return [{"label": name, "uri": now.uris[name], "probability": chance} for name, chance in row]
+def suggested(found: Suggestion) -> dict[str, Any]:
+    """A label of a document, ready for JSON, with its URI if labels have URIs besides their names."""
+    uri = {} if found.uri is None else {"uri": found.uri}
+    return {"label": str(found.label), **uri, "probability": found.score}
 
 
 def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
@@ -314,25 +315,20 @@ def explained(found: Any) -> dict[str, Any]:
     """An `Explanation`, ready for JSON."""
     return {
         "label": str(found.label),
-        "probability": number(found.probability),
-        "score": number(found.score),
-        "base": number(found.base),
+        "probability": rounded(found.probability),
+        "score": rounded(found.score),
+        "base": rounded(found.base),
         "contributions": [
             {
                 "term": each.term,
                 "kind": each.kind,
-                "value": number(each.value),
+                "value": rounded(each.value),
                 "spans": [[int(start), int(end)] for start, end in each.spans],
             }
             for each in found.contributions
         ],
-        "spans": [[int(start), int(end), number(value)] for start, end, value in found.spans()],
+        "spans": [[int(start), int(end), rounded(value)] for start, end, value in found.spans()],
     }
-
-
-def number(value: Any) -> float:
-    """A score, similarity or probability with as many digits as single precision has."""
-    return float(f"{float(value):.7g}")
 
 
 def teaching_routes(service: Service) -> APIRouter:
@@ -455,11 +451,16 @@ def annif_routes(service: Service) -> APIRouter:
         limit = min(asked.limit, service.limits.k)  # Annif may ask for 1,000 by itself, and takes fewer
         if not limit:
             return answer({"results": []})
-        key, compute = now.suggesting(Options(limit, asked.threshold))
+        key, compute = now.suggesting(Options(limit, asked.threshold or None))
         (found,) = await service.computed(request, key, compute, [asked.text])
         results = [
-            {"uri": now.uris[name] if now.uris else name, "label": name, "notation": None, "score": score}
-            for name, score in found
+            {
+                "uri": str(each.label) if each.uri is None else each.uri,
+                "label": str(each.label),
+                "notation": None,
+                "score": each.score,
+            }
+            for each in found
         ]
         return answer({"results": results})
 

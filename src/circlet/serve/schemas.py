@@ -152,7 +152,8 @@ class Card(Summary):
     training: dict[str, Any]
     has_index: bool
     can_learn: bool
-    threshold: float
+    threshold: float = Field(description="What suggestions are cut at by default; 0 if none is stored.")
+    threshold_from: Literal["stored", "none"]
 
 
 class FoundLabel(BaseModel):
@@ -198,10 +199,14 @@ class Tagged(BaseModel):
 
 
 class Suggestions(BaseModel):
-    """A result per document, in their order."""
+    """A result per document, in their order, and the probability that labels had to reach."""
 
     model: str
     version: str
+    threshold: float | None
+    threshold_from: Literal["asked", "stored", "none"] = Field(
+        description="Whether the request asked for the threshold, or training stored it in the model."
+    )
     results: list[Tagged]
 
 

@@ -20,6 +20,7 @@ from circlet.errors import ParameterError
 from circlet.folder.history import metrics_of
 from circlet.folder.layout import CONFIG, located, read_config
 from circlet.runtime import Tagger, load
+from circlet.runtime.answers import Suggestion
 from circlet.serve.learning import Learner, why_not
 
 __all__ = ["LabelSearch", "Options", "Served", "Snapshot"]
@@ -29,7 +30,7 @@ class Options(NamedTuple):
     """How documents are tagged; those with equal options are tagged together."""
 
     k: int
-    threshold: float = 0.0
+    threshold: float | None = None
     favor_rare: float = 0.0
     allowed: tuple[str, ...] | None = None
 
@@ -39,10 +40,6 @@ class Snapshot:
 
     def __init__(self, tagger: Tagger, version: str) -> None:
         self.tagger, self.version = tagger, version
-        self.named = all(isinstance(label, str) for label in tagger.classes_[:1])
-        uris = tagger.model_.label_uris
-        #: The URIs of labels by their names; None if labels have nothing but their names.
-        self.uris = None if uris is None else dict(zip(self.names, uris, strict=True))
 
     @cached_property
     def names(self) -> list[str]:
@@ -61,29 +58,19 @@ class Snapshot:
         return LabelSearch(self.names, self.tagger.model_.label_counts)
 
     @property
-    def threshold(self) -> float:
-        """The probability that labels must reach unless a request says otherwise; 0 if training stored none."""
-        return self.tagger.model_.threshold or 0.0
-
-    @property
     def takes(self) -> str:
         """What it tags: texts or rows."""
         return "rows" if self.tagger.model_.vectorizer is None else "texts"
 
-    def suggest(self, options: Options, documents: list[Any]) -> list[list[tuple[str, float]]]:
-        """Labels and probabilities of texts, or of rows given as numbers by column, best first."""
-        allowed = None if options.allowed is None else [self.labels[name] for name in options.allowed]
-        labels, chances = self.tagger.suggest(
+    def suggest(self, options: Options, documents: list[Any]) -> list[list[Suggestion]]:
+        """Labels of texts, or of rows given as numbers by column, best first."""
+        return self.tagger.answers(
             documents if self.takes == "texts" else _rows(documents, self.tagger.model_.n_features),
             options.k,
-            allowed=allowed,
-            threshold=options.threshold or None,
+            allowed=None if options.allowed is None else [self.labels[name] for name in options.allowed],
+            threshold=options.threshold,
             favor_rare=options.favor_rare,
         )
-        pairs = (zip(*row, strict=True) for row in zip(labels.tolist(), chances.tolist(), strict=True))
-        if allowed is None and not options.threshold and self.named:
-            return [[(label, round(chance, 6)) for label, chance in row] for row in pairs]
-        return [[(str(label), round(chance, 6)) for label, chance in row if label is not None] for row in pairs]
 
     def suggesting(self, options: Options) -> tuple[Hashable, Any]:
         """The key and the function of `circlet.serve.batching` that suggest labels."""
@@ -153,7 +140,7 @@ class Served:
     def card(self) -> dict[str, Any]:
         """Everything about it."""
         now = self.current
-        model = now.tagger.model_
+        model, threshold = now.tagger.model_, now.tagger.ranking_threshold()
         metrics = [name for record in model.history for name in metrics_of(record)]
         return {
             **self.summary(),
@@ -170,7 +157,8 @@ class Served:
             "training": {key: value for key, value in model.training.items() if key != "decided"},
             "has_index": now.tagger.has_index,
             "can_learn": self.learner is not None,
-            "threshold": now.threshold,
+            "threshold": threshold.value or 0.0,
+            "threshold_from": threshold.origin,
         }
 
 
