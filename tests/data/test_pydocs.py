@@ -151,18 +151,12 @@ def roots(tmp_path: Path) -> dict[str, Path]:
     return {"python": tmp_path / "src/lib", "shop": tmp_path / "src/shop"}
 
 
-@pytest.fixture
-def every_label(monkeypatch):
-    monkeypatch.setattr(pydocs, "MIN_DOCUMENTS", 1)
-
-
 def all_of(documents: PyDocs) -> dict[str, PyDoc]:
     return {document.name: document for document in (*documents.train, *documents.test)}
 
 
-@pytest.mark.usefixtures("every_label")
 def test_labels_by_hand(roots):
-    labels = {name: document.labels for name, document in all_of(build_pydocs(roots)).items()}
+    labels = {name: document.labels for name, document in all_of(build_pydocs(roots, 1)).items()}
     price = ("package: shop", "kind: method")  # _prices is private: the price is the shop's
     assert labels == {
         "_closet.hide": ("package: python", "kind: function", "takes: box"),
@@ -197,9 +191,8 @@ def test_labels_by_hand(roots):
     }
 
 
-@pytest.mark.usefixtures("every_label")
 def test_texts_by_hand(roots):
-    texts = {name: document.text for name, document in all_of(build_pydocs(roots)).items()}
+    texts = {name: document.text for name, document in all_of(build_pydocs(roots, 1)).items()}
     assert texts["shop.open_shop"] == (
         "Open the shop of this name in the morning. Returns door : Door The open door. Notes Closed on Sundays."
     )
@@ -239,7 +232,6 @@ def test_document_whose_labels_are_all_rare_is_dropped(tmp_path):
     assert sorted(found) == [f"many.{name}.{name}" for name in "abcde"]
 
 
-@pytest.mark.usefixtures("every_label")
 def test_first_name_wins(tmp_path):
     # The same text under two names, and the same name in a module and a package.
     sources = {"b.py": "x", "a.py": "x", "c.py": "z", "c/__init__.py": "y"}
@@ -247,7 +239,7 @@ def test_first_name_wins(tmp_path):
         (tmp_path / "c").mkdir(exist_ok=True)
         text = "The very same words in both." if parameter == "x" else f"These words are only in {parameter}."
         (tmp_path / name).write_text(f'def same({parameter}):\n    """{text}"""\n')
-    found = all_of(build_pydocs({"p": tmp_path}))
+    found = all_of(build_pydocs({"p": tmp_path}, 1))
     assert sorted(found) == ["p.a.same", "p.c.same"]
     assert "takes: z" in found["p.c.same"].labels
 
@@ -257,34 +249,36 @@ def test_no_sources(tmp_path):
         build_pydocs({"python": tmp_path / "nowhere"})
 
 
-def test_missing_package_is_left_out(monkeypatch, caplog):
-    monkeypatch.setattr(pydocs, "PACKAGES", {"numpy": "numpy", "no_such_package_here": "no-such-package"})
-    assert sorted(installed_roots()) == ["numpy", "python"]
+def test_missing_package_is_left_out(caplog):
+    assert sorted(installed_roots(["numpy", "no_such_package_here"])) == ["numpy", "python"]
     assert "no_such_package_here is not installed" in caplog.text
-    assert pydocs._versions()["no-such-package"] is None
+    assert pydocs._versions(["no-such-package"])["no-such-package"] is None
 
 
 # The cache
 
 
+class Builds:
+    """Builds from the small package, and counts how often."""
+
+    def __init__(self, roots) -> None:
+        self.roots, self.count = roots, 0
+
+    def __call__(self) -> PyDocs:
+        self.count += 1
+        return build_pydocs(self.roots)
+
+
 @pytest.fixture
-def builds(roots, monkeypatch) -> list[int]:
-    """Let the cache build from the small package, and count how often it does."""
-    counted: list[int] = []
-
-    def build() -> PyDocs:
-        counted.append(1)
-        return build_pydocs(roots)
-
-    monkeypatch.setattr(pydocs, "build_pydocs", build)
-    return counted
+def builds(roots) -> Builds:
+    return Builds(roots)
 
 
 def test_cache_is_written_and_used(builds, tmp_path):
     folder = tmp_path / "a" / "cache"
-    first = cached_pydocs(folder)
-    assert cached_pydocs(folder) == first
-    assert len(builds) == 1
+    first = cached_pydocs(folder, builds)
+    assert cached_pydocs(folder, builds) == first
+    assert builds.count == 1
     assert sorted(path.name for path in folder.iterdir()) == ["pydocs.json", "test.jsonl", "train.jsonl"]
     records = [json.loads(line) for line in (folder / "train.jsonl").read_text("utf-8").splitlines()]
     document = first.train[0]
@@ -299,7 +293,7 @@ def test_cache_is_written_and_used(builds, tmp_path):
 @pytest.mark.parametrize("how", ["flip", "cut", "empty", "remove"])
 def test_a_damaged_cache_is_rebuilt(builds, tmp_path, caplog, name, how):
     folder = tmp_path / "cache"
-    first = cached_pydocs(folder)
+    first = cached_pydocs(folder, builds)
     path = folder / name
     before = path.read_bytes()
     damaged = {
@@ -311,47 +305,46 @@ def test_a_damaged_cache_is_rebuilt(builds, tmp_path, caplog, name, how):
         path.unlink()
     else:
         path.write_bytes(damaged[how])
-    assert cached_pydocs(folder) == first
-    assert len(builds) == 2
+    assert cached_pydocs(folder, builds) == first
+    assert builds.count == 2
     assert path.read_bytes() == before
     assert ("is damaged" in caplog.text) == (how != "remove")
-    assert cached_pydocs(folder) == first
-    assert len(builds) == 2
+    assert cached_pydocs(folder, builds) == first
+    assert builds.count == 2
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no such pipes on Windows")
 @pytest.mark.parametrize("name", ["train.jsonl", "pydocs.json"])
 def test_a_pipe_in_the_cache_is_not_waited_for(builds, tmp_path, name):
-    cached_pydocs(tmp_path)
+    cached_pydocs(tmp_path, builds)
     (tmp_path / name).unlink()
     os.mkfifo(tmp_path / name)
     with pytest.raises(OutputError, match=f"cannot replace .*{name}: found a device, pipe or socket"):
-        cached_pydocs(tmp_path)
+        cached_pydocs(tmp_path, builds)
 
 
 @pytest.mark.parametrize("state", [b"[]", b"null", b"{}", b"\xff", b'{"format": 1}', b"[" * 100_000])
 def test_a_foreign_state_is_rebuilt(builds, tmp_path, state):
-    first = cached_pydocs(tmp_path)
+    first = cached_pydocs(tmp_path, builds)
     (tmp_path / "pydocs.json").write_bytes(state)
-    assert cached_pydocs(tmp_path) == first
-    assert len(builds) == 2
+    assert cached_pydocs(tmp_path, builds) == first
+    assert builds.count == 2
 
 
-def test_other_versions_are_rebuilt(builds, tmp_path, monkeypatch):
-    cached_pydocs(tmp_path)
-    monkeypatch.setattr(pydocs, "_versions", lambda: {"python": "4.0"})
-    cached_pydocs(tmp_path)
-    assert len(builds) == 2
-    monkeypatch.setattr(pydocs, "FORMAT", pydocs.FORMAT + 1)
-    cached_pydocs(tmp_path)
-    assert len(builds) == 3
+@pytest.mark.parametrize("other", [{"versions": {"python": "4.0"}}, {"format": 1}])
+def test_other_versions_are_rebuilt(builds, tmp_path, other):
+    first = cached_pydocs(tmp_path, builds)
+    state = json.loads((tmp_path / "pydocs.json").read_bytes())
+    (tmp_path / "pydocs.json").write_text(json.dumps(state | other))
+    assert cached_pydocs(tmp_path, builds) == first
+    assert builds.count == 2
 
 
 def test_cache_that_cannot_be_written(builds, tmp_path):
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(OutputError, match="cannot write"):
-        cached_pydocs(tmp_path / "file")
-    assert builds == []  # it fails before the work
+        cached_pydocs(tmp_path / "file", builds)
+    assert builds.count == 0  # it fails before the work
 
 
 # The real one
@@ -403,6 +396,5 @@ def test_split_does_not_depend_on_the_process():
     assert done.stdout.strip() == str([pydocs._for_testing(name) for name in names])
 
 
-@pytest.mark.usefixtures("every_label")
 def test_two_builds_are_equal(roots):
-    assert build_pydocs(roots) == build_pydocs(dict(reversed(roots.items())))
+    assert build_pydocs(roots, 1) == build_pydocs(dict(reversed(roots.items())), 1)

@@ -534,7 +534,7 @@ class TestLogWeights:
     def test_unknown_counts(self):
         with pytest.raises(
             DataError,
-            match=r"did not save how often each label occurred; .*: train it again, or leave `favor_rare` out",
+            match=r"does not know how often each label occurred; .*: train it again, or leave `favor_rare` out",
         ):
             log_weights(None, 1000, 3, 0.5)
 

@@ -61,16 +61,6 @@ def _mulan(name: str) -> Sdist:
     )
 
 
-_EURLEX = Sdist(
-    "napkinxc",
-    "0.6.2",
-    "927766f18fa214d9789901810b28dcce7ea360650229c5438ba17698d1e56868",
-    "python/examples/data/Eurlex/eurlex_train.txt",
-    "python/examples/data/Eurlex/eurlex_test.txt",
-    "xmc",
-)
-_REPOSITORY = "the Extreme Classification Repository (manikvarma.org/downloads/XC/XMLRepository.html)"
-
 #: The Repository's numbers: points, test points, features, labels, labels per point, points per label.
 ENTRIES = {
     "pydocs": Entry(
@@ -80,7 +70,23 @@ ENTRIES = {
     "bibtex": Entry("Bibtex", 4_880, 2_515, 1_836, 159, 2.40, 111.71, sdist=_mulan("bibtex")),
     "mediamill": Entry("Mediamill", 30_993, 12_914, 120, 101, 4.38, 1902.15, sdist=_mulan("mediamill")),
     "delicious": Entry("Delicious", 12_920, 3_185, 500, 983, 19.03, 311.61, sdist=_mulan("delicious")),
-    "eurlex-4k": Entry("EURLex-4K", 15_539, 3_809, 5_000, 3_993, 5.31, 25.73, sdist=_EURLEX),
+    "eurlex-4k": Entry(
+        "EURLex-4K",
+        15_539,
+        3_809,
+        5_000,
+        3_993,
+        5.31,
+        25.73,
+        sdist=Sdist(
+            "napkinxc",
+            "0.6.2",
+            "927766f18fa214d9789901810b28dcce7ea360650229c5438ba17698d1e56868",
+            "python/examples/data/Eurlex/eurlex_train.txt",
+            "python/examples/data/Eurlex/eurlex_test.txt",
+            "xmc",
+        ),
+    ),
     "amazoncat-13k": Entry("AmazonCat-13K", 1_186_239, 306_782, 203_882, 13_330, 5.04, 448.57),
     "wiki10-31k": Entry(
         "Wiki10-31K",
@@ -124,7 +130,8 @@ def data_folder() -> Path:
 
 def is_here(name: str) -> bool:
     """Whether `load_dataset(name)` works without fetching first."""
-    return name == "pydocs" or (entry(name) is not None and (data_folder() / name).is_dir())
+    entry(name)  # a name that is in the catalog
+    return name == "pydocs" or (data_folder() / name).is_dir()
 
 
 def locate(name: str) -> Path:
@@ -144,9 +151,10 @@ def locate(name: str) -> Path:
 def where_to_get(name: str) -> str:
     """Instructions for a dataset that is in no package."""
     return (
-        f"{name} is in no package registry. Download {entry(name).title} (bag-of-words features) from "
-        f"{_REPOSITORY}, and put its train.txt and test.txt into {data_folder() / name}; then "
-        f"`circlet datasets info {name}` and everything else reads it by name"
+        f"{name} is in no package registry. Download {entry(name).title} (bag-of-words features) from the Extreme "
+        "Classification Repository (manikvarma.org/downloads/XC/XMLRepository.html), and put its train.txt and "
+        f"test.txt into {data_folder() / name}; then `circlet datasets info {name}` and everything else reads it "
+        "by name"
     )
 
 

@@ -54,8 +54,6 @@ LABELS = (".tsv", ".key")
 
 #: The first bytes of such a file.
 MAGIC = b"PAR1"
-#: Empty lines before one that tells the format of a stream; more of them would fill the memory.
-_MOST_BLANK = 1 << 16
 
 
 def iter_documents(
@@ -237,7 +235,7 @@ def iter_stream(
         if line.strip():
             kind = _kind(line, columns)
             break
-        if len(start) > _MOST_BLANK:
+        if len(start) > 1 << 16:  # more empty lines would fill the memory
             break
     if kind is None:
         for number, line in chain(start, lines):

@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -181,11 +181,6 @@ def _read(sdist: Sdist, path: Path) -> Split:
 
 
 DTYPES = {"i1": np.int8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "f4": np.float32, "f8": np.float64}
-#: What a malformed pickle raises is not documented; these are the errors that its opcodes can lead to.
-MALFORMED = (
-    *(pickle.UnpicklingError, EOFError, OSError, ValueError, TypeError, LookupError, AttributeError),
-    *(OverflowError, ImportError, MemoryError, Warning),
-)
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
@@ -196,7 +191,11 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
             content = _Arrays(stream, encoding="bytes").load()
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
-    except MALFORMED as error:
+    except (
+        # What a malformed pickle raises is not documented; these are the errors that its opcodes can lead to.
+        *(pickle.UnpicklingError, EOFError, OSError, ValueError, TypeError, LookupError, AttributeError),
+        *(OverflowError, ImportError, MemoryError, Warning),
+    ) as error:
         raise DataError(f"{path}: found no bz2-compressed pickle of arrays ({error}); wanted one") from error
     if not isinstance(content, dict):
         raise DataError(f"{path}: found a pickled {type(content).__name__}; wanted a dictionary of arrays")
@@ -222,25 +221,17 @@ class _DTypeStandIn:
         self.order = _word(state[1])
 
 
-def _reconstruct(*_: Any) -> _ArrayStandIn:
-    return _ArrayStandIn()
-
-
-_ALLOWED = {
-    ("numpy.core.multiarray", "_reconstruct"): _reconstruct,
-    ("numpy", "ndarray"): _ArrayStandIn,
-    ("numpy", "dtype"): _DTypeStandIn,
-}
-
-
 class _Arrays(pickle.Unpickler):
+    allowed: ClassVar[dict[tuple[str, str], Any]] = {
+        ("numpy.core.multiarray", "_reconstruct"): lambda *_: _ArrayStandIn(),
+        ("numpy", "ndarray"): _ArrayStandIn,
+        ("numpy", "dtype"): _DTypeStandIn,
+    }
+
     def find_class(self, module: str, name: str) -> Any:
-        try:
-            return _ALLOWED[module, name]
-        except KeyError:
-            raise DataError(
-                f"found a pickle that wants {module}.{name}; wanted one with NumPy arrays only"
-            ) from None
+        if (module, name) not in self.allowed:
+            raise DataError(f"found a pickle that wants {module}.{name}; wanted one with NumPy arrays only")
+        return self.allowed[module, name]
 
     def persistent_load(self, _: Any) -> Any:
         raise DataError("found a pickle that refers to something outside itself; wanted NumPy arrays")

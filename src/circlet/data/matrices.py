@@ -30,27 +30,11 @@ from circlet.data.sparse import blocks, check_indices, check_pointers, mark_know
 from circlet.errors import DataError, bad
 from circlet.files import check_unpacked, explained, most_unpacked, prepare_folder, refuse_pipe, replacing
 
-_HEADER = 1 << 14  # bytes; NumPy itself refuses longer headers
-_SPARSE = {"data.npy", "indices.npy", "indptr.npy", "shape.npy", "format.npy"}
-_MAPPED = ("data", "indices", "indptr", "shape")
 _MAX_COLUMNS = 2**31 - 1
 # What zipfile and numpy.lib.format raise for damaged input.
 _DAMAGE = (
-    zipfile.BadZipFile,
-    zlib.error,
-    struct.error,
-    tokenize.TokenError,
-    EOFError,
-    KeyError,
-    IndexError,
-    MemoryError,
-    NotImplementedError,
-    OverflowError,
-    RecursionError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
+    *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, EOFError, LookupError, MemoryError),
+    *(OverflowError, RuntimeError, SyntaxError, TypeError, ValueError),
 )
 
 
@@ -107,9 +91,15 @@ def read_labels(path: Path) -> sp.csr_matrix:
 def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     """A matrix over the files of a folder that `write_matrices` made; they are checked block by block."""
     arrays = {}
-    for name in _MAPPED:
-        arrays[name] = _map(path / f"{name}.npy")
-    data, indices, indptr, shape = (arrays[name] for name in _MAPPED)
+    for name in ("data", "indices", "indptr", "shape"):
+        file = path / f"{name}.npy"
+        refuse_pipe(file)
+        with explained(file), _damage_named(file), file.open("rb") as stream:
+            if (size := file.stat().st_size) < 1024:  # an empty array cannot be mapped
+                arrays[name] = _checked_array(file, "the array", stream, size)
+            else:
+                arrays[name] = np.lib.format.open_memmap(file, mode="r")
+    data, indices, indptr, shape = arrays.values()
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
         raise bad(path / "shape.npy", None, f"the shape {shape.tolist()}", "two integers")
     rows, columns = shape.tolist()
@@ -127,14 +117,6 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     X.has_sorted_indices = X.has_canonical_format = True
     mark_known_good(X)
     return X
-
-
-def _map(path: Path) -> Any:
-    refuse_pipe(path)
-    with explained(path), _damage_named(path), path.open("rb") as stream:
-        if (size := path.stat().st_size) < 1024:  # an empty array cannot be mapped
-            return _checked_array(path, "the array", stream, size)
-        return np.lib.format.open_memmap(path, mode="r")
 
 
 def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
@@ -198,7 +180,9 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
     if len(members) != len(archive.infolist()):
         raise bad(path, None, "two members of the same name", "different names")
     sparse = "format.npy" in members
-    wanted = _SPARSE if sparse else set(members)
+    wanted = (
+        {f"{name}.npy" for name in ("data", "indices", "indptr", "shape", "format")} if sparse else set(members)
+    )
     if missing := sorted(wanted - set(members)):
         raise bad(path, None, f"no {missing[0]} inside", "a matrix saved by scipy.sparse.save_npz")
     if not sparse and len(members) != 1:
@@ -219,7 +203,7 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
 def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: str = "biuf") -> Any:
     """Read one array, after checking that its header agrees with its `size` in bytes, header included."""
     # Version 2 headers state their own length in 32 bits, and read() would allocate it, so only a prefix is read.
-    start = io.BytesIO(stream.read(_HEADER))
+    start = io.BytesIO(stream.read(1 << 14))  # NumPy itself refuses longer headers
     version = np.lib.format.read_magic(start)
     header = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
     shape, _, dtype = header(start)
@@ -275,20 +259,18 @@ def write_matrices(folder: Path | str, dataset: Dataset, *, mapped: bool = False
             continue
         if split.X is None:
             raise DataError(f"{dataset.name}: found raw text only; wanted features to write to {folder}")
-        for what, matrix in (("X", split.X), ("Y", split.Y)):
-            if mapped and sp.issparse(matrix):
-                _save_mapped(folder / f"{what}.{part}", matrix)
-            else:
-                _save(folder / f"{what}.{part}.{'npz' if sp.issparse(matrix) else 'npy'}", matrix)
-
-
-def _save_mapped(folder: Path, matrix: sp.csr_matrix) -> None:
-    prepare_folder(folder)
-    kind = _index_type(matrix.nnz, matrix.shape[1])
-    _save(folder / "data.npy", matrix.data)
-    _save(folder / "indices.npy", matrix.indices.astype(kind, copy=False))
-    _save(folder / "indptr.npy", matrix.indptr.astype(kind, copy=False))
-    _save(folder / "shape.npy", np.array(matrix.shape, dtype=np.int64))
+        parts: tuple[tuple[str, Any], ...] = ("X", split.X), ("Y", split.Y)
+        for what, matrix in parts:
+            path = folder / f"{what}.{part}"
+            if not mapped or not sp.issparse(matrix):
+                _save(path.with_name(f"{path.name}.{'npz' if sp.issparse(matrix) else 'npy'}"), matrix)
+                continue
+            prepare_folder(path)
+            kind = _index_type(matrix.nnz, matrix.shape[1])
+            _save(path / "data.npy", matrix.data)
+            _save(path / "indices.npy", matrix.indices.astype(kind, copy=False))
+            _save(path / "indptr.npy", matrix.indptr.astype(kind, copy=False))
+            _save(path / "shape.npy", np.array(matrix.shape, dtype=np.int64))
 
 
 def _save(path: Path, array: Any) -> None:

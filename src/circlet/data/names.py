@@ -20,10 +20,6 @@ from circlet.errors import CircletError, DataError, bad, shown
 from circlet.extras import require
 from circlet.files import iter_text, read_gzip
 
-_PREFERRED = "http://www.w3.org/2004/02/skos/core#prefLabel"
-#: What rdflib calls the formats of files, by the endings of their names.
-_RDF = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}
-
 
 def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
     """The names of a vocabulary by URI.
@@ -38,7 +34,9 @@ def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: found no vocabulary; wanted a file of URIs and names")
-    kind = _RDF.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    # What rdflib calls the formats of files.
+    formats = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}
+    kind = formats.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     return _read_tsv(path) if kind is None else _read_skos(path, kind, language)
 
 
@@ -124,9 +122,10 @@ def _read_skos(path: Path, kind: str, language: str | None) -> dict[str, str]:
         raise
     except Exception as error:  # each of its parsers has errors of its own
         raise DataError(f"{path}: found no readable {kind} ({str(error).splitlines()[0][:200]})") from error
+    preferred = rdflib.URIRef("http://www.w3.org/2004/02/skos/core#prefLabel")
     labels = [
         (str(subject), str(name), (name.language or "").lower())
-        for subject, name in graph.subject_objects(rdflib.URIRef(_PREFERRED))
+        for subject, name in graph.subject_objects(preferred)
         if not label_fault(str(name))
     ]
     languages = Counter(tag for _, _, tag in labels)

@@ -30,7 +30,7 @@ import sysconfig
 import tokenize
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
 from itertools import zip_longest
@@ -38,7 +38,7 @@ from pathlib import Path
 from typing import Any
 
 from circlet.errors import DataError
-from circlet.files import prepare_folder, read_bytes, write_json, write_text
+from circlet.files import prepare_folder, read_bytes, write_bytes, write_json
 
 logger = logging.getLogger(__name__)
 
@@ -47,9 +47,6 @@ FORMAT = 2
 STDLIB = "python"
 #: Import names of the packages besides the standard library, and the distributions that have their versions.
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
-MIN_WORDS = 5
-MIN_DOCUMENTS = 5
-TEST_SHARE = 0.2
 
 #: Not documentation of the package: tests, build scripts, vendored code, and programs.
 _SKIPPED = frozenset(
@@ -84,7 +81,7 @@ class PyDocs:
     test: tuple[PyDoc, ...]
 
 
-def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
+def build_pydocs(roots: Mapping[str, Path] | None = None, min_documents: int = 5) -> PyDocs:
     """Read the documents from source files, which takes about five seconds.
 
     Parameters
@@ -92,13 +89,24 @@ def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
     roots : mapping from package name to folder, optional
         Where the sources are; by default those of this Python and its installed packages. Names found under
         ``python`` stay as they are, others are prefixed with the package's name.
+    min_documents : int
+        Labels of fewer documents are dropped, and then documents without labels.
     """
     found: dict[str, PyDoc] = {}
     for package, root in (installed_roots() if roots is None else roots).items():
         for path in _source_files(root):
             for document in _documents(package, root, path):
                 found.setdefault(document.name, document)
-    documents = _frequent_labels(_distinct(found[name] for name in sorted(found)))
+    # The first of the documents that share a text.
+    first: dict[str, PyDoc] = {}
+    for name in sorted(found):
+        first.setdefault(found[name].text, found[name])
+    counts = Counter(label for document in first.values() for label in document.labels)
+    frequent = (
+        replace(document, labels=tuple(label for label in document.labels if counts[label] >= min_documents))
+        for document in first.values()
+    )
+    documents = [document for document in frequent if document.labels]
     if not documents:
         raise DataError(
             "pydocs: found no Python source with docstrings; wanted a standard library with its sources"
@@ -109,10 +117,10 @@ def build_pydocs(roots: Mapping[str, Path] | None = None) -> PyDocs:
     )
 
 
-def installed_roots() -> dict[str, Path]:
+def installed_roots(packages: Iterable[str] = tuple(PACKAGES)) -> dict[str, Path]:
     """The folders of the standard library and of the installed packages, found without importing any of them."""
     roots = {STDLIB: Path(sysconfig.get_path("stdlib"))}
-    for package in PACKAGES:
+    for package in packages:
         spec = importlib.util.find_spec(package)
         if spec is None or not spec.submodule_search_locations:
             logger.warning("pydocs: %s is not installed; its documentation is left out", package)
@@ -121,8 +129,8 @@ def installed_roots() -> dict[str, Path]:
     return roots
 
 
-def cached_pydocs(folder: Path) -> PyDocs:
-    """Read the documents from `folder`; if they are missing, damaged or outdated, build them there first.
+def cached_pydocs(folder: Path, build: Callable[[], PyDocs] = build_pydocs) -> PyDocs:
+    """Read the documents from `folder`; if they are missing, damaged or outdated, `build` them there first.
 
     The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `id`, `text` and `labels`, and
     `pydocs.json`: the versions they were built from, their counts and their sha256.
@@ -132,14 +140,16 @@ def cached_pydocs(folder: Path) -> PyDocs:
     if kept is not None:
         return kept
     prepare_folder(folder)
-    documents = build_pydocs()
+    documents = build()
     splits = {"train.jsonl": documents.train, "test.jsonl": documents.test}
-    contents = {name: _jsonl(split) for name, split in splits.items()}
-    for name, content in contents.items():
-        write_text(folder / name, content)
+    digests = {}
+    for name, split in splits.items():
+        records = ({"id": each.name, "text": each.text, "labels": each.labels} for each in split)
+        content = "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records).encode()
+        write_bytes(folder / name, content)
+        digests[name] = hashlib.sha256(content).hexdigest()
     labels = {label for split in splits.values() for document in split for label in document.labels}
     counts = {"train": len(documents.train), "test": len(documents.test), "labels": len(labels)}
-    digests = {name: _sha256(content.encode()) for name, content in contents.items()}
     # Written last, so that an interruption leaves digests that do not match.
     write_json(
         folder / "pydocs.json", {"format": FORMAT, "versions": versions, "counts": counts, "sha256": digests}
@@ -162,9 +172,10 @@ def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
         splits = []
         for name in ("train.jsonl", "test.jsonl"):
             content = read_bytes(folder / name)
-            if _sha256(content) != state["sha256"][name]:
+            if hashlib.sha256(content).hexdigest() != state["sha256"][name]:
                 raise DataError(f"{folder / name}: not the content that pydocs.json describes")
-            splits.append(tuple(_document(line) for line in content.decode().split("\n")[:-1]))
+            records = map(json.loads, content.decode().split("\n")[:-1])
+            splits.append(tuple(PyDoc(each["id"], each["text"], tuple(each["labels"])) for each in records))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
         # Whatever is wrong with a cache, rebuilding it is the answer.
         logger.warning("pydocs: rebuilding, %s is damaged: %s", folder, error)
@@ -172,23 +183,9 @@ def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
     return PyDocs(*splits)
 
 
-def _document(line: str) -> PyDoc:
-    record = json.loads(line)
-    return PyDoc(record["id"], record["text"], tuple(record["labels"]))
-
-
-def _jsonl(documents: Iterable[PyDoc]) -> str:
-    records = ({"id": item.name, "text": item.text, "labels": item.labels} for item in documents)
-    return "".join(json.dumps(record, ensure_ascii=False) + "\n" for record in records)
-
-
-def _sha256(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _versions() -> dict[str, str | None]:
+def _versions(distributions: Iterable[str] = tuple(PACKAGES.values())) -> dict[str, str | None]:
     found: dict[str, str | None] = {STDLIB: platform.python_version()}
-    for distribution in PACKAGES.values():
+    for distribution in distributions:
         try:
             found[distribution] = version(distribution)
         except PackageNotFoundError:
@@ -220,7 +217,7 @@ def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
     where = [f"package: {package}", *(f"module: {module}" for module in _public_levels(package, names))]
     for name, kind, node in _definitions(tree.body, inside_class=False):
         text = _unsigned(_prose(ast.get_docstring(node) or ""), node.name)
-        if len(text.split()) >= MIN_WORDS:
+        if len(text.split()) >= 5:
             takes = (f"takes: {parameter}" for parameter in _parameters(node, kind))
             yield PyDoc(".".join([*names, name]), text, tuple(dict.fromkeys([*where, f"kind: {kind}", *takes])))
 
@@ -250,12 +247,16 @@ def _public_levels(package: str, names: list[str]) -> Iterator[str]:
 
 def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tuple[str, str, Any]]:
     """Yield (name, kind, node) of public definitions, also under `if` and `try`, but not inside functions."""
+
+    def private(name: str) -> bool:
+        return name.startswith("_") and not name.endswith("__")
+
     for node in body:
         if isinstance(node, (ast.If, ast.Try, ast.With)):
             handlers = [handler.body for handler in getattr(node, "handlers", [])]
             for block in (node.body, *handlers, getattr(node, "orelse", [])):
                 yield from _definitions(block, inside_class=inside_class)
-        elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)) or _private(node.name):
+        elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)) or private(node.name):
             continue
         elif isinstance(node, ast.ClassDef):
             yield node.name, "class", node
@@ -263,10 +264,6 @@ def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tu
                 yield f"{node.name}.{name}", kind, inner
         else:
             yield node.name, "method" if inside_class else "function", node
-
-
-def _private(name: str) -> bool:
-    return name.startswith("_") and not name.endswith("__")
 
 
 def _parameters(node: Any, kind: str) -> list[str]:
@@ -321,28 +318,7 @@ def _unsigned(text: str, name: str) -> str:
     return re.sub(rf"\A({signature})+", "", text)
 
 
-# From all documents to the dataset
-
-
-def _distinct(documents: Iterable[PyDoc]) -> list[PyDoc]:
-    """Keep the first of the documents that share a text."""
-    first: dict[str, PyDoc] = {}
-    for document in documents:
-        first.setdefault(document.text, document)
-    return list(first.values())
-
-
-def _frequent_labels(documents: list[PyDoc]) -> list[PyDoc]:
-    """Drop labels of too few documents, then documents without labels."""
-    counts = Counter(label for document in documents for label in document.labels)
-    kept = (
-        replace(document, labels=tuple(label for label in document.labels if counts[label] >= MIN_DOCUMENTS))
-        for document in documents
-    )
-    return [document for document in kept if document.labels]
-
-
 def _for_testing(name: str) -> bool:
     # blake2b because Python's own hash differs from one process to the next.
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
-    return int.from_bytes(digest, "big") < TEST_SHARE * 2**64
+    return int.from_bytes(digest, "big") < 0.2 * 2**64

@@ -49,10 +49,10 @@ _SAMPLE = 200  # label fields to guess their notation from
 
 # fastText splits at ASCII spaces only, so a label may contain other spaces.
 _LABEL_WORD = re.compile(r"(?:^|(?<=[ \t\v\f\r\n]))__label__([^ \t\v\f\r\n]*)[ \t\v\f\r\n]?")
-_MAX_LIST = 1 << 20  # characters of one list
 _ESCAPE = r"\\(?:[\\'\"nrt]|x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8})"
-_ITEM = rf"(?:'(?:[^'\\\r\n]|{_ESCAPE})*'|\"(?:[^\"\\\r\n]|{_ESCAPE})*\"|-?[0-9]{{1,18}})"
-_PYTHON_LIST = re.compile(rf"\[\s*(?:{_ITEM}\s*(?:,\s*|(?=\])))*\]")
+_PYTHON_LIST = re.compile(
+    rf"\[\s*(?:(?:'(?:[^'\\\r\n]|{_ESCAPE})*'|\"(?:[^\"\\\r\n]|{_ESCAPE})*\"|-?[0-9]{{1,18}})\s*(?:,\s*|(?=\])))*\]"
+)
 
 #: Numbered lines, and what the parsers make of them: line, text, labels, id.
 Lines = Iterator[tuple[int, str]]
@@ -388,7 +388,7 @@ def split_field(field: str, separator: str) -> list[str] | None:
 def parse_list(field: str) -> list[str] | None:
     """The items of a list of strings and integers in Python's or JSON's notation; None if it is no such list."""
     field = field.strip()
-    if not field.startswith("[") or not field.endswith("]") or len(field) > _MAX_LIST:
+    if not field.startswith("[") or not field.endswith("]") or len(field) > 1 << 20:
         return None
     try:
         items = json.loads(field)

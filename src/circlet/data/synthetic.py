@@ -105,7 +105,8 @@ def make_rows(
             "words_per_row": (words_per_row, 1, 1 << 20),
         }
     )
-    _check_exponent(exponent)
+    if not is_real(exponent) or not 0 <= exponent <= 10:
+        raise ParameterError(f"`exponent` must be a number from 0 to 10, got {exponent!r}")
     step = max(1, CHUNK // (2 * labels_per_row + words_per_row))
     parts = []
     for begin in range(start, stop, step) or (start,):
@@ -198,8 +199,3 @@ def _check_integers(arguments: dict[str, tuple[Any, int, float]]) -> None:
         if not is_integer(value, least) or value > most:
             limit = f"from {least} to {most}" if most < math.inf else f">= {least}"
             raise ParameterError(f"`{name}` must be an integer {limit}, got {value!r}")
-
-
-def _check_exponent(value: Any) -> None:
-    if not is_real(value) or not 0 <= value <= 10:
-        raise ParameterError(f"`exponent` must be a number from 0 to 10, got {value!r}")

@@ -286,7 +286,7 @@ def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
         token = next((one for one in row.split() if one.translate(None, _ROW)), row)
         if re.search(rb":[+-]?(nan|inf)", token, re.IGNORECASE):
             raise bad(path, number, f"feature value {shown(token)}", "a finite number")
-        raise bad(path, number, shown(token), _wanted(labeled))
+        raise bad(path, number, shown(token), f"a row such as '{'3,17 ' * labeled}0:0.5 8:1'")
     head = row.split(None, 1)[0]
     if b":" in head:
         return
@@ -294,10 +294,6 @@ def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
         raise bad(path, number, shown(head), "index:value")
     if head.translate(None, b"0123456789,"):
         raise bad(path, number, f"label field {shown(head)}", "integers >= 0, separated by commas")
-
-
-def _wanted(labeled: bool) -> str:
-    return "a row such as '3,17 0:0.5 8:1'" if labeled else "a row such as '0:0.5 8:1'"
 
 
 def _sorted_row(path: Path, number: int, row: bytes) -> bytes:

@@ -29,10 +29,6 @@ IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\u
 
 #: What `word_pattern` comes down to where there are neither ideographs nor combining marks.
 _ASCII_WORD = re.compile(r"\w+", re.ASCII)
-_NOT_SPACE = re.compile(r"\S+")
-
-#: Vowels and final consonants of Hangul, which combine with what comes before though they are no marks.
-_JAMO = range(0x1160, 0x1200)
 
 #: Words whose runs of characters are remembered at a time, some megabytes of them.
 _REMEMBERED = 1 << 14
@@ -212,7 +208,7 @@ def occurrences(prepared: str, terms: Terms) -> Iterator[tuple[str, int, int]]:
         ]
     else:
         assert isinstance(terms, Characters)
-        runs = [run for match in _NOT_SPACE.finditer(prepared) for run in _runs(match.span(), terms)]
+        runs = [run for match in re.finditer(r"\S+", prepared) for run in _runs(match.span(), terms)]
     return ((term, *run) for term, run in zip(terms(prepared), runs, strict=True))
 
 
@@ -244,4 +240,9 @@ def _combines(char: str) -> bool:
     if char < "\u0300":
         return False
     first = unicodedata.normalize("NFKD", char)[0]
-    return unicodedata.combining(first) > 0 or unicodedata.category(first).startswith("M") or ord(first) in _JAMO
+    # Vowels and final consonants of Hangul combine with what comes before, though they are no marks.
+    return (
+        unicodedata.combining(first) > 0
+        or unicodedata.category(first).startswith("M")
+        or 0x1160 <= ord(first) < 0x1200
+    )

@@ -21,12 +21,11 @@ from circlet.features.vectorizer import (
     check_frequencies,
     checked_terms,
     checked_texts,
+    from_parameters,
     prepared,
     read_state,
     write_state,
 )
-
-KIND = "words"
 
 
 class Tokenizer:
@@ -119,20 +118,14 @@ class Tokenizer:
 
     def write(self, state: Path) -> None:
         """Write the vocabulary as JSON."""
-        write_state(state, KIND, self.parameters(), {KIND: self._known().terms})
+        write_state(state, "words", self.parameters(), {"words": self._known().terms})
 
     @classmethod
     def read(cls, path: Path) -> Tokenizer:
         """Read what `write` wrote, which may be gzipped; DataError if it is damaged or of another kind."""
-        state = read_state(path, KIND)
-        parameters, wanted = state["parameters"], set(cls().parameters())
-        if not isinstance(parameters, dict) or set(parameters) != wanted:
-            raise DataError(f"{path}: `parameters` must have {sorted(wanted)}, found {str(parameters)[:80]}")
-        try:
-            tokenizer = cls(**parameters)
-        except ParameterError as error:
-            raise DataError(f"{path}: {error}") from error
-        tokenizer._vocabulary = checked_terms(path, state["terms"], [KIND])[KIND]
+        state = read_state(path, "words")
+        tokenizer = from_parameters(path, cls, state["parameters"], cls().parameters())
+        tokenizer._vocabulary = checked_terms(path, state["terms"], ["words"])["words"]
         check_digest(path, state)
         return tokenizer
 

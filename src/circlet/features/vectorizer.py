@@ -23,11 +23,11 @@ import hashlib
 import json
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -41,6 +41,7 @@ from circlet.features.terms import Characters, Span, Terms, Vocabulary, Words, o
 from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, write_tensors, write_text
 
 NGrams = tuple[int, int]
+Made = TypeVar("Made")
 KIND = "tfidf"
 FORMAT = 1
 STATE_FILE = "vectorizer.json"
@@ -160,7 +161,10 @@ class TextVectorizer:
                 "wanted texts that have words"
             )
         self._fitted = _Known(vocabularies, np.concatenate(idf))
-        return _joined(blocks)
+        # Each block is normalized, and so are the rows that the blocks make side by side.
+        blocks = [_unit_rows(csr_matrix(block)) for block in blocks]
+        rows = blocks[0] if len(blocks) == 1 else _unit_rows(csr_matrix(hstack(blocks, format="csr")))
+        return rows.astype(np.float32)
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
         """Return one row per text, float32 and of length 1, or empty if no term of the text is known.
@@ -256,7 +260,7 @@ class TextVectorizer:
     def read(cls, path: Path, numbers: Path) -> TextVectorizer:
         """Read what `write` wrote; both files may be gzipped."""
         state = read_state(path, KIND)
-        vectorizer = _from_parameters(path, state["parameters"])
+        vectorizer = from_parameters(path, cls, state["parameters"], cls().parameters())
         vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
         idf = read_idf(numbers, sum(map(len, vocabularies.values())))
         check_digest(path, state, idf, beside=numbers.name)
@@ -291,13 +295,6 @@ def prepared(text: str, *, lowercase: bool = True) -> str:
 
 
 # Rows
-
-
-def _joined(blocks: list[Any]) -> csr_matrix:
-    """Normalize the rows of each block, put the blocks side by side, and normalize again."""
-    blocks = [_unit_rows(csr_matrix(block)) for block in blocks]
-    rows = blocks[0] if len(blocks) == 1 else _unit_rows(csr_matrix(hstack(blocks, format="csr")))
-    return rows.astype(np.float32)
 
 
 def _unit_rows(rows: csr_matrix) -> csr_matrix:
@@ -346,13 +343,13 @@ def _checked_flag(name: str, value: Any) -> bool:
     return value
 
 
-def _from_parameters(path: Path, parameters: Any) -> TextVectorizer:
-    wanted = set(TextVectorizer().parameters())
-    if not isinstance(parameters, dict) or set(parameters) != wanted:
+def from_parameters(path: Path, kind: Callable[..., Made], parameters: Any, wanted: Iterable[str]) -> Made:
+    """An unfitted vectorizer or tokenizer with saved parameters; `DataError` if these are damaged."""
+    if not isinstance(parameters, dict) or set(parameters) != set(wanted):
         found = sorted(parameters) if isinstance(parameters, dict) else parameters
         raise DataError(f"{path}: `parameters` must have {sorted(wanted)}, found {found!r}")
     try:
-        return TextVectorizer(**parameters)
+        return kind(**parameters)
     except ParameterError as error:
         raise DataError(f"{path}: {error}") from error
 

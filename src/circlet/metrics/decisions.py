@@ -130,7 +130,10 @@ class Decisions(NamedTuple):
             "recall": hits / max(true, 1.0),
             "f1": 2 * hits / max(predicted + true, 1.0),
         }
-        macro = {name: _mean(getattr(report, name)) for name in ("precision", "recall", "f1")}
+        macro = {
+            name: float(getattr(report, name).mean()) if len(report.labels) else 0.0
+            for name in ("precision", "recall", "f1")
+        }
         return {"micro": micro, "macro": macro}
 
     def per_label(self, threshold: float, others: int = 3) -> LabelReport:
@@ -180,7 +183,3 @@ def _largest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
     counts = np.minimum(np.diff(matrix.indptr), k)
     starts = np.concatenate([[0], np.cumsum(counts)])
     return sp.csr_matrix((matrix.data[kept], matrix.indices[kept], starts), shape=matrix.shape)
-
-
-def _mean(values: npt.NDArray[Any]) -> float:
-    return float(values.mean()) if len(values) else 0.0

@@ -290,6 +290,19 @@ class _Found:
     label: Ints
     n_true: Ints
 
+    def weighted(self, k: int, weights: npt.NDArray[np.float64]) -> float:
+        """Sum of the weights of the labels in the first k places."""
+        return float(np.sum(weights[self.label[self.place < k]]))
+
+    def discounted(self, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
+        """Sum over rows of the discounted gain in the first k places over the row's perfect unweighted gain."""
+        kept = self.place < k
+        most = min(k, np.iinfo(self.n_true.dtype).max)  # NumPy compares integers of one type
+        place, n_true = self.place[kept], np.minimum(self.n_true[kept], most)
+        discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
+        gain = discount[place] / np.cumsum(discount)[n_true - 1]
+        return float(np.sum(gain if weights is None else gain * weights[self.label[kept]]))
+
 
 @dataclass(frozen=True)
 class _Match:
@@ -301,62 +314,42 @@ class _Match:
     n_rows: int
     n_true_labels: int  # labels that are true in some row
 
+    def precision(self, k: int) -> float:
+        return float(np.count_nonzero(self.found.place < k)) / (k * self.n_rows)
 
-def _precision(match: _Match, k: int) -> float:
-    return float(np.count_nonzero(match.found.place < k)) / (k * match.n_rows)
+    def recall(self, k: int) -> float:
+        return float(np.sum(1 / self.found.n_true[self.found.place < k])) / self.n_rows
 
+    def ndcg(self, k: int) -> float:
+        return self.found.discounted(k) / self.n_rows
 
-def _recall(match: _Match, k: int) -> float:
-    return float(np.sum(1 / match.found.n_true[match.found.place < k])) / match.n_rows
+    def coverage(self, k: int) -> float:
+        seen = np.zeros(len(self.weights), dtype=bool)
+        seen[self.found.label[self.found.place < k]] = True
+        return _ratio(float(seen.sum()), self.n_true_labels)
 
+    def psp(self, k: int) -> float:
+        gained = self.found.weighted(k, self.weights)
+        if self.best is None:
+            return gained / (k * self.n_rows)
+        return _ratio(gained, self.best.weighted(k, self.weights))
 
-def _ndcg(match: _Match, k: int) -> float:
-    return _discounted(match.found, k) / match.n_rows
-
-
-def _coverage(match: _Match, k: int) -> float:
-    seen = np.zeros(len(match.weights), dtype=bool)
-    seen[match.found.label[match.found.place < k]] = True
-    return _ratio(float(seen.sum()), match.n_true_labels)
-
-
-def _psp(match: _Match, k: int) -> float:
-    gained = _weighted(match.found, k, match.weights)
-    if match.best is None:
-        return gained / (k * match.n_rows)
-    return _ratio(gained, _weighted(match.best, k, match.weights))
-
-
-def _psndcg(match: _Match, k: int) -> float:
-    gained = _discounted(match.found, k, match.weights)
-    if match.best is None:
-        return gained / match.n_rows
-    return _ratio(gained, _discounted(match.best, k, match.weights))
+    def psndcg(self, k: int) -> float:
+        gained = self.found.discounted(k, self.weights)
+        if self.best is None:
+            return gained / self.n_rows
+        return _ratio(gained, self.best.discounted(k, self.weights))
 
 
 _METRICS: dict[str, Callable[[_Match, int], float]] = {
-    "P": _precision,
-    "R": _recall,
-    "nDCG": _ndcg,
-    "coverage": _coverage,
-    "PSP": _psp,
-    "PSnDCG": _psndcg,
+    "P": _Match.precision,
+    "R": _Match.recall,
+    "nDCG": _Match.ndcg,
+    "coverage": _Match.coverage,
+    "PSP": _Match.psp,
+    "PSnDCG": _Match.psndcg,
 }
 _WEIGHTED = frozenset(("PSP", "PSnDCG"))
-
-
-def _weighted(found: _Found, k: int, weights: npt.NDArray[np.float64]) -> float:
-    return float(np.sum(weights[found.label[found.place < k]]))
-
-
-def _discounted(found: _Found, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
-    """Sum over rows of the discounted gain in the first k places over the perfect unweighted gain of the row."""
-    kept = found.place < k
-    most = min(k, np.iinfo(found.n_true.dtype).max)  # NumPy compares integers of one type
-    place, n_true = found.place[kept], np.minimum(found.n_true[kept], most)
-    discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
-    gain = discount[place] / np.cumsum(discount)[n_true - 1]
-    return float(np.sum(gain if weights is None else gain * weights[found.label[kept]]))
 
 
 def _ratio(part: float, whole: float) -> float:
