@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import importlib.util
 import io
 import json
 import os
@@ -175,6 +176,23 @@ def refused(circlet, one_clear_line) -> Callable[..., str]:
         return one_clear_line(circlet(*words, **given))
 
     return run
+
+
+@pytest.fixture(scope="session")
+def script() -> Callable[[str], Any]:
+    """Import a script of the repository that is in no package, by its path."""
+
+    @cache
+    def load(path: str) -> Any:
+        place = Path(__file__).parents[1] / path
+        spec = importlib.util.spec_from_file_location(place.stem, place)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    return load
 
 
 @pytest.fixture

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import math
 import re
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
+from circlet.annif.parameters import DEFAULTS
 from circlet.network import Network, NetworkSettings
+from circlet.settings import RunSettings
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs/scale.md"
@@ -24,24 +24,16 @@ def text() -> str:
 
 
 @pytest.fixture(scope="module")
-def scale_page():
-    return benchmark("scale_page")
-
-
-def benchmark(name: str) -> Any:
-    spec = importlib.util.spec_from_file_location(name, ROOT / f"benchmarks/{name}.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-@pytest.fixture(scope="module")
-def module():
-    return benchmark("distributed")
+def scale_page(script):
+    return script("benchmarks/scale_page.py")
 
 
 class TestSeveralProcesses:
     """docs/distributed.md."""
+
+    @pytest.fixture
+    def module(self, script):
+        return script("benchmarks/distributed.py")
 
     def test_its_tables_are_those_of_the_committed_run(self, module):
         result = json.loads((ROOT / "benchmarks/results/distributed.json").read_text(encoding="utf-8"))
@@ -195,8 +187,8 @@ def test_page_of_growth(scale_page, tmp_path):
     assert (tmp_path / "growth.png").stat().st_size > 10_000
 
 
-def test_page_of_bulk():
-    bulk = benchmark("bulk")
+def test_page_of_bulk(script):
+    bulk = script("benchmarks/bulk.py")
     result = {
         "provenance": {**MADE, "machine": {"cores": 2}},
         "documents": [1000, 21_000],
@@ -246,3 +238,28 @@ def test_explain_runs(one_thread, tmp_path, monkeypatch):
     page = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
     exec(compile(code, "docs/explain.md", "exec"), {})
+
+
+class TestAnnif:
+    """docs/annif.md: its tables are the committed run's, and its parameters exist."""
+
+    @pytest.fixture
+    def page(self):
+        return (ROOT / "docs/annif.md").read_text(encoding="utf-8")
+
+    def test_tables_are_those_of_the_committed_run(self, script, page):
+        benchmark = script("benchmarks/annif_backends.py")
+        result = json.loads((ROOT / "benchmarks/results/annif.json").read_text(encoding="utf-8"))
+        assert [each["name"] for each in result["projects"]] == list(benchmark.PROJECTS)
+        assert benchmark.table(result) in page
+        assert benchmark.filled(page, result) == page
+        assert (ROOT / "benchmarks/results/annif.md").read_text(encoding="utf-8") == benchmark.page(result)
+
+    def test_parameters_of_the_page_exist(self, page):
+        rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+        named = {name: default.strip("` ") for names, default in rows for name in re.findall(r"`([\w-]+)`", names)}
+        assert set(DEFAULTS) <= set(named)
+        assert set(named) <= {*DEFAULTS, *RunSettings.names()}
+        for name, default in named.items():
+            found = DEFAULTS.get(name, "auto")
+            assert default == (f"{found:g}" if isinstance(found, float) else str(found)), name

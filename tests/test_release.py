@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import io
 import os
 import subprocess
@@ -21,11 +20,8 @@ pytestmark = pytest.mark.skipif(not SCRIPT.exists(), reason="not a source checko
 
 
 @pytest.fixture(scope="module")
-def release():
-    spec = importlib.util.spec_from_file_location("release", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def release(script):
+    return script("deploy/release.py")
 
 
 def a_wheel(path: Path, names) -> Path:

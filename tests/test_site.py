@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import base64
-import importlib.util
 import inspect
 import re
 from importlib import import_module
@@ -142,11 +141,8 @@ def test_every_page_is_in_the_navigation():
 
 
 @pytest.fixture(scope="module")
-def gather():
-    spec = importlib.util.spec_from_file_location("gather", DOCS / "gather.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+def gather(script):
+    return script("docs/gather.py")
 
 
 def test_a_notebook_becomes_a_page(gather):
