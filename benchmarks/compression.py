@@ -4,9 +4,9 @@
 
 Each argument is a dataset's name in `results/peers`, the folder of a model that `circlet train` wrote, and the
 data that it was trained on. The model is copied in each way of storing weights, and as `circlet compress` chooses
-for several losses and for a size. For that it uses only what training kept with the model: held-out rows or, of
-a model of few documents, what its rehearsal lost. The copies are then evaluated on the test rows, which no choice
-has seen.
+for several losses and for a size. For that it uses only what training kept with the model: held-out rows or, of a
+model of few documents, what its calibration run lost. The copies are then evaluated on the test rows, which no
+choice has seen.
 """
 
 from __future__ import annotations

@@ -261,7 +261,7 @@ def _history(records: Sequence[Result], metric: str) -> Result:
     """The losses of all epochs and, if validation followed each, what it measured and the epoch that was best."""
     # A history tells the loss on held-out rows from the loss in training; the lower one is the better one.
     name, sign = ("validation_loss", -1) if metric == "loss" else (metric, 1)
-    # Of a model that was rehearsed, only the last record has what validation measured.
+    # Of a model that had a calibration run, only the last record has what validation measured.
     measured = [key for key in ("loss", name) if all(key in record for record in records)]
     history = {key: [_short(record[key]) for record in records] for key in measured}
     if name not in history:

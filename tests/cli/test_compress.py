@@ -59,7 +59,7 @@ def test_a_size(circlet, refused, kept):
 
 
 def test_a_model_of_few_documents(circlet, copied):
-    """It has learned from all of them, and knows what its rehearsal lost."""
+    """It has learned from all of them, and knows what its calibration run lost."""
     assert not (copied / "sample.safetensors").exists()
     finished = circlet("compress", copied, "--loss", "0.5")
     assert finished.returncode == 0
@@ -71,7 +71,7 @@ def test_a_model_of_few_documents(circlet, copied):
 
 
 def test_without_rows_to_measure_on(circlet, refused, copied, data):
-    """The rehearsal says nothing about a model that was trained further."""
+    """The calibration run says nothing about a model that was trained further."""
     assert circlet("train", data, "--model", copied, "--continue", "--epochs", "1").returncode == 0
     assert "has no held-out rows to measure on, because" in refused("compress", copied)
 

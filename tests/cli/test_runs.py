@@ -81,7 +81,7 @@ def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_pat
     assert_same(parted, whole)
 
 
-# Of 2 members, each with two epochs of 12 steps in its rehearsal and two of 13 then: in the first, in the second.
+# Of 2 members, each with two epochs of 12 steps in its calibration run and two of 13 then: in either of them.
 @pytest.mark.parametrize("at", [30, 60])
 def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path, interrupt, at):
     options = ["train", data, *small, "--epochs", "2", "--members", "2", "--model"]

@@ -37,7 +37,7 @@ def test_of_several_networks_the_one_that_loses_most_counts():
     assert curve_of(PATH, history) == (3, 1)
 
 
-def test_without_a_rehearsal():
+def test_without_a_calibration_run():
     pairs = [[1.0, 1.0]]
     histories: list[list[dict[str, Any]]] = [
         [],

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -15,14 +16,15 @@ from circlet.data.dataset import Split
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError, ParameterError
 from circlet.folder.deflated import rounded, steps_of
-from circlet.folder.history import LOST
+from circlet.folder.history import LOST, metrics_of
 from circlet.metrics import evaluate
 from circlet.model import Model, fit
+from circlet.model.calibration import as_if_new, calibrate
 from circlet.model.fitting import calibration_run, lost_by_rounding, share_weights
 from circlet.model.model import as_arrays, as_tensors
 from circlet.network import Ensemble, Network
 from circlet.network.ensemble import top_k
-from circlet.settings import NetworkSettings
+from circlet.settings import EFFORTS, NetworkSettings, RunSettings
 from circlet.training import (
     CALIBRATION,
     THRESHOLD,
@@ -283,3 +285,166 @@ def test_a_custom_encoder_is_left_alone():
     before = made.state_dict()["encoder.weight"].clone()
     share_weights(made, SHARED)
     assert torch.equal(made.state_dict()["encoder.weight"], before)
+
+
+ROWS = 200
+TOPICS = make_multilabel(ROWS, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
+QUICK = {"hidden": (16,), "dim": 24, "epochs": 3, "batch_size": 32, "lr": 0.02}
+
+
+def run(seed: int = 0, **changes: Any) -> RunSettings:
+    return RunSettings.from_preset("default", {**QUICK, **changes}, seed=seed)
+
+
+@cache
+def fitted(members: int = 1) -> Model:
+    return fit(TOPICS, run(members=members))
+
+
+@cache
+def steps_of_epochs() -> list[int]:
+    """The number of steps of each epoch of `fitted()`, the last of which has the rows that join."""
+    sizes = []
+
+    class Watch(Reporter):
+        def epoch(self, number: int, n_steps: int, done: int) -> None:
+            sizes.append(n_steps)
+
+    fit(TOPICS, run(), reporter=Watch())
+    assert sizes[0] == sizes[1] == sizes[2] > sizes[3]
+    return sizes
+
+
+class TestCalibrationRun:
+    """Of few documents, a model is trained without the held-out ones first, only to calibrate the other."""
+
+    def test_the_model_is_that_of_all_rows(self):
+        model, alone = fit(TOPICS, run()), fit(TOPICS, run(validation=0))
+        for name, tensor in model.ranker.weights().items():
+            assert torch.equal(tensor, alone.ranker.weights()[name]), name
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+
+    def test_the_calibration_is_that_of_a_network_without_the_rows_held_out(self):
+        model, given = fit(TOPICS, run()), run()
+        held_out = given.with_values({"validation": 60}).held_out(ROWS)
+        learned = np.delete(np.arange(ROWS), held_out)
+        rows = model.scaling.transform(TOPICS.X)
+        network = Network(model.network.settings, rows.shape[1], model.n_labels, sparse=True)
+        decided = {name: model.training[name] for name in TrainingSettings().__dict__}
+        train(network, rows[learned], TOPICS.Y[learned], TrainingSettings(**decided))
+        curve = calibrate(Ensemble([network]), as_if_new(rows, held_out), TOPICS.Y[held_out])
+        assert curve == model.calibration == tuple(model.history[-1][CALIBRATION])
+        assert list(metrics_of(model.history[-1])) == ["nDCG@5"]
+
+    @pytest.mark.parametrize("members", [1, 2])
+    @pytest.mark.parametrize("share", [0.1, 0.45, 0.5, 0.55, 0.9])
+    def test_interrupted_and_resumed(self, members, share, tmp_path):
+        whole, counter = fit(TOPICS, run(members=members)), CtrlC()
+        fit(TOPICS, run(members=members), reporter=counter)
+        at = round(share * counter.steps)
+        with pytest.raises(InterruptedRunError):
+            fit(TOPICS, run(members=members), folder=tmp_path, reporter=CtrlC(at))
+        again = CtrlC()
+        assert_same(fit(TOPICS, run(members=members), folder=tmp_path, resume=True, reporter=again), whole)
+        assert again.steps == counter.steps - at  # no step is done twice
+
+    def test_who_has_none(self):
+        most = EFFORTS["default"].calibration_run
+        assert run().has_calibration_run(most)
+        assert not run().has_calibration_run(most + 1)
+        assert not RunSettings.from_preset("fast", QUICK).has_calibration_run(100)
+        assert not run(join=False).has_calibration_run(100)
+
+
+@pytest.fixture
+def join(monkeypatch) -> None:
+    """So few documents would have a calibration run."""
+    monkeypatch.setitem(EFFORTS, "default", replace(EFFORTS["default"], calibration_run=0))
+
+
+@pytest.mark.usefixtures("join")
+class TestJoining:
+    def test_a_model_has_learned_from_every_row(self):
+        model = fitted()
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+        assert model.documents_seen == ROWS
+        np.testing.assert_array_equal(model.label_counts, np.asarray(TOPICS.Y.sum(axis=0)).ravel())
+
+    def test_it_is_calibrated_as_its_history_says(self):
+        model = fitted()
+        assert model.calibration != (1.0, 0.0)
+        assert [record.get(CALIBRATION) for record in model.history] == [None, None, list(model.calibration)]
+        assert [bool(metrics_of(record)) for record in model.history] == [True, True, True]
+
+    def test_each_of_several_networks_has_its_own_calibration(self):
+        model = fitted(2)
+        assert model.calibration == (1.0, 0.0)
+        one, other = model.ranker.calibrations
+        assert one == fitted().calibration
+        assert other not in (one, (1.0, 0.0))
+        kept = [
+            (each["member"], each["epoch"], each[CALIBRATION]) for each in model.history if CALIBRATION in each
+        ]
+        assert kept == [(1, 3, list(one)), (2, 3, list(other))]
+        assert model.documents_seen == model.training["documents"] == ROWS
+
+    @pytest.mark.parametrize("members", [1, 2])
+    def test_a_saved_model_has_the_same_calibration(self, members, tmp_path):
+        model = fitted(members)
+        model.save(tmp_path)
+        loaded = Model.load(tmp_path)
+        assert loaded.calibration == model.calibration
+        if members > 1:
+            assert loaded.ranker.calibrations == model.ranker.calibrations
+        assert loaded.history == model.history
+
+    @pytest.mark.parametrize(
+        ("changes", "joins"),
+        [
+            ({}, True),
+            ({"patience": 2}, False),
+            ({"join": False}, False),
+            ({"epochs": 1}, True),
+        ],
+        ids=str,
+    )
+    def test_who_joins(self, changes, joins):
+        settings = run(**changes)
+        assert settings.joins == joins
+        model = fit(TOPICS, settings)
+        assert (model.training["held_out"] == 0) == joins
+        assert model.documents_seen == ROWS
+        assert any(CALIBRATION in record for record in model.history) == joins
+        assert model.calibration != (1.0, 0.0)
+
+    def test_given_validation_rows_do_not_join(self):
+        learned, validation = TOPICS.take(np.arange(150)), TOPICS.take(np.arange(150, ROWS))
+        model = fit(learned, run(), validation=validation)
+        assert (model.training["documents"], model.training["held_out"]) == (150, 50)
+        assert not any(CALIBRATION in record for record in model.history)
+
+    def test_too_few_to_hold_any_out(self):
+        model = fit(TOPICS.take(np.arange(19)), run())
+        assert (model.training["documents"], model.training["held_out"]) == (19, 0)
+        assert not any(CALIBRATION in record or metrics_of(record) for record in model.history)
+
+    # Of the steps of each network: the first one, those at the boundary and after it, and the last one.
+    @pytest.mark.parametrize("at", ["first", "boundary", "after", "last"])
+    @pytest.mark.parametrize(("members", "member"), [(1, 0), (2, 0), (2, 1)])
+    def test_interrupted_and_resumed(self, members, member, at, tmp_path):
+        sizes = steps_of_epochs()
+        place = {"first": 1, "boundary": sum(sizes[:3]), "after": sum(sizes[:3]) + 1, "last": sum(sizes)}[at]
+        with pytest.raises(InterruptedRunError):
+            fit(TOPICS, run(members=members), folder=tmp_path, reporter=CtrlC(member * sum(sizes) + place))
+        counter = CtrlC()
+        model = fit(TOPICS, run(members=members), folder=tmp_path, resume=True, reporter=counter)
+        assert_same(model, fitted(members))
+        assert counter.steps == (members - member) * sum(sizes) - place
+
+    @pytest.mark.parametrize("kind", ["dense", "texts"])
+    def test_other_kinds_of_documents(self, kind):
+        texts = [" ".join(f"word{word}" for word in row.indices) for row in TOPICS.X]
+        split = Split(None, TOPICS.Y, texts) if kind == "texts" else Split(TOPICS.X.toarray(), TOPICS.Y)
+        model = fit(split, run())
+        assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
+        assert model.calibration != (1.0, 0.0)

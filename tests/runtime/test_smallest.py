@@ -68,7 +68,7 @@ def test_the_best_that_fits(saved, sample, tmp_path):
     assert all(each.bytes > limit for each in finer)
 
 
-def test_by_what_a_rehearsal_lost(saved, tmp_path):
+def test_by_what_a_calibration_run_lost(saved, tmp_path):
     curve = Curve(0.05, 4.0)
     found = smallest_within(saved, curve, 0.2)
     assert found.metric is None

@@ -107,7 +107,7 @@ class TestHeldOutRows:
     def test_more_documents_hold_out_no_fewer(self, preset, some, more):
         some, more = sorted((some, more))
         assume(
-            (some <= EFFORTS[preset].rehearsed) == (more <= EFFORTS[preset].rehearsed)
+            (some <= EFFORTS[preset].calibration_run) == (more <= EFFORTS[preset].calibration_run)
         )  # few can spare more, as they are not missed
         assert decide(preset, some)["validation"] <= decide(preset, more)["validation"]
 

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from circlet.model import Model
+from circlet.network import Network
 from circlet.training import Reporter, StepsTaken
 
 
@@ -39,3 +40,9 @@ def assert_same(one: Model, other: Model) -> None:
     assert one.calibration == other.calibration
     assert one._members() == other._members()
     assert timeless(one.history) == timeless(other.history)
+
+
+def assert_same_weights(one: Network, other: Network) -> None:
+    """The same to the bit."""
+    for name, tensor in one.state_dict().items():
+        assert torch.equal(tensor, other.state_dict()[name]), name

@@ -18,6 +18,7 @@ import safetensors.torch
 import scipy.sparse as sp
 import torch
 from safetensors.torch import load_file, save_file
+from tests.training.runs import CtrlC, assert_same_weights, timeless
 from torch import nn
 
 from circlet.errors import DataError, OutputError
@@ -26,7 +27,6 @@ from circlet.settings.training import OPTIMIZERS
 from circlet.training import (
     InterruptedRunError,
     Reporter,
-    StepsTaken,
     TrainingSettings,
     checkpoint,
     loop,
@@ -67,30 +67,6 @@ def settings(**changes) -> TrainingSettings:
     return TrainingSettings(**{**chosen, **changes})
 
 
-def assert_same_weights(one: Network, other: Network) -> None:
-    for name, tensor in one.state_dict().items():
-        assert torch.equal(tensor, other.state_dict()[name]), name
-
-
-def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [
-        {name: value for name, value in record.items() if name not in ("seconds", "documents_per_second")}
-        for record in history
-    ]
-
-
-class CtrlC(Reporter):
-    """Interrupts a run in its step number `at`, counted from 1; never if that is -1."""
-
-    def __init__(self, at: int) -> None:
-        self.at, self.steps = at, 0
-
-    def step(self, taken: StepsTaken) -> None:
-        self.steps += 1
-        if self.steps == self.at:
-            signal.raise_signal(signal.SIGINT)
-
-
 @pytest.fixture(scope="module")
 def uninterrupted() -> tuple[Network, list[dict[str, Any]]]:
     whole = make()
@@ -107,7 +83,7 @@ class TestInterruption:
         assert "resume" in str(caught.value)
         assert (tmp_path / checkpoint.NAME).is_file()
         resumed = make()
-        counter = CtrlC(at=-1)
+        counter = CtrlC()
         again = train(
             resumed, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, resume=True, reporter=counter
         )
@@ -155,7 +131,7 @@ class TestInterruption:
             with pytest.raises(InterruptedRunError):
                 train(make(), X, Y, settings(), folder=tmp_path, resume=True, reporter=CtrlC(1))
         resumed = make()
-        counter = CtrlC(at=-1)
+        counter = CtrlC()
         train(resumed, X, Y, settings(), folder=tmp_path, resume=True, reporter=counter)
         assert counter.steps == 1
         assert_same_weights(resumed, whole)
@@ -207,7 +183,7 @@ class TestCheckpoints:
         assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
 
     def test_after_the_last_epoch_there_is_nothing_left_to_do(self, tmp_path):
-        done, again, counter = make(), make(), CtrlC(at=-1)
+        done, again, counter = make(), make(), CtrlC()
         history = train(done, X, Y, settings(), validation=HELD_OUT, folder=tmp_path)
         same = train(again, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, resume=True, reporter=counter)
         assert same == history
@@ -221,7 +197,7 @@ class TestCheckpoints:
         assert_same_weights(one, other)
 
     def test_it_is_not_used_without_resume(self, tmp_path):
-        counter = CtrlC(at=-1)
+        counter = CtrlC()
         for _ in range(2):
             train(make(), X, Y, settings(), folder=tmp_path, reporter=counter)
         assert counter.steps == 2 * 3 * STEPS
@@ -307,7 +283,7 @@ class TestMembers:
 
     @pytest.mark.parametrize("patience", [None, 1])
     def test_trained_there_is_nothing_left_to_do(self, tmp_path, patience):
-        done, again, counter = make(), make(), CtrlC(at=-1)
+        done, again, counter = make(), make(), CtrlC()
         run = {
             "settings": settings(patience=patience),
             "validation": HELD_OUT,
@@ -451,7 +427,7 @@ class TestDamage:
 class TestUnwritable:
     def test_a_file_in_place_of_the_folder(self, tmp_path):
         (tmp_path / "model").write_text("")
-        counter = CtrlC(at=-1)
+        counter = CtrlC()
         with pytest.raises(OutputError, match=r"cannot write .*model: \w"):
             train(make(), X, Y, settings(), folder=tmp_path / "model", reporter=counter)
         assert counter.steps == 0  # it fails before the work

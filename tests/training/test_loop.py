@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.training.runs import assert_same_weights
 from torch import nn
 
 from circlet.errors import CircletError, ParameterError
@@ -62,11 +63,6 @@ def settings(**changes) -> TrainingSettings:
 
 def weights(network: Network) -> dict[str, torch.Tensor]:
     return {name: tensor.clone() for name, tensor in network.state_dict().items()}
-
-
-def assert_same_weights(one: Network, other: Network) -> None:
-    for name, tensor in one.state_dict().items():
-        assert torch.equal(tensor, other.state_dict()[name]), name
 
 
 def precision(network: Network, rows=X, labels=Y) -> float:

@@ -278,7 +278,7 @@ def test_rows_of_equal_numbers_are_known(tmp_path, values, even):
 
 
 def test_trials_train_what_the_command_trains(dataset, tmp_path, one_thread, monkeypatch):
-    """Held-out rows join in the end there; of few documents, only the rehearsal is left out."""
+    """Held-out rows join in the end there; of few documents, only the calibration run is left out."""
     from circlet import model
 
     seen = []
@@ -289,13 +289,13 @@ def test_trials_train_what_the_command_trains(dataset, tmp_path, one_thread, mon
 
     found = model.fit
     monkeypatch.setattr(model, "fit", fit)
-    for preset in ("fast", "default"):  # `fast` never rehearses
+    for preset in ("fast", "default"):  # `fast` never has one
         study = Study(dataset, tmp_path / f"{preset}.json", preset=preset)
         study._try({}, 0)
         study._try({"epochs": 2, "hidden": (16,)}, 0)
-    quick, rehearsed = seen[1], seen[3]
+    quick, usual = seen[1], seen[3]
     assert "validation" in quick.undecided
-    assert rehearsed.validation == 0
+    assert usual.validation == 0
     assert all("first_layer" in each.undecided for each in seen[::2])
     assert not any("first_layer" in each.undecided for each in seen[1::2])
 

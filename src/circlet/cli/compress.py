@@ -62,7 +62,7 @@ def compress(
 
     The copy is the smallest one that loses at most --loss points, or the best one that fits --size.
     Some rows that training held out are kept with a model, to measure on. A model of few documents has learned
-    from all of them; it was rehearsed without some, and what the rehearsal lost on these counts.
+    from all of them; it had a calibration run without some, and what that run lost on these counts.
 
     Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
     A copy has no index of documents (--keep-index), which would be most of it.
@@ -107,12 +107,12 @@ def compress(
         was = 100 * found.metric
         text += f"; {METRIC} {was - found.chosen.loss:.2f} on held-out rows, {was:.2f} before"
     elif found is not None:
-        text += f"; its rehearsal lost {found.chosen.loss:.2f} points of {METRIC} on held-out rows by this"
+        text += f"; its calibration run lost {found.chosen.loss:.2f} points of {METRIC} on held-out rows by this"
     err.print(text, highlight=False, soft_wrap=True)
 
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
-    """The rows to measure on, or what the rehearsal lost."""
+    """The rows to measure on, or what the calibration run lost."""
     from circlet.folder.layout import read_config, reads_texts
     from circlet.runtime.smallest import kept, sample_from
 

@@ -4,7 +4,7 @@
 |---|---|
 | `config.json` | settings, sizes, calibration, and the size and digest of every other file; written last |
 | `weights.safetensors` | weights of all networks, arrays of the scaling; see `tensors` and `deflated` |
-| `history.json` | a record per epoch; the last may say what rounding cost a rehearsal; see `history` |
+| `history.json` | a record per epoch; the last may say what rounding cost a calibration run; see `history` |
 | `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | of texts, their vectorizer; a tokenizer has only JSON |
 | `sample.safetensors` | some rows that were held out and their labels, for `circlet compress`; see `sample` |

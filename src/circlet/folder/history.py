@@ -1,8 +1,8 @@
 """`history.json`: the record of a training run, an entry per epoch; and what it says about smaller copies.
 
 A model that has learned from all its rows has none to measure on. But before it, a network of the same sizes was
-trained without some rows, a rehearsal, and rounding its weights cost it some points of `METRIC` on these. The
-history has that in the last record of each network, as `lost`: pairs of a coarseness (see
+trained without some rows, a calibration run, and rounding its weights cost it some points of `METRIC` on these.
+The history has that in the last record of each network, as `lost`: pairs of a coarseness (see
 `circlet.folder.deflated.rounded`) and points, from fine to coarse.
 
 With a few hundred rows, each of these numbers is off by a tenth of a point or so. Rounding errors grow with the
@@ -45,7 +45,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 def kept_epochs(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The records of the epochs that were chosen, one for each network; none if the last epochs' weights count.
 
-    Held-out rows that join in the end choose nothing, nor do those of a rehearsal, nor do epochs of further
+    Held-out rows that join in the end choose nothing, nor do those of a calibration run, nor do epochs of further
     training, which are not validated.
     """
     last = {record.get("member", 1): record["epoch"] for record in history}
@@ -93,10 +93,10 @@ class Curve(NamedTuple):
 
 
 def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
-    """The curve of a model with this history, which was read from `path`; None if it was not rehearsed.
+    """The curve of a model with this history, which was read from `path`; None if it had no calibration run.
 
-    Nor does a model have one that was trained further: that changes its weights, and the rehearsal did not see it.
-    Of several networks, the one that loses most counts: together they hardly lose more.
+    Nor does a model have one that was trained further: that changes its weights, and the calibration run did not
+    see it. Of several networks, the one that loses most counts: together they hardly lose more.
     """
     last = {record.get("member", 1): record for record in history}.values()
     if not last or any(LOST not in record for record in last):

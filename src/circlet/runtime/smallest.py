@@ -2,8 +2,8 @@
 
 Weights are rounded to multiples of a step (`circlet.folder.deflated`) and deflated (`circlet.folder.deflated`).
 Coarser steps give smaller models and worse rankings; how much worse is measured on rows that were held out. A
-model that has learned from all rows was rehearsed without some of them, and how much worse the rehearsal became is
-written in its history (`circlet.folder.history`).
+model that has learned from all rows had a calibration run without some of them, and how much worse that run became
+is written in its history (`circlet.folder.history`).
 
 A copy that is luckier than a finer one is not chosen: the search goes on to coarser steps only as long as each of
 them is good enough.
@@ -54,7 +54,7 @@ class Tried:
     bytes : int
         The size of the whole folder; some bytes too much, maybe.
     loss : float
-        How many points of the metric the copy loses, or its rehearsal did; a point is a hundredth.
+        How many points of the metric the copy loses, or its calibration run did; a point is a hundredth.
     """
 
     coarseness: float
@@ -95,7 +95,7 @@ def smallest_within(
     ----------
     folder : Path
     known : Sample or Curve
-        Rows to measure on, or what rounding cost the rehearsal.
+        Rows to measure on, or what rounding cost the calibration run.
     loss : float
     watch : callable
         Called with each copy that was tried.

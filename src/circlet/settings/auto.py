@@ -2,9 +2,9 @@
 
 Most of their numbers come from trials on held-out training rows, which `benchmarks/choices.py` runs and
 `experiments/results/choices` keeps; only one of its datasets has very many documents, and all those with few-shot
-labels are parts of that one. Those for rehearsals, and for the epochs of fewer than 15,000 documents, rest on
-trials that are not kept.
-What no rule decides well, the optimizer of the first layer, is tried out by `circlet.model.deciding`.
+labels are parts of that one. Those for calibration runs, and for the epochs of fewer than 15,000 documents, rest
+on trials that are not kept. What no rule decides well, the optimizer of the first layer, is tried out by
+`circlet.model.deciding`.
 
 Encoders that read texts have rules of their own. The hidden layer is that of XML-CNN (Liu et al. 2017). Rate and
 dropout rest on a few short trials on held-out rows of pydocs that are not kept: at 0.003 and 0.006, the CNN
@@ -52,7 +52,7 @@ class Effort:
         These three above 50,000 documents.
     steps : int
         Steps that learning takes at least, however few documents there are.
-    rehearsed : int
+    calibration_run : int
         Up to this many documents, a model is trained without the held-out ones first, only to calibrate the one
         that then learns from all: a few steps at the end do not make up for having been held out.
     char_ngrams : bool
@@ -72,7 +72,7 @@ class Effort:
     lr: float
     many: tuple[int, float, int]
     steps: int
-    rehearsed: int
+    calibration_run: int
     char_ngrams: bool
     trial: bool
 
@@ -92,7 +92,7 @@ EFFORTS = {
         lr=1.5e-3,
         many=(256, 2e-3, 768),
         steps=300,
-        rehearsed=0,
+        calibration_run=0,
         char_ngrams=False,
         trial=False,
     ),
@@ -108,7 +108,7 @@ EFFORTS = {
         lr=1e-3,
         many=(128, 1e-3, 2048),
         steps=400,
-        rehearsed=10_000,
+        calibration_run=10_000,
         char_ngrams=True,
         trial=True,
     ),
@@ -124,7 +124,7 @@ EFFORTS = {
         lr=1e-3,
         many=(64, 1e-3, 2048),
         steps=400,
-        rehearsed=10_000,
+        calibration_run=10_000,
         char_ngrams=True,
         trial=True,
     ),
@@ -258,7 +258,7 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
-    if facts.joins and n <= effort.rehearsed:
+    if facts.joins and n <= effort.calibration_run:
         return min(600, round(0.3 * n)), "enough to calibrate; the model learns from them all the same"
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate"
 

@@ -283,7 +283,7 @@ class RunSettings:
 
         It serves to calibrate the model that is then trained on all of them, from scratch, and is thrown away.
         """
-        return self.joins and n <= effort_of(self.preset).rehearsed
+        return self.joins and n <= effort_of(self.preset).calibration_run
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Which of n rows are held out for validation and calibration, ascending; None for none of them.
