@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from circlet.data.records import DELIMITERS, table_row
+from circlet.data.records import line_writer
 from circlet.errors import OutputError, ParameterError
 from circlet.files import writing
 from circlet.metrics.decisions import LabelReport
@@ -33,20 +32,14 @@ def write(path: Path, report: LabelReport, names: Sequence[str | int], uris: Seq
 
     In CSV and TSV, the labels that a label is confused with are a JSON list in one field.
     """
-    mark = DELIMITERS.get(_ending(path).removeprefix("."))
+    kind = _ending(path).removeprefix(".")
     with writing(path) as out:
-        for number, line in enumerate(_lines(report, names, uris)):
-            if mark is None:
-                out.write((json.dumps(line, ensure_ascii=False) + "\n").encode())
-                continue
-            if not number:
-                out.write(table_row(list(line), mark))
-            out.write(table_row([_field(value) for value in line.values()], mark))
+        for number, row in enumerate(_rows(report, names, uris)):
+            header, line = line_writer(kind, row)
+            out.write(line(row) if number else header + line(row))
 
 
-def _lines(
-    report: LabelReport, names: Sequence[str | int], uris: Sequence[str] | None
-) -> Iterator[dict[str, Any]]:
+def _rows(report: LabelReport, names: Sequence[str | int], uris: Sequence[str] | None) -> Iterator[dict[str, Any]]:
     others, starts = report.confusions.indices.tolist(), report.confusions.indptr.tolist()
     counts = zip(report.labels.tolist(), report.support.tolist(), report.predicted.tolist(), strict=True)
     rates = zip(report.precision.tolist(), report.recall.tolist(), report.f1.tolist(), strict=True)
@@ -61,10 +54,6 @@ def _lines(
             "f1": round(f1, 4),
             "confused_with": [names[other] for other in others[starts[row] : starts[row + 1]]],
         }
-
-
-def _field(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
 
 
 def _ending(path: Path) -> str:

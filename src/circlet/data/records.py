@@ -449,6 +449,24 @@ def table_row(fields: list[str], mark: str) -> bytes:
     return out.getvalue().encode()
 
 
+def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dict[str, Any]], bytes]]:
+    """How rows are written as JSONL, CSV or TSV: the first line, and what makes a line of a row, given by column.
+
+    In CSV and TSV, a list is in JSON's notation, in one field.
+    """
+    if kind == "jsonl":
+        return b"", lambda row: (json.dumps(row, ensure_ascii=False) + "\n").encode()
+    mark = DELIMITERS[kind]
+
+    def line(row: dict[str, Any]) -> bytes:
+        fields = [
+            json.dumps(one, ensure_ascii=False) if isinstance(one, list) else str(one) for one in row.values()
+        ]
+        return table_row(fields, mark)
+
+    return table_row(list(columns), mark), line
+
+
 def _table_line(record: Record, columns: Columns, mark: str) -> bytes | None:
     separator, labels = columns.separator or DEFAULT, record.labels
     field = json.dumps(labels, ensure_ascii=False) if separator == LISTS else separator.join(labels)

@@ -120,16 +120,10 @@ def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[A
     """How answers are written in a format of lines: what comes first, and what makes lines of some of them."""
     if kind == "jsonl":
         return b"", lambda answers: (json_line(answer, with_uris=with_uris).encode() for answer in answers)
-    from circlet.data.records import DELIMITERS, table_row
+    from circlet.data.records import line_writer
 
-    mark = DELIMITERS[kind]
-
-    def line(answer: Answer) -> bytes:
-        identifier, *lists = answer.columns(with_uris=with_uris).values()
-        return table_row([str(identifier), *(json.dumps(values, ensure_ascii=False) for values in lists)], mark)
-
-    header = table_row(list(Answer("", ()).columns(with_uris=with_uris)), mark)
-    return header, lambda answers: map(line, answers)
+    header, line = line_writer(kind, Answer("", ()).columns(with_uris=with_uris))
+    return header, lambda answers: (line(answer.columns(with_uris=with_uris)) for answer in answers)
 
 
 def json_line(answer: Answer, *, with_uris: bool) -> str:
