@@ -177,12 +177,12 @@ def _shown(text: str) -> str:
 def _table(explanation: Explanation) -> Table:
     strongest = explanation.contributions[:SHOWN]
     rows = [
-        (f"“{each.term}”" if each.kind != "feature" else each.term, f"{each.value:+.3f}") for each in strongest
+        (f"“{each.term}”" if each.kind != "feature" else each.term, shown(each.value, "+")) for each in strongest
     ]
     rest = explanation.contributions[SHOWN:]
     if rest:
-        rows.append((f"{len(rest):,} others", f"{sum(each.value for each in rest):+.3f}"))
-    rows.append(("(empty document)", f"{explanation.base:+.3f}"))
-    rows.append(("score", f"{explanation.score:+.3f}"))
+        rows.append((f"{len(rest):,} others", shown(sum(each.value for each in rest), "+")))
+    rows.append(("(empty document)", shown(explanation.base, "+")))
+    rows.append(("score", shown(explanation.score, "+")))
     title = f"{explanation.label}: probability {shown(explanation.probability)}"
     return Table(title, ("what", "adds"), rows)

@@ -99,15 +99,16 @@ def info(
 def _print_near(folder: Path, name: str, as_json: bool) -> None:
     from circlet.cli.explain import known_label
     from circlet.runtime import load
+    from circlet.runtime.answers import rounded, shown
 
     tagger = load(folder)
     labels, similarities = tagger.near_labels(known_label(tagger, name, "--near"))
     found = list(zip(labels.tolist(), similarities.tolist(), strict=True))
     if as_json:
-        near = [{"label": label, "similarity": round(much, 4)} for label, much in found]
+        near = [{"label": label, "similarity": rounded(much)} for label, much in found]
         print(json.dumps({"label": name, "near": near}, ensure_ascii=False, indent=1))
     else:
-        rows = [(str(label), f"{much:.3f}") for label, much in found]
+        rows = [(str(label), shown(much)) for label, much in found]
         out.print(Table(f"Labels near {name}", ("label", "similarity"), rows).rich())
 
 

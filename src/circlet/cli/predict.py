@@ -97,10 +97,10 @@ def predict(
     killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
     from circlet.cli import answers, bulk
-    from circlet.cli.console import DocumentBar
+    from circlet.cli.console import DocumentBar, err
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.cli.partial import Partial, is_resumable, kept, run_of
-    from circlet.runtime.answers import Answer, format_of
+    from circlet.runtime.answers import Answer, format_of, shown
 
     budget = None if memory is None else bytes_of(memory, "--memory")
     inputs, size = data, None if block_size is None else bytes_of(block_size, "--block-size")
@@ -163,3 +163,5 @@ def predict(
             answer_texts(data, text_column, answer, bar, done)
         else:
             answer_rows(data, answer, bar, done)
+    if printed and not as_json and least.origin == "stored":
+        err.print(f"labels of at least {shown(least.value or 0)}, the threshold that training stored", style="dim")

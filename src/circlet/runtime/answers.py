@@ -37,9 +37,9 @@ def rounded(score: float) -> float:
     return float(f"{score:.6g}")
 
 
-def shown(score: float) -> str:
-    """A number as people read it in tables: four decimals."""
-    return f"{score:.4f}"
+def shown(score: float, sign: str = "") -> str:
+    """A number as people read it in tables: four decimals; with a `sign` of "+", both signs are written."""
+    return f"{score:{sign}.4f}"
 
 
 class Suggestion(NamedTuple):
