@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Sequence
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from circlet.checks import bytes_of
 from circlet.cli import options
+from circlet.cli.console import DocumentBar, err
 from circlet.errors import ParameterError
+
+if TYPE_CHECKING:
+    from circlet.runtime import Threshold
 
 
 def predict(
@@ -96,22 +102,20 @@ def predict(
     While a .jsonl, .csv or .tsv file is made, its results are in OUTPUT.part. If the command is interrupted or
     killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
-    from circlet.cli import answers, bulk
-    from circlet.cli.console import DocumentBar, err
+    from circlet.cli import answers
     from circlet.cli.documents import answer_rows, answer_texts
-    from circlet.cli.partial import Partial, is_resumable, kept, run_of
     from circlet.runtime.answers import Answer, format_of, shown
 
     budget = None if memory is None else bytes_of(memory, "--memory")
     inputs, size = data, None if block_size is None else bytes_of(block_size, "--block-size")
-    bulk.check(engine, inputs, output, device, workers=workers, block_size=size, format=output_format)
+    _check_engine(engine, inputs, output, device, workers=workers, block_size=size, format=output_format)
     if engine is None:
         answers.check(output, as_json=as_json)
     tagger = options.load_tagger(model, device, threads)
     tagger.model_.gain(favor_rare)  # if the model can't favor rare labels, it says so before any document is read
     least = tagger.ranking_threshold("auto" if threshold is None else threshold, favor_rare=favor_rare)
     if engine is not None and output is not None:
-        bulk.tag(
+        _tag_blocks(
             model,
             inputs,
             output,
@@ -133,16 +137,18 @@ def predict(
     typed = data == ["-"] and sys.stdin is not None and sys.stdin.isatty()
     printed = output is None and sys.stdout.isatty()
     partial = None
-    if is_resumable(output, None if output is None else format_of(output), data):
+    if answers.is_resumable(output, None if output is None else format_of(output), data):
         assert output is not None
         chosen = {"k": k, "threshold": least.value, "favor_rare": favor_rare, "text_column": text_column}
-        partial = Partial(output, format_of(output), with_uris=with_uris, run=run_of(model, data, chosen))
+        partial = answers.Partial(
+            output, format_of(output), with_uris=with_uris, run=answers.run_of(model, data, chosen)
+        )
     elif resume:
         raise ParameterError(
             "--resume: wanted documents of files, and an --output that ends in .jsonl, .csv or .tsv"
         )
     with (
-        nullcontext() if partial is None else kept(partial, resume=resume),
+        nullcontext() if partial is None else answers.kept(partial, resume=resume),
         answers.opened(
             output,
             as_json=as_json,
@@ -165,3 +171,82 @@ def predict(
             answer_rows(data, answer, bar, done)
     if printed and not as_json and least.origin == "stored":
         err.print(f"labels of at least {shown(least.value or 0)}, the threshold that training stored", style="dim")
+
+
+def _check_engine(
+    engine: str | None, inputs: Sequence[str], output: Path | None, device: str, **only: Any
+) -> None:
+    """Refuse options that don't fit together, before any work is done; `only` are those that need an engine."""
+    if engine is None:
+        for name, value in only.items():
+            if value is not None:
+                option = f"--{name.replace('_', '-')}"
+                raise ParameterError(f"found {option} without --engine; wanted --engine processes or ray with it")
+        return
+    from circlet.bulk.engines import ENGINES
+
+    if engine not in ENGINES:
+        raise ParameterError(f"found --engine {engine}; wanted one of {', '.join(ENGINES)}")
+    if output is None:
+        raise ParameterError("found --engine without --output; wanted --output with a folder for the labels")
+    if "-" in inputs:
+        raise ParameterError("found - as the input of --engine; wanted files: standard input has no blocks")
+    if device not in ("auto", "cpu"):
+        raise ParameterError(f"found --device {device} with --engine; wanted cpu: its workers are processes")
+
+
+def _tag_blocks(
+    model: Path,
+    inputs: Sequence[str],
+    output: Path,
+    *,
+    as_json: bool,
+    engine: str,
+    block_size: int | None,
+    threshold: Threshold,
+    **given: Any,
+) -> None:
+    """Tag all documents, with a bar on a terminal, and say what was done; as JSON if `as_json`."""
+    from circlet.bulk import run
+
+    with DocumentBar(shown=True) as bar, err.status("finding blocks …") as status:
+
+        def planned(size: int) -> None:
+            bar.total = size
+            status.stop()
+
+        def progress(size: int, documents: int) -> None:
+            bar.advance(size)
+            bar.done(documents)
+
+        try:
+            totals = run.tag_files(
+                model,
+                inputs,
+                output,
+                engine=engine,
+                block_size=run.BLOCK_SIZE if block_size is None else block_size,
+                threshold=threshold.value,
+                planned=planned,
+                progress=progress,
+                **given,
+            )
+        except KeyboardInterrupt:
+            err.print(f"{output} has the blocks that are tagged; the same command goes on", soft_wrap=True)
+            raise
+    speed = totals.documents / max(totals.seconds, 1e-9)
+    if as_json:
+        about = {
+            "output": str(output),
+            "engine": engine,
+            "threshold": threshold.value,
+            "threshold_from": threshold.origin,
+            **asdict(totals),
+            "documents_per_second": round(speed, 1),
+        }
+        print(json.dumps(about))
+        return
+    before = f", after {totals.blocks_before:,} that were there already" if totals.blocks_before else ""
+    done = f"{totals.documents:,} documents in {totals.blocks:,} blocks{before}"
+    by = f"{speed:,.0f} documents/s by {totals.workers} worker{'s' if totals.workers > 1 else ''}"
+    err.print(f"{output}: {done}; {by}", highlight=False, soft_wrap=True)
