@@ -1,8 +1,8 @@
 """Where `circlet predict` writes: to a file, a table on a terminal, or JSONL into a pipe.
 
 A file grows beside its place: `OUT.part` holds the results so far, and `OUT.part.json` how many documents and
-bytes of it are certain, and what the run was. A run that is interrupted or killed goes on from there with `--resume`;
-documents are always taken in the same batches, so the result is the same byte for byte.
+bytes of it are certain, and what the run was. A run that is interrupted or killed goes on from there with
+`--resume`; documents are always taken in the same batches, so the result is the same byte for byte.
 """
 
 from __future__ import annotations
