@@ -7,7 +7,6 @@ import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from circlet.data.feedback import FeedbackLog
 from circlet.errors import DataError
 from circlet.model import Model, fit
 from circlet.runtime import Tagger, load
+from circlet.runtime.explain import Contribution, Explanation
 from circlet.serve.app import App, create_app
 from circlet.serve.guard import Access, Limits
 from circlet.serve.learning import Learner
@@ -28,26 +28,6 @@ from circlet.serve.served import Served
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 NAME = "colors"
-
-
-@dataclass(frozen=True)
-class Contribution:
-    term: str
-    kind: str
-    value: float
-    spans: list[tuple[int, int]]
-
-
-@dataclass(frozen=True)
-class Explanation:
-    label: Any
-    score: float
-    probability: float
-    base: float
-    contributions: list[Contribution]
-
-    def spans(self) -> list[tuple[int, int, float]]:
-        return [(start, end, each.value) for each in self.contributions for start, end in each.spans]
 
 
 class StandIn(Tagger):
@@ -58,13 +38,8 @@ class StandIn(Tagger):
     def explain(self, X: Any, k: int = 1, labels: Any = None) -> list[list[Any]]:
         chosen = list(self.classes_[:k]) if labels is None else labels
         word = X[0].split(" ")[0]
-        value = np.float32(1.5)
-        return [
-            [
-                Explanation(label, np.float32(2), 0.75, 0.5, [Contribution(word, "word", value, [(0, len(word))])])
-                for label in chosen
-            ]
-        ]
+        because = [Contribution(word, "word", 1.5, [(0, len(word))])]
+        return [[Explanation(label, 2.0, 0.75, 0.5, because, 0.0) for label in chosen]]
 
     def near_labels(self, label: Any, k: int = 10) -> Any:
         others = [each for each in self.classes_ if each != label][:k]
@@ -205,7 +180,9 @@ def client(start, served) -> Client:
 WORDS = {"animal": "fox wolf bear deer", "food": "bread cheese apple soup", "vehicle": "car truck tram van"}
 
 
-def _save_teachable(folder: Path) -> None:
+@pytest.fixture(scope="session")
+def _teachable(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("taught") / "tagger"
     topics = sorted(WORDS)
     labels = [topics[i % 3] for i in range(90)]
     texts = [
@@ -220,12 +197,6 @@ def _save_teachable(folder: Path) -> None:
         NetworkSettings(dim=32, hidden=(16,)), TrainingSettings(epochs=20, batch_size=16, lr=0.03), validation=0
     )
     fit(Split(None, Y, texts), settings, label_names=topics).save(folder)
-
-
-@pytest.fixture(scope="session")
-def _teachable(tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("taught") / "tagger"
-    _save_teachable(folder)
     return folder
 
 
