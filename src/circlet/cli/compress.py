@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 LOSS = 0.2
 
 
+@options.reads_data()
 def compress(
     model: options.ModelFolder,
     loss: Annotated[
@@ -46,10 +47,7 @@ def compress(
             show_default="rows that were held out in training",
         ),
     ] = None,
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = "labels",
-    label_separator: options.LabelSeparator = None,
-    split: options.SplitColumn = 0,
+    read: options.Given = None,
     output: Annotated[
         Path | None,
         typer.Option(help="New folder for the copy.", show_default="MODEL-small, or MODEL-int8, for example"),
@@ -87,8 +85,7 @@ def compress(
     else:
         check_output(output)
         most = None if size is None else bytes_of(size, "--size")
-        columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
-        known = _known(model, data, {**columns, "split": split})
+        known = _known(model, data, read or {})
         found = _found(model, known, LOSS if loss is None else loss, most)
         write_copy(model, output, found.weights, DEFLATED, found.config)
     before, after = (

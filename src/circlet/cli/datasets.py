@@ -70,25 +70,17 @@ def fetch(
 
 
 @app.command(cls=Command)
+@options.reads_data()
 def info(
     data: options.Data,
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = "labels",
-    label_separator: options.LabelSeparator = None,
-    split: options.SplitColumn = 0,
+    read: options.Given = None,
     as_json: options.AsJson = False,
 ) -> None:
     """Show what a dataset holds: its numbers, its first rows and its most frequent labels."""
     from circlet.data import load_dataset
     from circlet.data.dataset import first_rows, frequent_labels
 
-    dataset = load_dataset(
-        data,
-        text_column=text_column,
-        label_column=label_column,
-        label_separator=label_separator,
-        split=split,
-    )
+    dataset = load_dataset(data, **(read or {}))
     if as_json:
         described = {
             "name": dataset.name,

@@ -13,6 +13,7 @@ from circlet.cli import options
 from circlet.cli.console import err, track
 
 
+@options.reads_data()
 def embed(
     data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with texts.")],
     model_path: Annotated[Path, typer.Option("--sentence-model", help="Folder of a sentence-transformers model.")],
@@ -21,10 +22,7 @@ def embed(
         str | None, typer.Option(help="The model's name in embed.json.", show_default="the name of its folder")
     ] = None,
     batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 64,
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = "labels",
-    label_separator: options.LabelSeparator = None,
-    split: options.SplitColumn = 0,
+    read: options.Given = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print what embed.json holds.")] = False,
@@ -44,13 +42,7 @@ def embed(
 
     check_model_folder(model_path)
     place = str(resolve_device(device))
-    dataset = load_dataset(
-        data,
-        text_column=text_column,
-        label_column=label_column,
-        label_separator=label_separator,
-        split=split,
-    )
+    dataset = load_dataset(data, **(read or {}))
     err.print(f"{dataset.name}: {dataset.format}", highlight=False, soft_wrap=True)
     record = embed_dataset(
         dataset, model_path, out_folder, name=name, batch_size=batch_size, device=place, progress=track

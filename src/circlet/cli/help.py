@@ -120,14 +120,14 @@ def _print_help(command: Any, ctx: Any) -> None:
     from rich.table import Table
     from rich.text import Text
 
-    kinds = inspect.get_annotations(inspect.unwrap(command.callback), eval_str=True) if command.callback else {}
+    known = inspect.signature(command.callback, eval_str=True).parameters if command.callback else {}
     params = command.get_params(ctx)
     # --help itself is in the last panel.
     panels = ["Options", *(panel for each in params if (panel := getattr(each, "rich_help_panel", None)))]
     rows: dict[str, list[tuple[Text, Text]]] = {}
     usage = [ctx.command_path, "[OPTIONS]"]
     for each in params:
-        kind = str(next(iter(get_args(kinds.get(each.name))), ""))
+        kind = str(next(iter(get_args(known[each.name].annotation)), "")) if each.name in known else ""
         metavar = each.metavar or next((word for name, word in _METAVARS.items() if name in kind), "")
         if each.param_type_name == "argument":
             metavar = each.metavar or each.name.upper()

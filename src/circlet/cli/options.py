@@ -58,21 +58,9 @@ LabelSeparator = Annotated[
     str | None,
     typer.Option(help="What separates labels in CSV and TSV; [] for lists.", show_default="guessed"),
 ]
-SplitColumn = Annotated[
-    int, typer.Option("--split", min=0, help="Which column of the Repository's split files to use.")
-]
-Names = Annotated[
-    Path | None,
-    typer.Option(
-        help="Names of labels that are URIs: a vocabulary as Annif's TSV or SKOS (.ttl, .rdf).",
-        show_default="none",
-    ),
-]
-NamesLanguage = Annotated[
-    str | None, typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have")
-]
-#: The parameters that say how data is read.
-READING = ("text_column", "label_column", "label_separator", "split", "names", "names_language")
+SplitColumn = Annotated[int, typer.Option("--split", min=0, help="Column of the Repository's split files.")]
+#: What a command gets from `reads_data` and `with_settings`.
+Given = dict[str, Any] | None
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
 Threads = Annotated[
     int | None, typer.Option(min=1, max=4096, help="CPU threads to use.", show_default="one per core")
@@ -88,47 +76,93 @@ FavorRare = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
+def reads_data(*, names: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the options that say how data is read.
+
+    The command has a parameter `read`, a dictionary for `load_dataset`, and gets the values that were given.
+    `names` is for the options about the names of labels.
+    """
+    options = {
+        "text_column": (str, typer.Option(help="Column or JSON key of the text.", show_default="text")),
+        "label_column": (str, typer.Option(help="Column or JSON key of the labels.", show_default="labels")),
+        "label_separator": (
+            str,
+            typer.Option(help="What separates labels in CSV and TSV; [] for lists.", show_default="guessed"),
+        ),
+        "split": (int, typer.Option(min=0, help="Column of the Repository's split files.", show_default="0")),
+    }
+    if names:
+        about = "Names of labels that are URIs: a vocabulary as Annif's TSV or SKOS (.ttl, .rdf)."
+        options["names"] = (Path, typer.Option(help=about, show_default="none"))
+        options["names_language"] = (
+            str,
+            typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have"),
+        )
+    parameters = [_optional(name, kind, info) for name, (kind, info) in options.items()]
+
+    def given(words: dict[str, Any]) -> dict[str, Any]:
+        return {
+            name: str(word) if isinstance(word, Path) else word for name, word in words.items() if word is not None
+        }
+
+    return lambda command: _taking(command, "read", parameters, given)
+
+
 def with_settings(panels: Mapping[str, Sequence[str]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of a run.
 
     The command has a parameter `settings`, a dictionary, and gets the values that were given; None is not given.
-    `panels` says in which panel of the help the command's own parameters are.
+    `panels` says in which panel of the help the command's own parameters are; the others are in the first.
     """
     from circlet.settings.run import all_settings
 
     settings = {name: each for name, each in all_settings().items() if each.panel}
+    parameters = [_parameter(name, each) for name, each in settings.items()]
     panel_of = {name: panel for panel, names in panels.items() for name in names}
+    order = list(panels)
+
+    def given(words: dict[str, Any]) -> dict[str, Any]:
+        return {name: _read(name, settings[name], word) for name, word in words.items()}
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
-        @wraps(command)
-        def parsed(*arguments: Any, **words: Any) -> None:
-            given = {name: _read(name, each, words.pop(name, None)) for name, each in settings.items()}
-            command(*arguments, **words, settings=given)
-
-        own = inspect.signature(command, eval_str=True).parameters.values()
-        parameters = [_placed(each, panel_of.get(each.name)) for each in own if each.name != "settings"]
-        parameters += [_parameter(name, each) for name, each in settings.items()]
-        order = list(panels)
-        parameters.sort(key=lambda each: order.index(_info(each).rich_help_panel))
-        parsed.__signature__ = inspect.Signature(  # type: ignore[attr-defined]
-            [each.replace(kind=inspect.Parameter.KEYWORD_ONLY) for each in parameters]
-        )
-        parsed.__annotations__ = {}
-        return parsed
+        taking = _taking(command, "settings", parameters, given)
+        placed = []
+        for each in inspect.signature(taking).parameters.values():
+            kind, info = get_args(each.annotation)
+            info = copy(info)
+            info.rich_help_panel = info.rich_help_panel or panel_of.get(each.name, order[0])
+            placed.append((order.index(info.rich_help_panel), each.replace(annotation=Annotated[kind, info])))
+        placed.sort(key=lambda each: each[0])
+        taking.__signature__ = inspect.Signature([each for _, each in placed])  # type: ignore[attr-defined]
+        return taking
 
     return decorate
 
 
-def _info(parameter: inspect.Parameter) -> Any:
-    return get_args(parameter.annotation)[1]
+def _taking(
+    command: Callable[..., None],
+    name: str,
+    parameters: Sequence[inspect.Parameter],
+    given: Callable[[dict[str, Any]], dict[str, Any]],
+) -> Callable[..., None]:
+    """The command with these parameters in place of one, which gets what `given` makes of them."""
+
+    @wraps(command)
+    def taking(*arguments: Any, **words: Any) -> None:
+        own = {each.name: words.pop(each.name, None) for each in parameters}
+        command(*arguments, **words, **{name: given(own)})
+
+    all_of_them: list[inspect.Parameter] = []
+    for each in inspect.signature(command, eval_str=True).parameters.values():
+        all_of_them += parameters if each.name == name else [each.replace(kind=inspect.Parameter.KEYWORD_ONLY)]
+    taking.__signature__ = inspect.Signature(all_of_them)  # type: ignore[attr-defined]
+    taking.__annotations__ = {}  # the signature has them
+    return taking
 
 
-def _placed(parameter: inspect.Parameter, panel: str | None) -> inspect.Parameter:
-    """The same parameter in a panel of the help."""
-    kind, info = get_args(parameter.annotation)
-    info = copy(info)
-    info.rich_help_panel = panel
-    return parameter.replace(annotation=Annotated[kind, info])
+def _optional(name: str, kind: Any, info: Any) -> inspect.Parameter:
+    annotation: Any = Annotated[kind | None, info]
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
 
 
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
@@ -144,9 +178,7 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         metavar=setting.kind.metavar,
         rich_help_panel=setting.panel,
     )
-    kind: Any = setting.kind.type | None
-    annotation: Any = Annotated[kind, info]
-    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+    return _optional(name, setting.kind.type, info)
 
 
 def _read(name: str, setting: Setting, word: Any) -> Any:

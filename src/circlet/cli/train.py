@@ -15,13 +15,14 @@ from circlet.settings.fields import DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT
 
 @options.with_settings(
     {
-        DATA: ("data", *options.READING, "feedback"),
+        DATA: (),
         MAIN: ("model", "preset", "seed", "device"),
         NETWORK: (),
         OPTIMIZATION: ("threads",),
         OUTPUT: ("store", "keep_index", "resume", "further", "overwrite", "as_json"),
     }
 )
+@options.reads_data(names=True)
 def train(
     data: options.SeveralData,
     model: Annotated[Path, typer.Option(help="Folder to save the model in.")],
@@ -34,7 +35,7 @@ def train(
             autocompletion=options.complete_preset,
         ),
     ] = None,
-    settings: Annotated[dict[str, Any] | None, "those that were given"] = None,
+    settings: options.Given = None,
     store: Annotated[
         str | None,
         typer.Option(
@@ -51,18 +52,7 @@ def train(
         Path | None,
         typer.Option(help="A log of users' corrections, to learn from too.", show_default="none"),
     ] = None,
-    text_column: Annotated[
-        str | None, typer.Option(help="Column or JSON key of the text.", show_default="text")
-    ] = None,
-    label_column: Annotated[
-        str | None, typer.Option(help="Column or JSON key of the labels.", show_default="labels")
-    ] = None,
-    label_separator: options.LabelSeparator = None,
-    split: Annotated[
-        int | None, typer.Option(min=0, help="Column of the Repository's split files.", show_default="0")
-    ] = None,
-    names: options.Names = None,
-    names_language: options.NamesLanguage = None,
+    read: options.Given = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -109,14 +99,12 @@ def train(
     require("sklearn", extra="train", purpose="training")  # to learn words
     if resume and overwrite:
         raise ParameterError("--resume goes on with a run and replaces nothing: leave --overwrite out")
-    columns = {"text_column": text_column, "label_column": label_column, "label_separator": label_separator}
-    columns |= {"names": None if names is None else str(names), "names_language": names_language}
     run: dict[str, Any] = {
         "data": data if len(data) > 1 else data[0],
         "preset": preset,
         "seed": seed,
         "given": settings or {},
-        "read": {**columns, "split": split},
+        "read": read or {},
         "store": store,
         "keep_index": keep_index or None,
         "further": further,

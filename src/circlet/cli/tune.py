@@ -27,6 +27,7 @@ _UNITS = {"s": 1, "m": 60, "h": 3600}
 _ROWS_SHOWN = 12
 
 
+@options.reads_data(names=True)
 def tune(
     data: options.SeveralData,
     budget: Annotated[str, typer.Option(help="How long to search, like 90s, 10m or 2h.")] = "10m",
@@ -40,12 +41,7 @@ def tune(
             help="What to start from: fast, default or accurate.", autocompletion=options.complete_preset
         ),
     ] = "default",
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = "labels",
-    label_separator: options.LabelSeparator = None,
-    split: options.SplitColumn = 0,
-    names: options.Names = None,
-    names_language: options.NamesLanguage = None,
+    read: options.Given = None,
     seed: Annotated[int, typer.Option(min=0, help="Seed of all random numbers.")] = 0,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -76,11 +72,7 @@ def tune(
     if preset not in EFFORTS:
         raise ParameterError(f"--preset: wanted one of {', '.join(EFFORTS)}, got {preset!r}")
     place = resolve_device(device)
-    read: dict[str, Any] = {
-        "text_column": text_column, "label_column": label_column, "label_separator": label_separator,
-        "split": split, "names": None if names is None else str(names), "names_language": names_language,
-    }  # fmt: skip
-    dataset = load_dataset(data if len(data) > 1 else data[0], **read)
+    dataset = load_dataset(data if len(data) > 1 else data[0], **(read or {}))
     if dataset.train.n < 2 * FEWEST_TO_SPLIT:
         raise ParameterError(
             f"found {dataset.train.n} documents; wanted at least {2 * FEWEST_TO_SPLIT} to judge settings by"
@@ -102,7 +94,7 @@ def tune(
             f"{wanted:.0f} s; a larger budget searches longer",
             highlight=False, soft_wrap=True,
         )  # fmt: skip
-    command = _command(data, {**read, "seed": seed, "preset": preset}, best)
+    command = _command(data, {**(read or {}), "seed": seed, "preset": preset}, best)
     files.write_text(out_folder / "train.sh", command + "\n")
     _report(study, best, command, as_json)
 
