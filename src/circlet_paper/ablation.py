@@ -20,7 +20,8 @@ from typing import TYPE_CHECKING
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
-from circlet_paper.runs import Runs, millions, runs, verdict
+from circlet_paper.drawing import finished, panels
+from circlet_paper.runs import Runs, millions, verdict
 from circlet_paper.training_cells import CHRR, Recipe, Settings, TrainingCell, title_of
 
 if TYPE_CHECKING:
@@ -50,17 +51,17 @@ EQUAL, WORSE = 1.0, 2.0
 
 def cells(settings: Settings) -> list[TrainingCell]:
     """Every variant on every dataset, with the exceptions in `SOME`."""
-    return [cell for dataset in DATASETS for these in _cells(dataset, settings).values() for cell in these]
-
-
-def _cells(dataset: str, settings: Settings) -> dict[str, list[TrainingCell]]:
-    return {head: VARIANTS[head].cells(dataset, settings) for head in SOME.get(dataset, VARIANTS)}
+    return [
+        cell
+        for dataset in DATASETS
+        for head in SOME.get(dataset, VARIANTS)
+        for cell in VARIANTS[head].cells(dataset, settings)
+    ]
 
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
-    cells_of = _cells(dataset, Settings(**result["settings"]))
-    found = {head: runs(result, these) for head, these in cells_of.items()}
-    return {head: these for head, these in found.items() if these is not None}
+    variants = SOME.get(dataset, VARIANTS)
+    return {head: these for head in variants if (these := VARIANTS[head].runs(result, dataset))}
 
 
 def tables(result: Result) -> list[Table]:
@@ -81,7 +82,7 @@ def tables(result: Result) -> list[Table]:
         if not rows:
             note = "Not measured: the dataset was not available."
         columns = ("", "Last layer", "Parameters", *METRICS)
-        made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings(**result["settings"]).note))
+        made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings.of(result).note))
     return made
 
 
@@ -141,12 +142,9 @@ COLORS = {
 
 def draw(result: Result) -> Figure:
     """Draw a panel of bars for each dataset."""
-    from matplotlib.figure import Figure  # an extra
-
     measured = {dataset: these for dataset in DATASETS if (these := _measured(result, dataset))}
-    figure = Figure(figsize=(4.6 * max(len(measured), 1), 3.6), layout="constrained")
-    axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
-    for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
+    figure, axes = panels(1, len(measured), (4.6 * max(len(measured), 1), 3.6))
+    for axis, (dataset, these) in zip(axes[0], measured.items(), strict=False):
         width = 0.8 / len(VARIANTS)
         for place, (head, variant) in enumerate(these.items()):
             at = [position + width * (place - (len(these) - 1) / 2) for position in range(len(METRICS))]
@@ -155,9 +153,5 @@ def draw(result: Result) -> Figure:
             axis.bar(at, heights, width, yerr=errors, color=COLORS[head], label=VARIANTS[head].title, capsize=2)
         axis.set_title(title_of(dataset))
         axis.set_xticks(range(len(METRICS)), METRICS)
-        axis.spines[["top", "right"]].set_visible(False)
-    if measured:
-        axes[0].set_ylabel("%")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    return figure
+        axes[0, 0].set_ylabel("%")
+    return finished(figure, "none", legend=3)

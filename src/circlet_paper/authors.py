@@ -27,7 +27,17 @@ from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
-from circlet_paper.runs import PUBLISHED_METRICS, Difference, Runs, compare, millions, published, runs, verdict
+from circlet_paper.drawing import STYLES, finished, panels
+from circlet_paper.runs import (
+    PUBLISHED_METRICS,
+    Difference,
+    Runs,
+    compare,
+    counted,
+    millions,
+    published,
+    verdict,
+)
 from circlet_paper.training_cells import Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:
@@ -98,7 +108,7 @@ def cells(settings: trained.Settings) -> list[TrainingCell]:
 
 
 def _runs(result: Result, dataset: str, recipe: Recipe) -> Runs | None:
-    return runs(result, recipe.cells(dataset, Settings(**result["settings"]), DATASETS[dataset]))
+    return recipe.runs(result, dataset, DATASETS[dataset])
 
 
 def _place(dataset: str) -> str:
@@ -131,7 +141,7 @@ def _traced(result: Result) -> Table:
         ("", "Model", *PUBLISHED_METRICS, "Traced?"),
         rows,
         note=f"{_seeds(result)} A number is traced if ours is within {NEAR:g} point of it. The paper prints no "
-        f"numbers for HRR, only a figure.{Settings(**result['settings']).note}",
+        f"numbers for HRR, only a figure.{Settings.of(result).note}",
     )
 
 
@@ -169,7 +179,7 @@ def _every_metric(result: Result, dataset: str) -> Table:
         f"{_place(dataset)}: all metrics, %",
         ("", "Preset", "Parameters", *METRICS),
         rows,
-        note=f"{_seeds(result)} d = 800.{Settings(**result['settings']).note}",
+        note=f"{_seeds(result)} d = 800.{Settings.of(result).note}",
     )
 
 
@@ -236,13 +246,12 @@ def claims(result: Result) -> list[Claim]:
             )
         )
     if gaps := _gaps(result):
-        every = [gap for by_depth in gaps.values() for gap in by_depth.values()]
-        ahead, behind = (sum(gap.verdict == word for gap in every) for word in ("ahead", "behind"))
+        ahead, behind, total = counted(gaps.values())
         made.append(
             Claim(
                 "CHRR is at least as good as HRR on the paper's own datasets",
-                verdict(len(every) - behind, len(every)),
-                f"by the bootstrap over test documents ahead in {ahead} of {len(every)} comparisons of P@k, "
+                verdict(total - behind, total),
+                f"by the bootstrap over test documents ahead in {ahead} of {total} comparisons of P@k, "
                 f"behind in {behind}; "
                 + "; ".join(f"{_place(d)}, {way}: P@1 {g[1]}, P@20 {g[20]}" for (d, way), g in gaps.items()),
             )
@@ -272,16 +281,10 @@ def _beside_full(result: Result) -> Iterator[tuple[str, dict[int, Difference]]]:
                 yield f"{_place(dataset)}, FC h = {width} ({share:.0f} % of its parameters)", gaps
 
 
-#: Color and marker of each model, in this order everywhere.
-STYLES = {"FC": ("#666666", "s"), "HRR": ("#E69F00", "^"), "CHRR": ("#0072B2", "o")}
-
-
 def draw(result: Result) -> Figure:
     """Draw the published metrics of each model beside ours, with a panel for each dataset."""
-    from matplotlib.figure import Figure  # an extra
-
-    figure = Figure(figsize=(11, 4.2), layout="constrained")
-    for axis, dataset in zip(figure.subplots(1, len(DATASETS), squeeze=False)[0], DATASETS, strict=True):
+    figure, axes = panels(1, len(DATASETS), (11, 4.2))
+    for axis, dataset in zip(axes[0], DATASETS, strict=True):
         for place, (model, (color, marker)) in enumerate(STYLES.items()):
             these, known = _runs(result, dataset, _recipe(model)), published(dataset, model)
             at = [i + 0.2 * (place - 1) for i in range(len(PUBLISHED_METRICS))]
@@ -298,9 +301,4 @@ def draw(result: Result) -> Figure:
         axis.set_title(_place(dataset))
         axis.set_xticks(range(len(PUBLISHED_METRICS)), PUBLISHED_METRICS)
         axis.set_ylabel("%")
-        axis.grid(alpha=0.25, axis="y")
-        axis.spines[["top", "right"]].set_visible(False)
-    handles, labels = figure.axes[0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=5, frameon=False)
-    return figure
+    return finished(figure, "y", legend=5)

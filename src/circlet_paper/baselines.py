@@ -30,7 +30,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -44,6 +44,7 @@ from circlet.report import Cell, Table
 from circlet_paper import Claim, training_cells
 from circlet_paper.authors import HEADS
 from circlet_paper.cells import Result, Workplace
+from circlet_paper.drawing import finished, panels
 from circlet_paper.forests import FastXML, PfastreXML, TreeSettings
 from circlet_paper.runs import (
     CORRECTED,
@@ -259,7 +260,7 @@ class Measured:
     """The runs of a result by place, then by title."""
 
     def __init__(self, result: Result) -> None:
-        self.settings = Settings(**result["settings"])
+        self.settings = Settings.of(result)
         self.at: dict[Place, dict[str, Runs]] = {place: {} for place in PLACES}
         for place, title, these in _planned(self.settings):
             if found := runs(result, these):
@@ -481,12 +482,9 @@ MARKERS = {1: "o", 3: "s", 5: "D"}
 
 def draw(result: Result) -> Figure:
     """Draw P@1, P@3 and P@5 of each model, with a panel for each place; published numbers are open markers."""
-    from matplotlib.figure import Figure  # an extra
-
     measured = Measured(result)
-    figure = Figure(figsize=(11, 3.6), layout="constrained")
-    axes: Any = figure.subplots(1, len(PLACES), sharey=True)
-    for axis, (place, found) in zip(axes, measured.at.items(), strict=True):
+    figure, axes = panels(1, len(PLACES), (11, 3.6), sharey=True)
+    for axis, (place, found) in zip(axes[0], measured.at.items(), strict=True):
         for row, (title, color) in enumerate(ROWS.items()):
             known = REPOSITORY[place[0]].get(title, {})
             for k, marker in MARKERS.items():
@@ -499,9 +497,7 @@ def draw(result: Result) -> Figure:
                 place_of_name = (top.mean(f"P@{k}"), 0)
                 axis.annotate(f"P@{k}", place_of_name, (0, 9), textcoords="offset points", ha="center", fontsize=8)
         axis.set_title(name_of(place))
-        axis.grid(alpha=0.25, axis="x")
-        axis.spines[["top", "right"]].set_visible(False)
     figure.supxlabel("%; open markers are the Repository's numbers", fontsize="medium")
-    axes[0].set_yticks(range(len(ROWS)), list(ROWS))
-    axes[0].set_ylim(len(ROWS) - 0.5, -0.8)
-    return figure
+    axes[0, 0].set_yticks(range(len(ROWS)), list(ROWS))
+    axes[0, 0].set_ylim(len(ROWS) - 0.5, -0.8)
+    return finished(figure, "x")

@@ -41,7 +41,7 @@ from circlet.report import Cell as Entry
 from circlet.report import Table
 from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Cell, Result, Workplace
-from circlet_paper.runs import Runs, runs, shown, verdict
+from circlet_paper.runs import Runs, shown, verdict
 from circlet_paper.training_cells import FIXED, Recipe, title_of
 
 if TYPE_CHECKING:
@@ -396,14 +396,9 @@ def cells(settings: Settings) -> list[Cell]:
     return [*planned, ScoringCell(settings.sizes, quick=quick)]
 
 
-def _settings(result: Result) -> Settings:
-    return Settings(**result["settings"])
-
-
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
     """Runs of each model that has any, by title."""
-    found = {r.title: runs(result, r.cells(dataset, _settings(result))) for r in recipes(dataset)}
-    return {title: these for title, these in found.items() if these is not None}
+    return {recipe.title: these for recipe in recipes(dataset) if (these := recipe.runs(result, dataset))}
 
 
 def _of_kind(result: Result, kind: str) -> list[Result]:
@@ -421,7 +416,7 @@ def tables(result: Result) -> list[Table]:
 
 
 def _accuracy(result: Result, dataset: str) -> Table:
-    measured, settings, rows = _measured(result, dataset), _settings(result), []
+    measured, settings, rows = _measured(result, dataset), Settings.of(result), []
     for title, these in measured.items():
         rows.append((title, _slots(these.cells[0]), *(these.show(metric) for metric in METRICS)))
     seeds = f"mean ± standard deviation of {settings.seeds} seeds."
@@ -444,7 +439,7 @@ def _slots(cell: Result) -> int | None:
 
 
 def _capacity(result: Result, held: Capacity, kind: str) -> Table:
-    settings, rows = _settings(result), []
+    settings, rows = Settings.of(result), []
     for dim in held.dims:
         for book, title in HOLDING.items():
             found = [shown(held.mean(book, dim, kind, k), held.sd(book, dim, kind, k)) for k in STORED]

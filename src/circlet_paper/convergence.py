@@ -23,7 +23,8 @@ from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
-from circlet_paper.runs import Difference, Runs, compare, runs, verdict
+from circlet_paper.drawing import STYLES, finished, panels
+from circlet_paper.runs import Difference, Runs, compare, counted, runs, verdict
 from circlet_paper.training_cells import Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:
@@ -72,7 +73,7 @@ def cells(settings: trained.Settings) -> list[TrainingCell]:
 
 
 def _runs(result: Result, model: str, dataset: str, rate: float) -> Runs | None:
-    return runs(result, _cells(model, dataset, rate, Settings(**result["settings"])))
+    return runs(result, _cells(model, dataset, rate, Settings.of(result)))
 
 
 def _chosen(result: Result, model: str, dataset: str) -> tuple[float, Runs] | None:
@@ -92,7 +93,7 @@ def tables(result: Result) -> list[Table]:
             for rate in RATES:
                 if these := _runs(result, model, dataset, rate):
                     rows.append((title_of(dataset), model, f"{rate:g}", *_row(these)))
-    note = Settings(**result["settings"]).note
+    note = Settings.of(result).note
     return [
         Table(
             "Every learning rate: held-out rows decide, %",
@@ -140,14 +141,13 @@ def claims(result: Result) -> list[Claim]:
     gaps = _gaps(result)
     if not gaps:
         return []
-    every = [gap for by_depth in gaps.values() for gap in by_depth.values()]
-    ahead, behind = (sum(gap.verdict == word for gap in every) for word in ("ahead", "behind"))
+    ahead, behind, total = counted(gaps.values())
     grown = [by_depth[20].low > max(by_depth[1].high, 0) for by_depth in gaps.values()]
     return [
         Claim(
             "Trained to the end, CHRR is at least as good as HRR",
-            verdict(len(every) - behind, len(every)),
-            f"by the bootstrap over test documents ahead in {ahead} of {len(every)} comparisons of P@k, behind in "
+            verdict(total - behind, total),
+            f"by the bootstrap over test documents ahead in {ahead} of {total} comparisons of P@k, behind in "
             f"{behind}; " + "; ".join(f"{title_of(d)}: P@1 {g[1]}, P@20 {g[20]}" for d, g in gaps.items()),
         ),
         Claim(
@@ -159,27 +159,18 @@ def claims(result: Result) -> list[Claim]:
     ]
 
 
-STYLES = {"HRR": "#E69F00", "CHRR": "#0072B2"}
-
-
 def draw(result: Result) -> Figure:
     """Draw the metric on held-out rows over training steps, and below it how far CHRR is ahead."""
-    from matplotlib.figure import Figure  # an extra
-
-    figure = Figure(figsize=(12, 6), layout="constrained")
-    axes = figure.subplots(2, len(EPOCHS), squeeze=False, sharex="col", height_ratios=(3, 2))
+    figure, axes = panels(2, len(EPOCHS), (12, 6), sharex="col", height_ratios=(3, 2))
     for (above, below), dataset in zip(axes.T, EPOCHS, strict=True):
-        for model, color in STYLES.items():
-            _draw_model(above, result, model, dataset, color)
+        for model in MODELS:
+            _draw_model(above, result, model, dataset, STYLES[model][0])
         _draw_gap(below, result, dataset)
         above.set_title(title_of(dataset))
         below.set_xlabel("training steps")
-        for axis in (above, below):
-            axis.grid(alpha=0.25)
-            axis.spines[["top", "right"]].set_visible(False)
     axes[0, 0].set_ylabel(f"{METRIC} on held-out rows, %")
     axes[1, 0].set_ylabel("CHRR − HRR, points")
-    return figure
+    return finished(figure)
 
 
 def _curve(cell: Result) -> tuple[list[int], list[float]]:
@@ -214,5 +205,5 @@ def _draw_gap(axis: Axes, result: Result, dataset: str) -> None:
     for cell in found:
         values = np.maximum.accumulate(_curve(cell)[1])
         best.append(np.pad(values, (0, len(steps) - len(values)), mode="edge"))
-    axis.plot(steps, best[0] - best[1], color=STYLES["CHRR"], lw=2)
+    axis.plot(steps, best[0] - best[1], color=STYLES["CHRR"][0], lw=2)
     axis.axhline(0, color="#666666", lw=1)

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
-from circlet_paper.runs import Runs, runs, verdict
+from circlet_paper.drawing import STYLES, finished, panels
+from circlet_paper.runs import verdict
 from circlet_paper.training_cells import FC, Recipe, Settings, TrainingCell, title_of
 
 if TYPE_CHECKING:
@@ -44,24 +45,18 @@ def cells(settings: Settings) -> list[TrainingCell]:
     return [cell for dataset in DATASETS for recipe in recipes for cell in recipe.cells(dataset, settings)]
 
 
-def _runs(result: Result, dataset: str, recipe: Recipe) -> Runs | None:
-    return runs(result, recipe.cells(dataset, Settings(**result["settings"])))
-
-
 def tables(result: Result) -> list[Table]:
     """P@k and PSP@k for each dataset, with a row for each model."""
     made = []
     for dataset in DATASETS:
         rows: list[tuple[Cell, ...]] = []
         for recipe in (*(recipe for dims in HEADS.values() for recipe in dims.values()), FC):
-            if these := _runs(result, dataset, recipe):
+            if these := recipe.runs(result, dataset):
                 rows.append((recipe.title, *(these.show(metric) for metric in METRICS)))
         note = f"Mean ± standard deviation of {result['settings']['seeds']} seeds."
         if not rows:
             note = "Not measured: the dataset was not available."
-        made.append(
-            Table(f"{title_of(dataset)}, %", ("", *METRICS), rows, note + Settings(**result["settings"]).note)
-        )
+        made.append(Table(f"{title_of(dataset)}, %", ("", *METRICS), rows, note + Settings.of(result).note))
     return made
 
 
@@ -70,7 +65,7 @@ def _gaps(result: Result) -> dict[tuple[str, int, str], float]:
     found = {}
     for dataset in DATASETS:
         for dim in DIMS:
-            ours, theirs = (_runs(result, dataset, HEADS[head][dim]) for head in ("chrr", "hrr"))
+            ours, theirs = (HEADS[head][dim].runs(result, dataset) for head in ("chrr", "hrr"))
             if ours and theirs:
                 for metric in METRICS:
                     found[dataset, dim, metric] = ours.mean(metric) - theirs.mean(metric)
@@ -121,7 +116,7 @@ def _judge_small(result: Result, gaps: dict[tuple[str, int, str], float], measur
     lost, kept = {}, []
     for dataset in measured:
         for head in HEADS:
-            small, large = (_runs(result, dataset, HEADS[head][dim]) for dim in (DIMS[0], DIMS[-1]))
+            small, large = (HEADS[head][dim].runs(result, dataset) for dim in (DIMS[0], DIMS[-1]))
             assert small is not None
             assert large is not None
             lost[dataset, head] = large.mean("P@5") - small.mean("P@5")
@@ -138,7 +133,7 @@ def _judge_outputs(result: Result, measured: list[str]) -> Claim:
     """Compare at the same number of outputs: CHRR with d = 400 has 800, and so has HRR with d = 800."""
     gaps = {}
     for dataset in measured:
-        ours, theirs = _runs(result, dataset, HEADS["chrr"][400]), _runs(result, dataset, HEADS["hrr"][800])
+        ours, theirs = HEADS["chrr"][400].runs(result, dataset), HEADS["hrr"][800].runs(result, dataset)
         assert ours is not None
         assert theirs is not None
         gaps[dataset] = {metric: ours.mean(metric) - theirs.mean(metric) for metric in METRICS}
@@ -155,11 +150,11 @@ def _judge_outputs(result: Result, measured: list[str]) -> Claim:
 def _judge_fc(result: Result, measured: list[str]) -> Claim:
     found = {}
     for dataset in measured:
-        full = _runs(result, dataset, FC)
+        full = FC.runs(result, dataset)
         if full is None:
             continue
         for dim in DIMS:
-            ours = _runs(result, dataset, HEADS["chrr"][dim])
+            ours = HEADS["chrr"][dim].runs(result, dataset)
             assert ours is not None
             found[dataset, dim] = ours.mean("P@5") - full.mean("P@5")
     ahead = [dataset for dataset in measured if any(found.get((dataset, dim), -1) > 0 for dim in DIMS)]
@@ -174,17 +169,11 @@ def _judge_fc(result: Result, measured: list[str]) -> Claim:
     )
 
 
-#: Color and marker of each head.
-STYLES = {"hrr": ("#E69F00", "^"), "chrr": ("#0072B2", "o")}
-
-
 def draw(result: Result) -> Figure:
     """Draw a panel for each dataset and metric: HRR and CHRR over d, FC as a line."""
-    from matplotlib.figure import Figure  # an extra
-
-    shown = [dataset for dataset in DATASETS if any(_runs(result, dataset, r) for r in HEADS["chrr"].values())]
-    figure = Figure(figsize=(2.7 * len(METRICS), 2.5 * max(len(shown), 1) + 0.4), layout="constrained")
-    axes = figure.subplots(max(len(shown), 1), len(METRICS), sharex=True, squeeze=False)
+    shown = [dataset for dataset in DATASETS if any(r.runs(result, dataset) for r in HEADS["chrr"].values())]
+    size = (2.7 * len(METRICS), 2.5 * max(len(shown), 1) + 0.4)
+    figure, axes = panels(len(shown), len(METRICS), size, sharex=True)
     for row, dataset in zip(axes, shown, strict=False):
         for axis, metric in zip(row, METRICS, strict=True):
             _draw_panel(axis, result, dataset, metric)
@@ -194,15 +183,13 @@ def draw(result: Result) -> Figure:
     for axis in axes[-1]:
         axis.set_xlabel("d")
         axis.set_xticks(DIMS)
-    handles, labels = axes[0, 0].get_legend_handles_labels()
-    if handles:
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    return figure
+    return finished(figure, legend=3)
 
 
 def _draw_panel(axis: Axes, result: Result, dataset: str, metric: str) -> None:
-    for head, (color, marker) in STYLES.items():
-        found = {dim: _runs(result, dataset, recipe) for dim, recipe in HEADS[head].items()}
+    for head, recipes in HEADS.items():
+        color, marker = STYLES[head.upper()]
+        found = {dim: recipe.runs(result, dataset) for dim, recipe in recipes.items()}
         points = [(dim, these.mean(metric), these.sd(metric) or 0.0) for dim, these in found.items() if these]
         if points:
             dims, means, deviations = zip(*points, strict=True)
@@ -210,7 +197,5 @@ def _draw_panel(axis: Axes, result: Result, dataset: str, metric: str) -> None:
                 dims, means, deviations, color=color, marker=marker, ms=4, lw=1.5, capsize=2,
                 label=head.upper(),
             )  # fmt: skip
-    if full := _runs(result, dataset, FC):
+    if full := FC.runs(result, dataset):
         axis.axhline(full.mean(metric), color="#000000", ls="--", lw=1.2, label=FC.title)
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)

@@ -28,7 +28,8 @@ from circlet.settings import AUTO
 from circlet_paper import Claim
 from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
-from circlet_paper.runs import Difference, Runs, compare, millions, runs, verdict
+from circlet_paper.drawing import finished, panels
+from circlet_paper.runs import Difference, Runs, compare, counted, millions, runs, verdict
 from circlet_paper.training_cells import FIXED, TEXTS, Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:
@@ -96,9 +97,8 @@ def cells(settings: trained.Settings) -> list[TrainingCell]:
 
 
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
-    planned = _by_title(dataset, Settings(**result["settings"]))
-    found = {title: runs(result, made) for title, made in planned.items()}
-    return {title: these for title, these in found.items() if these is not None}
+    planned = _by_title(dataset, Settings.of(result))
+    return {title: these for title, made in planned.items() if (these := runs(result, made))}
 
 
 def tables(result: Result) -> list[Table]:
@@ -110,7 +110,7 @@ def tables(result: Result) -> list[Table]:
             head = int(these.cells[0]["parameters"]["head"])
             numbers = (these.show(metric) for metric in METRICS)
             rows.append((title, millions(these.parameters), millions(head), *numbers))
-        note = f"Mean and deviation of the seeds.{Settings(**result['settings']).note}"
+        note = f"Mean and deviation of the seeds.{Settings.of(result).note}"
         columns = ("", "Parameters", "of these, output", *METRICS)
         made.append(Table(f"{title_of(dataset)}, raw texts, %", columns, rows, note if rows else "Not measured."))
     return [*made, _differences(result)]
@@ -152,33 +152,29 @@ def _differences(result: Result) -> Table:
 def claims(result: Result) -> list[Claim]:
     """Judge whether codes are at least as good as an output per label, and whether the order of words helps."""
 
-    def judged(text: str, pairs: Sequence[tuple[str, str]], wanted: Sequence[str]) -> Claim | None:
+    def judged(text: str, pairs: Sequence[tuple[str, str]], *, leads: bool = False) -> Claim | None:
         gaps = _gaps(result, pairs)
-        every = [gap for by_depth in gaps.values() for gap in by_depth.values()]
-        if not every:
+        ahead, behind, total = counted(gaps.values())
+        if not total:
             return None
-        ahead, behind = (sum(gap.verdict == word for gap in every) for word in ("ahead", "behind"))
         evidence = "; ".join(
             f"{ours} on {title_of(d)}: P@5 {by_depth[5]}" for (d, ours, _), by_depth in gaps.items()
         )
         return Claim(
             text,
-            verdict(sum(gap.verdict in wanted for gap in every), len(every)),
-            f"ahead in {ahead} of {len(every)} comparisons of P@k, behind in {behind}; {evidence}",
+            verdict(ahead if leads else total - behind, total),
+            f"ahead in {ahead} of {total} comparisons of P@k, behind in {behind}; {evidence}",
         )
 
-    at_least = ("ahead", "not told apart")
     found = [
         judged(
             "With XML-CNN's encoder, the paper's CHRR is at least as good as an output per label",
             [(_title("cnn", "CHRR"), _title("cnn", "FC"))],
-            at_least,
         ),
         *(
             judged(
                 f"(not in the paper) {words}, circlet's codes are at least as good as an output per label",
                 [(_title(encoder, "circlet"), _title(encoder, "FC"))],
-                at_least,
             )
             for encoder, words in (
                 ("cnn", "With XML-CNN's encoder"),
@@ -189,7 +185,7 @@ def claims(result: Result) -> list[Claim]:
         judged(
             "(not in the paper) Reading words in their order is better than weighting them in any order",
             [(_title(encoder, "circlet"), WORDS.title) for encoder in ENCODERS],
-            ("ahead",),
+            leads=True,
         ),
     ]
     return [claim for claim in found if claim is not None]
@@ -200,13 +196,9 @@ COLORS = {"FC": "#999999", "CHRR": "#56B4E9", "circlet": "#0072B2", "words": "#E
 
 def draw(result: Result) -> Figure:
     """Draw bars of P@5 for each model, a panel for each dataset."""
-    from matplotlib.figure import Figure  # an extra
-
     bars = [*((_title(encoder, end), end) for encoder, end in MODELS), (WORDS.title, "words")]
-    figure = Figure(figsize=(11, 3.4), layout="constrained")
-    for axis, dataset in zip(
-        figure.subplots(1, len(TRAINING), sharey=True, squeeze=False)[0], TRAINING, strict=True
-    ):
+    figure, axes = panels(1, len(TRAINING), (11, 3.4), sharey=True)
+    for axis, dataset in zip(axes[0], TRAINING, strict=True):
         measured = _measured(result, dataset)
         for place, (title, end) in enumerate(bars):
             if these := measured.get(title):
@@ -217,6 +209,5 @@ def draw(result: Result) -> Figure:
         axis.set_title(title_of(dataset))
         axis.set_yticks(range(len(bars)), [title for title, _ in bars])
         axis.set_xlabel("P@5, %")
-        axis.spines[["top", "right"]].set_visible(False)
-    figure.axes[0].invert_yaxis()
-    return figure
+    axes[0, 0].invert_yaxis()
+    return finished(figure, "none")

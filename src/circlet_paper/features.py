@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
+from circlet_paper.drawing import finished, panels
 from circlet_paper.runs import Runs, millions, published, runs, verdict
 from circlet_paper.training_cells import CHRR, FC, OWN, Recipe, Settings, TrainingCell, title_of
 
@@ -61,13 +62,13 @@ def cells(settings: Settings) -> list[TrainingCell]:
 
 def _measured(result: Result, dataset: str) -> dict[tuple[str, str], Runs]:
     """Runs by model and features."""
-    settings = Settings(**result["settings"])
-    found = {
-        (model.title, features): runs(result, _cells(model, features, dataset, settings))
+    settings = Settings.of(result)
+    return {
+        (model.title, features): these
         for model in MODELS
         for features in FEATURES
+        if (these := runs(result, _cells(model, features, dataset, settings)))
     }
-    return {key: these for key, these in found.items() if these is not None}
 
 
 def tables(result: Result) -> list[Table]:
@@ -89,7 +90,7 @@ def tables(result: Result) -> list[Table]:
         if not any(features != "bow" for _, features in measured):
             note = "Not measured: there were no dense features for this dataset."
         columns = ("", "Features", "Parameters", *METRICS)
-        made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings(**result["settings"]).note))
+        made.append(Table(f"{title_of(dataset)}, %", columns, rows, note + Settings.of(result).note))
     return made
 
 
@@ -128,13 +129,10 @@ COLORS = {"bow": "#0072B2", "dense": "#E69F00", "both": "#009E73"}
 
 def draw(result: Result) -> Figure:
     """Draw bars of P@5 for each model, with a panel for each dataset that has dense features."""
-    from matplotlib.figure import Figure  # an extra
-
     found = {dataset: _measured(result, dataset) for dataset in DATASETS}
     measured = {d: these for d, these in found.items() if any(features != "bow" for _, features in these)}
-    figure = Figure(figsize=(5.4 * max(len(measured), 1), 3.4), layout="constrained")
-    axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
-    for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
+    figure, axes = panels(1, len(measured), (5.4 * max(len(measured), 1), 3.4))
+    for axis, (dataset, these) in zip(axes[0], measured.items(), strict=False):
         for place, (features, color) in enumerate(COLORS.items()):
             bars = [(at, these.get((model.title, features))) for at, model in enumerate(MODELS)]
             drawn = [(at + 0.27 * (place - 1), r.mean("P@5"), r.sd("P@5") or 0.0) for at, r in bars if r]
@@ -143,9 +141,5 @@ def draw(result: Result) -> Figure:
                 axis.bar(at, heights, 0.25, yerr=errors, color=color, label=FEATURES[features], capsize=2)
         axis.set_title(title_of(dataset))
         axis.set_xticks(range(len(MODELS)), [model.title for model in MODELS])
-        axis.spines[["top", "right"]].set_visible(False)
-    if measured:
-        axes[0].set_ylabel("P@5, %")
-        handles, labels = axes[0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    return figure
+        axes[0, 0].set_ylabel("P@5, %")
+    return finished(figure, "none", legend=3)

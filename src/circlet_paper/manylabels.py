@@ -30,7 +30,8 @@ from circlet.data.synthetic import make_multilabel
 from circlet.report import Cell, Table
 from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Result, Workplace
-from circlet_paper.runs import Difference, Runs, compare, runs, verdict
+from circlet_paper.drawing import STYLES, finished, panels
+from circlet_paper.runs import Difference, Runs, compare, counted, runs, verdict
 from circlet_paper.training_cells import FC, Recipe, TrainingCell, title_of
 
 if TYPE_CHECKING:
@@ -165,7 +166,7 @@ class Measured:
     """The runs of a result: for each set, by head and dimension."""
 
     def __init__(self, result: Result) -> None:
-        self.settings = Settings(**result["settings"])
+        self.settings = Settings.of(result)
         self.sets: dict[str, dict[tuple[str, int], Runs]] = {}
         for plan in planned(self.settings):
             these = self.sets.setdefault(plan.place, {})
@@ -229,12 +230,12 @@ def claims(result: Result) -> list[Claim]:
 
 
 def _judged(text: str, gaps: dict[tuple[str, int], dict[int, Difference]]) -> Claim:
-    every = [gap.verdict for by_depth in gaps.values() for gap in by_depth.values()]
+    ahead, behind, total = counted(gaps.values())
     return Claim(
         text,
-        verdict(every.count("ahead"), len(every)),
-        f"by the bootstrap over test documents ahead in {every.count('ahead')} of {len(every)} comparisons of "
-        f"P@k, behind in {every.count('behind')}; P@20: {_listed(gaps, 20)}",
+        verdict(ahead, total),
+        f"by the bootstrap over test documents ahead in {ahead} of {total} comparisons of "
+        f"P@k, behind in {behind}; P@20: {_listed(gaps, 20)}",
     )
 
 
@@ -245,32 +246,29 @@ def _listed(gaps: dict[tuple[str, int], dict[int, Difference]], k: int) -> str:
     return "; ".join(f"{place} {', '.join(found)}" for place, found in by_place.items())
 
 
-STYLES = {"hrr": ("#E69F00", "^"), "chrr": ("#0072B2", "o")}
-
-
 def draw(result: Result) -> Figure:
     """Draw a row for each set and a panel for each k: P@k of HRR and CHRR over d, FC as a line."""
-    from matplotlib.figure import Figure  # an extra
-
     shown = {place: these for place, these in Measured(result).sets.items() if these}
-    figure = Figure(figsize=(10, 2.9 * max(len(shown), 1)), layout="constrained")
-    axes = figure.subplots(max(len(shown), 1), len(DEPTHS), squeeze=False)
+    figure, axes = panels(len(shown), len(DEPTHS), (10, 2.9 * max(len(shown), 1)))
     for row, (place, these) in zip(axes, shown.items(), strict=False):
         for axis, k in zip(row, DEPTHS, strict=True):
             _draw_panel(axis, these, f"P@{k}")
         row[0].set_ylabel(f"{_upper(place).replace(', ', ',' + chr(10))}\n%")
-    return figure
+    return finished(figure)
 
 
 def _draw_panel(axis: Axes, these: dict[tuple[str, int], Runs], metric: str) -> None:
-    ends = {head: max((dim, r.mean(metric)) for (h, dim), r in these.items() if h == head) for head in STYLES}
-    for head, (color, marker) in STYLES.items():
+    ends = {
+        head: max((dim, r.mean(metric)) for (h, dim), r in these.items() if h == head) for head in ("hrr", "chrr")
+    }
+    for head, end in ends.items():
+        color, marker = STYLES[head.upper()]
         points: Any = [(dim, r.mean(metric), r.sd(metric) or 0.0) for (h, dim), r in these.items() if h == head]
         dims, means, bars = zip(*points, strict=True)
         axis.errorbar(dims, means, bars, color=color, marker=marker, ms=4, lw=1.5, capsize=2)
         # The name of the higher line is above its end, so that names don't overlap.
-        above = 7 if ends[head][1] == max(value for _, value in ends.values()) else -7
-        axis.annotate(head.upper(), ends[head], (5, above), textcoords="offset points", color=color, va="center")
+        above = 7 if end[1] == max(value for _, value in ends.values()) else -7
+        axis.annotate(head.upper(), end, (5, above), textcoords="offset points", color=color, va="center")
     if full := these.get(("fc", 0)):
         axis.axhline(full.mean(metric), color="#000000", ls="--", lw=1.2)
         axis.annotate("FC", (DIMS[0], full.mean(metric)), (0, 3), textcoords="offset points")
@@ -278,5 +276,3 @@ def _draw_panel(axis: Axes, these: dict[tuple[str, int], Runs], metric: str) -> 
     axis.set_xlabel("d")
     axis.set_xticks(DIMS)
     axis.set_xlim(0, 1.25 * DIMS[-1])
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)

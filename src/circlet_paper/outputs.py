@@ -44,6 +44,7 @@ from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import train
 from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Result
+from circlet_paper.drawing import finished, panels
 from circlet_paper.runs import Runs, millions, runs, verdict
 from circlet_paper.training_cells import DEPTHS, FIXED, Recipe, TrainingCell, title_of
 
@@ -315,7 +316,7 @@ class Measured:
     """The runs of a result, by dataset, output and dimension."""
 
     def __init__(self, result: Result) -> None:
-        self.settings = Settings(**result["settings"])
+        self.settings = Settings.of(result)
         self.runs: dict[tuple[str, str, int], Runs] = {}
         for dataset in DATASETS:
             for output in OUTPUTS:
@@ -468,15 +469,11 @@ STYLES = {
 
 def draw(result: Result) -> Figure:
     """Draw a panel for each dataset: P@5 over the number of outputs."""
-    from matplotlib.figure import Figure  # an extra
-
     measured = Measured(result)
-    n = max(len(measured.datasets), 1)
-    figure = Figure(figsize=(4.6 * n, 3.9), layout="constrained")
-    axes = figure.subplots(1, n, squeeze=False)[0]
-    for axis, dataset in zip(axes, measured.datasets, strict=False):
+    figure, axes = panels(1, len(measured.datasets), (4.6 * max(len(measured.datasets), 1), 3.9))
+    for axis, dataset in zip(axes[0], measured.datasets, strict=False):
         _draw_panel(axis, measured, dataset)
-    return figure
+    return finished(figure)
 
 
 def _draw_panel(axis: Axes, measured: Measured, dataset: str) -> None:
@@ -500,8 +497,6 @@ def _draw_panel(axis: Axes, measured: Measured, dataset: str) -> None:
     axis.set_title(title_of(dataset))
     axis.set_xlabel("outputs, 2 d")
     axis.set_ylabel(f"{SHOWN}, %")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
 
 
 def _label(axis: Axes, ends: dict[str, tuple[float, float]]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import statistics
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -115,6 +115,12 @@ class Difference:
 
     def __str__(self) -> str:
         return f"{self.mean:+.2f} [{self.low:+.2f}, {self.high:+.2f}]"
+
+
+def counted(gaps: Iterable[Mapping[int, Difference]]) -> tuple[int, int, int]:
+    """In how many comparisons one model is ahead of another and in how many behind, and how many there are."""
+    found = [gap.verdict for by_depth in gaps for gap in by_depth.values()]
+    return found.count("ahead"), found.count("behind"), len(found)
 
 
 def compare(

@@ -38,6 +38,7 @@ from torch import Tensor
 from circlet.algebra import circular, holographic
 from circlet.report import Table
 from circlet_paper import Claim, Result, Track
+from circlet_paper.drawing import finished, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -203,23 +204,19 @@ def _yes_if_all(holds: npt.NDArray[np.bool_]) -> str:
 
 def draw(result: Result) -> Figure:
     """Draw the paper's two panels, with the theoretical curve of CHRR."""
-    from matplotlib.figure import Figure  # an extra
-
     k = np.arange(1, result["settings"]["max_k"] + 1)
     colors = {"hrr": "#999999", "hrr-projected": "#d1701f", "chrr": "#1f5fbf"}
-    figure = Figure(figsize=(10, 3.8), layout="constrained")
-    for axis, quantity in zip(figure.subplots(1, 2), ("variance", "mean"), strict=True):
+    figure, axes = panels(1, 2, (10, 3.8))
+    for axis, quantity in zip(axes[0], ("variance", "mean"), strict=True):
         for method, name in METHODS.items():
             axis.plot(k, result["methods"][method][quantity], color=colors[method], label=name, lw=2)
         axis.plot(k, result["theory"][quantity], color="black", ls=":", lw=1.5, label="CHRR, theory")
         axis.set_xlabel("stored labels k")
         axis.set_ylabel(f"{quantity} of the similarities")
         axis.set_ylim(bottom=0)
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
     figure.axes[0].ticklabel_format(axis="y", scilimits=(0, 0))
     figure.axes[0].legend(frameon=False)
-    return figure
+    return finished(figure)
 
 
 def _rounded(values: Tensor | npt.NDArray[np.float64]) -> list[float]:

@@ -29,13 +29,14 @@ Finnish libraries), with batches of 256 and fewer epochs for every model: 20 for
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from circlet.data import catalog
 from circlet.report import Cell, Table
 from circlet_paper import Claim
 from circlet_paper.cells import Result
+from circlet_paper.drawing import finished, panels
 from circlet_paper.runs import (
     COMPRESSION,
     CORRECTED,
@@ -65,7 +66,6 @@ from circlet_paper.training_cells import (
 )
 
 if TYPE_CHECKING:
-    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 
@@ -137,14 +137,9 @@ def _otherwise(recipe: Recipe, differing: dict[str, Any]) -> Recipe:
     return Recipe(recipe.title, recipe.protocol, {**recipe.given, **differing})
 
 
-def _runs(result: Result, dataset: str, recipe: Recipe) -> Runs | None:
-    return runs(result, recipe.cells(dataset, Settings(**result["settings"])))
-
-
 def _measured(result: Result, dataset: str) -> dict[str, Runs]:
     """Runs of each recipe that has any, by title."""
-    found = {recipe.title: _runs(result, dataset, recipe) for recipe in RECIPES[dataset]}
-    return {title: these for title, these in found.items() if these is not None}
+    return {recipe.title: these for recipe in RECIPES[dataset] if (these := recipe.runs(result, dataset))}
 
 
 def tables(result: Result) -> list[Table]:
@@ -185,7 +180,7 @@ def _summary(result: Result) -> Table:
         "In short: ours, and in parentheses what the paper has, %",
         ("", "Model", "Parameters", *PUBLISHED_METRICS),
         rows,
-        note=f"Mean ± standard deviation of {seeds} seeds.{Settings(**result['settings']).note}",
+        note=f"Mean ± standard deviation of {seeds} seeds.{Settings.of(result).note}",
     )
 
 
@@ -211,7 +206,7 @@ def _other_ways(result: Result, dataset: str) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for way, (differing, recipes) in OTHERWISE.items():
         for recipe in recipes:
-            if these := _runs(result, dataset, _otherwise(recipe, differing)):
+            if these := _otherwise(recipe, differing).runs(result, dataset):
                 rows.append((recipe.title, way, *(these.show(metric) for metric in PUBLISHED_METRICS)))
     for name in ("FC", "CHRR"):
         values = published(dataset, name)
@@ -226,7 +221,7 @@ def _other_ways(result: Result, dataset: str) -> Table:
 
 
 def _note(result: Result, dataset: str) -> str:
-    settings, measured = Settings(**result["settings"]), _measured(result, dataset)
+    settings, measured = Settings.of(result), _measured(result, dataset)
     if not measured:
         return "Not measured: the dataset was not available."
     any_run = next(iter(measured.values())).cells[0]
@@ -254,7 +249,7 @@ def _note(result: Result, dataset: str) -> str:
 
 
 def _splits(result: Result) -> Table:
-    settings, metrics = Settings(**result["settings"]), PUBLISHED_METRICS
+    settings, metrics = Settings.of(result), PUBLISHED_METRICS
     rows: list[tuple[Cell, ...]] = []
     for way in SPLIT_WAYS:
         cells = _split_cells(settings, way)
@@ -267,7 +262,7 @@ def _splits(result: Result) -> Table:
             ]
         if first := runs(result, cells[:1]):
             rows.append(("the first split", way, *(first.show(metric) for metric in metrics)))
-        if rows and (own := _runs(result, SPLIT_SET, _otherwise(CHRR, OTHERWISE[way][0]))):
+        if rows and (own := _otherwise(CHRR, OTHERWISE[way][0]).runs(result, SPLIT_SET)):
             rows.append(("Mulan's split", way, *(own.show(metric) for metric in metrics)))
     if rows:
         paper = published(SPLIT_SET, "CHRR")
@@ -346,24 +341,6 @@ def _judge_fc(measured: dict[str, dict[str, Runs]]) -> Claim:
     )
 
 
-def draw(result: Result) -> Figure:
-    """Draw by how many points of P@k each model is ahead of FC, with a panel for each measured dataset."""
-    from matplotlib.figure import Figure  # an extra
-
-    from circlet_paper.table import draw_panel
-
-    measured = {dataset: these for dataset in RECIPES if FC.title in (these := _measured(result, dataset))}
-    figure = Figure(figsize=(4.6 * max(len(measured), 1), 4.0), layout="constrained")
-    axes = figure.subplots(1, max(len(measured), 1), squeeze=False)[0]
-    for axis, (dataset, these) in zip(axes, measured.items(), strict=False):
-        draw_panel(axis, dataset, these)
-    axes[0].set_ylabel(f"points of P@k ahead of {FC.title}")
-    if measured:
-        handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda both: len(both[0]))
-        figure.legend(handles, labels, loc="outside lower center", ncols=min(4, 2 * len(measured)), frameon=False)
-    return figure
-
-
 def model_size(features: int, labels: int, *, stored_codes: bool = True) -> float:
     """The paper's compression of the model, in percent: 1 − size of CHRR / size of FC.
 
@@ -414,30 +391,33 @@ STYLES = {
 PUBLISHED_STYLES = {"FC": ("#000000", "s"), "CHRR": ("#0072B2", "o")}
 
 
-def draw_panel(axis: Axes, dataset: str, measured: Mapping[str, Runs]) -> None:
-    """Draw by how many points of P@k each model is ahead of FC on one dataset."""
-    full = {k: measured[FC.title].mean(f"P@{k}") for k in DEPTHS}
-    axis.axhline(0, color="#000000", lw=1.2, ls="--", label=FC.title)
-    for place, (title, (color, marker)) in enumerate(STYLES.items()):
-        if title not in measured:
-            continue
-        # Side by side, so that the error bars of similar numbers can be told apart.
-        at = [position + 0.08 * (place - 1.5) for position in range(len(DEPTHS))]
-        ahead = [measured[title].mean(f"P@{k}") - full[k] for k in DEPTHS]
-        bars = [measured[title].sd(f"P@{k}") or 0.0 for k in DEPTHS]
-        axis.errorbar(
-            at, ahead, bars, color=color, marker=marker, ms=5, lw=1.6, elinewidth=1.2, capsize=2.5, label=title
-        )
-    for name, (color, marker) in PUBLISHED_STYLES.items():
-        known = published(dataset, name)
-        points = [(x, known[f"P@{k}"] - full[k]) for x, k in enumerate(DEPTHS) if f"P@{k}" in known]
-        if points:
-            axis.plot(
-                *zip(*points, strict=True), ls="none", marker=marker, ms=9, mfc="none", mec=color, mew=1.4,
-                label=f"{name}, published",
-            )  # fmt: skip
-    axis.set_title(title_of(dataset))
-    axis.set_xticks(range(len(DEPTHS)), [str(k) for k in DEPTHS])
-    axis.set_xlabel("k")
-    axis.grid(alpha=0.25)
-    axis.spines[["top", "right"]].set_visible(False)
+def draw(result: Result) -> Figure:
+    """Draw by how many points of P@k each model is ahead of FC, with a panel for each measured dataset."""
+    measured = {dataset: these for dataset in RECIPES if FC.title in (these := _measured(result, dataset))}
+    figure, axes = panels(1, len(measured), (4.6 * max(len(measured), 1), 4.0))
+    for axis, (dataset, these) in zip(axes[0], measured.items(), strict=False):
+        full = {k: these[FC.title].mean(f"P@{k}") for k in DEPTHS}
+        axis.axhline(0, color="#000000", lw=1.2, ls="--", label=FC.title)
+        for place, (title, (color, marker)) in enumerate(STYLES.items()):
+            if title not in these:
+                continue
+            # Side by side, so that the error bars of similar numbers can be told apart.
+            at = [position + 0.08 * (place - 1.5) for position in range(len(DEPTHS))]
+            ahead = [these[title].mean(f"P@{k}") - full[k] for k in DEPTHS]
+            bars = [these[title].sd(f"P@{k}") or 0.0 for k in DEPTHS]
+            axis.errorbar(
+                at, ahead, bars, color=color, marker=marker, ms=5, lw=1.6, elinewidth=1.2, capsize=2.5, label=title
+            )
+        for name, (color, marker) in PUBLISHED_STYLES.items():
+            known = published(dataset, name)
+            points = [(x, known[f"P@{k}"] - full[k]) for x, k in enumerate(DEPTHS) if f"P@{k}" in known]
+            if points:
+                axis.plot(
+                    *zip(*points, strict=True), ls="none", marker=marker, ms=9, mfc="none", mec=color, mew=1.4,
+                    label=f"{name}, published",
+                )  # fmt: skip
+        axis.set_title(title_of(dataset))
+        axis.set_xticks(range(len(DEPTHS)), [str(k) for k in DEPTHS])
+        axis.set_xlabel("k")
+    axes[0, 0].set_ylabel(f"points of P@k ahead of {FC.title}")
+    return finished(figure, legend=min(4, 2 * len(measured)))

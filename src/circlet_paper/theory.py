@@ -23,6 +23,7 @@ import numpy as np
 
 from circlet.report import Table
 from circlet_paper import Claim, Result, Track, theory_formulas
+from circlet_paper.drawing import finished, panels
 from circlet_paper.theory_formulas import (
     THRESHOLDS,
     WAYS,
@@ -482,10 +483,7 @@ BLUE, LIGHT, GRAY, ORANGE = "#1f5fbf", "#7fb0ea", "#777777", "#d1701f"
 
 def draw(result: Result) -> Figure:
     """Draw tails, noise, retrieval at three dimensions, and sets with a pattern."""
-    from matplotlib.figure import Figure  # an extra
-
-    figure = Figure(figsize=(14, 8), layout="constrained")
-    axes = figure.subplots(2, 3)
+    figure, axes = panels(2, 3, (14, 8))
     _draw_tails(axes[0, 0], result)
     _draw_noise(axes[0, 1], result)
     dims = [dim for dim in (128, 256, 512) if dim in result["settings"]["dims"]]
@@ -494,12 +492,7 @@ def draw(result: Result) -> Figure:
     for axis in (axes[0, 2], axes[1, 0], axes[1, 1])[len(dims) :]:
         axis.set_axis_off()
     _draw_patterns(axes[1, 2], result)
-    for axis in axes.flat:
-        axis.grid(alpha=0.25)
-        axis.spines[["top", "right"]].set_visible(False)
-    handles, labels = axes[0, 2].get_legend_handles_labels()
-    figure.legend(handles, labels, loc="outside lower center", ncols=4, frameon=False)
-    return figure
+    return finished(figure, legend=4)
 
 
 def _draw_tails(axis: Any, result: Result) -> None:

@@ -14,11 +14,12 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from circlet.data import Dataset, Split, catalog
 from circlet.data.matrices import feature_file
@@ -28,10 +29,11 @@ from circlet.features.embed import RECORD, with_features
 from circlet.files import sha256
 from circlet.settings import AUTO, EFFORTS, PRESETS, RunSettings
 from circlet_paper.cells import Result, Workplace
-from circlet_paper.runs import pack_hits, right
+from circlet_paper.runs import Runs, pack_hits, right, runs
 
 if TYPE_CHECKING:
     import torch
+    from typing_extensions import Self
 
     from circlet.model import Model
     from circlet.training import Reporter
@@ -90,6 +92,11 @@ class Settings:
     def quick(cls) -> Settings:
         """Two epochs of narrow networks on a few rows."""
         return cls(seeds=2, rows=1000, epochs=2, shrink=4)
+
+    @classmethod
+    def of(cls, result: Result) -> Self:
+        """The settings that a result was measured with."""
+        return cls(**{each.name: result["settings"][each.name] for each in fields(cls)})
 
     @property
     def note(self) -> str:
@@ -263,16 +270,12 @@ def _history(records: Sequence[Result], metric: str) -> Result:
     name, sign = ("validation_loss", -1) if metric == "loss" else (metric, 1)
     # Of a model that had a calibration run, only the last record has what validation measured.
     measured = [key for key in ("loss", name) if all(key in record for record in records)]
-    history = {key: [_short(record[key]) for record in records] for key in measured}
+    history = {key: [float(f"{record[key]:.5g}") for record in records] for key in measured}
     if name not in history:
         return {"history": history}
     values = [sign * value for value in history[name]]
     best = max(range(len(values)), key=lambda epoch: (values[epoch], epoch))
     return {"history": history, "best_epoch": best + 1}
-
-
-def _short(value: float) -> float:
-    return float(f"{value:.5g}")
 
 
 def run_settings(protocol: str, given: Mapping[str, Any], seed: int = 0) -> RunSettings:
@@ -318,19 +321,13 @@ def _resplit(dataset: Dataset, name: str, split: int) -> Dataset:
     """Split the rows as in a split file of the Repository, which numbers training rows, then test rows, from 1."""
     assert dataset.test is not None
     assert dataset.source is not None
-    whole = _joined(dataset.train, dataset.test)
+    X: Any = (dataset.train.X, dataset.test.X)
+    stacked = sp.vstack(X, format="csr") if sp.issparse(X[0]) else np.vstack(X)
+    whole = Split(stacked, sp.vstack((dataset.train.Y, dataset.test.Y), format="csr"))
     train, test = (
         whole.take(read_split_rows(path, split - 1, whole.n)) for path in _split_files(dataset.source, name)
     )
     return replace(dataset, train=train, test=test)
-
-
-def _joined(first: Split, second: Split) -> Split:
-    import scipy.sparse as sp
-
-    X: Any = (first.X, second.X)
-    stacked = sp.vstack(X, format="csr") if sp.issparse(first.X) else np.vstack(X)
-    return Split(stacked, sp.vstack((first.Y, second.Y), format="csr"))
 
 
 def _thinned(split: Split, rows: int) -> Split:
@@ -360,6 +357,10 @@ class Recipe:
             TrainingCell(dataset, self.protocol, given, seed, settings.rows, split, self.features)
             for seed in range(settings.seeds)
         ]
+
+    def runs(self, result: Result, dataset: str, split: int | None = None) -> Runs | None:
+        """The runs that a result has of this model on a dataset, one for each seed; None if it has none."""
+        return runs(result, self.cells(dataset, Settings.of(result), split))
 
 
 FC, FC_1024, FC_768 = (
