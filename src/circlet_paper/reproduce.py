@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 import circlet_paper
 from circlet import files
@@ -21,12 +17,6 @@ from circlet.cli.console import err, out, track
 from circlet.cli.help import Command, Group
 from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
-from circlet.training import Reporter
-from circlet_paper.cells import Cell, Watcher
-
-if TYPE_CHECKING:
-    from rich.progress import TaskID
-
 
 app = typer.Typer(
     name="reproduce",
@@ -70,13 +60,6 @@ Seeds = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print the tables as JSON.")]
 
 
-#: Commands with the same options: simulations, and studies on real data.
-SIMULATIONS = ("capacity", "stability", "theory")
-STUDIES = (
-    "authors", "table", "baselines", "convergence", "dimension", "ablation", "codebooks", "outputs", "manylabels",
-    "encoders",
-)  # fmt: skip
-SIMULATION_DETAILS = "A full run takes a minute or two on two cores."
 STUDY_DETAILS = (
     "Each run is stored as a JSON file below OUTPUT/cells and is not repeated; experiments share runs. "
     "Without a GPU, all of them take hours."
@@ -94,42 +77,59 @@ def _about(name: str, details: str, words: str = "--quick") -> dict[str, Any]:
 
 
 def _add_simulation(name: str) -> None:
-    @app.command(name, **_about(name, SIMULATION_DETAILS))
+    @app.command(name, **_about(name, "A full run takes a minute or two on two cores."))
     def command(
         quick: Quick = False,
-        out_folder: Out = Path("results"),
+        folder: Out = Path("results"),
         seed: Seed = 0,
         repetitions: Repetitions = None,
         as_json: AsJson = False,
     ) -> None:
-        _simulation(name, quick, out_folder, seed, repetitions, as_json)
+        _check(folder)
+
+        from circlet.provenance import provenance  # imports torch
+
+        experiment = circlet_paper.load(name)
+        assert circlet_paper.is_simulation(experiment)
+        settings = experiment.Settings.quick(seed) if quick else experiment.Settings(seed=seed)
+        if repetitions is not None:
+            settings = replace(settings, repetitions=repetitions)
+        started = time.perf_counter()
+        measured = experiment.run(settings, partial(track, name))
+        seconds = round(time.perf_counter() - started, 1)
+        result = {"experiment": name, "provenance": {**provenance(), "seconds": seconds}, **measured}
+
+        circlet_paper.save(name, result, folder)
+        _show(experiment, result, as_json)
+        err.print(f"{folder / name}.json, .md and .png written in {seconds} s", highlight=False)
 
 
 def _add_study(name: str) -> None:
     @app.command(name, **_about(name, STUDY_DETAILS))
     def command(
         quick: Quick = False,
-        out_folder: Out = Path("results"),
+        folder: Out = Path("results"),
         data: Data = None,
         device: Device = "auto",
         jobs: Jobs = 1,
         seeds: Seeds = None,
         as_json: AsJson = False,
     ) -> None:
-        _study(name, quick, out_folder, data, device, jobs, seeds, as_json)
+        _study(name, quick, folder, data, device, jobs, seeds, as_json)
 
 
-for _name in SIMULATIONS:
-    _add_simulation(_name)
-for _name in STUDIES:
-    _add_study(_name)
+for _name in circlet_paper.EXPERIMENTS:
+    if _name in ("capacity", "stability", "theory"):
+        _add_simulation(_name)
+    elif _name != "features":
+        _add_study(_name)
 
 
-@app.command(**_about("features", STUDY_DETAILS, "--features my/embeddings"))
-def features(
-    features_folder: Features = None,
+@app.command("features", **_about("features", STUDY_DETAILS, "--features my/embeddings"))
+def _with_features(
+    features: Features = None,
     quick: Quick = False,
-    out_folder: Out = Path("results"),
+    folder: Out = Path("results"),
     data: Data = None,
     device: Device = "auto",
     jobs: Jobs = 1,
@@ -137,7 +137,7 @@ def features(
     as_json: AsJson = False,
 ) -> None:
     """Run the one study that also reads dense features."""
-    _study("features", quick, out_folder, data, device, jobs, seeds, as_json, features_folder)
+    _study("features", quick, folder, data, device, jobs, seeds, as_json, features)
 
 
 def _study(
@@ -159,8 +159,8 @@ def _study(
             )
 
     from circlet.training import resolve_device
+    from circlet_paper.cell_bars import CellBars
     from circlet_paper.cells import Workplace, collect, run_cells
-    from circlet_paper.reproduce import CellBars
 
     resolve_device(device)  # an unknown device fails here, once, rather than in every cell
     experiment = circlet_paper.load(name)
@@ -196,26 +196,6 @@ def _study(
         raise CircletError(f"{len(failed)} cells failed; run the same command to try them again")
 
 
-def _simulation(name: str, quick: bool, folder: Path, seed: int, repetitions: int | None, as_json: bool) -> None:
-    _check(folder)
-
-    from circlet.provenance import provenance  # imports torch
-
-    experiment = circlet_paper.load(name)
-    assert circlet_paper.is_simulation(experiment)
-    settings = experiment.Settings.quick(seed) if quick else experiment.Settings(seed=seed)
-    if repetitions is not None:
-        settings = replace(settings, repetitions=repetitions)
-    started = time.perf_counter()
-    measured = experiment.run(settings, partial(track, name))
-    seconds = round(time.perf_counter() - started, 1)
-    result = {"experiment": name, "provenance": {**provenance(), "seconds": seconds}, **measured}
-
-    circlet_paper.save(name, result, folder)
-    _show(experiment, result, as_json)
-    err.print(f"{folder / name}.json, .md and .png written in {seconds} s", highlight=False)
-
-
 def _check(folder: Path) -> None:
     # Check before the work starts what would otherwise fail at its end.
     require("torch", extra="train", purpose="an experiment")
@@ -232,58 +212,3 @@ def _show(experiment: circlet_paper.Experiment, result: dict[str, Any], as_json:
         out.print(table.rich())
     for claim in experiment.claims(result):
         out.print(f"{claim.text}: [bold]{claim.holds}[/bold] ({claim.evidence})\n", highlight=False)
-
-
-class CellBars(Watcher):
-    """A context manager around `run_cells`; without a terminal it prints only the notes."""
-
-    def __init__(self) -> None:
-        self.bars = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeRemainingColumn(),
-            console=err,
-            transient=True,
-            disable=not err.is_terminal,
-        )
-        self.all = self.bars.add_task("cells", total=None)
-
-    def __enter__(self) -> CellBars:
-        self.bars.start()
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.bars.stop()
-
-    def start(self, done: int, total: int) -> None:
-        self.bars.update(self.all, total=total, completed=done)
-
-    @contextmanager
-    def begin(self, cell: Cell) -> Iterator[Reporter | None]:
-        bar = self.bars.add_task(cell.name, total=None)
-        try:
-            yield _Epochs(self.bars, bar)
-        finally:
-            self.bars.remove_task(bar)
-
-    def end(self, cell: Cell) -> None:
-        self.bars.update(self.all, advance=1)
-
-    def note(self, line: str) -> None:
-        err.print(line, style="yellow", markup=False, highlight=False, soft_wrap=True)
-
-
-class _Epochs(Reporter):
-    """Moves a bar forward after each epoch."""
-
-    def __init__(self, bars: Progress, bar: TaskID) -> None:
-        self.bars, self.bar = bars, bar
-
-    def plan(self, epochs: int, members: int) -> None:
-        self.bars.update(self.bar, total=epochs * members)
-
-    def record(self, record: dict[str, Any]) -> None:
-        self.bars.update(self.bar, completed=record["epoch"])

@@ -31,12 +31,19 @@ class TestProcesses:
         assert line.endswith("(see circlet --help)")
 
     @pytest.mark.parametrize(
-        "words", [["--help"], ["train", "--help"], ["predict", "--help"], ["datasets", "list"]]
+        ("words", "unneeded"),
+        [
+            (["--help"], "torch circlet_paper"),
+            (["train", "--help"], "torch circlet_paper"),
+            (["predict", "--help"], "torch circlet_paper"),
+            (["datasets", "list"], "torch circlet_paper"),
+            (["reproduce", "table", "--help"], "torch circlet.training"),
+        ],
     )
-    def test_torch_and_the_paper_are_not_imported_before_they_are_needed(self, words, process):
+    def test_torch_and_the_paper_are_not_imported_before_they_are_needed(self, words, unneeded, process):
         code = (
             "import sys; from circlet.cli import main\ntry: main()\n"
-            "finally: assert not {'torch', 'circlet_paper'} & {*sys.modules}"
+            f"finally: assert not {set(unneeded.split())} & {{*sys.modules}}"
         )
         finished = process(sys.executable, "-c", code, *words)
         assert (finished.returncode, finished.stderr) == (0, "")

@@ -19,7 +19,7 @@ from circlet.cli import app
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.training import InterruptedRunError
 from circlet_paper import reproduce
-from circlet_paper.reproduce import CellBars
+from circlet_paper.cell_bars import CellBars
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
