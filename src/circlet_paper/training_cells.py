@@ -95,8 +95,9 @@ class Settings:
 
     @classmethod
     def of(cls, result: Result) -> Self:
-        """The settings that a result was measured with."""
-        return cls(**{each.name: result["settings"][each.name] for each in fields(cls)})
+        """The settings that a result was measured with; those that another experiment adds are left out."""
+        known = {each.name for each in fields(cls)}
+        return cls(**{name: value for name, value in result["settings"].items() if name in known})
 
     @property
     def note(self) -> str:
