@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
@@ -12,7 +13,7 @@ from typing import Any
 
 from tests.fuzz.cases import MEMORY, Outcome, limit_memory
 
-#: Seconds after which a case hangs; a process that is kept busy by others may need some.
+#: Seconds after which a case hangs, if it waits for something, or has had the processor for as long.
 PATIENCE = 15.0
 
 #: Carries out the case of a number in a folder, and first tells what the case is.
@@ -24,7 +25,9 @@ class _Worker:
     process: Any
     pipe: Connection
     at: Outcome
+    #: When it got its case, and how long it had had the processor before.
     since: float
+    before: float
 
 
 def outcomes(
@@ -36,8 +39,8 @@ def outcomes(
 ) -> Iterator[Outcome]:
     """Carry out cases in forked processes, each with a folder of its own, as they finish.
 
-    A process that ends by itself while it is at a case has crashed, and one that takes longer than
-    `PATIENCE` hangs and is killed; another takes its place.
+    A process that ends by itself while it is at a case has crashed, and one that hangs is killed;
+    another takes its place.
     """
     left, started = iter(numbers), 0
     workers: list[_Worker] = []
@@ -67,7 +70,7 @@ def _started(run: Run, folder: Path, number: int, now: float) -> _Worker:
     process = context.Process(target=_work, args=(run, folder, theirs), daemon=True)
     process.start()
     theirs.close()
-    worker = _Worker(process, ours, _unknown(number), 0.0)
+    worker = _Worker(process, ours, _unknown(number), 0.0, 0.0)
     _give(worker, number, now)
     return worker
 
@@ -81,7 +84,7 @@ def _work(run: Run, folder: Path, pipe: Connection) -> None:
 
 
 def _give(worker: _Worker, number: int, now: float) -> None:
-    worker.at, worker.since = _unknown(number), now
+    worker.at, worker.since, worker.before = _unknown(number), now, _state(worker)[1]
     worker.pipe.send(number)
 
 
@@ -96,7 +99,17 @@ def _outcome(worker: _Worker, taken: float) -> Outcome | None:
         worker.process.join()
         code = worker.process.exitcode
         return replace(worker.at, outcome="crash", seconds=taken, message=f"the process ended with status {code}")
-    return replace(worker.at, outcome="hang", seconds=taken, message="killed") if taken > PATIENCE else None
+    state, busy = _state(worker)
+    # One that others keep from the processor neither sleeps nor computes.
+    if busy - worker.before > PATIENCE or (state == "S" and taken > PATIENCE):
+        return replace(worker.at, outcome="hang", seconds=taken, message="killed")
+    return None
+
+
+def _state(worker: _Worker) -> tuple[str, float]:
+    """What a process does, in Linux's letters, and the seconds that it has had the processor."""
+    about = Path(f"/proc/{worker.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return about[0], (int(about[11]) + int(about[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def _unknown(number: int) -> Outcome:
