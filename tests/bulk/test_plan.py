@@ -12,8 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.bulk.plan import PLAN, Block, File, Options, Plan, check_folder, cut, find_files, format_in, unchanged
-from circlet.bulk.run import documents
+from circlet.bulk.plan import (
+    PLAN,
+    Block,
+    File,
+    Options,
+    Plan,
+    check_folder,
+    cut,
+    documents,
+    find_files,
+    format_in,
+    unchanged,
+)
 from circlet.data.records import Columns, iter_records
 from circlet.errors import DataError, OutputError
 

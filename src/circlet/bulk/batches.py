@@ -9,7 +9,7 @@ from typing import Any, Literal
 import numpy as np
 
 from circlet.errors import DataError, ParameterError
-from circlet.runtime import load
+from circlet.runtime import Tagger, load
 from circlet.runtime.answers import Suggestion
 from circlet.threads import use_threads
 
@@ -78,9 +78,7 @@ class TagBatches:
         if threads is not None:
             use_threads(threads)
         self.text_column = text_column
-        self.tagger = load(model)
-        if self.tagger.model_.vectorizer is None:
-            raise DataError(f"{model}: found a model of feature rows; wanted one that was trained on texts")
+        self.tagger = load_tagger(model)
         self.with_uris = self.tagger.uris_ is not None
         #: What is added to a batch, by the field of a `Suggestion`.
         self.columns = {"label": labels_column, "score": scores_column}
@@ -138,3 +136,11 @@ class TagBatches:
             # np.array would make a matrix of lists of the same length.
             columns[name] = np.fromiter(lists, dtype=object, count=len(answers))
         return {**batch, **columns} if isinstance(batch, dict) else batch.assign(**columns)
+
+
+def load_tagger(model: Path | str) -> Tagger:
+    """The tagger in a folder, which has to be one of texts."""
+    tagger = load(model)
+    if tagger.model_.vectorizer is None:
+        raise DataError(f"{model}: found a model of feature rows; wanted one that was trained on texts")
+    return tagger

@@ -16,16 +16,16 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, astuple, dataclass
 from glob import glob, has_magic
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any
 
 from circlet import files
-from circlet.data.documents import LABELS, PLAIN, reading
+from circlet.data.documents import LABELS, PLAIN, iter_parquet, reading
 from circlet.data.load import IN_WORDS, is_there, recognize
-from circlet.data.records import DELIMITERS, FORMATS, Columns, header_delimiter, is_annif, parse
+from circlet.data.records import DELIMITERS, FORMATS, Columns, Record, header_delimiter, is_annif, parse
 from circlet.errors import DataError, OutputError, bad
-from circlet.files import BOM, MAX_LINE, check_regular, decode, explained, iter_lines, peek
+from circlet.files import BOM, MAX_LINE, check_regular, decode, explained, iter_lines, iter_text, peek
 from circlet.identity import Identity
 from circlet.version import __version__
 
@@ -37,7 +37,9 @@ __all__ = [
     "Plan",
     "Task",
     "check_folder",
+    "columns_of",
     "cut",
+    "documents",
     "find_files",
     "format_in",
     "unchanged",
@@ -376,6 +378,34 @@ class Plan:
             raise DataError(f"{folder}: found a run with the same files in another order; {wanted}")
         for file, _ in self.files:
             unchanged(file)
+
+
+def columns_of(text_column: str) -> Columns:
+    """The columns that are read."""
+    return Columns(text=text_column, id=None if text_column == "id" else "id")
+
+
+def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
+    """Read the documents of a block; their lines, or rows of Parquet, have the numbers that they have in the file.
+
+    Raises
+    ------
+    DataError
+        If a document is faulty; the message names file and line.
+    """
+    path = Path(file.path)
+    if file.format == "parquet":
+        groups = range(block.start, block.end)
+        yield from iter_parquet(path, columns, need_labels=False, groups=groups, first=block.first)
+        return
+    if file.compressed:
+        lines = iter_text(path)
+    else:
+        header = list(iter_text(path, end=file.header)) if file.header else []
+        # As if the header stood right before the block, so that lines are counted as in the file.
+        moved = ((block.first - len(header) + at, line) for at, (_, line) in enumerate(header))
+        lines = chain(moved, iter_text(path, start=block.start, end=block.end, first=block.first))
+    yield from parse(lines, path, file.format, columns, need_labels=False)
 
 
 def check_folder(folder: Path) -> None:

@@ -8,22 +8,20 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from itertools import chain
 from pathlib import Path
 
 from circlet import files
 from circlet.bulk import plan
+from circlet.bulk.batches import load_tagger
 from circlet.bulk.engines import ENGINES, default_workers
-from circlet.bulk.plan import Block, File, Options, Task, unchanged
+from circlet.bulk.plan import Options, Task, unchanged
 from circlet.checks import is_integer
-from circlet.data.documents import iter_parquet
-from circlet.data.records import Columns, Record, parse
+from circlet.data.records import Record
 from circlet.errors import CircletError, DataError, ParameterError, bad
 from circlet.extras import require
-from circlet.files import iter_text
 from circlet.folder import lock
 from circlet.folder.layout import CONFIG
-from circlet.runtime import Tagger, load
+from circlet.runtime import Tagger
 from circlet.runtime.answers import Answer, writing_answers
 from circlet.threads import use_threads
 
@@ -33,144 +31,10 @@ __all__ = [
     "Job",
     "Outcome",
     "Totals",
-    "columns_of",
     "digest_of",
-    "documents",
     "tag_block",
     "tag_files",
 ]
-
-
-@dataclass(frozen=True)
-class Job:
-    """What all blocks of a run have in common.
-
-    Attributes
-    ----------
-    model, output : str
-        Folders; absolute.
-    options : Options
-    integer_ids : bool
-        Whether the ids in Parquet files are integers, and not text.
-    memory, threads
-        Bytes that scores may take at a time, and threads, of each worker.
-    """
-
-    model: str
-    output: str
-    options: Options
-    integer_ids: bool
-    memory: int | None = None
-    threads: int = 1
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """What became of a block: how many documents were tagged, or else what was wrong with it."""
-
-    task: Task
-    documents: int = 0
-    seconds: float = 0.0
-    error: str | None = None
-
-
-def columns_of(text_column: str) -> Columns:
-    """The columns that are read."""
-    return Columns(text=text_column, id=None if text_column == "id" else "id")
-
-
-def digest_of(model: Path | str) -> str:
-    """What tells a model from others: its config.json has the digests of all its other files."""
-    path = Path(model) / CONFIG
-    files.check_regular(path, "model")
-    return files.sha256(path)
-
-
-def tag_block(job: Job, task: Task) -> Outcome:
-    """Tag the documents of a block; the file with their labels appears complete or not at all.
-
-    A fault of the documents or of the disk is part of the outcome, so that other blocks can go on.
-    """
-    began = time.perf_counter()
-    try:
-        tagger, options, n = _tagger(job), job.options, 0
-        records = documents(task.file, task.block, columns_of(options.text_column))
-        with_uris = tagger.uris_ is not None
-        with writing_answers(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
-            for batch in batches(records):
-                answers = tagger.answers(
-                    [record.text for record in batch],
-                    options.k,
-                    threshold=options.threshold,
-                    favor_rare=options.favor_rare,
-                    memory=job.memory,
-                )
-                write([Answer(_id(job, task, record), each) for record, each in zip(batch, answers, strict=True)])
-                n += len(batch)
-            unchanged(task.file)
-    except CircletError as error:
-        return Outcome(task, error=str(error))
-    return Outcome(task, n, time.perf_counter() - began)
-
-
-@lru_cache(maxsize=1)
-def _tagger(job: Job) -> Tagger:
-    """The model, loaded once by each worker."""
-    if digest_of(job.model) != job.options.model:
-        raise DataError(f"{job.model}: found another model than when the run began; wanted the same")
-    use_threads(job.threads)
-    tagger = load(job.model)
-    if tagger.model_.vectorizer is None:
-        raise DataError(f"{job.model}: found a model of feature rows; wanted one that was trained on texts")
-    return tagger
-
-
-def _id(job: Job, task: Task, record: Record) -> str | int:
-    found = f"{task.name}:{record.line}" if record.id is None else record.id
-    if job.options.format != "parquet":
-        return found
-    if not job.integer_ids:
-        return str(found)  # all parts have the same column, whatever ids they have
-    if record.id is None:
-        raise bad(task.file.path, record.line, "no id", "an integer, as the column has")
-    return found
-
-
-def batches(records: Iterator[Record], documents: int = 1024, characters: int = 1 << 23) -> Iterator[list[Record]]:
-    """So many documents at a time, or so many characters: memory does not grow with a block."""
-    batch: list[Record] = []
-    size = 0
-    for record in records:
-        batch.append(record)
-        size += len(record.text)
-        if len(batch) == documents or size >= characters:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
-
-
-def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
-    """Read the documents of a block; their lines, or rows of Parquet, have the numbers that they have in the file.
-
-    Raises
-    ------
-    DataError
-        If a document is faulty; the message names file and line.
-    """
-    path = Path(file.path)
-    if file.format == "parquet":
-        groups = range(block.start, block.end)
-        yield from iter_parquet(path, columns, need_labels=False, groups=groups, first=block.first)
-        return
-    if file.compressed:
-        lines = iter_text(path)
-    else:
-        header = list(iter_text(path, end=file.header)) if file.header else []
-        # As if the header stood right before the block, so that lines are counted as in the file.
-        moved = ((block.first - len(header) + at, line) for at, (_, line) in enumerate(header))
-        lines = chain(moved, iter_text(path, start=block.start, end=block.end, first=block.first))
-    yield from parse(lines, path, file.format, columns, need_labels=False)
 
 
 #: Bytes of a block: large enough that a worker is busy for seconds, and small enough that few are lost with it.
@@ -272,17 +136,17 @@ def tag_files(
         raise ParameterError(f"block_size is {block_size!r}; wanted an integer >= 1")
     if engine == "ray":
         require("ray", extra="ray", purpose="--engine ray")
-    folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), columns_of(text_column)
+    folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), plan.columns_of(text_column)
     plan.check_folder(folder)
-    options = Options(
-        digest_of(model),
-        k,
-        threshold,
-        favor_rare,
-        text_column,
-        _checked_format(format, paths, columns),
-        block_size,
-    )
+    if format is None:  # that of the first file that has any documents
+        kinds = (plan.format_in(path, columns) for path in paths)
+        first = next((kind for kind in kinds if kind != "empty"), "jsonl")
+        format = first if first in FORMATS else "jsonl"  # noqa: A001 — as the option is called
+    if format not in FORMATS:
+        raise ParameterError(f"format is {format!r}; wanted one of {', '.join(FORMATS)}")
+    if format == "parquet":
+        require("pyarrow", extra="parquet", purpose="writing Parquet")
+    options = Options(digest_of(model), k, threshold, favor_rare, text_column, format, block_size)
     count = default_workers(engine) if workers is None else workers
     with lock.writing(folder):
         made = plan.Plan.load(folder)
@@ -305,19 +169,6 @@ def tag_files(
     return Totals(documents, len(left), len(tasks) - len(left), seconds, count)
 
 
-def _checked_format(wanted: str | None, paths: Sequence[Path], columns: Columns) -> str:
-    """The format to write: the one that is asked for, or that of the first file that has any documents."""
-    if wanted is None:
-        kinds = (plan.format_in(path, columns) for path in paths)
-        first = next((kind for kind in kinds if kind != "empty"), "jsonl")
-        wanted = first if first in FORMATS else "jsonl"
-    if wanted not in FORMATS:
-        raise ParameterError(f"format is {wanted!r}; wanted one of {', '.join(FORMATS)}")
-    if wanted == "parquet":
-        require("pyarrow", extra="parquet", purpose="writing Parquet")
-    return wanted
-
-
 def _tag(
     job: Job, tasks: Sequence[Task], engine: str, workers: int, progress: Callable[[int, int], object]
 ) -> int:
@@ -336,3 +187,102 @@ def _tag(
         others = f" (and {len(faults) - 1} other blocks of {len(tasks)} have faults)" if len(faults) > 1 else ""
         raise DataError(f"{first.error}{others}")
     return documents
+
+
+@dataclass(frozen=True)
+class Job:
+    """What all blocks of a run have in common.
+
+    Attributes
+    ----------
+    model, output : str
+        Folders; absolute.
+    options : Options
+    integer_ids : bool
+        Whether the ids in Parquet files are integers, and not text.
+    memory, threads
+        Bytes that scores may take at a time, and threads, of each worker.
+    """
+
+    model: str
+    output: str
+    options: Options
+    integer_ids: bool
+    memory: int | None = None
+    threads: int = 1
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a block: how many documents were tagged, or else what was wrong with it."""
+
+    task: Task
+    documents: int = 0
+    error: str | None = None
+
+
+def digest_of(model: Path | str) -> str:
+    """What tells a model from others: its config.json has the digests of all its other files."""
+    path = Path(model) / CONFIG
+    files.check_regular(path, "model")
+    return files.sha256(path)
+
+
+def tag_block(job: Job, task: Task) -> Outcome:
+    """Tag the documents of a block; the file with their labels appears complete or not at all.
+
+    A fault of the documents or of the disk is part of the outcome, so that other blocks can go on.
+    """
+    try:
+        tagger, options, n = _tagger(job), job.options, 0
+        records = plan.documents(task.file, task.block, plan.columns_of(options.text_column))
+        with_uris = tagger.uris_ is not None
+        with writing_answers(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
+            for batch in batches(records):
+                answers = tagger.answers(
+                    [record.text for record in batch],
+                    options.k,
+                    threshold=options.threshold,
+                    favor_rare=options.favor_rare,
+                    memory=job.memory,
+                )
+                write([Answer(_id(job, task, record), each) for record, each in zip(batch, answers, strict=True)])
+                n += len(batch)
+            unchanged(task.file)
+    except CircletError as error:
+        return Outcome(task, error=str(error))
+    return Outcome(task, n)
+
+
+@lru_cache(maxsize=1)
+def _tagger(job: Job) -> Tagger:
+    """The model, loaded once by each worker."""
+    if digest_of(job.model) != job.options.model:
+        raise DataError(f"{job.model}: found another model than when the run began; wanted the same")
+    use_threads(job.threads)
+    return load_tagger(job.model)
+
+
+def _id(job: Job, task: Task, record: Record) -> str | int:
+    found = f"{task.name}:{record.line}" if record.id is None else record.id
+    if job.options.format != "parquet":
+        return found
+    if not job.integer_ids:
+        return str(found)  # all parts have the same column, whatever ids they have
+    if record.id is None:
+        raise bad(task.file.path, record.line, "no id", "an integer, as the column has")
+    return found
+
+
+def batches(records: Iterator[Record], documents: int = 1024, characters: int = 1 << 23) -> Iterator[list[Record]]:
+    """So many documents at a time, or so many characters: memory does not grow with a block."""
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.text)
+        if len(batch) == documents or size >= characters:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
