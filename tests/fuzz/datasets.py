@@ -8,13 +8,12 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 from tests.data.layouts import LAYOUTS, RECORDS, X, Y, holds_together
 from tests.fuzz.subjects import FolderSubject
 from tests.fuzz.trees import Tree, read_tree
 
-from circlet.data import Dataset, Split, load_dataset, pydocs
+from circlet.data import Dataset, Split, load_dataset
 from circlet.data.documents import iter_stream
 from circlet.data.matrices import write_matrices
 from circlet.data.pydocs import PyDoc, PyDocs, cached_pydocs
@@ -110,8 +109,7 @@ def _cache(folder: Path) -> FolderSubject:
     )
 
     def cached(folder: Path) -> Any:
-        with mock.patch.object(pydocs, "build_pydocs", return_value=small):
-            return cached_pydocs(folder)
+        return cached_pydocs(folder, lambda: small)
 
     cached(folder)
     return FolderSubject("cache of pydocs", read_tree(folder), [], cached)
