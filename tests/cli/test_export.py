@@ -59,6 +59,6 @@ def test_without_onnx(refused, model, monkeypatch):
 def test_a_large_table(circlet, refused, data, small, monkeypatch):
     words = ["--codebook", "independent", *small, "--epochs", "1"]
     assert circlet("train", data, "--model", "table", *words).returncode == 0
-    monkeypatch.setattr("circlet.export.saved.LARGEST_TABLE", 1000)
+    monkeypatch.setattr("circlet.export.write.LARGEST_TABLE", 1000)
     assert "--large-table" in refused("export", "table", "tagger.onnx")
     assert circlet("export", "table", "tagger.onnx", "--large-table").returncode == 0

@@ -2,15 +2,26 @@ from __future__ import annotations
 
 import importlib
 import sys
+from math import log
 
 import numpy as np
 import onnx
 import onnxruntime
 import pytest
+import scipy.sparse as sp
+import torch
+from hypothesis import assume, given
+from hypothesis import strategies as st
+from scipy.special import expit, logit
 
+from circlet.codebooks import SpectralCodebook
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.export import graph as module
-from circlet.export.graph import OPSET, Graph
+from circlet.export.graph import HEADS, OPSET, Graph, Rows, mean_log_odds, scaled, scores
+from circlet.features.rows import Scaling
+from circlet.runtime.codebooks import CODEBOOKS
+from circlet.runtime.scorers import Scorer
+from circlet.settings import network as settings
 from circlet.version import __version__
 
 
@@ -67,3 +78,152 @@ def test_without_onnx(monkeypatch):
     monkeypatch.delitem(sys.modules, module.__name__)
     with pytest.raises(MissingExtraError, match=r"needs onnx, .*pip install 'circlet\[onnx\]'"):
         importlib.import_module(module.__name__)
+
+
+X = np.array([[4, 0, -9, 1], [0, 0, 0, 0], [0, 2, 0, 0]], dtype=np.float32)
+
+
+def by_graph(scaling: Scaling, X) -> np.ndarray:
+    """Rows scaled by a graph; of sparse rows, only their values, `(n, m)`."""
+    graph = Graph()
+    values = graph.input("values", np.float32, ["batch", "m"], "")
+    feeds = {"values": X}
+    columns = None
+    if sp.issparse(X):
+        columns = graph.input("columns", np.int32, ["batch", "m"], "")
+        # All columns, so that values stay at their places.
+        feeds = {"values": X.toarray(), "columns": np.tile(np.arange(X.shape[1], dtype=np.int32), (X.shape[0], 1))}
+    result = scaled(graph, Rows(values, columns), scaling)
+    graph.add("Identity", result.values, name="scaled")
+    graph.output("scaled", np.float32, ["batch", "m"], "")
+    return onnxruntime.InferenceSession(graph.model({}).SerializeToString()).run(None, feeds)[0]
+
+
+def test_every_head_is_known():
+    assert list(HEADS) == list(settings.HEADS)
+
+
+def test_square_roots_by_hand():
+    expected = np.array([[2, 0, -3, 1], [0, 0, 0, 0], [0, 1, 0, 0]]) / [[14**0.5], [1], [1]]
+    np.testing.assert_allclose(by_graph(Scaling("sqrt"), X), expected, rtol=1e-6)
+
+
+def test_standard_by_hand():
+    scaling = Scaling("standard").fit(np.array([[0, 1, 5, 0], [2, 1, 9, 8]], dtype=np.float32))
+    expected = [[3, -1, -8, -0.75], [-1, -1, -3.5, -1], [-1, 1, -3.5, -1]]
+    np.testing.assert_allclose(by_graph(scaling, X), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("factor", [1, 1e37, 1e-30, 1e-38])
+@pytest.mark.parametrize("kind", ["l2", "sqrt", "tfidf"])
+@pytest.mark.parametrize("sparse", [True, False])
+def test_very_large_and_very_small_values(kind, sparse, factor):
+    rows = (X * np.float32(factor)).astype(np.float32)
+    rows = sp.csr_matrix(rows) if sparse else rows
+    scaling = Scaling(kind).fit(X)
+    wanted = scaling.transform(rows)
+    wanted = wanted.toarray() if sparse else wanted
+    assert np.linalg.norm(wanted[0]) == pytest.approx(1, rel=1e-5)
+    np.testing.assert_allclose(by_graph(scaling, rows), wanted, rtol=1e-5)
+
+
+def last(graph: Graph, output: str, **feeds: np.ndarray) -> np.ndarray:
+    """What a value is, as the graph's only output."""
+    graph.add("Identity", output, name="y")
+    graph.output("y", np.float32, ["batch", "n"], "")
+    return run(graph, **feeds)[0]
+
+
+def of(book: SpectralCodebook, scale: float = 1.0, bias: np.ndarray | None = None) -> Scorer:
+    """The scorer without torch that has this codebook."""
+    own = CODEBOOKS["spectral"](book.n_labels, book.dim, book.seed, length=book.length)
+    return Scorer(own, book.n_labels, scale, bias)
+
+
+@pytest.mark.usefixtures("one_thread")
+class TestSpectral:
+    @given(
+        n_labels=st.integers(1, 300),
+        dim=st.integers(1, 40),
+        more=st.integers(0, 200),
+        seed=st.integers(0, 1000),
+    )
+    def test_are_the_codebooks(self, n_labels, dim, more, seed):
+        """For lengths with and without divisors: the graph does not need any."""
+        length = max(n_labels, 2 * (dim + 1)) + more
+        book = SpectralCodebook(n_labels, dim, seed, length=length + length % 2)
+        phasors = torch.randn(3, 2 * dim, generator=torch.Generator().manual_seed(seed))
+        graph = Graph()
+        output = graph.input("x", np.float32, ["batch", 2 * dim], "")
+        found = scores(graph, output, of(book))
+        wanted = book.scores(phasors).numpy()
+        np.testing.assert_allclose(last(graph, found, x=phasors.numpy()), wanted, atol=2e-6 * np.abs(wanted).max())
+
+    def test_digits_of_large_angles(self):
+        book = SpectralCodebook(200_000, 64, 0, length=299_998)  # twice a prime
+        best = torch.tensor([0, 77_777, 199_999])
+        graph = Graph()
+        output = graph.input("x", np.float32, ["batch", 128], "")
+        codes = book.codes(best)
+        found = last(graph, scores(graph, output, of(book)), x=codes.numpy())
+        np.testing.assert_allclose(found, book.scores(codes).numpy(), atol=2e-6)
+        assert found.argmax(axis=1).tolist() == best.tolist()
+
+    def test_constants_do_not_grow_with_labels_times_dim(self):
+        book = SpectralCodebook(100_000, 200, 0)
+        graph = Graph()
+        output = graph.input("x", np.float32, ["batch", 400], "")
+        scores(graph, output, of(book))
+        size = sum(len(each.raw_data) for each in graph._constants)
+        assert size < 4 * book.length + 5 * 400 * 4 * book.length**0.5
+        assert size < 100_000 * 400 * 4 / 50
+
+    def test_scale_and_bias(self):
+        book = SpectralCodebook(7, 3, 0)
+        bias = np.arange(7, dtype=np.float32)
+        scorer = of(book, 2.5, bias)
+        phasors = book.codes(torch.tensor([2]))
+        graph = Graph()
+        found = last(
+            graph, scores(graph, graph.input("x", np.float32, ["batch", 6], ""), scorer), x=phasors.numpy()
+        )
+        np.testing.assert_allclose(found, 2.5 * book.scores(phasors).numpy() + bias, rtol=1e-5, atol=1e-5)
+
+
+class TestMeanLogOdds:
+    def of(self, columns: np.ndarray, curves: list[tuple[float, float]]) -> np.ndarray:
+        """From the scores of several networks, `(members, n)`."""
+        graph = Graph()
+        parts = [graph.input(f"x{i}", np.float32, ["batch", "n"], "") for i in range(len(columns))]
+        feeds = {f"x{i}": np.float32(column)[None] for i, column in enumerate(columns)}
+        return last(graph, mean_log_odds(graph, parts, curves), **feeds)[0]
+
+    def test_solved_by_hand(self):
+        logits = np.array([[log(0.2 / 0.8), 0.0], [log(0.6 / 0.4), log(3)]])
+        expected = [log(0.4 / 0.6), log(0.625 / 0.375)]
+        np.testing.assert_allclose(self.of(logits, [(1, 0), (1, 0)]), expected, rtol=1e-5)
+        curves = [(2.0, 1.0), (0.5, -3.0)]
+        scores = [(row - intercept) / slope for row, (slope, intercept) in zip(logits, curves, strict=True)]
+        np.testing.assert_allclose(self.of(np.array(scores), curves), expected, rtol=1e-5)
+
+    @pytest.mark.parametrize(
+        ("logits", "expected"),
+        [
+            ([1000.0, 1000.0], 1000.0),
+            ([-1000.0, -1000.0], -1000.0),
+            ([500.0, -500.0], 0.0),
+            ([1e30, 1e30], 1e30),
+            ([-200.0, -1e30], -200 - log(2)),  # half of e⁻²⁰⁰
+            ([100.0, 90.0, 90.0], 90 + log(3 / 2)),
+        ],
+    )
+    def test_next_to_0_and_1_nothing_is_rounded(self, logits, expected):
+        found = self.of(np.array(logits)[:, None], [(1.0, 0.0)] * len(logits))
+        assert found[0] == pytest.approx(expected, rel=1e-6)
+
+    @given(st.lists(st.lists(st.floats(-15, 15, width=32), min_size=5, max_size=5), min_size=2, max_size=3))
+    def test_is_the_mean_of_probabilities(self, logits):
+        mean = expit(np.array(logits)).mean(axis=0)
+        assume(((mean > 1e-6) & (mean < 1 - 1e-6)).all())
+        found = self.of(np.array(logits), [(1.0, 0.0)] * len(logits))
+        np.testing.assert_allclose(found, logit(mean), rtol=1e-4, atol=1e-5)

@@ -8,8 +8,11 @@ import numpy as np
 import onnx
 import pytest
 import scipy.sparse as sp
+import torch
+from torch import nn
 
 from circlet.errors import DataError, OutputError, ParameterError
+from circlet.export import write
 from circlet.export.graph import OPSET
 from circlet.export.write import write_onnx
 
@@ -167,3 +170,39 @@ class TestPage:
         about = {name: float(value) for name, value in graph.get_modelmeta().custom_metadata_map.items()}
         by_hand = 1 / (1 + np.exp(-(about["slope"] * scores + about["intercept"])))
         np.testing.assert_allclose(np.take_along_axis(by_hand, labels, axis=1), probabilities, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("head", "codebook", "size"), [("chrr", "independent", 3840), ("hrr", "auto", 1920)])
+def test_a_table_is_refused_above_a_size(head, codebook, size, make_model, tmp_path, monkeypatch):
+    make_model(head=head, codebook=codebook).save(tmp_path / "model")
+    monkeypatch.setattr(write, "LARGEST_TABLE", size)
+    write_onnx(tmp_path / "model", tmp_path / "one.onnx")
+    monkeypatch.setattr(write, "LARGEST_TABLE", size - 1)
+    with pytest.raises(ParameterError, match=r"whose codes of 40 labels would take 0 MB .*--large-table"):
+        write_onnx(tmp_path / "model", tmp_path / "two.onnx")
+    write_onnx(tmp_path / "model", tmp_path / "two.onnx", large_table=True)
+
+
+def test_a_series_is_never_too_large(rows_model, tmp_path, monkeypatch):
+    monkeypatch.setattr(write, "LARGEST_TABLE", 0)
+    write_onnx(rows_model, tmp_path / "tagger.onnx")
+
+
+def test_int8_stays_int8(make_model, tmp_path):
+    make_model(members=2).save(tmp_path / "model", "int8")
+    write_onnx(tmp_path / "model", tmp_path / "tagger.onnx")
+    constants = onnx.load(tmp_path / "tagger.onnx").graph.initializer
+    assert sum(each.data_type == onnx.TensorProto.INT8 for each in constants) == 4  # two layers of each network
+
+
+def test_a_custom_encoder(make_model, tmp_path):
+    class Custom(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Parameter(torch.zeros(30, 16))
+
+    model = make_model()
+    model.network.encoder = Custom()
+    model.save(tmp_path / "model")
+    with pytest.raises(DataError, match="found a model with an encoder of its own, which only torch can run"):
+        write_onnx(tmp_path / "model", tmp_path / "tagger.onnx")

@@ -13,15 +13,20 @@ have a power of two as their length, and for other lengths onnxruntime's transfo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import MissingExtraError, ParameterError
-from circlet.export.saved import Floats, Layer, Member, Saved, Series, Table
 from circlet.features.rows import Scaling
+from circlet.folder.members import Member, hidden_layers, output_layers
+from circlet.folder.tensors import Stored
+from circlet.runtime.codebooks import CodesInBlocks, SpectralCodebook
+from circlet.runtime.model import RuntimeModel
+from circlet.runtime.network import Floats
+from circlet.runtime.scorers import Scorer
 from circlet.version import __version__
 
 __all__ = ["HEADS", "LARGEST", "OPSET", "Graph", "Rows", "mean_log_odds", "outputs", "scaled", "scores", "tagger"]
@@ -41,6 +46,8 @@ IR_VERSION = 7
 LARGEST = (1 << 31) - (1 << 20)
 
 Value = str | npt.NDArray[Any] | np.generic
+#: The weight and the bias of a layer.
+Layer = tuple[Stored, Stored]
 
 
 class Graph:
@@ -151,13 +158,14 @@ def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
     return rows._replace(values=_normalized(graph, values))
 
 
-def outputs(graph: Graph, rows: Rows, member: Member) -> str:
+def outputs(graph: Graph, rows: Rows, member: Member, weights: Mapping[str, Stored]) -> str:
     """The output of a network's head for scaled rows, `(batch, width)`."""
-    first, *others = member.encoder
-    hidden = _activated(graph, _first_layer(graph, rows, first), member.settings.leak)
+    settings = member.settings
+    first, *others = (member.layer(weights, name) for name in hidden_layers(settings))
+    hidden = _activated(graph, _first_layer(graph, rows, first), settings.leak)
     for layer in others:
-        hidden = _activated(graph, _linear(graph, hidden, layer), member.settings.leak)
-    return HEADS[member.settings.head](graph, hidden, member.head)
+        hidden = _activated(graph, _linear(graph, hidden, layer), settings.leak)
+    return HEADS[settings.head](graph, hidden, [member.layer(weights, name) for name in output_layers(settings)])
 
 
 def _activated(graph: Graph, x: str, leak: float) -> str:
@@ -168,22 +176,30 @@ def _first_layer(graph: Graph, rows: Rows, layer: Layer) -> str:
     if rows.columns is None:
         return _linear(graph, rows.values, layer)
     # Only the weights of the document's own columns are read, and only these become float32.
-    values, weights = rows.values, graph.add("Gather", layer.weight, rows.columns)
-    if layer.scales is not None:
+    weight, bias = layer
+    values, scales = rows.values, _scales(weight)
+    weights = graph.add("Gather", weight.read() if scales is None else weight.numbers, rows.columns)
+    if scales is not None:
         weights = graph.add("Cast", weights, to=onnx.TensorProto.FLOAT)
-        values = graph.add("Mul", values, graph.add("Gather", layer.scales, rows.columns))
+        values = graph.add("Mul", values, graph.add("Gather", scales, rows.columns))
     middle = np.array([1])
     product = graph.add("MatMul", graph.add("Unsqueeze", values, middle), weights)
-    return graph.add("Add", graph.add("Squeeze", product, middle), layer.bias)
+    return graph.add("Add", graph.add("Squeeze", product, middle), bias.read())
 
 
 def _linear(graph: Graph, x: str, layer: Layer) -> str:
-    if layer.scales is None:
-        return graph.add("Gemm", x, layer.weight, layer.bias, transB=1)
+    weight, bias = layer
+    scales = _scales(weight)
+    if scales is None:
+        return graph.add("Gemm", x, weight.read(), bias.read(), transB=1)
     # A runtime converts a constant once, when it loads the file.
-    weight = graph.add("Cast", layer.weight, to=onnx.TensorProto.FLOAT)
-    product = graph.add("Gemm", x, weight, transB=1)
-    return graph.add("Add", graph.add("Mul", product, layer.scales), layer.bias)
+    product = graph.add("Gemm", x, graph.add("Cast", weight.numbers, to=onnx.TensorProto.FLOAT), transB=1)
+    return graph.add("Add", graph.add("Mul", product, scales), bias.read())
+
+
+def _scales(weight: Stored) -> Floats | None:
+    """What the rows of a weight are multiplied by if it stays int8 in the file; others become float32."""
+    return weight.scales if weight.numbers.dtype == np.int8 else None
 
 
 def _normalized(graph: Graph, rows: str) -> str:
@@ -210,7 +226,7 @@ def _phasors(graph: Graph, x: str, y: str) -> str:
 
 
 def _amplitude(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    norm = math.sqrt(len(layers[0].bias) / 2)
+    norm = math.sqrt(layers[0][1].shape[0] / 2)
     return graph.add("Mul", _real(graph, hidden, layers), np.float32(norm))
 
 
@@ -246,24 +262,22 @@ HEADS: dict[str, Callable[[Graph, str, list[Layer]], str]] = {
 }
 
 
-def scores(graph: Graph, output: str, member: Member) -> str:
+def scores(graph: Graph, output: str, scorer: Scorer) -> str:
     """The scores that one network gives all labels, `(batch, n_labels)`, from its head's output."""
-    if member.codes is None:
+    book, bias = scorer.codebook, scorer.bias
+    if book is None:
         return output
-    found = _with_sign(graph, output, member, member.codes)
-    return graph.add("Abs", found) if member.settings.absolute else found
+    if isinstance(book, SpectralCodebook):
+        found = _of_series(graph, output, book, float(scorer.scale))
+        found = found if bias is None else graph.add("Add", found, bias)
+    else:
+        assert isinstance(book, CodesInBlocks)
+        codes, factor = book.codes(np.arange(book.n_labels)), float(book.scale) * float(scorer.scale)
+        found = graph.add("Gemm", output, codes, *(() if bias is None else (bias,)), transB=1, alpha=factor)
+    return graph.add("Abs", found) if scorer.absolute else found
 
 
-def _with_sign(graph: Graph, output: str, member: Member, codes: Series | Table) -> str:
-    if isinstance(codes, Table):
-        bias = () if member.bias is None else (member.bias,)
-        factor = codes.scale * member.scale
-        return graph.add("Gemm", output, codes.codes, *bias, transB=1, alpha=factor)
-    similarities = _of_series(graph, output, codes, member.scale)
-    return similarities if member.bias is None else graph.add("Add", similarities, member.bias)
-
-
-def _of_series(graph: Graph, phasors: str, codes: Series, scale: float) -> str:
+def _of_series(graph: Graph, phasors: str, codes: SpectralCodebook, scale: float) -> str:
     """Similarities of packed predictions to all labels, times `scale`."""
     steps = math.isqrt(codes.length)
     strides = -(-codes.length // steps)
@@ -280,11 +294,12 @@ def _of_series(graph: Graph, phasors: str, codes: Series, scale: float) -> str:
     factor = np.float32(scale / len(codes.frequencies))
     by_slot = graph.add("MatMul", unbound, factor * np.hstack([cos, sin]).T)
     flat = graph.add("Reshape", by_slot, np.array([-1, steps * strides]))
-    places = codes.slots % steps * strides + codes.slots // steps
+    slots = codes.slots(np.arange(codes.n_labels))
+    places = slots % steps * strides + slots // steps
     return graph.add("Gather", flat, places.astype(np.int32), axis=1)
 
 
-def _angles(codes: Series, slots: np.ndarray) -> tuple[Floats, Floats]:
+def _angles(codes: SpectralCodebook, slots: np.ndarray) -> tuple[Floats, Floats]:
     """Cosines and sines of the codes of slots, `(slots, dim)` each."""
     # Full turns are removed while numbers are integers, so that large angles lose no digits.
     turns = slots[:, None] % codes.length * codes.frequencies % codes.length
@@ -292,14 +307,14 @@ def _angles(codes: Series, slots: np.ndarray) -> tuple[Floats, Floats]:
     return np.cos(theta).astype(np.float32), np.sin(theta).astype(np.float32)
 
 
-def mean_log_odds(graph: Graph, parts: list[str], members: list[Member]) -> str:
+def mean_log_odds(graph: Graph, parts: list[str], calibrations: list[tuple[float, float]]) -> str:
     """Log-odds of the mean of the probabilities that several networks give all labels, from their scores.
 
     As in `circlet.network.ensemble`, with sums of logarithms.
     """
     true = false = ""
-    for part, member in zip(parts, members, strict=True):
-        slope, intercept = (np.float32(number) for number in member.calibration)
+    for part, curve in zip(parts, calibrations, strict=True):
+        slope, intercept = map(np.float32, curve)
         logit = graph.add("Add", graph.add("Mul", part, slope), intercept)
         # log σ(x) = min(x, 0) − log(1 + e^{−|x|})
         log_true = graph.add("Sub", graph.add("Min", logit, np.float32(0)), _log_1p_exp_minus_abs(graph, logit))
@@ -319,7 +334,7 @@ def _log_1p_exp_minus_abs(graph: Graph, x: str) -> str:
     return graph.add("Log", graph.add("Add", power, np.float32(1)))
 
 
-def tagger(saved: Saved, k: int) -> Graph:
+def tagger(model: RuntimeModel, weights: Mapping[str, Stored], k: int) -> Graph:
     """A model as a graph that gives the k best labels of each document, or all if there are fewer.
 
     | input | shape | |
@@ -334,25 +349,26 @@ def tagger(saved: Saved, k: int) -> Graph:
     | `probabilities` | (batch, k) float32 | calibrated |
     | `scores` | (batch, n_labels) float32 | of all labels |
     """
-    graph, k = Graph(), min(k, saved.n_labels)
-    rows = scaled(graph, _inputs(graph, saved), saved.scaling)
-    parts = [scores(graph, outputs(graph, rows, member), member) for member in saved.members]
-    joined = parts[0] if len(parts) == 1 else mean_log_odds(graph, parts, saved.members)
+    graph, k = Graph(), min(k, model.n_labels)
+    rows = scaled(graph, _inputs(graph, model), model.scaling)
+    heads = [outputs(graph, rows, member, weights) for member in model.members]
+    parts = [scores(graph, head, scorer) for head, scorer in zip(heads, model.scorers, strict=True)]
+    joined = parts[0] if len(parts) == 1 else mean_log_odds(graph, parts, model.scorer.calibrations)
     graph.add("Identity", joined, name="scores")
     best, _ = graph.add_all("TopK", "scores", np.array([k]), names=["best", "labels"])
-    slope, intercept = (np.float32(number) for number in saved.calibration)
+    slope, intercept = (np.float32(number) for number in model.calibration)
     logits = graph.add("Add", graph.add("Mul", best, slope), intercept)
     graph.add("Sigmoid", logits, name="probabilities")
     graph.output("labels", np.int64, ["batch", k], "ids of the best labels, best first")
     graph.output("probabilities", np.float32, ["batch", k], "their calibrated probabilities")
-    graph.output("scores", np.float32, ["batch", saved.n_labels], "the scores of all labels")
+    graph.output("scores", np.float32, ["batch", model.n_labels], "the scores of all labels")
     return graph
 
 
-def _inputs(graph: Graph, saved: Saved) -> Rows:
-    if not saved.sparse:
-        return Rows(graph.input("features", np.float32, ["batch", saved.n_features], "feature rows"))
-    meaning = f"the columns below {saved.n_features} that a row has values at, padded with any column"
+def _inputs(graph: Graph, model: RuntimeModel) -> Rows:
+    if not model.sparse:
+        return Rows(graph.input("features", np.float32, ["batch", model.n_features], "feature rows"))
+    meaning = f"the columns below {model.n_features} that a row has values at, padded with any column"
     columns = graph.input("columns", np.int32, ["batch", "m"], meaning)
     values = graph.input("values", np.float32, ["batch", "m"], "the values at these columns, padded with 0")
     return Rows(values, columns)

@@ -12,9 +12,15 @@ from circlet import files
 from circlet.checks import is_integer
 from circlet.errors import ParameterError
 from circlet.export.graph import OPSET, tagger
-from circlet.export.saved import Saved, read
 from circlet.features.terms import IDEOGRAPHS
+from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
+from circlet.folder.contents import explained
+from circlet.folder.contents import read as read_folder
+from circlet.folder.tensors import Stored
+from circlet.runtime import RuntimeModel
+from circlet.runtime.codebooks import CodesInBlocks
+from circlet.settings.network import FEATURES
 
 __all__ = [
     "FORMAT",
@@ -76,6 +82,8 @@ def vocabulary(vectorizer: TextVectorizer) -> dict[str, Any]:
     }
 
 
+#: Bytes that a table of codes may take unless a larger one is asked for.
+LARGEST_TABLE = 256_000_000
 LABELS, URIS, VOCABULARY = ".labels.txt", ".uris.txt", ".vocabulary.json"
 
 
@@ -87,6 +95,33 @@ class Written:
     opset: int
     inputs: list[str]
     outputs: list[str]
+
+
+def read(folder: Path, *, large_table: bool = False) -> tuple[RuntimeModel, dict[str, Stored]]:
+    """The model in a folder and its weights as they are stored; if anything is wrong, a `DataError` says what.
+
+    Parameters
+    ----------
+    folder : Path
+    large_table : bool
+        Whether a table of codes may be larger than `LARGEST_TABLE`.
+    """
+    with explained(folder):
+        saved = read_folder(folder, whole=True)
+        model = RuntimeModel.restore(folder, saved, used=False)
+    settings, book = model.members[0].settings, model.codebook
+    if settings.reads_texts or isinstance(model.vectorizer, Tokenizer):
+        raise ParameterError(
+            f"{folder}: found encoder {settings.encoder}; only models with encoder {FEATURES} can be exported"
+        )
+    size = 4 * book.n_labels * book.width if isinstance(book, CodesInBlocks) else 0
+    if size > LARGEST_TABLE and not large_table:
+        raise ParameterError(
+            f"found codebook {settings.codebook_name}, whose codes of {model.n_labels:,} labels would take "
+            f"{size / 1e6:,.0f} MB in the file; wanted at most {LARGEST_TABLE / 1e6:,.0f} MB: train a "
+            "circular head with codebook spectral, which needs no table, or allow a large one (--large-table)"
+        )
+    return model, saved.tensors
 
 
 def write_onnx(
@@ -106,7 +141,7 @@ def write_onnx(
     k : int
         How many labels the graph gives each document.
     large_table : bool
-        Whether a table of codes may be larger than `circlet.export.saved.LARGEST_TABLE`.
+        Whether a table of codes may be larger than `LARGEST_TABLE`.
     overwrite : bool
         Whether the files of an earlier export may be replaced.
     """
@@ -118,11 +153,11 @@ def write_onnx(
     earlier = [each for each in (path, *beside) if each.exists()]
     if earlier and not overwrite:
         raise ParameterError(f"{earlier[0]} exists already: choose another name, or replace it with --overwrite")
-    saved = read(folder, large_table=large_table)
-    graph = tagger(saved, k)
-    slope, intercept = saved.calibration
-    model = graph.model({"slope": repr(slope), "intercept": repr(intercept)})
-    contents = {path: model.SerializeToString(), **_beside(saved, path)}
+    model, weights = read(folder, large_table=large_table)
+    graph = tagger(model, weights, k)
+    slope, intercept = model.calibration
+    described = graph.model({"slope": repr(slope), "intercept": repr(intercept)})
+    contents = {path: described.SerializeToString(), **_beside(model, path)}
     files.prepare_output(path)
     # Nothing gets its name before everything is written, and then the first file comes last.
     with ExitStack() as all_files:
@@ -138,13 +173,13 @@ def write_onnx(
     )
 
 
-def _beside(saved: Saved, path: Path) -> dict[Path, bytes]:
+def _beside(model: RuntimeModel, path: Path) -> dict[Path, bytes]:
     beside = {}
-    for suffix, lines in ((LABELS, saved.label_names), (URIS, saved.label_uris)):
+    for suffix, lines in ((LABELS, model.label_names), (URIS, model.label_uris)):
         if lines is not None:
             beside[path.with_suffix(suffix)] = "".join(f"{line}\n" for line in lines).encode()
-    if saved.vectorizer is not None:
+    if isinstance(model.vectorizer, TextVectorizer):
         # ASCII only, so that no reader or editor changes a term.
-        described = json.dumps(vocabulary(saved.vectorizer))
+        described = json.dumps(vocabulary(model.vectorizer))
         beside[path.with_suffix(VOCABULARY)] = described.encode()
     return beside
