@@ -1,8 +1,15 @@
 from __future__ import annotations
 
+import csv
 import json
 
+import numpy as np
 import pytest
+import scipy.sparse as sp
+
+from circlet.cli.evaluate import check_table, draw_curves, write_table
+from circlet.errors import OutputError, ParameterError
+from circlet.metrics.decisions import Decisions, curve_of
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -120,3 +127,55 @@ class TestMistakes:
 
     def test_no_model(self, refused, data, tmp_path):
         assert "is not a circlet model" in refused("evaluate", tmp_path, data)
+
+
+REPORT = Decisions(
+    sp.csr_matrix(np.array([[1, 0, 0], [1, 0, 0]]), dtype=np.float32), sp.csr_matrix([[0.9, 0, 0], [0, 0.8, 0]])
+).per_label(0.5)
+FIRST = {
+    "label": 'red, "dark"', "support": 2, "predicted": 1, "precision": 1.0, "recall": 0.5, "f1": 0.6667,
+    "confused_with": ["blue"],
+}  # fmt: skip
+NAMES = ['red, "dark"', "blue", "green"]
+
+
+class TestPerLabel:
+    def test_jsonl(self, tmp_path):
+        write_table(tmp_path / "a.jsonl", REPORT, NAMES)
+        lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
+        assert lines[0] == FIRST
+        assert [line["label"] for line in lines] == NAMES[:2]
+
+    @pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.tsv", "\t")])
+    def test_tables(self, tmp_path, name, mark):
+        write_table(tmp_path / name, REPORT, NAMES)
+        with (tmp_path / name).open(encoding="utf-8", newline="") as stream:
+            rows = list(csv.DictReader(stream, delimiter=mark))
+        assert {key: json.loads(value) if key != "label" else value for key, value in rows[0].items()} == FIRST
+
+    @pytest.mark.parametrize(
+        ("name", "kind", "message"),
+        [
+            (
+                "a.txt",
+                ParameterError,
+                "cannot tell the format of 'a.txt'; wanted a name that ends in .csv, .tsv or",
+            ),
+            ("none/a.csv", OutputError, "wanted a file in a folder that exists"),
+        ],
+    )
+    def test_refused(self, tmp_path, name, kind, message):
+        with pytest.raises(kind, match=message):
+            check_table(tmp_path / name)
+
+
+def test_the_plot_has_three_curves_and_the_stored_threshold():
+    pytest.importorskip("matplotlib")
+    curve = curve_of(np.array([0.9, 0.6, 0.3]), np.array([True, False, True]), 3)
+    axis = draw_curves(curve, 0.45, "stored threshold").axes[0]
+    *lines, mark = axis.get_lines()
+    assert [line.get_xdata().tolist() for line in lines] == [[0, 0.3, 0.6, 0.9]] * 3
+    assert lines[0].get_ydata().tolist() == pytest.approx([200 / 3, 200 / 3, 50, 100])  # precision
+    assert lines[1].get_ydata().tolist() == pytest.approx([200 / 3, 200 / 3, 100 / 3, 100 / 3])  # recall
+    assert list(mark.get_xdata()) == [0.45, 0.45]
+    assert {text.get_text() for text in axis.texts} == {"precision", "recall", "F1", "stored threshold 0.450"}

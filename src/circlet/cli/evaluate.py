@@ -3,20 +3,27 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from circlet.cli import options
 from circlet.cli.console import check_picture, err, out, write_picture
-from circlet.errors import ParameterError
+from circlet.errors import OutputError, ParameterError
 from circlet.report import Table
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+    from circlet.metrics.decisions import Curve, LabelReport
 
 #: The least probability that curves are drawn from.
 LEAST = 0.005
 
 
+@options.reads_data()
 def evaluate(
     model: options.ModelFolder,
     data: options.SeveralData,
@@ -44,10 +51,7 @@ def evaluate(
             show_default="none",
         ),
     ] = None,
-    text_column: options.TextColumn = "text",
-    label_column: options.LabelColumn = "labels",
-    label_separator: options.LabelSeparator = None,
-    split: options.SplitColumn = 0,
+    read: options.Given = None,
     favor_rare: options.FavorRare = 0.0,
     device: options.Device = "auto",
     threads: options.Threads = None,
@@ -65,22 +69,15 @@ def evaluate(
     """
     depths = _depths(k)
     check_picture(plot)
-    from circlet.cli import label_report
     from circlet.data import load_dataset
     from circlet.metrics.decisions import Decisions
     from circlet.metrics.evaluation import evaluate_model
 
     if per_label is not None:
-        label_report.check(per_label)
+        check_table(per_label)
 
     tagger = options.load_tagger(model, device, threads)
-    dataset = load_dataset(
-        data if len(data) > 1 else data[0],
-        text_column=text_column,
-        label_column=label_column,
-        label_separator=label_separator,
-        split=split,
-    )
+    dataset = load_dataset(data if len(data) > 1 else data[0], **(read or {}))
     at, origin = tagger.labels_threshold(threshold)
     assert at is not None  # sets of labels are always cut
     least = at if plot is None else min(at, LEAST)
@@ -90,11 +87,9 @@ def evaluate(
     decided = decisions.summary(at)
     if per_label is not None:
         names = found.label_names or range(found.truth.shape[1])
-        label_report.write(per_label, decisions.per_label(at), names, tagger.uris_)
+        write_table(per_label, decisions.per_label(at), names, tagger.uris_)
         err.print(f"{per_label} written", highlight=False)
     if plot is not None:
-        from circlet.cli.threshold_plot import draw_curves
-
         own = tagger.model_.threshold
         known = "no threshold stored:" if own is None else "stored threshold"
         write_picture(plot, draw_curves(decisions.curve(), 0.5 if own is None else own, known))
@@ -136,3 +131,84 @@ def _depths(text: str) -> list[int]:
     if not depths or min(depths) < 1 or max(depths) >= 1 << 31:
         raise ParameterError(f"-k: wanted integers >= 1 and < 2³¹, separated by commas, got {text!r}")
     return depths
+
+
+def check_table(path: Path) -> None:
+    """Refuse a file whose name has no known ending, or which could not be written."""
+    if _ending(path) not in ("csv", "tsv", "jsonl"):
+        raise ParameterError(
+            f"--per-label: cannot tell the format of {path.name!r}; wanted a name that ends in .csv, .tsv or "
+            ".jsonl"
+        )
+    if not path.parent.is_dir() or path.is_dir():
+        raise OutputError(f"--per-label: cannot write {path}; wanted a file in a folder that exists")
+
+
+def write_table(
+    path: Path, report: LabelReport, names: Sequence[str | int], uris: Sequence[str] | None = None
+) -> None:
+    """Write a report; `names` has the name or number of each label, and `uris` those of the first ones.
+
+    In CSV and TSV, the labels that a label is confused with are a JSON list in one field.
+    """
+    from circlet.data.records import line_writer
+    from circlet.files import writing
+
+    others, starts = report.confusions.indices.tolist(), report.confusions.indptr.tolist()
+    counts = zip(report.labels.tolist(), report.support.tolist(), report.predicted.tolist(), strict=True)
+    rates = zip(report.precision.tolist(), report.recall.tolist(), report.f1.tolist(), strict=True)
+    with writing(path) as stream:
+        for number, ((label, support, predicted), (precision, recall, f1)) in enumerate(
+            zip(counts, rates, strict=True)
+        ):
+            row = {
+                "label": names[label],
+                **({} if uris is None else {"uri": uris[label] if label < len(uris) else names[label]}),
+                "support": support,
+                "predicted": predicted,
+                "precision": round(precision, 4),
+                "recall": round(recall, 4),
+                "f1": round(f1, 4),
+                "confused_with": [names[other] for other in others[starts[number] : starts[number + 1]]],
+            }
+            header, line = line_writer(_ending(path), row)
+            stream.write(line(row) if number else header + line(row))
+
+
+def _ending(path: Path) -> str:
+    return Path(path.name.removesuffix(".gz")).suffix.lower().removeprefix(".")
+
+
+def draw_curves(curve: Curve, threshold: float, name: str) -> Figure:
+    """Precision, recall and F1 over the threshold; `name` says what the marked one is."""
+    import numpy as np
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 4), layout="constrained")
+    axis = figure.subplots()
+    # Between two probabilities that occur, a threshold decides as the higher one does.
+    order = np.argsort(curve.thresholds)
+    x = np.concatenate([[0.0], curve.thresholds[order]])
+    for label, color in {"precision": "#8a8f98", "recall": "#b3702a", "f1": "#1f5fbf"}.items():
+        y = 100 * getattr(curve, label)[order]
+        y = np.concatenate([y[:1], y])
+        axis.step(x, y, where="pre", color=color)
+        place = int(np.searchsorted(x, 0.8).clip(0, len(x) - 1))
+        axis.annotate(
+            "F1" if label == "f1" else label,
+            (x[place], y[place]),
+            textcoords="offset points",
+            xytext=(2, 4),
+            color=color,
+        )
+    axis.axvline(threshold, color="black", linewidth=1, linestyle=":")
+    axis.annotate(
+        f"{name} {threshold:.3f}",
+        (threshold, 1),
+        xycoords=("data", "axes fraction"),
+        textcoords="offset points",
+        xytext=(4, -12),
+    )
+    axis.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold: least probability of a predicted label", ylabel="%")
+    axis.spines[["top", "right"]].set_visible(False)
+    return figure

@@ -14,7 +14,6 @@ from circlet.cli import options
 from circlet.cli.console import out
 from circlet.errors import DataError, ParameterError
 from circlet.report import Table
-from circlet.runtime.answers import rounded, shown
 
 if TYPE_CHECKING:
     from rich.text import Text
@@ -58,6 +57,7 @@ def explain(
     trained with --keep-index.
     """
     from circlet.runtime import load
+    from circlet.runtime.answers import rounded, shown
 
     tagger = load(model)
     document = _document(tagger, text, row, text_column)
@@ -175,6 +175,8 @@ def _shown(text: str) -> str:
 
 
 def _table(explanation: Explanation) -> Table:
+    from circlet.runtime.answers import shown
+
     strongest = explanation.contributions[:SHOWN]
     rows = [
         (f"“{each.term}”" if each.kind != "feature" else each.term, shown(each.value, "+")) for each in strongest

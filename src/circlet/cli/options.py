@@ -53,12 +53,6 @@ SeveralData = Annotated[
     ),
 ]
 TextColumn = Annotated[str, typer.Option(help="Column or JSON key of the text.")]
-LabelColumn = Annotated[str, typer.Option(help="Column or JSON key of the labels.")]
-LabelSeparator = Annotated[
-    str | None,
-    typer.Option(help="What separates labels in CSV and TSV; [] for lists.", show_default="guessed"),
-]
-SplitColumn = Annotated[int, typer.Option("--split", min=0, help="Column of the Repository's split files.")]
 #: What a command gets from `reads_data` and `with_settings`.
 Given = dict[str, Any] | None
 Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
