@@ -196,7 +196,9 @@ class TestCopying:
         return page.evaluate("navigator.clipboard.readText()")
 
     def test_json(self, open_page, server, post):
-        assert json.loads(self.copied(open_page, server, "#copy-json")) == post("suggest", text=self.TEXT)
+        assert json.loads(self.copied(open_page, server, "#copy-json")) == post(
+            "suggest", text=self.TEXT, threshold=0
+        )
 
     def test_curl(self, open_page, server):
         words = shlex.split(self.copied(open_page, server, "#copy-curl"))
