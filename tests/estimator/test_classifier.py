@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import logging
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
@@ -234,6 +236,112 @@ def test_indicators_and_classes_grow_too(documents, indicator, learner):
     grown = learner().fit(texts, [row[0] for row in labels]).partial_fit(["huge"] * 30, ["enormous"] * 30)
     assert grown.classes_.tolist() == [*sorted(LABELS), "enormous"]
     assert grown.predict(["red"]).tolist() in [["R"], ["enormous"]]
+
+
+# Randomness and the log
+
+
+def test_same_seed_same_weights(indicator, learner):
+    X, Y = indicator()
+    for loss in ("bce", "cosine"):
+        runs = [
+            learner(epochs=5, loss=loss, dropout=0.3, random_state=seed).fit(X, Y).decision_function(X)
+            for seed in (5, 5, 6)
+        ]
+        np.testing.assert_array_equal(runs[0], runs[1])
+        assert not np.array_equal(runs[0], runs[2])
+    states = [
+        learner(epochs=5, random_state=np.random.RandomState(3)).fit(X, Y).decision_function(X) for _ in range(2)
+    ]
+    np.testing.assert_array_equal(*states)
+
+
+def test_the_same_generator_state_gives_the_same_weights(learner, indicator):
+    X, Y = indicator()
+    scores = [
+        learner(epochs=3, random_state=np.random.default_rng(seed)).fit(X, Y).decision_function(X)
+        for seed in (3, 3, 4)
+    ]
+    np.testing.assert_array_equal(scores[0], scores[1])
+    assert not np.array_equal(scores[0], scores[2])
+
+
+def test_a_generator_moves_on(learner, indicator):
+    X, Y = indicator(20)
+    classifier = learner(epochs=1, random_state=np.random.default_rng(0))
+    first, second = (classifier.fit(X, Y).decision_function(X) for _ in range(2))
+    assert not np.array_equal(first, second)
+
+
+def test_a_classifier_with_a_generator_is_saved_with_its_seed(learner, indicator, tmp_path):
+    X, Y = indicator(20)
+    classifier = learner(epochs=1, random_state=np.random.default_rng(0)).fit(X, Y)
+    classifier.save(tmp_path)
+    loaded = CircletClassifier.load(tmp_path)
+    assert loaded.random_state == classifier.model_.network.settings.seed
+    np.testing.assert_array_equal(loaded.decision_function(X), classifier.decision_function(X))
+    np.testing.assert_array_equal(loaded.fit(X, Y).decision_function(X), classifier.decision_function(X))
+
+
+def seed_of(state):
+    return CircletClassifier(random_state=state)._settings().network.seed
+
+
+class TestSeedOf:
+    @pytest.mark.parametrize("seed", [0, 7, 2**40, np.int64(7), np.uint8(7)])
+    def test_an_integer_is_the_seed(self, seed):
+        assert seed_of(seed) == int(seed)
+        assert type(seed_of(seed)) is int
+
+    def test_states_are_drawn_from(self):
+        for make in (np.random.RandomState, np.random.default_rng):
+            state, twin = make(5), make(5)
+            drawn = [seed_of(state) for _ in range(3)]
+            assert drawn == [seed_of(twin) for _ in range(3)]
+            assert len(set(drawn)) == 3
+            assert all(0 <= seed < 2**31 for seed in drawn)
+
+    def test_none_follows_numpys_global_state(self):
+        before = np.random.get_state()  # noqa: NPY002
+        try:
+            np.random.seed(1)  # noqa: NPY002
+            first = seed_of(None)
+            np.random.seed(1)  # noqa: NPY002
+            assert seed_of(None) == first
+        finally:
+            np.random.set_state(before)  # noqa: NPY002
+
+    @pytest.mark.parametrize("value", [-1, np.int64(-1), -(2**70)])
+    def test_negative_seeds(self, value):
+        with pytest.raises(ParameterError, match=f"`random_state` must be at least 0, got {value}"):
+            seed_of(value)
+
+    @pytest.mark.parametrize("value", ["luck", 1.5, [1], np.array([1, 2]), np.float64(2)])
+    def test_bad_states(self, value):
+        with pytest.raises(
+            ParameterError, match="`random_state` must be an int, a RandomState, a Generator or None"
+        ):
+            seed_of(value)
+
+
+def test_log_and_nothing_but_the_log(caplog, capsys, indicator, learner):
+    X, Y = indicator(20)
+    with caplog.at_level(logging.INFO, logger="circlet"):
+        learner(epochs=2).fit(X, Y)
+        assert not caplog.records
+        learner(epochs=2, verbose=True).fit(X, Y)
+    heads = [record.message.partition(":")[0] for record in caplog.records]
+    assert heads[-2:] == ["epoch 1 of 2", "epoch 2 of 2"]
+    assert "first_layer" in heads[:-2]  # what was decided
+    assert capsys.readouterr() == ("", "")
+
+
+def test_members_are_named(caplog, indicator, learner):
+    with caplog.at_level(logging.INFO, logger="circlet"):
+        learner(epochs=1, members=2, verbose=True).fit(*indicator(20))
+    heads = [record.message.partition(":")[0] for record in caplog.records]
+    assert heads[-2:] == ["member 1, epoch 1 of 1", "member 2, epoch 1 of 1"]
+    assert "member" not in caplog.records[-1].message.partition(":")[2]
 
 
 # Mistakes

@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import torch
 from torch import nn
 
 from circlet.devices import resolve_device
@@ -66,7 +65,10 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
         place = resolve_device(given.get("device", "auto"))
         with explained(folder):
             model = Model.restore(folder, saved, place, encoder)
-        return Saved({**_parameters_of(model), **given}, model, _targets_of(model), None)
+        targets = Targets("indicator", np.arange(model.n_labels))
+        if model.label_names is not None:
+            targets = Targets("named", np.array(model.label_names, dtype=object))
+        return Saved({**_parameters_of(model), **given}, model, targets, None)
     # Older versions had fewer parameters; those added since have their defaults.
     if not set(state["parameters"]) <= set(defaults):
         found = sorted(state["parameters"])
@@ -81,26 +83,16 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
         name: tuple(value) if name in lists and isinstance(value, list) else value
         for name, value in {**defaults, **state["parameters"], **given}.items()
     }
-    place = _device_of(path, parameters, given)
-    with explained(folder):
-        model = Model.restore(folder, saved, place, encoder)
-    classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
-    return Saved(parameters, model, Targets(state["target"], classes), state["feature_names"])
-
-
-def _device_of(path: Path, parameters: dict[str, Any], given: dict[str, Any]) -> torch.device:
     try:
-        return resolve_device(parameters["device"])
+        place = resolve_device(parameters["device"])
     except ParameterError as error:
         if "device" in given:
             raise
         raise DataError(f"{path}: {error}; to use another one, load(folder, device=...)") from error
-
-
-def _targets_of(model: Model) -> Targets:
-    if model.label_names is None:
-        return Targets("indicator", np.arange(model.n_labels))
-    return Targets("named", np.array(model.label_names, dtype=object))
+    with explained(folder):
+        model = Model.restore(folder, saved, place, encoder)
+    classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
+    return Saved(parameters, model, Targets(state["target"], classes), state["feature_names"])
 
 
 def _parameters_of(model: Model) -> dict[str, Any]:

@@ -109,7 +109,7 @@ class Targets:
         found = _distinct_classes(labels) if self.single else _sorted_names(labels[0])
         if classes is not None:
             further = _distinct_classes(_read(classes)[1]) if self.single else _sorted_names(classes)
-            if len(found) and len(further) and _is_text(found[0]) != _is_text(further[0]):
+            if len(found) and len(further) and isinstance(found[0], str) != isinstance(further[0], str):
                 raise DataError(
                     f"classes: found {further.tolist()[0]!r}; wanted labels like {found.tolist()[0]!r}"
                 )
@@ -117,7 +117,7 @@ class Targets:
         if len(self.classes):
             old = set(self.classes.tolist())
             new = [label for label in found.tolist() if label not in old]
-            if new and _is_text(new[0]) != _is_text(self.classes[0]):
+            if new and isinstance(new[0], str) != isinstance(self.classes[0], str):
                 raise DataError(f"found the label {new[0]!r}; wanted labels like {self.classes.tolist()[0]!r}")
             found = np.concatenate([self.classes, np.array(new, dtype=found.dtype)]) if new else self.classes
         if not len(found):
@@ -132,11 +132,7 @@ def renamed(y: Any, names: Mapping[str, str]) -> Any:
     rows = _label_rows(y) if names else None
     if rows is None:
         return y
-    return [[names.get(label, label) if _is_text(label) else label for label in row] for row in rows]
-
-
-def _is_text(label: Any) -> bool:
-    return isinstance(label, str)
+    return [[names.get(label, label) if isinstance(label, str) else label for label in row] for row in rows]
 
 
 def _sorted_names(flat: Any) -> npt.NDArray[Any]:
@@ -172,7 +168,10 @@ def _read(y: Any, before: str | None = None) -> tuple[str, Any]:
     if (rows := _label_rows(y)) is not None:
         lengths = np.fromiter(map(len, rows), dtype=np.int64, count=len(rows))
         flat = list(chain.from_iterable(rows))
-        if before == "named" or not _is_indicator(lengths, flat):
+        # Lists of one length are rows of zeros and ones if they have nothing else, since no document has the same
+        # label twice. With two columns, lists that are all {0, 1} could be either.
+        even = len(lengths) > 0 and lengths[0] > 1 and bool((lengths == lengths[0]).all())
+        if before == "named" or not even or not _distinct(flat) <= {0, 1}:
             return "named", (flat, lengths)
         y = np.array(flat, dtype=np.float32).reshape(len(rows), -1)
     array = np.asarray(y)
@@ -199,16 +198,6 @@ def _label_rows(y: Any) -> list[Any] | None:
         if not isinstance(row, _ROWS):
             raise DataError(f"y, row {position + 1}: found {row!r}; wanted a list of labels, as in other rows")
     return list(y)
-
-
-def _is_indicator(lengths: npt.NDArray[np.int64], flat: list[Any]) -> bool:
-    """Whether lists are rows of zeros and ones rather than labels, since no document has the same label twice.
-
-    With two columns, lists that are all {0, 1} could be either.
-    """
-    return (
-        len(lengths) > 0 and lengths[0] > 1 and bool((lengths == lengths[0]).all()) and _distinct(flat) <= {0, 1}
-    )
 
 
 def _classes_of_rows(y: Any) -> npt.NDArray[Any]:
