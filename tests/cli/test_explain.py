@@ -58,7 +58,7 @@ def test_a_table_and_the_text(circlet, model):
     assert "vehicle" not in words
 
 
-def test_with_colors_and_without(monkeypatch):
+def test_with_colors_and_without():
     contributions = [
         Contribution("wolf", "word", 2.0, [(4, 8), (25, 29)]),
         Contribution("tram", "word", -0.9, [(15, 19)]),
@@ -70,8 +70,7 @@ def test_with_colors_and_without(monkeypatch):
     assert plain == "The [+Wolf+] met a [-tram-]; the [+wolf+] ran."
     file = io.StringIO()
     terminal = Console(file=file, force_terminal=True, color_system="standard", width=200)
-    monkeypatch.setattr(module, "out", terminal)
-    terminal.print(module._marked(TEXT, found))
+    terminal.print(module._marked(TEXT, found, terminal))
     shown = file.getvalue()
     assert "\x1b[1;32mWolf\x1b[0m \x1b[32mmet\x1b[0m a \x1b[1;31mtram\x1b[0m\x1b[31m;\x1b[0m the" in shown
     assert "[+" not in shown

@@ -104,14 +104,13 @@ class TestTable:
     def test_grows_while_the_search_runs(self, study, monkeypatch):
         shown = io.StringIO()
         terminal = Console(file=shown, force_terminal=True, width=100, _environ={"TERM": "xterm"})
-        monkeypatch.setattr(tune, "err", terminal)
 
         def run(self, budget, watcher):
             watcher(self, "epochs 6")
             return {}
 
         monkeypatch.setattr(Study, "run", run)
-        assert tune._run(study, 600) == {}
+        assert tune._run(study, 600, terminal) == {}
         assert "0:05:55 of 0:10:00 left; training: epochs 6" in shown.getvalue()
         assert "epochs 2" in shown.getvalue()
 
@@ -120,8 +119,7 @@ def test_ctrl_c_says_how_to_go_on(texts, tmp_path, monkeypatch, capsys):
     def interrupted(study, seconds):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(tune, "_run", interrupted)
-    monkeypatch.setattr(tune, "err", Console(stderr=True, width=200))
+    monkeypatch.setattr(Study, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune.tune([str(texts)], out_folder=tmp_path / "t")
     assert "0 trials are kept in" in capsys.readouterr().err

@@ -21,7 +21,7 @@ from tests.fuzz.trees import Tree, read_tree
 
 import circlet
 from circlet.cli import app, runs
-from circlet.cli.progress import TrainingBar
+from circlet.cli.runs import TrainingBar
 from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records

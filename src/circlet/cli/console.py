@@ -148,12 +148,18 @@ class Bar:
     def __enter__(self: AnyBar) -> AnyBar:
         self._started = self._clock()
         if not self.after:
-            self._bars.start()
+            self.start()
         return self
 
     def __exit__(self, *ended: object) -> None:
         if self._bars.live.is_started:
             self._bars.stop()
+
+    def start(self) -> None:
+        """Show the bar; does nothing if it is shown already."""
+        if not self._bars.live.is_started:
+            self._started = self._clock()
+            self._bars.start()
 
     @property
     def seconds(self) -> float:

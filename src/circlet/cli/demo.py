@@ -75,7 +75,7 @@ def demo(
 
 
 def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[str, Any]]:
-    from circlet.cli.progress import TrainingBar
+    from circlet.cli.runs import TrainingBar
     from circlet.devices import resolve_device
     from circlet.metrics.evaluation import evaluate_model
     from circlet.model import fit

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from circlet.cli import options
 from circlet.cli.console import out
@@ -129,14 +130,14 @@ def _described(explanation: Explanation) -> dict[str, Any]:
     return {**asdict(explanation), "spans": explanation.spans()}
 
 
-def _marked(text: str, explanation: Explanation) -> Text:
+def _marked(text: str, explanation: Explanation, console: Console = out) -> Text:
     """The text with words that speak for the label in green and those against it in red, the strongest bold.
 
     Without colors, the strongest words are in brackets: [+for+] and [-against-].
     """
     from rich.text import Text
 
-    plain = out.no_color or out.color_system is None
+    plain = console.no_color or console.color_system is None
     pieces = _pieces(text, explanation)
     largest = max((abs(value) for _, _, value in pieces), default=0.0)
     marked, before = Text(), 0

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.console import Console
 
 from circlet import files
 from circlet.cli import options
@@ -116,16 +117,16 @@ def _seconds(budget: str) -> float:
     return float(found[1]) * _UNITS[found[2]]
 
 
-def _run(study: Study, seconds: float) -> dict[str, Any]:
+def _run(study: Study, seconds: float, console: Console = err) -> dict[str, Any]:
     """Search, with a table on a terminal that grows as trials end."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
 
-    if not err.is_terminal:
+    if not console.is_terminal:
         return study.run(seconds)
 
-    with Live(console=err, transient=True) as live:
+    with Live(console=console, transient=True) as live:
 
         def watch(study: Study, doing: str) -> None:
             left = _clock(max(0, seconds - study.spent))

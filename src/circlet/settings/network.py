@@ -278,11 +278,7 @@ def _transformer(settings: NetworkSettings) -> Shapes:
 
 
 #: The weights between the vectors of words and the hidden layers.
-_OWN: dict[str, Callable[[NetworkSettings], Shapes]] = {
-    "cnn": _cnn,
-    "lstm": _lstm,
-    "transformer": _transformer,
-}
+_OWN: dict[str, Callable[[NetworkSettings], Shapes]] = {"cnn": _cnn, "lstm": _lstm, "transformer": _transformer}
 
 
 def _linear(name: str, before: int, after: int) -> Shapes:

@@ -35,13 +35,7 @@ class TrainingSettings:
     """How a network is trained; `CircletClassifier` says what each setting means."""
 
     epochs: int = setting(30, whole(1), "Passes over the documents.", panel=MAIN, usual=AUTO)
-    batch_size: int = setting(
-        256,
-        whole(1),
-        "Documents per training step.",
-        panel=OPTIMIZATION,
-        usual=AUTO,
-    )
+    batch_size: int = setting(256, whole(1), "Documents per training step.", panel=OPTIMIZATION, usual=AUTO)
     optimizer: str = setting(
         "adamw", among(OPTIMIZERS), "What trains the weights", "sgd has momentum 0.9.", panel=OPTIMIZATION
     )
