@@ -1,4 +1,4 @@
-"""How many threads a process uses, and how they wait for each other.
+"""How many threads a process uses, how they wait for each other, and work that they share.
 
 torch's threads meet at the end of every parallel loop, and by default OpenMP lets them spin while they wait.
 Beside one other busy process, a thread that has lost its core then keeps all others spinning. Threads that spin
@@ -11,12 +11,21 @@ from __future__ import annotations
 import os
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import cache
-from typing import Any
+from itertools import pairwise
+from typing import Any, TypeVar
 
-__all__ = ["core_count", "one_blas_thread", "spin_briefly", "use_threads", "worker_count"]
+__all__ = [
+    "core_count",
+    "in_parallel",
+    "one_blas_thread",
+    "spin_briefly",
+    "steps",
+    "use_threads",
+    "worker_count",
+]
 
 #: If the user has set any of these, OpenMP's own, GNU's or LLVM's, it decides how threads wait.
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
@@ -92,3 +101,39 @@ def _default_count() -> int:
 def core_count() -> int:
     """How many cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+Result = TypeVar("Result")
+
+
+def steps(n: int, size: int) -> Iterator[tuple[int, int]]:
+    """The ends of consecutive ranges of `size` that cover `n`."""
+    return pairwise([*range(0, n, size), n])
+
+
+#: Says in a thread that it is one of several.
+_shared = threading.local()
+
+
+def in_parallel(function: Callable[[int, int], Result], n: int, size: int) -> list[Result]:
+    """What a function gives for ranges of `size` that cover `n`, by as many threads as there may be.
+
+    If it is called by the function itself, there are as many threads already.
+    """
+    if 0 < n <= size:
+        return [function(0, n)]
+    ranges = list(steps(n, size))
+    threads = 1 if getattr(_shared, "busy", False) else min(worker_count(), len(ranges))
+    if threads <= 1:
+        return [function(*each) for each in ranges]
+
+    from concurrent.futures import ThreadPoolExecutor  # which not every command needs
+
+    def work(each: tuple[int, int]) -> Result:
+        _shared.busy = True
+        return function(*each)
+
+    # The threads live only as long as the call: starting them takes less time than a block, and none is left to
+    # get lost when the process forks.
+    with one_blas_thread(), ThreadPoolExecutor(threads) as pool:
+        return list(pool.map(work, ranges))

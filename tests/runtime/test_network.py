@@ -1,17 +1,140 @@
 from __future__ import annotations
 
+import math
+from pathlib import Path
+
 import numpy as np
 import pytest
+import scipy.sparse as sp
+import torch
 
+from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.folder.members import Member
-from circlet.folder.tensors import Stored
-from circlet.runtime.network import Network
+from circlet.folder.tensors import STORES, Stored, packed, stored
+from circlet.network import heads as torch_heads
+from circlet.runtime import network as module
+from circlet.runtime.network import HEADS, FeatureWeights, Linear, Network
 from circlet.settings import NetworkSettings
+
+RANDOM = np.random.default_rng(0)
+WEIGHT = RANDOM.standard_normal((50, 8)).astype(np.float32)
+BIAS = RANDOM.standard_normal(8).astype(np.float32)
+
+
+def kept(array: np.ndarray, store: str) -> Stored:
+    return stored(Path("w"), packed({"w": array}, store), store)["w"]
+
+
+def rows(n: int, density: float = 0.2) -> sp.csr_matrix:
+    return sp.random(n, 50, density, format="csr", dtype=np.float32, random_state=n)
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("n", [0, 1, 2, 200])
+@pytest.mark.parametrize("block", [1 << 20, 16])
+def test_features(store, n, block, monkeypatch):
+    monkeypatch.setattr(module, "BLOCK", block)
+    monkeypatch.setattr(module, "CONVERTED", 16 * block)
+    weight, X = kept(WEIGHT, store), rows(n)
+    found = FeatureWeights(weight, Stored(BIAS))(Entries.of(X))
+    assert found.dtype == np.float32
+    assert found.shape == (n, 8)
+    np.testing.assert_allclose(found, X.toarray() @ weight.read() + BIAS, atol=1e-5)
+
+
+@pytest.mark.parametrize("store", STORES)
+def test_weights_of_some_features(store):
+    weight, some = kept(WEIGHT, store), np.array([7, 3, 7])
+    np.testing.assert_array_equal(FeatureWeights(weight, Stored(BIAS)).rows(some), weight.read()[some])
+    layer = Linear(kept(np.ascontiguousarray(WEIGHT.T), store), Stored(BIAS))
+    np.testing.assert_array_equal(layer.rows(some), layer.weight[some])
+
+
+def test_a_row_without_features():
+    for n in (1, 3):
+        empty = sp.csr_matrix((n, 50), dtype=np.float32)
+        assert FeatureWeights(Stored(WEIGHT), Stored(BIAS))(Entries.of(empty)).tolist() == [BIAS.tolist()] * n
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("active", [0, 2, 8])
+def test_linear(store, n, active, monkeypatch):
+    monkeypatch.setattr(module, "TRANSPOSED", 7)
+    weight = kept(WEIGHT, store)
+    layer = Linear(weight, Stored(RANDOM.standard_normal(50).astype(np.float32)))
+    X = RANDOM.standard_normal((n, 8)).astype(np.float32)
+    X[:, active:] = 0
+    found = layer(X)
+    np.testing.assert_allclose(found, X @ weight.read().T + layer.bias, atol=1e-5)
+    assert found.dtype == np.float32
+    assert found.shape == (n, 50)
+
+
+def test_what_overflows_is_one_error_and_no_warning():
+    huge = np.full((2, 50), 3e38, dtype=np.float32)
+    wide = np.full((50, 2), 3e38, dtype=np.float32)
+    with pytest.raises(DataError, match="found a non-finite or huge number"):
+        Linear(Stored(wide.T.copy()), Stored(BIAS[:2]))(huge)
+    with pytest.raises(DataError, match="found a non-finite or huge number"):
+        FeatureWeights(Stored(wide), Stored(BIAS[:2]))(Entries.of(sp.csr_matrix(huge)))
+
+
+def test_float32_is_not_copied():
+    assert np.shares_memory(FeatureWeights(Stored(WEIGHT), Stored(BIAS)).weight.numbers, WEIGHT)
+
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+
+
+def layers_of(head: torch.nn.Module) -> dict[str, Linear]:
+    def stored(tensor: torch.Tensor) -> Stored:
+        return Stored(tensor.detach().numpy())
+
+    return {name: Linear(stored(layer.weight), stored(layer.bias)) for name, layer in head.named_children()}
+
+
+@pytest.mark.parametrize("name", HEADS)
+@pytest.mark.parametrize("n", [0, 1, 5])
+def test_like_torch(name, n):
+    head = torch_heads.HEADS[name](12, 7, generator=torch.Generator().manual_seed(0))
+    with torch.no_grad():
+        for parameter in head.parameters():
+            parameter.add_(0.1)
+    hidden = torch.rand(n, 12, generator=torch.Generator().manual_seed(1))
+    found = HEADS[name](hidden.numpy(), layers_of(head))
+    assert found.dtype == np.float32
+    np.testing.assert_allclose(found, head(hidden).detach().numpy(), atol=1e-6)
+
+
+def test_the_same_names_as_with_torch():
+    assert list(HEADS) == list(torch_heads.HEADS)
+
+
+def made(weight: list[list[float]], bias: list[float]) -> Linear:
+    return Linear(Stored(np.array(weight, dtype=np.float32)), Stored(np.array(bias, dtype=np.float32)))
+
+
+def test_by_hand():
+    layer = made([[3.0], [0.0], [4.0], [2.0]], [0.0, 0.0, 0.0, 0.0])
+    one = np.ones((1, 1), dtype=np.float32)
+    # The pairs are (3, 4) and (0, 2).
+    np.testing.assert_allclose(HEADS["chrr"](one, {"output": layer}), [[0.6, 0, 0.8, 1]], atol=1e-6)
+    joint = np.array([[3, 0, 4, 2]]) / math.sqrt(29) * math.sqrt(2)
+    np.testing.assert_allclose(HEADS["chrr-amplitude"](one, {"output": layer}), joint, atol=1e-6)
+    np.testing.assert_allclose(HEADS["hrr"](one, {"output": layer}), joint / math.sqrt(2), atol=1e-6)
+    assert HEADS["fc"](one, {"output": layer}).tolist() == [[3, 0, 4, 2]]
+
+
+@pytest.mark.parametrize("name", ["chrr", "chrr-amplitude", "hrr"])
+def test_nothing_predicted_is_finite(name):
+    layer = made([[0.0], [0.0]], [0.0, 0.0])
+    assert HEADS[name](np.ones((1, 1), dtype=np.float32), {"output": layer}).tolist() == [[0, 0]]
 
 
 @pytest.mark.parametrize("prefix", ["", "members.1."])
-def test_by_hand(prefix):
+def test_by_hand_of_network(prefix):
     """Two hidden layers of one unit: max(0, 2 x − 1), then max(0, 3 h + 1), and two outputs."""
     numbers = {
         "hidden.0.weight": [[2.0]],

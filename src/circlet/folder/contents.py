@@ -199,13 +199,11 @@ def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) 
 def other_tensors(scaling: Scaling, label_counts: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:
     """What a folder holds besides the weights, by name."""
     arrays: dict[str, npt.NDArray[Any]] = {ARRAYS + name: array for name, array in scaling.arrays.items()}
-    return arrays if label_counts is None else {**arrays, COUNTS: _packed_counts(label_counts)}
-
-
-def _packed_counts(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.int32]:
-    """Ids and counts of the labels that occur, `(2, m)`: the folder does not grow with labels never seen."""
-    ids = np.flatnonzero(counts)
-    return np.stack([ids, counts[ids]]).astype(np.int32)
+    if label_counts is not None:
+        # Ids and counts of the labels that occur, `(2, m)`: the folder does not grow with labels never seen.
+        ids = np.flatnonzero(label_counts)
+        arrays[COUNTS] = np.stack([ids, label_counts[ids]]).astype(np.int32)
+    return arrays
 
 
 def _unpacked_counts(path: Path, packed: npt.NDArray[Any], n_labels: int) -> npt.NDArray[np.int64]:

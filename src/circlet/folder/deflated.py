@@ -118,10 +118,6 @@ def _rounded(matrix: Floats, steps: Floats) -> Stored:
 #: The name of this way to store weights, and the prefix of the tensors' names.
 DEFLATED, PREFIX = "deflated", "packed."
 _SIZES = struct.Struct("<III?Q")
-#: The share of numbers that are not 0 from which on flags take fewer bytes than numbers of zeros.
-_DENSE = 0.4
-#: Numbers that are never too many, as those of a few equal rows.
-_SOME = 1 << 20
 #: A byte that stands for as many zeros, with more to come.
 _MORE = 255
 
@@ -169,7 +165,7 @@ def _encoded(numbers: npt.NDArray[np.int8], scales: Floats) -> bytes:
     values = flat[present]
     sizes = np.abs(values).view(np.uint8)
     large = sizes > 1
-    dense = len(values) >= _DENSE * len(flat)
+    dense = len(values) >= 0.4 * len(flat)  # then flags take fewer bytes than numbers of zeros
     places = np.packbits(present) if dense else _zeros_before(np.flatnonzero(present))
     return b"".join(
         (
@@ -190,8 +186,9 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     rows, columns, different, dense, n_places = _SIZES.unpack_from(content)
     if different > rows or n_places > different * columns:
         raise ValueError(f"{n_places} bytes for {different} of {rows} rows and {columns} columns")
-    # Before anything is allocated: a byte stands for at most 254 zeros, and takes at least one bit.
-    if rows * columns > 2048 * len(content) + _SOME:
+    # Before anything is allocated: a byte stands for at most 254 zeros, and takes at least one bit. A million
+    # numbers are never too many, as those of a few equal rows.
+    if rows * columns > 2048 * len(content) + (1 << 20):
         raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
     found, rest = _inflated(content[_SIZES.size :], 4 * rows)
     which = _rows_at(np.frombuffer(found, "<u4"), different)

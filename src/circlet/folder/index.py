@@ -68,7 +68,10 @@ class Index:
 
 def vector_width(members: Sequence[Member]) -> int:
     """How many numbers a document's vector has."""
-    return sum(_width(member) for member in members)
+    settings = members[0].settings
+    if settings.codes is None:
+        return len(members) * int(settings.hidden[-1])
+    return len(members) * int(settings.dim) * (1 if settings.codes == "real" else 2)
 
 
 def write_index(path: Path, index: Index) -> None:
@@ -113,10 +116,3 @@ def _read_ids(path: Path, found: dict[str, npt.NDArray[Any]], n: int) -> list[Id
     if not isinstance(ids, list) or len(ids) != n or not all(type(each) in (str, int) for each in ids):
         raise DataError(f"{path}: found damaged ids; wanted a list of {n} texts or integers")
     return ids
-
-
-def _width(member: Member) -> int:
-    settings = member.settings
-    if settings.codes is None:
-        return int(settings.hidden[-1])
-    return int(settings.dim) * (1 if settings.codes == "real" else 2)

@@ -88,7 +88,6 @@ DECIDED = "decided.json"
 #: Who is writing into the folder, as long as somebody is.
 LOCK = ".lock"
 
-_CHECKPOINTS = re.compile(r"checkpoint(-[0-9]+)?\.safetensors")
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]+)(-(?P<number>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)(\.gz)?")
 
 
@@ -113,15 +112,13 @@ def checkpoint_of(stage: int) -> str:
 
 def is_checkpoint(name: str) -> bool:
     """Whether this is the name of a checkpoint."""
-    return _CHECKPOINTS.fullmatch(name) is not None
+    return re.fullmatch(r"checkpoint(-[0-9]+)?\.safetensors", name) is not None
 
 
 # The list of files in `config.json`
 
 #: Files of more bytes may be checked at some places only: so many, and so many bytes each.
 LARGE, SPOTS, SPOT = 1 << 23, 64, 1 << 12
-
-_DIGEST = re.compile("[0-9a-f]{64}")
 
 
 def described(path: Path) -> dict[str, Any]:
@@ -148,7 +145,7 @@ def check_manifest(path: Path, config: dict[str, Any]) -> None:
             raise DataError(f"{path}: found {str(about)[:80]} as the place of {name}; wanted {names[0]}")
         size, digests = about.get("bytes"), {"sha256", "spots"} & set(about)
         fits = type(size) is int and size >= 0 and "sha256" in digests and ("spots" in digests or size <= LARGE)
-        if not fits or not all(_DIGEST.fullmatch(str(about[each])) for each in digests):
+        if not fits or not all(re.fullmatch("[0-9a-f]{64}", str(about[each])) for each in digests):
             raise DataError(f"{path}: found {str(about)[:80]} for {name}; wanted its size and digests")
 
 
@@ -215,10 +212,6 @@ FORMAT = 1
 MOST_LABELS = 100_000_000
 #: No calibration needs numbers as large as this, which float32 still holds.
 STEEPEST = 1e30
-#: What the record of a decision has.
-_DECISION = Decision("", None, "").as_dict().keys()
-#: How often a model is read anew if it is replaced meanwhile.
-ATTEMPTS = 50
 
 T = TypeVar("T")
 
@@ -228,7 +221,7 @@ def reading(folder: Path, use: Callable[[dict[str, Any]], T]) -> T:
 
     A file may be missing because another process has replaced the model. Then `use` is called again.
     """
-    for _ in range(ATTEMPTS):
+    for _ in range(50):  # as often as it may be replaced meanwhile
         before = _content(folder)
         try:
             return use(read_config(folder))
@@ -316,7 +309,8 @@ def _training(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("decided", []), list):
         return False
     counts = (value.get(name, 0) for name in ("documents", "held_out"))
-    decided = all(isinstance(each, dict) and each.keys() == _DECISION for each in value.get("decided", []))
+    keys = Decision("", None, "").as_dict().keys()
+    decided = all(isinstance(each, dict) and each.keys() == keys for each in value.get("decided", []))
     return decided and all(is_integer(count, 0) for count in counts)
 
 

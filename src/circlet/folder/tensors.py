@@ -67,7 +67,6 @@ TYPES: dict[str, np.dtype[Any]] = {
     "U8": np.dtype("u1"),
     "BOOL": np.dtype("?"),
 }
-_ALIGNMENT = 8
 
 
 class _Mapped(mmap.mmap):
@@ -144,7 +143,7 @@ def write_tensors(path: Path, arrays: Mapping[str, npt.NDArray[Any]]) -> None:
         header[name] = {"dtype": names[array.dtype], "shape": list(array.shape), "data_offsets": offsets}
         end += array.nbytes
     text = json.dumps(header, separators=(",", ":"), ensure_ascii=False).encode()
-    text += b" " * (-len(text) % _ALIGNMENT)
+    text += b" " * (-len(text) % 8)
     with files.replacing(path) as temporary, temporary.open("wb") as stream:
         stream.write(struct.pack("<Q", len(text)) + text)
         for name in ordered:

@@ -33,7 +33,6 @@ from circlet.errors import ParameterError
 __all__ = [
     "Gain",
     "Scorer",
-    "best_by_gain",
     "log_odds",
     "top_k_by_gain",
 ]
@@ -226,20 +225,6 @@ class Gain:
         return torch.nn.functional.logsigmoid(self.slope * scores + self.intercept)
 
 
-def best_by_gain(log_probabilities: Tensor, log_weights: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k columns with the highest gains in each row, and these gains; among equals the lower column first.
-
-    Parameters
-    ----------
-    log_probabilities : Tensor of shape (rows, columns)
-        −∞ for labels that are left out.
-    log_weights : Tensor of shape (rows, columns) or (columns,)
-    k : int
-        At most the number of columns.
-    """
-    return decoding.best_columns(log_probabilities + log_weights, k)
-
-
 @torch.no_grad()
 def top_k_by_gain(
     scorer: RanksLabels,
@@ -287,7 +272,7 @@ def _best_candidates(
     scores, log_probabilities = precise.float(), gain.log_probabilities(precise)
     if threshold is not None:
         log_probabilities = log_probabilities.masked_fill(scores < threshold, -torch.inf)
-    places, gains = best_by_gain(log_probabilities, gain.log_weights[ids], k)
+    places, gains = decoding.best_columns(log_probabilities + gain.log_weights[ids], k)
     none = gains == -torch.inf
     settled = (last == -torch.inf) | (gains[:, -1] > gain.slope * last + gain.intercept + SLACK)
     if threshold is not None:

@@ -25,10 +25,9 @@ from circlet.folder.tensors import Stored
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network, unit
-from circlet.runtime.parallel import in_parallel, steps
 from circlet.runtime.ranking import MEMORY, Found, budget_of, together
 from circlet.runtime.scorers import Ensemble, Gain, Scorer, top_k_by_gain
-from circlet.threads import worker_count
+from circlet.threads import in_parallel, steps, worker_count
 
 __all__ = [
     "BaseModel",

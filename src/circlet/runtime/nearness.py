@@ -12,9 +12,9 @@ from circlet.features.rows import Entries
 from circlet.folder.index import Index
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network, unit
-from circlet.runtime.parallel import steps
 from circlet.runtime.ranking import MEMORY, Found, best_columns, merged
 from circlet.runtime.scorers import Scorer
+from circlet.threads import steps
 
 __all__ = ["near_labels", "similar_documents"]
 

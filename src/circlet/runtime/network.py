@@ -25,7 +25,7 @@ from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.folder.members import Member, hidden_layers, output_layers
 from circlet.folder.tensors import Stored, place_in_file, release
-from circlet.runtime.parallel import steps
+from circlet.threads import steps
 
 __all__ = ["HEADS", "LARGEST", "FeatureWeights", "Floats", "Head", "Linear", "Network", "RowCache", "unit"]
 

@@ -21,9 +21,6 @@ __all__ = [
     "top_k_by_gain",
 ]
 
-#: Bytes per score of a row if several networks score it: the sums so far, a network's scores and what computing
-#: them takes, then the ranking.
-PER_MEAN = 40
 
 Mask = npt.NDArray[np.bool_]
 
@@ -157,7 +154,8 @@ class Ensemble:
         if not n or k < 1:
             return _nothing(n, k)
         joined, book = np.concatenate(outputs, axis=1), self.scorers[0].codebook
-        row_bytes = PER_MEAN * max(self.n_labels, 0 if book is None else book.per_row)
+        # The sums so far, a network's scores and what computing them takes, then the ranking: bytes per score.
+        row_bytes = 40 * max(self.n_labels, 0 if book is None else book.per_row)
 
         def logits(part: Floats) -> Floats:
             return self.logits(np.split(part, len(self.scorers), axis=1))
