@@ -14,7 +14,6 @@ from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
 from circlet.network.scorer import Scorer
 from circlet.settings import NetworkSettings, TrainingSettings
-from circlet.training import batches
 from circlet.training.batches import Batches, DeviceRows
 
 CPU = torch.device("cpu")
@@ -108,11 +107,10 @@ class TestDeviceRows:
         assert not X.any()
         assert as_sets(labels) == [[], []]
 
-    def test_rows_too_wide_to_write_out_do_not_fit(self, monkeypatch):
+    def test_rows_too_wide_to_write_out_do_not_fit(self):
         X, Y = ragged(0, 4, 10), abs(ragged(1, 4, 5))
-        monkeypatch.setattr(batches, "DENSE_LIMIT", 40)
-        assert DeviceRows.fits(X, Y, 4)
-        assert not DeviceRows.fits(X, Y, 5)
+        assert DeviceRows.fits(X, Y, 4, most=40)
+        assert not DeviceRows.fits(X, Y, 5, most=40)
 
 
 class TestByRows:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 import math
 import signal
 from typing import Any
@@ -14,6 +15,7 @@ from torch import nn
 from circlet.errors import CircletError, ParameterError
 from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network, NetworkSettings
+from circlet.network.batch import as_batch
 from circlet.network.ensemble import top_k
 from circlet.network.heads import HEADS
 from circlet.network.losses import LOSSES
@@ -28,6 +30,7 @@ from circlet.training import (
     train,
 )
 from circlet.training import loop as training
+from circlet.training.loop import VALIDATION_LOSS, measured
 
 CPU = torch.device("cpu")
 N_LABELS = 12
@@ -387,3 +390,53 @@ class TestInterruption:
     def test_is_both_an_interrupt_and_circlets(self):
         assert issubclass(InterruptedRunError, KeyboardInterrupt)
         assert issubclass(InterruptedRunError, CircletError)
+
+
+@pytest.fixture
+def bare() -> Network:
+    return Network(NetworkSettings(head="fc", hidden=(4,), loss="bce", dropout=0.0), 3, 5, sparse=True)
+
+
+def some(n: int) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    random = np.random.default_rng(0)
+    X = sp.csr_matrix(random.random((n, 3)).astype(np.float32))
+    return X, sp.csr_matrix((random.random((n, 5)) < 0.4).astype(np.float32))
+
+
+def test_the_loss_is_the_mean_over_all_rows(bare):
+    X, Y = some(700)  # several batches, the last one shorter
+    found = measured(bare, X, Y, "loss")
+    with torch.no_grad():
+        logits = bare.scorer.logits(bare(as_batch(X)))
+        whole = torch.nn.functional.binary_cross_entropy_with_logits(
+            logits, torch.from_numpy(Y.toarray()), reduction="sum"
+        )
+    assert found == {VALIDATION_LOSS: pytest.approx(float(whole) / 700, rel=1e-5)}
+
+
+def test_a_metric_of_the_ranking(bare):
+    X, _ = some(6)
+    with torch.no_grad():
+        best = bare.scorer.logits(bare(as_batch(X))).argmax(dim=1).numpy()
+    Y = sp.csr_matrix((np.ones(3), (np.arange(3), best[:3])), shape=(6, 5))
+    assert measured(bare, X, Y, "P@1") == {"P@1": pytest.approx(0.5)}
+
+
+def test_the_epoch_of_the_least_loss_is_kept():
+    others = HELD_OUT[0], HELD_OUT[1][::-1]  # with wrong labels, which training makes ever less likely
+    history = train(make(), X, Y, settings(epochs=8, lr=0.1, metric="loss"), validation=others)
+    losses = [record[VALIDATION_LOSS] for record in history]
+    assert [place for place, record in enumerate(history) if "kept" in record] == [int(np.argmin(losses))]
+    assert np.argmin(losses) < len(losses) - 1
+
+
+def test_a_plain_reporter_logs_epochs_and_nothing_else(caplog):
+    reporter = Reporter()
+    with caplog.at_level(logging.DEBUG, logger="circlet.training.reporter"):
+        reporter.member(1)
+        reporter.epoch(0, 5, 0)
+        reporter.step(StepsTaken(steps=5, loss=1.0, documents=160))
+        assert caplog.records == []
+        reporter.record({"epoch": 1, "loss": 0.2})
+    assert [record.levelname for record in caplog.records] == ["INFO"]
+    assert "'epoch': 1" in caplog.text

@@ -32,8 +32,8 @@ def network(**given) -> Network:
 
 
 class TestWhatCanBeRecorded:
-    def recordable(self, made: Network, device: torch.device = CUDA, **given) -> bool:
-        return steps.recordable(made, Batches(*data(), TrainingSettings(**given), 0), device)
+    def recordable(self, made: Network, device: torch.device = CUDA, **options) -> bool:
+        return steps.recordable(made, Batches(*data(), TrainingSettings(), 0), device, **options)
 
     def test_the_usual_network_on_a_gpu(self):
         assert self.recordable(network())
@@ -44,10 +44,9 @@ class TestWhatCanBeRecorded:
         made.encoder = nn.Linear(F, 48)
         assert not self.recordable(made)
 
-    def test_not_codes_that_are_too_many_to_keep(self, monkeypatch):
-        monkeypatch.setattr(steps, "TABLE_LIMIT", 10)
-        assert not self.recordable(network(loss="cosine"))
-        assert self.recordable(network(loss="bce"))
+    def test_not_codes_that_are_too_many_to_keep(self):
+        assert not self.recordable(network(loss="cosine"), table=10)
+        assert self.recordable(network(loss="bce"), table=10)
 
 
 @needs_gpu

@@ -22,8 +22,6 @@ from circlet.training.distributed import ALONE, Share, World
 
 __all__ = ["Batches", "DeviceRows"]
 
-#: The most numbers that a batch on a GPU may have, zeros included.
-DENSE_LIMIT = 1 << 28
 #: If a batch has less than this share of the features, only their rows of the first layer are updated. With more,
 #: gathering rows and putting them back costs as much as updating all of them: see benchmarks/scale_training.py.
 FEW = 0.25
@@ -161,10 +159,10 @@ class DeviceRows:
         self.labels = _Ragged(Y, device)
 
     @staticmethod
-    def fits(X: Any, Y: sp.csr_matrix, batch_size: int) -> bool:
-        """Whether dense batches are small enough."""
+    def fits(X: Any, Y: sp.csr_matrix, batch_size: int, most: int = 1 << 28) -> bool:
+        """Whether dense batches have at most so many numbers, zeros included."""
         widest = max(int(X.shape[1]), int(np.diff(Y.indptr).max(initial=0)))
-        return batch_size * widest <= DENSE_LIMIT
+        return batch_size * widest <= most
 
     def batch(self, rows: Tensor) -> tuple[Tensor, LabelSets]:
         """Features `(m, n_features)` and labels of these rows."""

@@ -29,7 +29,7 @@ from circlet.settings import TrainingSettings
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import Optimizer
 
-__all__ = ["NAME", "Progress", "absorb", "identity_of", "name_of", "remove", "restore", "save"]
+__all__ = ["NAME", "Progress", "content_of", "identity_of", "name_of", "remove", "restore", "save"]
 
 #: What a checkpoint says about itself, besides a digest of all this.
 _KEYS = {"run", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
@@ -168,45 +168,37 @@ def identity_of(
     return Identity.of(
         network.settings,
         settings,
-        rows=_content(rows),
-        validation=_content(validation),
+        rows=content_of(rows),
+        validation=content_of(validation),
         label_names=_digest(label_names),
         weights=_digest(shapes),
         words=words,
     )
 
 
-def _content(matrices: Iterable[Any]) -> str:
+def content_of(matrices: Iterable[Any], texts: Iterable[str] = ()) -> str:
+    """A digest of texts, and of the shapes and numbers of rows and labels."""
     digest = hashlib.sha256()
-    for rows in matrices:
+    for text in texts:
+        digest.update(text.encode(errors="surrogatepass") + b"\0")
+    for rows in filter(lambda each: each is not None, matrices):
         matrix = rows
         if isinstance(rows, ScaledRows):
             matrix = rows.X
             digest.update(rows.scaling.kind.encode())
             for scale in rows.scaling.arrays.values():
                 digest.update(scale.tobytes())
-        absorb(digest, matrix)
+        if isinstance(matrix, MappedRows):
+            digest.update(matrix.rows.tobytes())
+            matrix = matrix.matrix
+        digest.update(repr(matrix.shape).encode())
+        sparse = (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,)
+        for array in matrix.arrays if isinstance(matrix, TokenRows) else sparse:
+            numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+            for block in blocks(len(numbers)):
+                digest.update(numbers[block])
+                release(matrix)
     return digest.hexdigest()
-
-
-def absorb(digest: Any, matrix: Any) -> None:
-    """Update a digest of `hashlib` with the shape and the numbers of a matrix."""
-    if isinstance(matrix, MappedRows):
-        digest.update(matrix.rows.tobytes())
-        matrix = matrix.matrix
-    digest.update(repr(matrix.shape).encode())
-    for array in _arrays(matrix):
-        numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        for block in blocks(len(numbers)):
-            digest.update(numbers[block])
-            release(matrix)
-
-
-def _arrays(matrix: Any) -> Iterable[Any]:
-    """The arrays that rows consist of."""
-    if isinstance(matrix, TokenRows):
-        return matrix.arrays
-    return (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,)
 
 
 def _digest(value: Any) -> str:

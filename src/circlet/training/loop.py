@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -54,8 +54,6 @@ __all__ = [
     "mean_loss",
     "measured",
     "train",
-    "watched",
-    "worth",
 ]
 
 #: The names of a calibration and of the best threshold, in the record of the last epoch before rows join.
@@ -148,44 +146,43 @@ def train(
     place, folder = device or torch.device("cpu"), folder if world.is_first else None
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
     with within_memory(f"training {size} documents"), nullcontext() if folder is None else writing(folder):
-        options = (joining, place, reporter, folder, member, stage, label_names, world)
-        run = _Run(network, X, Y, settings, validation, *options)
+        options = (place, reporter or Reporter(), folder, member, stage, label_names, world)
+        run = _Run(network, X, Y, settings, validation, joining, *options)
         if fresh:
             network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
 
 
+@dataclass
 class _Run:
-    """One training run and its progress."""
+    """One training run and its progress; `train` explains the parameters."""
 
-    def __init__(
-        self,
-        network: Network,
-        X: Any,
-        Y: sp.csr_matrix,
-        settings: TrainingSettings,
-        validation: tuple[Any, sp.csr_matrix] | None,
-        joining: Joining | None,
-        device: torch.device,
-        reporter: Reporter | None,
-        folder: Path | None,
-        member: int | None = None,
-        stage: int | None = None,
-        label_names: list[str] | None = None,
-        world: World = ALONE,
-    ) -> None:
-        self.network, self.settings, self.validation = network.to(device), settings, validation
-        self.device, self.reporter, self.folder = device, reporter or Reporter(), folder
-        self.joining, self.member, self.stage, self.label_names = joining, member, stage, label_names
-        self.world = world
-        held_out = None if joining is None else joining.rows
-        self.batches = Batches(X, Y, settings, network.settings.seed, held_out, world)
-        self.optimizer = make_optimizer(network, settings, device)
-        network.drop_by_batch(settings.first_layer == "sgd")
-        book = network.codebook
-        if device.type == "cuda" and book is not None:
+    network: Network
+    X: Any
+    Y: sp.csr_matrix
+    settings: TrainingSettings
+    validation: tuple[Any, sp.csr_matrix] | None
+    joining: Joining | None
+    device: torch.device
+    reporter: Reporter
+    folder: Path | None
+    member: int | None = None
+    stage: int | None = None
+    label_names: list[str] | None = None
+    world: World = ALONE
+
+    def __post_init__(self) -> None:
+        self.network.to(self.device)
+        self.held_out = None if self.joining is None else self.joining.rows
+        seed = self.network.settings.seed
+        self.batches = Batches(self.X, self.Y, self.settings, seed, self.held_out, self.world)
+        self.optimizer = make_optimizer(self.network, self.settings, self.device)
+        self.network.drop_by_batch(self.settings.first_layer == "sgd")
+        book = self.network.codebook
+        if self.device.type == "cuda" and book is not None:
             # A GPU has room for a table, and looking codes up is much cheaper than generating them.
             book.cache = book.n_labels * book.width <= TABLE_LIMIT
+        self.checkpoint = None if self.folder is None else self.folder / checkpoint.name_of(self.stage or 0)
         self.progress = checkpoint.Progress()
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
@@ -194,33 +191,28 @@ class _Run:
             self.world.tensors_from_first(self.network.weights())  # drawn on another processor, they may differ
         if resume:
             state = (self.network, self.optimizer, self._identity, self.world)
-            self.progress = checkpoint.restore(self._checkpoint, *state) or self.progress
+            self.progress = checkpoint.restore(self.checkpoint, *state) or self.progress
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         if self.member is not None:
             self.reporter.member(self.member)
-        first = self.progress.epoch
+        first, epochs = self.progress.epoch, self.settings.epochs + (self.joining is not None)
         with _interruptions(self.world) as interrupted:
-            while self.progress.epoch < self._epochs and not self._out_of_patience():
+            while self.progress.epoch < epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
         if self.progress.best:
             self.network.load_weights(self.progress.best)
-            self.progress.history[self._best_epoch()][KEPT] = True
-        if self.stage is not None and self.progress.epoch > first and self._checkpoint is not None:
+            worth = [self._worth(record) for record in self.progress.history]
+            # Among equal ones the last, as in `_validate`.
+            self.progress.history[len(worth) - 1 - int(np.argmax(worth[::-1]))][KEPT] = True
+        if self.stage is not None and self.progress.epoch > first and self.checkpoint is not None:
             # It stays here while others are trained, without what only its own training needed.
             finished = replace(self.progress, best={})
-            checkpoint.save(self._checkpoint, finished, self.network, None, self._identity)
+            checkpoint.save(self.checkpoint, finished, self.network, None, self._identity)
         return self.progress.history
 
-    @property
-    def _epochs(self) -> int:
-        return self.settings.epochs + (self.joining is not None)
-
     def _run_epoch(self, interrupted: threading.Event) -> None:
-        progress, seed, n_steps = (
-            self.progress,
-            self.network.settings.seed,
-            self.batches.steps(self.progress.epoch),
-        )
+        progress, seed = self.progress, self.network.settings.seed
+        n_steps = self.batches.steps(progress.epoch)
         if progress.step == 0:
             progress.total_loss = 0.0
             self.network.seed_noise(seed, progress.epoch)
@@ -288,28 +280,25 @@ class _Run:
         )
 
     def _validate(self, X: Any, Y: sp.csr_matrix) -> dict[str, float]:
-        metric = self.settings.metric
-        found = measured(self.network, X, Y, metric, self.world)
-        value = worth(metric, found[watched(metric)])
+        found = measured(self.network, X, Y, self.settings.metric, self.world)
         # Among equal epochs the last one wins, because it has learned most.
-        if self.joining is None and value >= self.progress.best_value:
-            self.progress.best_value = value
+        if self.joining is None and self._worth(found) >= self.progress.best_value:
+            self.progress.best_value = self._worth(found)
             self.progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
         return found
+
+    def _worth(self, record: dict[str, Any]) -> float:
+        """What validation measured, turned so that the highest is the best."""
+        least = self.settings.metric == LEAST_LOSS
+        worth: float = -record[VALIDATION_LOSS] if least else record[self.settings.metric]
+        return worth
 
     def _out_of_patience(self) -> bool:
         history = self.progress.history
         if self.settings.patience is None or self.validation is None or not history:
             return False
-        metric = self.settings.metric
-        values = [worth(metric, record[watched(metric)]) for record in history]
+        values = [self._worth(record) for record in history]
         return len(values) - 1 - int(np.argmax(values)) >= self.settings.patience
-
-    def _best_epoch(self) -> int:
-        """Among equal ones the last, as in `_validate`."""
-        metric = self.settings.metric
-        values = [worth(metric, record[watched(metric)]) for record in self.progress.history]
-        return len(values) - 1 - int(np.argmax(values[::-1]))
 
     def _stop(self) -> None:
         if self.progress.step:
@@ -326,27 +315,13 @@ class _Run:
         raise InterruptedRunError(f"interrupted {where}; {self.folder} holds a checkpoint to resume")
 
     def _save(self) -> None:
-        if self._checkpoint is not None:
-            checkpoint.save(self._checkpoint, self.progress, self.network, self.optimizer, self._identity)
-
-    @property
-    def _checkpoint(self) -> Path | None:
-        return None if self.folder is None else self.folder / checkpoint.name_of(self.stage or 0)
+        if self.checkpoint is not None:
+            checkpoint.save(self.checkpoint, self.progress, self.network, self.optimizer, self._identity)
 
     @cached_property
     def _identity(self) -> Identity:
-        rows = (self.batches.X, self.batches.Y, *(() if self.joining is None else (self.joining.rows,)))
+        rows = (self.X, self.Y, *(() if self.held_out is None else (self.held_out,)))
         return checkpoint.identity_of(self.network, self.settings, rows, self.validation or (), self.label_names)
-
-
-def watched(metric: str) -> str:
-    """The name that a metric of the settings has in the records of epochs."""
-    return VALIDATION_LOSS if metric == LEAST_LOSS else metric
-
-
-def worth(metric: str, value: float) -> float:
-    """A measured value, turned so that the highest is the best."""
-    return -value if metric == LEAST_LOSS else value
 
 
 def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: World = ALONE) -> dict[str, float]:

@@ -46,9 +46,6 @@ __all__ = [
 #: The first layer's rate, if it is trained by SGD, as a multiple of the rate of the other layers. Networks whose
 #: output is normalized learn equally well with a tenth of it: their gradient shrinks as the weights grow.
 FIRST_LAYER_FACTOR = 5000.0
-#: Numbers of a row gradient at a time. A whole one of 5,000 rows of 2,048 is too large for any cache, and each
-#: step would get fresh memory for it, which takes the system longer than the arithmetic.
-BLOCK = 1 << 20
 #: The name of the step count in the state of a weight.
 COUNT = "step"
 
@@ -155,9 +152,13 @@ class RowOptimizer:
     groups : dicts
         Each has `params`, `algorithm` (a key of `ALGORITHMS`), `lr` and, if needed, `weight_decay` and the
         algorithm's own options.
+    block : int
+        Numbers of a row gradient at a time. A whole one of 5,000 rows of 2,048 is too large for any cache, and
+        each step would get fresh memory for it, which takes the system longer than the arithmetic.
     """
 
-    def __init__(self, *groups: Group) -> None:
+    def __init__(self, *groups: Group, block: int = 1 << 20) -> None:
+        self.block = block
         self.param_groups = [
             {"weight_decay": 0.0, **ALGORITHMS[group["algorithm"]].options, **group} for group in groups
         ]
@@ -187,7 +188,7 @@ class RowOptimizer:
                 if weight.grad is not None:
                     algorithm.update(weight, weight.grad, state, group)
                 if by_rows is not None:
-                    (_update_rows if algorithm.moments else _descend)(weight, by_rows, state, group)
+                    (_update_rows if algorithm.moments else _descend)(weight, by_rows, state, group, self.block)
 
     def state_dict(self) -> dict[str, Any]:
         """The state of each weight, by the weight's number."""
@@ -203,11 +204,11 @@ class RowOptimizer:
         return (weight for group in self.param_groups for weight in group["params"])
 
 
-def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Group) -> None:
+def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Group, block: int) -> None:
     algorithm = ALGORITHMS[group["algorithm"]]
     count = state.get(COUNT)
     before = None if count is None else count.clone()
-    for part in _blocks(gradient):
+    for part in _blocks(gradient, block):
         touched, values = gradient.rows[part], gradient.values(part)
         if gradient.units is not None:
             values = values.new_zeros(len(values), weight.shape[1]).index_copy_(1, gradient.units, values)
@@ -223,11 +224,11 @@ def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Gro
             count.copy_(own[COUNT])
 
 
-def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group) -> None:
+def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group, block: int) -> None:
     """Plain SGD, which moves nothing but the touched rows of the units that were kept."""
     rows, units, rate = gradient.rows, gradient.units, group["lr"]
     every = len(rows) == len(weight)
-    for part in _blocks(gradient):
+    for part in _blocks(gradient, block):
         values = gradient.values(part)
         if units is None and every:
             weight[part].add_(values, alpha=-rate)
@@ -241,9 +242,9 @@ def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group) 
                 weight.index_copy_(0, rows[part], own)
 
 
-def _blocks(gradient: RowGradient) -> Iterator[slice]:
+def _blocks(gradient: RowGradient, block: int) -> Iterator[slice]:
     """The touched rows, a few at a time."""
-    size = max(1, BLOCK // gradient.gradient.shape[1])
+    size = max(1, block // gradient.gradient.shape[1])
     return (slice(start, start + size) for start in range(0, len(gradient.rows), size))
 
 

@@ -123,7 +123,7 @@ def make_steps(network: Network, optimizer: Optimizer, batches: Batches, device:
     return kind(network, optimizer, batches, device)
 
 
-def recordable(network: Network, batches: Batches, device: torch.device) -> bool:
+def recordable(network: Network, batches: Batches, device: torch.device, table: int = TABLE_LIMIT) -> bool:
     """Whether every step runs on the device alone, in shapes that do not change."""
     book = network.codebook
     return (
@@ -133,10 +133,7 @@ def recordable(network: Network, batches: Batches, device: torch.device) -> bool
         and isinstance(network.encoder, Encoder)
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
         # Without a table, each batch generates a different number of codes.
-        and (
-            network.settings.loss not in COSINES
-            or (book is not None and book.n_labels * book.width <= TABLE_LIMIT)
-        )
+        and (network.settings.loss not in COSINES or (book is not None and book.n_labels * book.width <= table))
     )
 
 

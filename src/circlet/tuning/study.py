@@ -13,7 +13,6 @@ The trials are kept in one JSON file that is rewritten after each: an interrupte
 
 from __future__ import annotations
 
-import hashlib
 import math
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -116,11 +115,13 @@ class Study:
         #: Values of the settings that a search may change, as the preset's rules and its trial decide them, and
         #: whether documents are texts, sparse, or rows with no other numbers than one and 0.
         self.usual: dict[str, Any] = {}
+        from circlet.training.checkpoint import content_of
+
         about = {
             "data": dataset.name,
             "documents": train.n,
             "labels": int(train.Y.shape[1]),
-            "content": _digest(train),
+            "content": content_of((train.X, train.Y), train.texts or ()),
             "preset": preset,
             "seed": seed,
             "metric": METRIC,
@@ -347,19 +348,6 @@ class Study:
 def _values(found: Mapping[str, Any]) -> dict[str, Any]:
     """Settings as JSON has them, as settings have them."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
-
-
-def _digest(split: Split) -> str:
-    """What tells these documents and labels from others."""
-    from circlet.training.checkpoint import absorb
-
-    digest = hashlib.sha256()
-    for text in split.texts or ():
-        digest.update(text.encode(errors="surrogatepass") + b"\0")
-    for matrix in (split.X, split.Y):
-        if matrix is not None:
-            absorb(digest, matrix)
-    return digest.hexdigest()[:16]
 
 
 def draw(study: Study) -> Figure:
