@@ -27,8 +27,6 @@ from circlet_paper.training_cells import CHRR, Recipe, Settings, TrainingCell, t
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
-
 TITLE = "How a network should output angles: variants of CHRR"
 DATASETS = ("delicious", "eurlex-4k", "wordnet", "yso-finna-en")
 METRICS = ("P@1", "P@5", "P@10", "P@20")
@@ -91,7 +89,7 @@ def claims(result: Result) -> list[Claim]:
     found = {dataset: _measured(result, dataset) for dataset in DATASETS}
     gaps = {
         head: {
-            dataset: {metric: these[head].mean(metric) - these["chrr"].mean(metric) for metric in METRICS}
+            dataset: these[head].ahead(these["chrr"], METRICS)
             for dataset, these in found.items()
             if {head, "chrr"} <= set(these)
         }

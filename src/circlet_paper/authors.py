@@ -43,8 +43,6 @@ from circlet_paper.training_cells import Recipe, TrainingCell, title_of
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
-
 TITLE = "The authors' protocol: what the published numbers can be traced to"
 #: The datasets and the split of each; None for its only one.
 DATASETS = {"eurlex-4k": None, "delicious": 1}

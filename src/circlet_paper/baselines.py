@@ -28,7 +28,7 @@ What the paper leaves open, and what we chose:
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -123,6 +123,8 @@ class TreeCell:
     def measure(self, workplace: Workplace, reporter: Reporter | None) -> Result:
         import torch
 
+        from circlet.training import Reporter
+
         dataset = self._same_rows.load(workplace)
         train, test = _sparse_rows(dataset)
         known = ENTRIES.get(self.dataset)
@@ -134,10 +136,10 @@ class TreeCell:
             if self.model == "fastxml"
             else PfastreXML(weights, self.settings, **options)
         )
-        if reporter is not None:
-            reporter.plan(self.settings.trees, 1)
+        epochs = reporter or Reporter()  # each tree is reported as one
+        epochs.plan(self.settings.trees, 1)
         started = time.perf_counter()
-        model.fit(train, dataset.train.Y, _reported(reporter))
+        model.fit(train, dataset.train.Y, lambda done: epochs.record({"epoch": done}))
         trained = time.perf_counter()
         scores = model.scores(test)
         ranked = time.perf_counter()
@@ -180,11 +182,6 @@ def best_labels(scores: sp.csr_matrix, k: int) -> npt.NDArray[np.int64]:
     ids = np.full((scores.shape[0], k), -1, dtype=np.int64)
     ids[row[place < k], place[place < k]] = scores.indices[order[place < k]]
     return ids
-
-
-def _reported(reporter: Reporter | None) -> Callable[[int], None] | None:
-    """Report each tree as an epoch."""
-    return None if reporter is None else lambda done: reporter.record({"epoch": done})
 
 
 FAST, PFASTRE = MODELS.values()

@@ -35,7 +35,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 Result = dict[str, Any]
-FOLDER = "cells"
 
 
 @dataclass(frozen=True)
@@ -130,7 +129,7 @@ class Watcher:
 
 def path_of(cell: Cell, folder: Path) -> Path:
     """The path of a cell's JSON file."""
-    return folder / FOLDER / f"{cell.name}.json"
+    return folder / "cells" / f"{cell.name}.json"
 
 
 def read(cell: Cell, folder: Path) -> Result | None:

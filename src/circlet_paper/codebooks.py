@@ -41,6 +41,7 @@ from circlet.report import Cell as Entry
 from circlet.report import Table
 from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Cell, Result, Workplace
+from circlet_paper.drawing import finished, panels
 from circlet_paper.runs import Runs, shown, verdict
 from circlet_paper.training_cells import FIXED, Recipe, title_of
 
@@ -51,19 +52,43 @@ if TYPE_CHECKING:
     from circlet.training import Reporter
 
 
+TITLE = "Which codes labels should have"
+METRICS = ("P@1", "P@3", "P@5", "PSP@5")
+#: About 2, 4 and 16 times the number of labels, which is 983 and 3,993.
+SLOTS = {"delicious": (2_000, 4_000, 16_000), "eurlex-4k": (8_000, 16_000, 64_000)}
+SPECTRAL = "spectral, default M"
+INDEPENDENT, FOUR, TWO = "independent, uniform angles", "independent, four phases", "independent, two phases"
+#: Names of the codebooks whose capacity is measured.
+HOLDING = {
+    "independent": INDEPENDENT,
+    "four-phase": FOUR,
+    "two-phase": TWO,
+    "spectral": "spectral, least M",
+    "spectral-default": SPECTRAL,
+    "spectral-4n": "spectral, M = 4 N",
+    "spectral-16d": "spectral, M = 16 d",
+    "in-order": "spectral, least M, slots in order",
+}
+#: Names of the ways to score that are timed.
+SCORING = {
+    "spectral": SPECTRAL,
+    "spectral-4l": "spectral, M = 4 L",
+    "table": "independent, from a table",
+    "independent": INDEPENDENT,
+    "four-phase": FOUR,
+    "two-phase": TWO,
+}
 #: Number of labels of a codebook whose capacity is measured, as in the paper's retrieval experiment.
 N_LABELS = 1000
 STORED = (10, 25, 50)
 #: Distance between neighboring ids in a label set; None for random sets.
 SETS: dict[str, int | None] = {"random ids": None, "consecutive ids": 1, "every 7th id": 7}
-#: From this percentage on, everything counts as retrieved: two codebooks above it can't be told apart.
-FULL = 99.5
 #: Dimension, kind of label sets, k, percentage of one codebook, percentage of the other.
 Comparison = tuple[int, str, int, float, float]
 #: Size in bytes of the largest table of codes that scoring is measured with.
 TABLE_BYTES = 10**9
-#: Seconds to spend on one number of labels, once every codebook has had the least number of rounds.
-ENOUGH_SECONDS, LEAST_ROUNDS, MOST_ROUNDS = 10.0, 3, 25
+#: Seconds to spend on one number of labels, once every codebook has had three rounds.
+ENOUGH_SECONDS = 10.0
 #: Seconds that a codebook gets in a round, for as many calls as fit.
 TURN_SECONDS = 0.01
 
@@ -174,13 +199,7 @@ class CapacityCell:
 
 
 class Capacity:
-    """The numbers of stored capacity cells.
-
-    Parameters
-    ----------
-    cells : sequence of dict
-        As `CapacityCell` measures them.
-    """
+    """The numbers of stored capacity cells, as `CapacityCell` measures them."""
 
     def __init__(self, cells: Sequence[Result]) -> None:
         self.cells = cells
@@ -191,14 +210,10 @@ class Capacity:
         these = [cell for cell in self.cells if cell["about"]["dim"] == dim]
         return [float(cell["retrieved"][book][kind][str(k)]) for cell in these]
 
-    def mean(self, book: str, dim: int, kind: str, k: int) -> float:
-        """Their mean."""
-        return statistics.fmean(self.values(book, dim, kind, k))
-
-    def sd(self, book: str, dim: int, kind: str, k: int) -> float | None:
-        """Their standard deviation; None for a single seed."""
+    def moments(self, book: str, dim: int, kind: str, k: int) -> tuple[float, float | None]:
+        """Their mean and standard deviation; None for that of a single seed."""
         values = self.values(book, dim, kind, k)
-        return statistics.stdev(values) if len(values) > 1 else None
+        return statistics.fmean(values), statistics.stdev(values) if len(values) > 1 else None
 
     def length(self, book: str, dim: int) -> int | None:
         """M of a spectral codebook."""
@@ -208,8 +223,9 @@ class Capacity:
     def pairs(self, book: str, other: str, kinds: Sequence[str]) -> Iterator[Comparison]:
         """(dim, kind, k, mean of one, mean of the other) unless both retrieve everything."""
         for dim, kind, k in ((dim, kind, k) for dim in self.dims for kind in kinds for k in STORED):
-            both = self.mean(book, dim, kind, k), self.mean(other, dim, kind, k)
-            if min(both) < FULL:
+            both = self.moments(book, dim, kind, k)[0], self.moments(other, dim, kind, k)[0]
+            # From here on, everything counts as retrieved: two codebooks above it can't be told apart.
+            if min(both) < 99.5:
                 yield dim, kind, k, *both
 
 
@@ -239,16 +255,6 @@ def kept_bytes(book: Codebook) -> int:
 
 def _table_bytes(book: Codebook) -> int:
     return book.n_labels * book.width * torch.float32.itemsize
-
-
-def _turn(book: Codebook, queries: Tensor) -> list[float]:
-    """Seconds of each call for a short while. The first call has cold caches; the median ignores it."""
-    found: list[float] = []
-    while sum(found) < TURN_SECONDS:
-        before = time.perf_counter()
-        book.scores(queries)
-        found.append(time.perf_counter() - before)
-    return found
 
 
 @dataclass(frozen=True)
@@ -299,10 +305,14 @@ class ScoringCell:
             book.scores(queries)
         seconds: dict[str, list[float]] = {name: [] for name in books}
         started, rounds = time.perf_counter(), 0
-        while rounds < LEAST_ROUNDS or (rounds < MOST_ROUNDS and time.perf_counter() - started < ENOUGH_SECONDS):
+        while rounds < 3 or (rounds < 25 and time.perf_counter() - started < ENOUGH_SECONDS):
             # In turns, so that other load on the machine slows all of them alike.
             for name, book in books.items():
-                seconds[name] += _turn(book, queries)
+                turn = time.perf_counter()
+                # As many calls as fit. The first has cold caches; the median ignores it.
+                while (before := time.perf_counter()) - turn < TURN_SECONDS:
+                    book.scores(queries)
+                    seconds[name].append(time.perf_counter() - before)
             rounds += 1
         return {
             name: {
@@ -313,34 +323,6 @@ class ScoringCell:
             }
             for name, book in books.items()
         }
-
-
-TITLE = "Which codes labels should have"
-METRICS = ("P@1", "P@3", "P@5", "PSP@5")
-#: About 2, 4 and 16 times the number of labels, which is 983 and 3,993.
-SLOTS = {"delicious": (2_000, 4_000, 16_000), "eurlex-4k": (8_000, 16_000, 64_000)}
-SPECTRAL = "spectral, default M"
-INDEPENDENT, FOUR, TWO = "independent, uniform angles", "independent, four phases", "independent, two phases"
-#: Names of the codebooks whose capacity is measured.
-HOLDING = {
-    "independent": INDEPENDENT,
-    "four-phase": FOUR,
-    "two-phase": TWO,
-    "spectral": "spectral, least M",
-    "spectral-default": SPECTRAL,
-    "spectral-4n": "spectral, M = 4 N",
-    "spectral-16d": "spectral, M = 16 d",
-    "in-order": "spectral, least M, slots in order",
-}
-#: Names of the ways to score that are timed.
-SCORING = {
-    "spectral": SPECTRAL,
-    "spectral-4l": "spectral, M = 4 L",
-    "table": "independent, from a table",
-    "independent": INDEPENDENT,
-    "four-phase": FOUR,
-    "two-phase": TWO,
-}
 
 
 @dataclass(frozen=True)
@@ -442,7 +424,7 @@ def _capacity(result: Result, held: Capacity, kind: str) -> Table:
     settings, rows = Settings.of(result), []
     for dim in held.dims:
         for book, title in HOLDING.items():
-            found = [shown(held.mean(book, dim, kind, k), held.sd(book, dim, kind, k)) for k in STORED]
+            found = [shown(*held.moments(book, dim, kind, k)) for k in STORED]
             rows.append((title, dim, held.length(book, dim), *found))
     return Table(
         f"Capacity, {kind}: percentage of k stored labels among the top k of {N_LABELS:,}",
@@ -526,10 +508,11 @@ def claims(result: Result) -> list[Claim]:
 def _judge_spectral(held: Capacity) -> Claim:
     near = list(held.pairs("spectral", "independent", ["random ids"]))
     far = list(held.pairs("spectral-16d", "independent", ["random ids"]))
+    each = (f"{ours:.1f} against {theirs:.1f} (d = {dim}, k = {k})" for dim, _, k, ours, theirs in near)
     return Claim(
         "Spectral codes hold more labels than independent ones when M is near N (random sets)",
         _judged([ours > theirs for *_, ours, theirs in near]),
-        f"{_between(near)}; with M = 16 d the gap is {_mean_gap(far):+.1f} points on average instead of "
+        f"{', '.join(each)}; with M = 16 d the gap is {_mean_gap(far):+.1f} points on average instead of "
         f"{_mean_gap(near):+.1f}",
     )
 
@@ -598,47 +581,12 @@ def _listed(gaps: Sequence[tuple[str, float]]) -> str:
     return ", ".join(f"{name} {gap:+.1f}" for name, gap in gaps)
 
 
-def _between(pairs: Sequence[Comparison]) -> str:
-    return ", ".join(f"{ours:.1f} against {theirs:.1f} (d = {dim}, k = {k})" for dim, _, k, ours, theirs in pairs)
-
-
 def _mean_gap(pairs: Sequence[Comparison]) -> float:
     return statistics.fmean([ours - theirs for *_, ours, theirs in pairs]) if pairs else 0.0
 
 
 def _judged(holding: Sequence[bool]) -> str:
     return verdict(sum(holding), len(holding))
-
-
-def draw(result: Result) -> Figure:
-    """Draw capacity over k, tagging compared with the paper's codes, and the time of scoring over L."""
-    from matplotlib.figure import Figure  # an extra
-
-    from circlet_paper.codebooks import capacity_panel, tagging_panel, time_panel
-
-    held = Capacity(_of_kind(result, "capacity"))
-    figure = Figure(figsize=(13.5, 8), layout="constrained")
-    axes = figure.subplots(2, 3)
-    for axis, dim in zip(axes[0], held.dims, strict=False):
-        capacity_panel(axis, held, dim, "random ids", HOLDING)
-    if held.dims:
-        # The middle dimension: there codebooks neither all fail nor all retrieve everything.
-        capacity_panel(axes[1, 0], held, held.dims[len(held.dims) // 2], "consecutive ids", HOLDING)
-        handles, labels = axes[1, 0].get_legend_handles_labels()
-        figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    tagging = {
-        title_of(dataset): these for dataset in SLOTS if INDEPENDENT in (these := _measured(result, dataset))
-    }
-    if tagging:
-        tagging_panel(axes[1, 1], tagging, INDEPENDENT)
-    for cell in _of_kind(result, "scoring"):
-        # Codes with few phases take as long as uniform angles: one line stands for all three.
-        ways = {way: SCORING[way] for way in ("spectral", "spectral-4l", "table")}
-        time_panel(axes[1, 2], cell, {**ways, "independent": "independent, from the seed"})
-    for axis in axes.flat:
-        if not axis.has_data():
-            axis.set_axis_off()
-    return figure
 
 
 #: Okabe and Ito's colors, which color-blind people can tell apart, each with a marker and a line style.
@@ -657,27 +605,26 @@ TAGGING = "P@5"
 DATASET_COLORS = ("#0072B2", "#E69F00")
 
 
-def capacity_panel(axis: Axes, held: Capacity, dim: int, kind: str, titles: Mapping[str, str]) -> None:
+def _draw_capacity(axis: Axes, held: Capacity, dim: int, kind: str) -> None:
     """Draw the percentages retrieved over k, for one dimension and one kind of label sets."""
     for book, (color, marker, line) in STYLES.items():
-        if book not in titles:
+        if book not in HOLDING:
             continue
-        means = [held.mean(book, dim, kind, k) for k in STORED]
-        bars = [held.sd(book, dim, kind, k) or 0.0 for k in STORED]
+        means, bars = zip(*(held.moments(book, dim, kind, k) for k in STORED), strict=True)
         axis.errorbar(
-            STORED, means, bars, color=color, marker=marker, ls=line, ms=5.5, lw=1.6, capsize=2.5,
-            label=titles[book],
+            STORED, means, [bar or 0.0 for bar in bars], color=color, marker=marker, ls=line, ms=5.5, lw=1.6,
+            capsize=2.5, label=HOLDING[book],
         )  # fmt: skip
     axis.set_title(f"Capacity, d = {dim}, {kind}")
     axis.set_xticks(STORED)
     axis.set_xlabel("stored labels k")
     axis.set_ylabel("% of the k in the top k")
     axis.set_ylim(0, 104)
-    _plain(axis)
 
 
-def tagging_panel(axis: Axes, measured: Mapping[str, Mapping[str, Runs]], base: str) -> None:
-    """Draw bars of P@5 for each dataset, in points ahead of the codebook `base`."""
+def _draw_tagging(axis: Axes, measured: Mapping[str, Mapping[str, Runs]]) -> None:
+    """Draw bars of P@5 for each dataset, in points ahead of the paper's codes."""
+    base = INDEPENDENT
     titles = list(dict.fromkeys(title for these in measured.values() for title in these if title != base))
     height = 0.8 / len(measured)
     for place, (dataset, these) in enumerate(measured.items()):
@@ -698,12 +645,13 @@ def tagging_panel(axis: Axes, measured: Mapping[str, Mapping[str, Runs]], base: 
     axis.set_title(f"Tagging: {TAGGING}")
     axis.set_xlabel(f"points ahead of {base}")
     axis.legend(frameon=False, fontsize=8)
-    _plain(axis)
 
 
-def time_panel(axis: Axes, cell: Result, titles: Mapping[str, str]) -> None:
+def _draw_times(axis: Axes, cell: Result) -> None:
     """Draw the milliseconds per query over the number of labels."""
-    for way, title in titles.items():
+    # Codes with few phases take as long as uniform angles: one line stands for all three.
+    titles = {way: SCORING[way] for way in ("spectral", "spectral-4l", "table")}
+    for way, title in {**titles, "independent": "independent, from the seed"}.items():
         points = [(int(n), found[way]["milliseconds"]) for n, found in cell["sizes"].items() if way in found]
         if not points:
             continue
@@ -716,10 +664,26 @@ def time_panel(axis: Axes, cell: Result, titles: Mapping[str, str]) -> None:
     axis.set_ylabel("milliseconds per query")
     axis.set_ylim(top=30 * axis.get_ylim()[1])  # room for the legend
     axis.legend(frameon=False, fontsize=8, loc="upper left")
-    _plain(axis)
 
 
-def _plain(axis: Axes) -> None:
-    axis.grid(alpha=0.25)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
+def draw(result: Result) -> Figure:
+    """Draw capacity over k, tagging compared with the paper's codes, and the time of scoring over L."""
+    held = Capacity(_of_kind(result, "capacity"))
+    figure, axes = panels(2, 3, (13.5, 8))
+    for axis, dim in zip(axes[0], held.dims, strict=False):
+        _draw_capacity(axis, held, dim, "random ids")
+    if held.dims:
+        # The middle dimension: there codebooks neither all fail nor all retrieve everything.
+        _draw_capacity(axes[1, 0], held, held.dims[len(held.dims) // 2], "consecutive ids")
+    tagging = {
+        title_of(dataset): these for dataset in SLOTS if INDEPENDENT in (these := _measured(result, dataset))
+    }
+    if tagging:
+        _draw_tagging(axes[1, 1], tagging)
+    for cell in _of_kind(result, "scoring"):
+        _draw_times(axes[1, 2], cell)
+    for axis in axes.flat:
+        axis.set_axisbelow(True)
+        if not axis.has_data():
+            axis.set_axis_off()
+    return finished(figure, legend=3 if held.dims else 0)

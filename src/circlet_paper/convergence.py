@@ -14,24 +14,20 @@ over documents.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from circlet.report import Cell, Table
 from circlet_paper import Claim
-from circlet_paper import training_cells as trained
 from circlet_paper.cells import Result
 from circlet_paper.drawing import STYLES, finished, panels
 from circlet_paper.runs import Difference, Runs, compare, counted, runs, verdict
-from circlet_paper.training_cells import Recipe, TrainingCell, title_of
+from circlet_paper.training_cells import Recipe, Settings, TrainingCell, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
 TITLE = "CHRR against HRR, trained to the end"
 #: The most epochs on each dataset, and documents in a batch.
@@ -46,22 +42,17 @@ DEPTHS = (1, 3, 5, 10, 20)
 METRIC = "nDCG@5"
 
 
-@dataclass(frozen=True)
-class Settings(trained.Settings):
-    """Size of the experiment; `seeds` counts only for the usual rate."""
-
-
 def _recipe(model: str, dataset: str, rate: float) -> Recipe:
     length = {"epochs": EPOCHS[dataset], "batch_size": BATCHES[dataset]}
     return Recipe(model, "paper", {"head": MODELS[model], "dim": 800, "hidden": (768, 768), "lr": rate, **length})
 
 
-def _cells(model: str, dataset: str, rate: float, settings: trained.Settings) -> list[TrainingCell]:
+def _cells(model: str, dataset: str, rate: float, settings: Settings) -> list[TrainingCell]:
     made = _recipe(model, dataset, rate).cells(dataset, settings)
     return made if rate == USUAL and dataset in REPEATED else made[:1]
 
 
-def cells(settings: trained.Settings) -> list[TrainingCell]:
+def cells(settings: Settings) -> list[TrainingCell]:
     """Both models with every rate on every dataset."""
     return [
         cell

@@ -9,7 +9,7 @@ shares. The paper's figure is about Wiki10-31K and Delicious-200K; ours is about
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING
 
 from circlet.report import Cell, Table
@@ -22,8 +22,6 @@ from circlet_paper.training_cells import FC, Recipe, Settings, TrainingCell, tit
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
-
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
 
 TITLE = "How many dimensions labels need: P@k and PSP@k over d"
 DATASETS = ("delicious", "eurlex-4k", "wordnet")
@@ -60,113 +58,78 @@ def tables(result: Result) -> list[Table]:
     return made
 
 
-def _gaps(result: Result) -> dict[tuple[str, int, str], float]:
-    """By how many points CHRR is ahead of HRR of the same dimension: by dataset, dimension and metric."""
-    found = {}
-    for dataset in DATASETS:
-        for dim in DIMS:
-            ours, theirs = (HEADS[head][dim].runs(result, dataset) for head in ("chrr", "hrr"))
-            if ours and theirs:
-                for metric in METRICS:
-                    found[dataset, dim, metric] = ours.mean(metric) - theirs.mean(metric)
-    return found
+def _gaps(result: Result, dataset: str, ours: Recipe, theirs: Recipe) -> dict[str, float]:
+    """By how many points one model is ahead of another, by metric; empty unless both were measured."""
+    both = ours.runs(result, dataset), theirs.runs(result, dataset)
+    return both[0].ahead(both[1], METRICS) if both[0] and both[1] else {}
 
 
 def claims(result: Result) -> list[Claim]:
     """Judge what the paper concludes from its figure."""
-    gaps = _gaps(result)
-    if not gaps:
+    hrr, chrr = HEADS["hrr"], HEADS["chrr"]
+    same = {
+        dataset: {dim: gaps for dim in DIMS if (gaps := _gaps(result, dataset, chrr[dim], hrr[dim]))}
+        for dataset in DATASETS
+    }
+    measured = [dataset for dataset in DATASETS if same[dataset]]
+    if not measured:
         return []
-    measured = [dataset for dataset in DATASETS if (dataset, DIMS[0], METRICS[0]) in gaps]
-    pairs = [(dataset, dim) for dataset in measured for dim in DIMS]
-    ahead = sum(gap > 0 for gap in gaps.values())
-    grows = [
-        gaps[dataset, dim, f"{name}@20"] > gaps[dataset, dim, f"{name}@5"]
-        for dataset, dim in pairs
-        for name in ("P", "PSP")
-    ]
+
+    def each(say: Callable[[str], str], datasets: list[str] = measured) -> str:
+        return "; ".join(f"{title_of(dataset)} {say(dataset)}" for dataset in datasets)
+
+    by_dim = [gaps for dataset in measured for gaps in same[dataset].values()]
+    better = [gap > 0 for gaps in by_dim for gap in gaps.values()]
+    grows = [gaps[f"{name}@20"] > gaps[f"{name}@5"] for gaps in by_dim for name in ("P", "PSP")]
+    lost = {
+        (dataset, head): _gaps(result, dataset, dims[DIMS[-1]], dims[DIMS[0]])["P@5"]
+        for dataset in measured
+        for head, dims in HEADS.items()
+    }
+    kept = [lost[dataset, "chrr"] < lost[dataset, "hrr"] for dataset in measured]
+    # CHRR with d = 400 has 800 outputs, and so has HRR with d = 800.
+    outputs = {dataset: _gaps(result, dataset, chrr[400], hrr[800]) for dataset in measured}
+    fewer = [gap > 0 for gaps in outputs.values() for gap in gaps.values()]
+    full = {
+        dataset: [gaps["P@5"] for dim in DIMS if (gaps := _gaps(result, dataset, chrr[dim], FC))]
+        for dataset in measured
+    }
+    beyond = [any(gap > 0 for gap in gaps) for gaps in full.values()]
     return [
         Claim(
             "CHRR is better than HRR of the same dimension",
-            verdict(ahead, len(gaps)),
-            f"in {ahead} of {len(gaps)} comparisons; "
-            + _each(measured, lambda dataset: f"P@20, d = 100 to 1,000: {_row(gaps, dataset, 'P@20')}"),
+            verdict(sum(better), len(better)),
+            f"in {sum(better)} of {len(better)} comparisons; "
+            + each(lambda d: f"P@20, d = 100 to 1,000: {_signed(gaps['P@20'] for gaps in same[d].values())}"),
         ),
         Claim(
             "The larger k, the further CHRR is ahead of HRR",
             verdict(sum(grows), len(grows)),
             f"the gap is larger at k = 20 than at k = 5 in {sum(grows)} of {len(grows)} comparisons",
         ),
-        _judge_small(result, gaps, measured),
-        _judge_outputs(result, measured),
-        _judge_fc(result, measured),
+        Claim(
+            "A small dimension costs CHRR less than HRR",
+            verdict(sum(kept), len(kept)),
+            "P@5 lost from d = 1,000 to d = 100: "
+            + each(lambda d: f"CHRR {lost[d, 'chrr']:.1f}, HRR {lost[d, 'hrr']:.1f}"),
+        ),
+        Claim(
+            "(not in the paper) CHRR is better than HRR with as many outputs, d = 400 against d = 800",
+            verdict(sum(fewer), len(fewer)),
+            f"in {sum(fewer)} of {len(fewer)} comparisons; "
+            + each(lambda d: f"P@5 {outputs[d]['P@5']:+.1f}, P@20 {outputs[d]['P@20']:+.1f}"),
+        ),
+        Claim(
+            "On certain datasets CHRR outperforms FC even with few dimensions",
+            verdict(sum(beyond), len(beyond)),
+            "P@5 against FC for d = 100 to 1,000: "
+            + each(lambda d: _signed(full[d]), [dataset for dataset in measured if full[dataset]]),
+        ),
     ]
 
 
-def _each(datasets: list[str], say: Callable[[str], str]) -> str:
-    return "; ".join(f"{title_of(dataset)} {say(dataset)}" for dataset in datasets)
-
-
-def _row(gaps: dict[tuple[str, int, str], float], dataset: str, metric: str) -> str:
-    return ", ".join(f"{gaps[dataset, dim, metric]:+.1f}" for dim in DIMS)
-
-
-def _judge_small(result: Result, gaps: dict[tuple[str, int, str], float], measured: list[str]) -> Claim:
-    """Judge whether a small dimension costs CHRR less than HRR."""
-    lost, kept = {}, []
-    for dataset in measured:
-        for head in HEADS:
-            small, large = (HEADS[head][dim].runs(result, dataset) for dim in (DIMS[0], DIMS[-1]))
-            assert small is not None
-            assert large is not None
-            lost[dataset, head] = large.mean("P@5") - small.mean("P@5")
-        kept.append(lost[dataset, "chrr"] < lost[dataset, "hrr"])
-    return Claim(
-        "A small dimension costs CHRR less than HRR",
-        verdict(sum(kept), len(kept)),
-        "P@5 lost from d = 1,000 to d = 100: "
-        + _each(measured, lambda d: f"CHRR {lost[d, 'chrr']:.1f}, HRR {lost[d, 'hrr']:.1f}"),
-    )
-
-
-def _judge_outputs(result: Result, measured: list[str]) -> Claim:
-    """Compare at the same number of outputs: CHRR with d = 400 has 800, and so has HRR with d = 800."""
-    gaps = {}
-    for dataset in measured:
-        ours, theirs = HEADS["chrr"][400].runs(result, dataset), HEADS["hrr"][800].runs(result, dataset)
-        assert ours is not None
-        assert theirs is not None
-        gaps[dataset] = {metric: ours.mean(metric) - theirs.mean(metric) for metric in METRICS}
-    every = [gap for these in gaps.values() for gap in these.values()]
-    ahead = sum(gap > 0 for gap in every)
-    return Claim(
-        "(not in the paper) CHRR is better than HRR with as many outputs, d = 400 against d = 800",
-        verdict(ahead, len(every)),
-        f"in {ahead} of {len(every)} comparisons; "
-        + _each(measured, lambda d: f"P@5 {gaps[d]['P@5']:+.1f}, P@20 {gaps[d]['P@20']:+.1f}"),
-    )
-
-
-def _judge_fc(result: Result, measured: list[str]) -> Claim:
-    found = {}
-    for dataset in measured:
-        full = FC.runs(result, dataset)
-        if full is None:
-            continue
-        for dim in DIMS:
-            ours = HEADS["chrr"][dim].runs(result, dataset)
-            assert ours is not None
-            found[dataset, dim] = ours.mean("P@5") - full.mean("P@5")
-    ahead = [dataset for dataset in measured if any(found.get((dataset, dim), -1) > 0 for dim in DIMS)]
-    return Claim(
-        "On certain datasets CHRR outperforms FC even with few dimensions",
-        verdict(len(ahead), len(measured)),
-        "P@5 against FC for d = 100 to 1,000: "
-        + _each(
-            [d for d in measured if (d, DIMS[0]) in found],
-            lambda d: ", ".join(f"{found[d, dim]:+.1f}" for dim in DIMS),
-        ),
-    )
+def _signed(gaps: Iterable[float]) -> str:
+    return ", ".join(f"{gap:+.1f}" for gap in gaps)
 
 
 def draw(result: Result) -> Figure:

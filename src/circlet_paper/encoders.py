@@ -35,8 +35,6 @@ from circlet_paper.training_cells import FIXED, TEXTS, Recipe, TrainingCell, tit
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
-
 TITLE = "Circular codes in networks that read texts"
 #: How each dataset is trained on.
 TRAINING: dict[str, dict[str, Any]] = {

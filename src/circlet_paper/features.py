@@ -25,8 +25,6 @@ from circlet_paper.training_cells import CHRR, FC, OWN, Recipe, Settings, Traini
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["TITLE", "Settings", "cells", "claims", "draw", "tables"]
-
 TITLE = "Pre-trained features: bags of words, dense features, and both"
 DATASETS = ("eurlex-4k", "wiki10-31k", "wordnet", "yso-finna-en")
 #: Datasets that are so large that one seed is trained with dense features, and only circlet with these alone.
@@ -100,9 +98,7 @@ def claims(result: Result) -> list[Claim]:
 
     def judged(text: str, models: tuple[Recipe, ...], features: str) -> list[Claim]:
         gaps = {
-            (d, model.title): {
-                m: these[model.title, features].mean(m) - these[model.title, "bow"].mean(m) for m in METRICS
-            }
+            (d, model.title): these[model.title, features].ahead(these[model.title, "bow"], METRICS)
             for d, these in found.items()
             for model in models
             if {(model.title, features), (model.title, "bow")} <= set(these)

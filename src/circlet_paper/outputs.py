@@ -336,15 +336,14 @@ class Measured:
         ours, theirs, found = self.of(dataset, one), self.of(dataset, other), {}
         for dim in ours:
             if dim in theirs:
-                values = [_by_seed(these, metric) for these in (ours[dim], theirs[dim])]
+                values = [
+                    {cell["about"]["seed"]: float(cell["metrics"][metric]) for cell in these.cells}
+                    for these in (ours[dim], theirs[dim])
+                ]
                 common = [seed for seed in values[0] if seed in values[1]]
                 if common:
                     found[dim] = [values[0][seed] - values[1][seed] for seed in common]
         return found
-
-
-def _by_seed(these: Runs, metric: str) -> dict[int, float]:
-    return {cell["about"]["seed"]: float(cell["metrics"][metric]) for cell in these.cells}
 
 
 def tables(result: Result) -> list[Table]:
@@ -399,9 +398,10 @@ def _judge_ahead(measured: Measured, other: str, text: str) -> Claim | None:
     if not every:
         return None
     ahead, behind = (sum(all(sign * gap > 0 for gap in gaps) for gaps in every) for sign in (1, -1))
+    outputs = ", ".join(str(2 * dim) for dim in sorted({dim for these in gaps.values() for dim in these}))
     evidence = (
         f"{SHOWN}, compared seed by seed: ahead with every seed in {ahead} of {len(every)} comparisons, behind "
-        f"with every seed in {behind}; points ahead with {_outputs(_dims(gaps))} outputs: {_listed(gaps)}"
+        f"with every seed in {behind}; points ahead with {outputs} outputs: {_listed(gaps)}"
     )
     if other == "low-rank":
         evidence += f"; parameters: {_sizes(measured)}"
@@ -427,15 +427,6 @@ def _judge_fewer(measured: Measured) -> list[Claim]:
             ),
         )
     ]
-
-
-def _dims(gaps: dict[str, dict[int, list[float]]]) -> list[int]:
-    """The dimensions at which anything was compared."""
-    return sorted({dim for these in gaps.values() for dim in these})
-
-
-def _outputs(dims: list[int]) -> str:
-    return ", ".join(f"{2 * dim}" for dim in dims)
 
 
 def _listed(gaps: dict[str, dict[int, list[float]]]) -> str:

@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 TITLE = "Mean and variance of the similarities to the stored labels"
 METHODS = {"hrr": "HRR", "hrr-projected": "HRR (w/Proj)", "chrr": "CHRR"}
-TABLE_KS = (1, 5, 10, 25, 50)
 #: Number of repetitions computed at once: keeps the largest tensor, (chunk, max_k, dim), in the cache.
 CHUNK = 20
 
@@ -141,7 +140,7 @@ def chrr_theory(max_k: int, dim: int) -> tuple[npt.NDArray[np.float64], npt.NDAr
 
 def tables(result: Result) -> list[Table]:
     """Tabulate the mean and the variance at a few k."""
-    ks = [k for k in TABLE_KS if k <= result["settings"]["max_k"]]
+    ks = [k for k in (1, 5, 10, 25, 50) if k <= result["settings"]["max_k"]]
     rows = [(name, result["methods"][method]) for method, name in METHODS.items()]
     rows.append(("CHRR, theory", result["theory"]))
     note = f"d = {result['settings']['dim']}, {result['settings']['repetitions']:,} repetitions."

@@ -290,8 +290,7 @@ def claims(result: Result) -> list[Claim]:
 
 def _gaps(measured: dict[str, Runs], other: Recipe) -> dict[str, float]:
     """By how many points CHRR is ahead, for each metric."""
-    ours, theirs = measured[CHRR.title], measured[other.title]
-    return {m: ours.mean(m) - theirs.mean(m) for name in ("P", "PSP") for m in (f"{name}@{k}" for k in DEPTHS)}
+    return measured[CHRR.title].ahead(measured[other.title], (f"{m}@{k}" for m in ("P", "PSP") for k in DEPTHS))
 
 
 def _judge_hrr(gaps: dict[str, dict[str, float]]) -> list[Claim]:

@@ -60,12 +60,8 @@ class Settings:
     stored: tuple[int, ...] = (2, 3, 5, 10, 15, 20, 25, 30, 40, 50)
     #: Dimension and M of the spectral codes whose similarities are measured.
     spectral: tuple[tuple[int, int], ...] = (
-        (64, 1000),
-        (256, 1000),
-        (256, 4000),
-        (800, 100_000),
-        (800, 1_000_000),
-    )
+        (64, 1000), (256, 1000), (256, 4000), (800, 100_000), (800, 1_000_000),
+    )  # fmt: skip
     #: Numbers of labels for sets with a pattern: the second is a power of four, which Feistel's network permutes
     #: without leaving any out.
     pattern_labels: tuple[int, ...] = (1000, 4096)
@@ -129,8 +125,8 @@ def tables(result: Result) -> list[Table]:
 def _similarity_table(result: Result) -> Table:
     rows = []
     for cell in result["similarities"]:
-        bound, above = largest_bound(cell), share_above(cell)
-        mean = sum(cell["largest"]) / len(cell["largest"])
+        bound, largest = largest_bound(cell), cell["largest"]
+        mean, above = sum(largest) / len(largest), sum(value > bound for value in largest) / len(largest)
         tails = [f"{cell['tails'][THRESHOLDS.index(x)]:.3g}" for x in (1.0, 2.0)]
         name = "independent" if cell["M"] is None else "spectral"
         rows.append(
@@ -245,12 +241,6 @@ def largest_bound(cell: Cell) -> float:
     return bound(cell["labels"], cell["dim"], DELTA)
 
 
-def share_above(cell: Cell) -> float:
-    """The share of the codebooks whose largest similarity is above the bound."""
-    bound, largest = largest_bound(cell), cell["largest"]
-    return float(sum(value > bound for value in largest) / len(largest))
-
-
 @cache
 def _retrieved(way: str, k: int, dim: int, length: int | None, n_labels: int) -> float:
     return retrieved(WAYS[way](k, dim, length), k, n_labels)
@@ -263,18 +253,14 @@ def expected_share(result: Result, cell: Cell, way: str, k: int) -> float:
 
 def claims(result: Result) -> list[Claim]:
     """Judge every formula."""
+    independent = "for independent codes"
     return [
         *(_tail(result, spectral) for spectral in (False, True)),
         _largest(result),
         _mean_square(result),
         _half(result),
         _exact(result, "The mean score of a stored label is as derived, for angles and sums", "stored_mean"),
-        _exact(
-            result,
-            "Scores of absent labels have the derived variance, for independent codes",
-            "absent_variance",
-            0,
-        ),
+        _exact(result, f"Scores of absent labels have the derived variance, {independent}", "absent_variance", 0),
         _exact(
             result,
             "For sums of spectral codes crosstalk is that of independent codes × (M − 2d)/(M − 1)",
@@ -289,12 +275,7 @@ def claims(result: Result) -> list[Claim]:
             1,
             ("angles",),
         ),
-        _exact(
-            result,
-            "Scores of stored labels have the derived variance, for independent codes",
-            "stored_variance",
-            0,
-        ),
+        _exact(result, f"Scores of stored labels have the derived variance, {independent}", "stored_variance", 0),
         _stored_spectral(result),
         *(_retrieval(result, way) for way in WAYS),
         *(_failures(result, way) for way in WAYS),

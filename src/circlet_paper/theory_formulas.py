@@ -1,5 +1,9 @@
 """The formulas of docs/theory.md: bounds on similarities, distributions of scores, retrieval and capacity.
 
+And what the experiment `theory` measures beside them: similarities of codes, scores of stored sets, and sets with
+a pattern. Every measure is taken for many codebooks with different seeds. Codebooks are independent of one another
+and the sets of one codebook are not, so standard errors are those of the codebooks' means.
+
 Throughout, d is the dimension, k the number of stored labels, L the number of labels and M the length of a
 spectral codebook; M is None for independent angles. "Angles" are superpositions of which only the angles are kept,
 as in the paper; "sums" are kept with their amplitudes.
@@ -24,10 +28,6 @@ from circlet_paper.stability import chrr_theory
 
 #: The largest k for which the integrals over Bessel functions are evaluated; beyond it, their limit is used.
 EXACT_K = 60
-#: Points of the grid on which the distributions of two order statistics are compared.
-GRID = 1001
-#: Nodes of the Gauss–Hermite rule for what stored scores have in common.
-NODES = 9
 
 Floats = npt.NDArray[np.float64]
 
@@ -147,7 +147,7 @@ def _independent(scores: Scores) -> list[tuple[float, Scores]]:
         return own._replace(stored_mean=own.stored_mean + by)
 
     if shared > 0:
-        nodes, weights = np.polynomial.hermite_e.hermegauss(NODES)
+        nodes, weights = np.polynomial.hermite_e.hermegauss(9)
         return [
             (float(weight), shifted(math.sqrt(shared) * float(node)))
             for node, weight in zip(nodes, weights / weights.sum(), strict=True)
@@ -162,7 +162,7 @@ def _grid(scores: Scores) -> tuple[Floats, Floats]:
 
     sds = [math.sqrt(max(variance, 1e-12)) for variance in (scores.stored_variance, scores.absent_variance)]
     # Only where the stored scores lie does anything have to be integrated.
-    t = scores.stored_mean + sds[0] * np.linspace(-9, 9, GRID)
+    t = scores.stored_mean + sds[0] * np.linspace(-9, 9, 1001)
     return ndtr((t - scores.stored_mean) / sds[0]), ndtr(-(t - scores.absent_mean) / sds[1])
 
 

@@ -364,6 +364,7 @@ class Recipe:
         return runs(result, self.cells(dataset, Settings.of(result), split))
 
 
+# The models that several experiments train: the paper's, and this library's own.
 FC, FC_1024, FC_768 = (
     Recipe(f"FC, h = {width}", "paper", {"head": "fc", "hidden": (width, width)}) for width in (2048, 1024, 768)
 )

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from circlet_paper import convergence
-from circlet_paper.convergence import BATCHES, EPOCHS, RATES, Settings
-from circlet_paper.training_cells import TrainingCell
+from circlet_paper.convergence import BATCHES, EPOCHS, RATES
+from circlet_paper.training_cells import Settings, TrainingCell
 
 
 def as_the_paper_says(cell: TrainingCell, metric: str) -> float:
