@@ -303,38 +303,38 @@ def test_a_second_handle_is_refused_until_the_first_is_closed(tmp_path):
     os.close(second)
 
 
-@pytest.fixture
-def bomb(tmp_path, monkeypatch):
-    """Blank lines, a thousand times as many bytes as their file has."""
-    monkeypatch.setattr(files, "FREE", 1 << 16)
-    monkeypatch.setattr(files, "FREE_LINES", 1 << 16)
-    path = tmp_path / "lines.txt.gz"
-    path.write_bytes(gzip.compress(b"\n" * (1 << 20), mtime=0))
+def bomb(folder, lines):
+    """A file that unpacks to so many lines of 1 KiB, several hundred times as many bytes as it has."""
+    path = folder / "lines.txt.gz"
+    path.write_bytes(gzip.compress((b" " * 1023 + b"\n") * lines, mtime=0))
     return path
 
 
-def test_a_file_that_grows_too_much_is_refused_before_it_is_read(bomb):
+def test_a_file_that_grows_too_much_is_refused_before_it_is_read(tmp_path):
+    path = bomb(tmp_path, 4 << 10)
     with pytest.raises(DataError, match=r"gz: found \d+ bytes that unpack to \d+ or more; wanted") as refused:
-        next(files.iter_lines(bomb))
-    assert "100 times as many and 65536" in str(refused.value)
+        next(files.iter_lines(path))
+    assert f"100 times as many and {files.FREE_LINES}" in str(refused.value)
     assert files.VARIABLE in str(refused.value)
     with pytest.raises(DataError, match="wanted at most"):
-        files.read_bytes(bomb)
-    with pytest.raises(DataError, match="wanted at most"):
-        files.peek(bomb, 10)
+        files.peek(path, 10)
+    assert len(files.read_bytes(path)) == 4 << 20  # what is read as a whole may grow more
+    path.write_bytes(gzip.compress(bytes(files.FREE + (16 << 20)), mtime=0))
+    with pytest.raises(DataError, match=f"wanted at most .* and {files.FREE} "):
+        files.read_bytes(path)
 
 
-def test_who_trusts_the_file_says_so(bomb, monkeypatch):
+def test_who_trusts_the_file_says_so(tmp_path, monkeypatch):
+    path = bomb(tmp_path, 4 << 10)
     monkeypatch.setenv(files.VARIABLE, "2000")
-    assert sum(1 for _ in files.iter_lines(bomb)) == 1 << 20
-    assert len(files.read_bytes(bomb)) == 1 << 20
+    assert sum(1 for _ in files.iter_lines(path)) == 4 << 10
 
 
 @pytest.mark.parametrize("ratio", ["", "-1", "1.5", "many", "²", "1" * 10])
-def test_a_ratio_that_is_none(bomb, monkeypatch, ratio):
+def test_a_ratio_that_is_none(tmp_path, monkeypatch, ratio):
     monkeypatch.setenv(files.VARIABLE, ratio)
     with pytest.raises(ParameterError, match="CIRCLET_UNPACK_RATIO must be a whole number"):
-        files.read_bytes(bomb)
+        files.read_bytes(bomb(tmp_path, 1))
 
 
 def test_files_of_several_members(tmp_path):
@@ -390,10 +390,10 @@ def test_damage(tmp_path, content, message):
         list(files.iter_text(put(tmp_path, content)))
 
 
-def test_a_line_too_long(tmp_path, monkeypatch):
-    monkeypatch.setattr(files, "MAX_LINE", 10)
-    path = put(tmp_path, b"short\n" + b"x" * 11)
-    with pytest.raises(DataError, match=r"a\.txt:2: found a line of more than 10 bytes; wanted shorter lines"):
+def test_a_line_too_long(tmp_path):
+    path = put(tmp_path, b"short\n" + b"x" * (files.MAX_LINE + 1))
+    wanted = rf"a\.txt:2: found a line of more than {files.MAX_LINE} bytes; wanted shorter lines"
+    with pytest.raises(DataError, match=wanted):
         list(files.iter_lines(path))
 
 

@@ -54,9 +54,7 @@ class TestDeterminism:
         options = {"seed": 3, "labels_per_row": labels, "exponent": exponent}
         whole = make_rows(0, 60, 90, 40, **options)
         edges = [0, *cuts, 60]
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(synthetic, "CHUNK", chunk)
-            parts = [make_rows(a, b, 90, 40, **options) for a, b in pairwise(edges)]
+        parts = [make_rows(a, b, 90, 40, **options, chunk=chunk) for a, b in pairwise(edges)]
         assert_equal(whole.X, sp.vstack([part.X for part in parts], format="csr"))
         assert_equal(whole.Y, sp.vstack([part.Y for part in parts], format="csr"))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 import unicodedata
 from collections import Counter
 
@@ -10,8 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from circlet.features import TextVectorizer
-from circlet.features import terms as module
-from circlet.features.terms import Characters, Vocabulary, Words, occurrences, origins
+from circlet.features.terms import Characters, Vocabulary, Words, occurrences, origins, word_pattern
 
 
 class TestWords:
@@ -32,7 +32,7 @@ class TestWords:
 
     @given(st.text(st.characters(max_codepoint=127)))
     def test_ascii_has_a_pattern_of_its_own_that_finds_the_same(self, text):
-        assert Words(1, 1)(text) == module._any_word().findall(text)
+        assert Words(1, 1)(text) == re.compile(word_pattern()).findall(text)
 
     def test_other_letters(self):
         assert Words(1, 1)("größer 日本 a") == ["größer", "日", "本", "a"]
@@ -74,9 +74,8 @@ class TestVocabulary:
             assert columns.tolist() == sorted(columns.tolist())
             assert {vocabulary.terms[c]: t for c, t in zip(columns, times, strict=True)} == wanted
 
-    def test_what_it_remembers_is_bounded_and_changes_nothing(self, monkeypatch):
-        monkeypatch.setattr(module, "_REMEMBERED", 3)
-        vocabulary, terms = Vocabulary(["a", "b"]), Characters(1, 1)
+    def test_what_it_remembers_is_bounded_and_changes_nothing(self):
+        vocabulary, terms = Vocabulary(["a", "b"], most_remembered=3), Characters(1, 1)
         for text in ("a b", "ba ab aab", "a", "aa bb ab ba b"):
             columns, times = vocabulary.count(text, terms)
             assert times.tolist() == [text.count("ab"[column]) for column in columns.tolist()]

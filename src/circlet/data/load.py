@@ -276,7 +276,11 @@ def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Fo
 def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
     layout, names = _layout(folder)
     if layout == "matrices":
-        return _read_matrices(folder)
+        train = matrices.read_split(folder, "trn")
+        test = matrices.read_split(folder, "tst") if matrices.has_part(folder, "tst") else None
+        if (folder / "X.trn").is_dir():
+            return _Found("mapped matrices, sparse features", train, test)
+        return _Found(f"npz matrices, {'sparse' if sp.issparse(train.X) else 'dense'} features", train, test)
     if layout == "newer":
         return _read_newer(folder)
     if layout == "split files":
@@ -316,15 +320,6 @@ def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:
         if len(found) > 1:
             raise bad(folder, None, " and ".join(found), "one of them")
     return folder / pair[0][0], folder / pair[1][0] if pair[1] else None
-
-
-def _read_matrices(folder: Path) -> _Found:
-    train = matrices.read_split(folder, "trn")
-    test = matrices.read_split(folder, "tst") if matrices.has_part(folder, "tst") else None
-    if (folder / "X.trn").is_dir():
-        return _Found("mapped matrices, sparse features", train, test)
-    kind = "sparse" if sp.issparse(train.X) else "dense"
-    return _Found(f"npz matrices, {kind} features", train, test)
 
 
 def _read_newer(folder: Path) -> _Found:

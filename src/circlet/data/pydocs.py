@@ -42,7 +42,6 @@ from circlet.files import prepare_folder, read_bytes, write_bytes, write_json
 
 logger = logging.getLogger(__name__)
 
-FORMAT = 2
 #: The name of the standard library among the packages.
 STDLIB = "python"
 #: Import names of the packages besides the standard library, and the distributions that have their versions.
@@ -151,9 +150,7 @@ def cached_pydocs(folder: Path, build: Callable[[], PyDocs] = build_pydocs) -> P
     labels = {label for split in splits.values() for document in split for label in document.labels}
     counts = {"train": len(documents.train), "test": len(documents.test), "labels": len(labels)}
     # Written last, so that an interruption leaves digests that do not match.
-    write_json(
-        folder / "pydocs.json", {"format": FORMAT, "versions": versions, "counts": counts, "sha256": digests}
-    )
+    write_json(folder / "pydocs.json", {"format": 2, "versions": versions, "counts": counts, "sha256": digests})
     return documents
 
 
@@ -166,7 +163,7 @@ def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
         return None
     try:
         state = json.loads(read_bytes(folder / "pydocs.json"))
-        if state["format"] != FORMAT or state["versions"] != versions:
+        if state["format"] != 2 or state["versions"] != versions:
             logger.info("pydocs: rebuilding, %s is from other versions", folder)
             return None
         splits = []

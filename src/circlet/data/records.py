@@ -45,7 +45,6 @@ DEFAULT = ";"
 #: In place of a separator: each field is a list in Python's or JSON's notation, such as ['a', 'b'].
 LISTS = "[]"
 _CANDIDATES = ("|", "\t", ",")
-_SAMPLE = 200  # label fields to guess their notation from
 
 # fastText splits at ASCII spaces only, so a label may contain other spaces.
 _LABEL_WORD = re.compile(r"(?:^|(?<=[ \t\v\f\r\n]))__label__([^ \t\v\f\r\n]*)[ \t\v\f\r\n]?")
@@ -158,10 +157,10 @@ def _label_fields(path: Path, kind: str, columns: Columns) -> list[str]:
     """The first label fields that are not empty."""
     fields: list[str] = []
     with suppress(DataError):  # `iter_records` reports it, after the records before it
-        for _, _, field, _ in islice(_rows(iter_text(path), path, kind, columns, True), 10 * _SAMPLE):
+        for _, _, field, _ in islice(_rows(iter_text(path), path, kind, columns, True), 2000):
             if field.strip():
                 fields.append(field)
-            if len(fields) == _SAMPLE:
+            if len(fields) == 200:
                 break
     return fields
 
@@ -418,7 +417,6 @@ def write_records(
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
         raise ParameterError(f"kind is {kind!r}; wanted one of {', '.join(FORMATS)}")
-    line_of = _LINES.get(kind) or partial(_table_line, mark=DELIMITERS[kind])
     with writing(path) as out:
         if kind in DELIMITERS:
             out.write(table_row([columns.text, columns.labels], DELIMITERS[kind]))
@@ -426,16 +424,32 @@ def write_records(
             if fault := next(filter(None, map(label_fault, record.labels)), None):
                 found, wanted = fault
                 raise DataError(f"document {number}: found {record.labels!r}, {found}; wanted {wanted}")
-            line = line_of(record, columns)
+            line = _line(record, kind, columns)
             if line is None:
                 where = f"document {number}, for {path}"
                 raise DataError(f"{where}: found {shown(repr(record))}; wanted what {kind} can hold")
             out.write(line)
 
 
-def _json_line(record: Record, columns: Columns) -> bytes:
-    content = {columns.text: record.text, columns.labels: list(record.labels)}
-    return json.dumps(content, ensure_ascii=False).encode() + b"\n"
+def _line(record: Record, kind: str, columns: Columns) -> bytes | None:
+    """A document as a line of a format; None if the format cannot hold it."""
+    text, labels = record.text, list(record.labels)
+    if kind == "jsonl":
+        return json.dumps({columns.text: text, columns.labels: labels}, ensure_ascii=False).encode() + b"\n"
+    if kind in DELIMITERS:
+        separator = columns.separator or DEFAULT
+        field = json.dumps(labels, ensure_ascii=False) if separator == LISTS else separator.join(labels)
+        fits = split_field(field, separator) == labels and "\0" not in text
+        return table_row([text, field], DELIMITERS[kind]) if fits else None
+    if kind == "fasttext":
+        line = " ".join([*(f"__label__{label}" for label in labels), text])
+        spaced = re.search(r"[ \t\v\f]", "".join(labels))
+        fits = not (spaced or re.search(r"[\n\0]", line) or _LABEL_WORD.search(text)) and bool(line.strip())
+    else:
+        line = f"{text}\t{' '.join(f'<{label}>' for label in labels)}"
+        odd = re.search(r"[\t\n\r\0]", text) or any(re.search(r"[\s<>]", label) for label in labels)
+        fits = not odd and bool(labels or text.strip())  # the latter: not a blank line
+    return f"{line}\n".encode() if fits else None
 
 
 def table_row(fields: list[str], mark: str) -> bytes:
@@ -465,35 +479,3 @@ def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dic
         return table_row(fields, mark)
 
     return table_row(list(columns), mark), line
-
-
-def _table_line(record: Record, columns: Columns, mark: str) -> bytes | None:
-    separator, labels = columns.separator or DEFAULT, record.labels
-    field = json.dumps(labels, ensure_ascii=False) if separator == LISTS else separator.join(labels)
-    if split_field(field, separator) != list(labels) or "\0" in record.text:
-        return None
-    return table_row([record.text, field], mark)
-
-
-def _fasttext_line(record: Record, columns: Columns) -> bytes | None:
-    words = [f"__label__{label}" for label in record.labels]
-    held = " ".join([*words, record.text])
-    spaced = re.search(r"[ \t\v\f]", "".join(record.labels))
-    if spaced or re.search(r"[\n\0]", held) or _LABEL_WORD.search(record.text) or held.isspace() or not held:
-        return None
-    return held.encode() + b"\n"
-
-
-def _annif_line(record: Record, columns: Columns) -> bytes | None:
-    if not record.labels and not record.text.strip():
-        return None  # a blank line
-    if re.search(r"[\t\n\r\0]", record.text) or any(re.search(r"[\s<>]", one) for one in record.labels):
-        return None
-    return f"{record.text}\t{' '.join(f'<{label}>' for label in record.labels)}\n".encode()
-
-
-_LINES: dict[str, Callable[[Record, Columns], bytes | None]] = {
-    "jsonl": _json_line,
-    "fasttext": _fasttext_line,
-    "annif": _annif_line,
-}

@@ -21,10 +21,6 @@ from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
 
 WORDS_OF_A_LABEL = 6
-#: Share of a row's words that belong to its labels.
-SIGNAL = 0.5
-#: Draws made at a time: enough to keep NumPy efficient, few enough for the cache.
-CHUNK = 1 << 18
 #: Number of the first test row, so that test rows do not depend on the number of training rows.
 TEST = 1 << 48
 _LARGEST = 2**31 - 1  # of SciPy's 32-bit indices
@@ -92,8 +88,12 @@ def make_rows(
     labels_per_row: int = 5,
     words_per_row: int = 40,
     exponent: float = 1.0,
+    chunk: int = 1 << 18,
 ) -> Split:
-    """The rows from `start` to `stop` of the infinite dataset that `make_multilabel` takes its rows from."""
+    """The rows from `start` to `stop` of the infinite dataset that `make_multilabel` takes its rows from.
+
+    `chunk` draws are made at a time: enough to keep NumPy efficient, few enough for the cache.
+    """
     _check_integers(
         {
             "start": (start, 0, 2 * TEST),
@@ -107,7 +107,7 @@ def make_rows(
     )
     if not is_real(exponent) or not 0 <= exponent <= 10:
         raise ParameterError(f"`exponent` must be a number from 0 to 10, got {exponent!r}")
-    step = max(1, CHUNK // (2 * labels_per_row + words_per_row))
+    step = max(1, chunk // (2 * labels_per_row + words_per_row))
     parts = []
     for begin in range(start, stop, step) or (start,):
         rows = np.arange(begin, min(begin + step, stop), dtype=np.uint64)
@@ -145,7 +145,7 @@ def _words(
     draws = np.arange(words_per_row, dtype=np.uint64)
     kind, drawn = (_hashed(_hashed(_key(seed, stream), rows)[:, None], draws) for stream in (2, 3))
     words = _zipf(drawn, n_features, exponent)
-    row, column = np.nonzero(_uniform(kind) < SIGNAL)
+    row, column = np.nonzero(_uniform(kind) < 0.5)  # half of the words belong to labels
     # The draw that is not needed for noise chooses the label, and which of its words.
     which, left = np.divmod(drawn[row, column], np.uint64(WORDS_OF_A_LABEL))
     label = labels[row, (which % counts[row].astype(np.uint64)).astype(np.int64)]

@@ -27,12 +27,6 @@ Span = tuple[int, int]
 #: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
 IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
-#: What `word_pattern` comes down to where there are neither ideographs nor combining marks.
-_ASCII_WORD = re.compile(r"\w+", re.ASCII)
-
-#: Words whose runs of characters are remembered at a time, some megabytes of them.
-_REMEMBERED = 1 << 14
-
 
 class Terms(ABC):
     """Finds the terms of a text: its pieces, and the terms of each piece or of several in a row.
@@ -59,7 +53,7 @@ class Words(Terms):
     """Runs of words, joined by spaces; `word_pattern` says what a word is."""
 
     def __call__(self, text: str) -> list[str]:
-        found: list[str] = _pattern_for(text).findall(text)
+        found: list[str] = _word(text.isascii()).findall(text)
         runs = found if self.shortest == 1 else []
         for size in range(max(self.shortest, 2), min(self.longest, len(found)) + 1):
             runs = runs + [" ".join(found[start : start + size]) for start in range(len(found) - size + 1)]
@@ -71,11 +65,7 @@ class Words(Terms):
 
 def words_in(text: str) -> Iterator[re.Match[str]]:
     """The words of a text, and where they are."""
-    return _pattern_for(text).finditer(text)
-
-
-def _pattern_for(text: str) -> re.Pattern[str]:
-    return _ASCII_WORD if text.isascii() else _any_word()
+    return _word(text.isascii()).finditer(text)
 
 
 class Characters(Terms):
@@ -91,7 +81,7 @@ class Characters(Terms):
         for word in text.split():
             columns = known.get(word)
             if columns is None:
-                if len(known) >= _REMEMBERED:
+                if len(known) >= vocabulary.most_remembered:
                     known.clear()
                 columns = known[word] = vocabulary.lookup(self._within(word))
             found.append(columns)
@@ -113,10 +103,12 @@ class Vocabulary:
     ----------
     terms : list of str
         In the order of their columns.
+    most_remembered : int
+        Words whose runs of characters are remembered at a time, some megabytes of them.
     """
 
-    def __init__(self, terms: list[str]) -> None:
-        self.terms = terms
+    def __init__(self, terms: list[str], most_remembered: int = 1 << 14) -> None:
+        self.terms, self.most_remembered = terms, most_remembered
         self._columns = {term: column for column, term in enumerate(terms)}
         #: The columns of the terms within each of the last words.
         self.remembered: dict[str, npt.NDArray[np.intc]] = {}
@@ -164,9 +156,10 @@ def word_pattern() -> str:
 
 
 @cache
-def _any_word() -> re.Pattern[str]:
-    # Compiled only for the first text that is not ASCII: it takes as long as tagging a hundred texts.
-    return re.compile(word_pattern())
+def _word(is_ascii: bool) -> re.Pattern[str]:
+    # In ASCII there are neither ideographs nor combining marks. The other pattern is compiled only for the first
+    # text that is not ASCII: it takes as long as tagging a hundred texts.
+    return re.compile(r"\w+", re.ASCII) if is_ascii else re.compile(word_pattern())
 
 
 def origins(original: str, normalized: str, *, lowercase: bool) -> npt.NDArray[np.int64]:

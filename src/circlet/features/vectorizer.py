@@ -42,7 +42,6 @@ from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, w
 
 NGrams = tuple[int, int]
 Made = TypeVar("Made")
-KIND = "tfidf"
 FORMAT = 1
 STATE_FILE = "vectorizer.json"
 TENSOR_FILE = "vectorizer.safetensors"
@@ -249,7 +248,7 @@ class TextVectorizer:
         terms = {kind: vocabulary.terms for kind, vocabulary in known.vocabularies.items()}
         # The state comes last and has a digest of the numbers, so an interrupted save is noticed.
         write_tensors(numbers, {"idf": known.idf})
-        write_state(state, KIND, self.parameters(), terms, known.idf)
+        write_state(state, "tfidf", self.parameters(), terms, known.idf)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
@@ -259,7 +258,7 @@ class TextVectorizer:
     @classmethod
     def read(cls, path: Path, numbers: Path) -> TextVectorizer:
         """Read what `write` wrote; both files may be gzipped."""
-        state = read_state(path, KIND)
+        state = read_state(path, "tfidf")
         vectorizer = from_parameters(path, cls, state["parameters"], cls().parameters())
         vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
         idf = read_idf(numbers, sum(map(len, vocabularies.values())))

@@ -43,8 +43,6 @@ from circlet.errors import DataError, ParameterError
 
 Matrix: TypeAlias = "sp.csr_matrix | npt.ArrayLike"
 Ints: TypeAlias = npt.NDArray[np.int64]
-_MAX_WEIGHT = 1e280  # the largest inverse propensity: sums of such weights stay finite
-_BLOCK = 1 << 22  # dense scores are ranked in blocks of about this many
 
 
 def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
@@ -180,7 +178,10 @@ def evaluate(
     truth = label_matrix(y_true, "y_true")
     n, n_labels = truth.shape
     depth = min(max(ks), n_labels)  # no place after the last label can be right
-    found = _found(truth, ranked_ids(ranked, truth, depth))
+    ids = ranked_ids(ranked, truth, depth)
+    # Every id of the ranking (n, depth) is looked up among the true labels of its row.
+    row, place = np.nonzero(stored(truth, np.arange(n, dtype=np.int64)[:, None], ids))
+    found = _Found(place, ids[row, place], np.diff(truth.indptr)[row])
     weights, best = np.ones(n_labels), None
     if inv_propensity is not None:
         weights = _checked_weights(inv_propensity, n_labels)
@@ -369,12 +370,6 @@ def _one(
     return {at: values[f"{name}@{at}"] for at in ks}
 
 
-def _found(truth: sp.csr_matrix, ids: Ints) -> _Found:
-    """Look up every id of a ranking (n, depth) among the true labels of its row."""
-    row, place = np.nonzero(stored(truth, np.arange(len(ids), dtype=np.int64)[:, None], ids))
-    return _Found(place, ids[row, place], np.diff(truth.indptr)[row])
-
-
 def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) -> _Found:
     """What the best possible ranking finds: the true labels of each row, by decreasing weight."""
     n_labels = truth.shape[1]
@@ -414,10 +409,11 @@ def _checked_weights(inv_propensity: npt.ArrayLike, n_labels: int) -> npt.NDArra
     weights = number_array(inv_propensity, "inv_propensity").astype(np.float64)
     if weights.shape != (n_labels,):
         raise DataError(f"inv_propensity has shape {weights.shape}; y_true wants ({n_labels},)")
-    wrong = ~((weights >= 0) & (weights <= _MAX_WEIGHT))
+    most = 1e280  # sums of such weights stay finite
+    wrong = ~((weights >= 0) & (weights <= most))
     if wrong.any():
         label = int(np.argmax(wrong))
-        wanted = f"a number from 0 to {_MAX_WEIGHT}"
+        wanted = f"a number from 0 to {most}"
         raise DataError(f"inv_propensity of label {label}: found {weights[label]}; wanted {wanted}")
     return weights
 
@@ -460,7 +456,7 @@ def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
     if array.dtype.kind == "f":
         hint = "; floating-point numbers are scores, label ids must have an integer dtype"
         _check_shape(array, truth, "ranked", hint)
-        return _rank_dense(array, depth)
+        return rank_dense(array, depth)
     if array.dtype.kind == "b":
         raise DataError("ranked has dtype bool; label ids are integers, scores are floating-point numbers")
     return _checked_ids(array, truth, depth)
@@ -537,11 +533,12 @@ def _rank_sparse(scores: sp.csr_matrix, depth: int) -> Ints:
     return ids
 
 
-def _rank_dense(scores: npt.NDArray[Any], depth: int) -> Ints:
+def rank_dense(scores: npt.NDArray[Any], depth: int, block: int = 1 << 22) -> Ints:
+    """The labels of the best scores (n, depth); about `block` scores are ranked at a time."""
     n, n_labels = scores.shape
     _refuse_nan(scores, lambda at: at // n_labels, "ranked")
     ids = np.empty((n, depth), dtype=np.int64)
-    step = max(1, _BLOCK // n_labels)
+    step = max(1, block // n_labels)
     for start in range(0, n, step):
         falling = -scores[start : start + step]
         # With argpartition it would be arbitrary which of the labels that tie for the last place are chosen.
