@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
+from circlet.features import SCALINGS
 from circlet.settings import (
     DEFAULTS,
     EFFORTS,
@@ -20,7 +21,8 @@ from circlet.settings import (
     TrainingSettings,
 )
 from circlet.settings.auto import DECIDABLE
-from circlet.settings.run import Aim
+from circlet.settings.fields import AUTO, shown
+from circlet.settings.run import Aim, all_settings
 
 
 def dataset(n: int) -> Dataset:
@@ -263,3 +265,28 @@ class TestAim:
             Aim.of(text)
         with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1"):
             RunSettings.of({"threshold_for": text})
+
+
+class TestFields:
+    """What a field says of its setting."""
+
+    def test_both_defaults_are_valid_and_can_be_said_in_words(self):
+        plain = RunSettings().flat()
+        for name, each in all_settings().items():
+            for value in (plain[name], each.usual):
+                if value != AUTO:
+                    assert each.kind.checked(name, value) == value
+                    assert value is None or each.kind.read(shown(value)) == value
+
+    def test_each_has_a_line_of_help(self):
+        for name, each in all_settings().items():
+            assert each.help[0].isupper(), name
+            assert len(each.help) <= 80, name
+            assert each.help.endswith((".", "…")) != bool(each.kind.choices), name  # choices follow
+
+    def test_the_names_of_scalings_are_those_of_features(self):
+        assert set(all_settings()["scaling"].kind.names) == set(SCALINGS)
+        with pytest.raises(
+            ParameterError, match=r"`scaling` must be auto or one of none, l2, sqrt, .*, got 'log'"
+        ):
+            RunSettings(scaling="log")
