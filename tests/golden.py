@@ -74,6 +74,13 @@ EXPECTED: list[tuple[str, str, str]] = [
     ),
     (r"wrong-train-dense-model-never-scaling-most", r"npz matrices", "settings are validated before data is read"),
     (
+        r"train-.*|continue.*|overwrite|interrupted.*|killed.*",
+        r'rehears|calibrat|^(decide|features|trial|train|index|save).* <time> s|"(plan|stage|seconds)": |^ *[{}\[\]]',
+        "the plan of a training is shown with its times",
+    ),
+    (r"predict-terminal.*", r"^\S+ +\S|^  +\S|─", "tables have four decimals in place of percent"),
+    (r"evaluate.*|compress-evaluate", '"threshold_from": ', "each door says which threshold it used"),
+    (
         r"help-.*|wrong-(nothing|datasets|feedback|reproduce)",
         "",
         "options stand in panels, and what explains a command below them",
@@ -1080,7 +1087,7 @@ _NUMBER = re.compile(r"(?<![\w.])[-+]?\d+(?:\.\d+)?(?:e[-+]?\d+)?(?![\w.])")
 
 def _changed(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
     """The lines that differ by more than numbers that are nearly the same."""
-    shapes = [[_NUMBER.sub("#", line) for line in lines] for lines in (before, after)]
+    shapes = [[re.sub(r" +|─+", " ", _NUMBER.sub("#", line)) for line in lines] for lines in (before, after)]
     for kind, i, j, m, n in difflib.SequenceMatcher(None, shapes[0], shapes[1], autojunk=False).get_opcodes():
         if kind == "equal":
             for old, new in zip(before[i:j], after[m:n], strict=True):
@@ -1092,10 +1099,14 @@ def _changed(before: list[str], after: list[str]) -> Iterator[tuple[str, str]]:
 
 
 def _near(old: str, new: str) -> bool:
-    numbers = [[float(each) for each in _NUMBER.findall(line)] for line in (old, new)]
-    return all(
-        math.isclose(a, b, rel_tol=TOLERANCE, abs_tol=TOLERANCE) or a == b for a, b in zip(*numbers, strict=True)
-    )
+    """Whether numbers of two lines are nearly the same; those that are rounded to other digits are, as rounded."""
+
+    def near(a: str, b: str) -> bool:
+        shown = [len(each.partition("e")[0].partition(".")[2]) for each in (a, b)]
+        last = 0.51 * 10.0 ** -min(shown) if min(shown) >= 1 and shown[0] != shown[1] else TOLERANCE
+        return math.isclose(float(a), float(b), rel_tol=TOLERANCE, abs_tol=max(last, TOLERANCE))
+
+    return all(map(near, *(_NUMBER.findall(line) for line in (old, new))))
 
 
 def _compare_logits(before: Path, after: Path) -> int:
