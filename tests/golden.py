@@ -75,7 +75,7 @@ EXPECTED: list[tuple[str, str, str]] = [
     (r"wrong-train-dense-model-never-scaling-most", r"npz matrices", "settings are validated before data is read"),
     (
         r"train-.*|continue.*|overwrite|interrupted.*|killed.*",
-        r'rehears|calibrat|^(decide|features|trial|train|index|save).* <time>|"(plan|stage|seconds)": |^ *[{}\[\]]',
+        r'rehears|calibrat|^(decide|features|trial|train|index|save).* <ti|"(plan|stage|seconds)": |^ *[{}\[\]]',
         "the plan of a training is shown with its times",
     ),
     (r"predict-terminal.*", r"^\S+ +\S|^  +\S|─", "tables have four decimals in place of percent"),
