@@ -36,7 +36,6 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.data import Dataset
 from circlet.data.catalog import ENTRIES
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity
@@ -126,7 +125,10 @@ class TreeCell:
         from circlet.training import Reporter
 
         dataset = self._same_rows.load(workplace)
-        train, test = _sparse_rows(dataset)
+        assert dataset.test is not None
+        if not all(sp.issparse(part.X) for part in (dataset.train, dataset.test)):
+            raise DataError(f"{dataset.source}: found {dataset.format}; trees want sparse feature rows")
+        train, test = (sp.csr_matrix(part.X, dtype=np.float64) for part in (dataset.train, dataset.test))
         known = ENTRIES.get(self.dataset)
         weights = inverse_propensity(dataset.train.Y, *((known.a, known.b) if known else ()))
         # As many processes as torch would use threads: `run_cells` divides them among its jobs.
@@ -143,7 +145,6 @@ class TreeCell:
         trained = time.perf_counter()
         scores = model.scores(test)
         ranked = time.perf_counter()
-        assert dataset.test is not None
         truth = dataset.test.Y
         ids = best_labels(scores, min(max(DEPTHS), truth.shape[1]))
         found = evaluate(truth, ids, weights, DEPTHS, metrics=("P", "PSP"))
@@ -162,15 +163,6 @@ class TreeCell:
             "training_seconds": round(trained - started, 2),
             "ranking_seconds": round(ranked - trained, 2),
         }
-
-
-def _sparse_rows(dataset: Dataset) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    assert dataset.test is not None
-    both = [part.X for part in (dataset.train, dataset.test)]
-    if not all(sp.issparse(X) for X in both):
-        raise DataError(f"{dataset.source}: found {dataset.format}; trees want sparse feature rows")
-    train, test = (sp.csr_matrix(X, dtype=np.float64) for X in both)
-    return train, test
 
 
 def best_labels(scores: sp.csr_matrix, k: int) -> npt.NDArray[np.int64]:
@@ -192,8 +184,6 @@ PLACES: dict[tuple[str, int | None], tuple[str, ...]] = {
     ("delicious", 1): tuple(HEADS),
     ("eurlex-4k", None): (*HEADS, OURS),
 }
-#: The largest numbers of seeds.
-SEEDS = {"trees": 1, OURS: 3}
 #: Trees of a quick run.
 FEW = 4
 #: Points within which a measured number counts as the published one.
@@ -214,31 +204,20 @@ class Settings(training_cells.Settings):
         return cls(seeds=1, rows=1000, epochs=2, shrink=8)
 
 
-def _trees(place: Place, model: str, settings: training_cells.Settings) -> list[TreeCell]:
-    dataset, split = place
-    grown = TreeSettings() if settings.rows is None else TreeSettings(trees=FEW)
-    return [
-        TreeCell(dataset, model, grown, seed, settings.rows, split)
-        for seed in range(min(settings.seeds, SEEDS["trees"]))
-    ]
-
-
-def _networks(place: Place, title: str, settings: training_cells.Settings) -> list[TrainingCell]:
-    dataset, split = place
-    if title == OURS:
-        return CIRCLET.cells(dataset, replace(settings, seeds=min(settings.seeds, SEEDS[OURS])), split)
-    return Recipe(title, "authors", HEADS[title]).cells(dataset, settings, split)
-
-
 def _planned(
     settings: training_cells.Settings,
 ) -> Iterator[tuple[Place, str, Sequence[TreeCell | TrainingCell]]]:
     """Everything that is measured, model by model."""
-    for place, networks in PLACES.items():
+    forest = TreeSettings() if settings.rows is None else TreeSettings(trees=FEW)
+    for (dataset, split), networks in PLACES.items():
         for model, title in MODELS.items():
-            yield place, title, _trees(place, model, settings)
+            yield (dataset, split), title, [TreeCell(dataset, model, forest, 0, settings.rows, split)]
         for title in networks:
-            yield place, title, _networks(place, title, settings)
+            if title == OURS:
+                recipe, size = CIRCLET, replace(settings, seeds=min(settings.seeds, 3))
+            else:
+                recipe, size = Recipe(title, "authors", HEADS[title]), settings
+            yield (dataset, split), title, recipe.cells(dataset, size, split)
 
 
 def cells(settings: training_cells.Settings) -> list[TreeCell | TrainingCell]:

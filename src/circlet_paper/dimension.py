@@ -17,7 +17,7 @@ from circlet_paper import Claim
 from circlet_paper.cells import Result
 from circlet_paper.drawing import STYLES, finished, panels
 from circlet_paper.runs import verdict
-from circlet_paper.training_cells import FC, Recipe, Settings, TrainingCell, title_of
+from circlet_paper.training_cells import FC, Recipe, Settings, TrainingCell, of_dim, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,13 +28,7 @@ DATASETS = ("delicious", "eurlex-4k", "wordnet")
 DIMS = (100, 400, 800, 1000)
 DEPTHS = (5, 10, 20)
 METRICS = tuple(f"{name}@{k}" for name in ("P", "PSP") for k in DEPTHS)
-HEADS = {
-    head: {
-        dim: Recipe(f"{title}, d = {dim}", "paper", {"head": head, "dim": dim, "hidden": (768, 768)})
-        for dim in DIMS
-    }
-    for head, title in (("hrr", "HRR"), ("chrr", "CHRR"))
-}
+HEADS = {head: {dim: of_dim(head, dim) for dim in DIMS} for head in ("hrr", "chrr")}
 
 
 def cells(settings: Settings) -> list[TrainingCell]:

@@ -353,20 +353,11 @@ class FastXML:
 
     def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Callable[[int], None] | None = None) -> FastXML:
         """Grow the trees from features `(n, n_features)` and labels `(n, n_labels)` of zeros and ones."""
-        self.forest_ = self._grow(prepared(X, self.settings), Y.astype(float), progress)
+        self.forest_ = grow_forest(
+            prepared(X, self.settings), Y.astype(float), self.settings, self.seed,
+            processes=self.processes, progress=progress,
+        )  # fmt: skip
         return self
-
-    def _grow(
-        self,
-        X: sp.csr_matrix,
-        Y: sp.csr_matrix,
-        progress: Callable[[int], None] | None,
-        *,
-        normalized: bool = True,
-    ) -> Forest:
-        return grow_forest(
-            X, Y, self.settings, self.seed, normalized=normalized, processes=self.processes, progress=progress
-        )
 
     def scores(self, X: sp.csr_matrix) -> sp.csr_matrix:
         """Scores of the labels that have any, `(n, n_labels)`."""
@@ -419,7 +410,10 @@ class PfastreXML(FastXML):
 
     def fit(self, X: sp.csr_matrix, Y: sp.csr_matrix, progress: Callable[[int], None] | None = None) -> PfastreXML:
         rows = prepared(X, self.settings)
-        self.forest_ = self._grow(rows, _times(Y, self.weights), progress, normalized=False)
+        self.forest_ = grow_forest(
+            rows, _times(Y, self.weights), self.settings, self.seed,
+            normalized=False, processes=self.processes, progress=progress,
+        )  # fmt: skip
         counts = np.maximum(np.bincount(Y.indices, minlength=Y.shape[1]), 1)
         means = _times(Y, 1 / counts).T @ Scaling("l2").transform(rows)
         self.centroids_ = sp.csr_matrix(means, dtype=np.float32)

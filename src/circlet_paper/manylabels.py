@@ -32,7 +32,7 @@ from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Result, Workplace
 from circlet_paper.drawing import STYLES, finished, panels
 from circlet_paper.runs import Difference, Runs, compare, counted, runs, verdict
-from circlet_paper.training_cells import FC, Recipe, TrainingCell, title_of
+from circlet_paper.training_cells import FC, Recipe, TrainingCell, of_dim, title_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -118,9 +118,7 @@ def _made(dataset: str, rows: int | None) -> Dataset:
 
 def recipe(head: str, dim: int) -> Recipe:
     """A model of the paper; `dim` means nothing to FC."""
-    if head == "fc":
-        return FC
-    return Recipe(f"{head.upper()}, d = {dim}", "paper", {"head": head, "dim": dim, "hidden": (768, 768)})
+    return FC if head == "fc" else of_dim(head, dim)
 
 
 class Planned(NamedTuple):

@@ -373,3 +373,8 @@ CHRR = Recipe("CHRR, d = 800, h = 768", "paper", {"head": "chrr", "dim": 800, "h
 OWN = Recipe("circlet, fixed sizes", FIXED)
 CIRCLET = Recipe("circlet, defaults", "default")
 ACCURATE = Recipe("circlet, accurate", "accurate")
+
+
+def of_dim(head: str, dim: int) -> Recipe:
+    """The paper's HRR or CHRR with codes of another dimension."""
+    return Recipe(f"{head.upper()}, d = {dim}", "paper", {"head": head, "dim": dim, "hidden": (768, 768)})
