@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+from circlet.data.sparse import MappedRows
 from circlet.errors import DataError
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
 
@@ -76,6 +77,16 @@ class TestAsRows:
     def test_bad_rows(self, rows, words):
         with pytest.raises(DataError, match=words):
             as_rows(rows, 2)
+
+    def test_rows_of_files_stay_there(self, tmp_path):
+        rows = sp.csr_matrix(np.eye(3, dtype=np.float32))
+        for name in ("data", "indices", "indptr"):
+            np.save(tmp_path / f"{name}.npy", getattr(rows, name))
+            setattr(rows, name, np.load(tmp_path / f"{name}.npy", mmap_mode="r"))
+        some = MappedRows(rows, np.array([2, 0]))
+        assert as_rows(some, 3) is some
+        with pytest.raises(DataError, match=r"found rows of shape \(2, 3\); this model wants 4 features"):
+            as_rows(some, 4)
 
     def test_large_numbers_are_finite(self):
         assert as_rows(np.full((1, 2), 3e38, dtype=np.float32), 2).shape == (1, 2)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.data.sparse import as_csr, is_known_good, is_mapped
+from circlet.data.sparse import MappedRows, as_csr, is_known_good, is_mapped
 from circlet.errors import DataError
 
 __all__ = ["as_many", "as_rows", "as_texts", "count"]
@@ -52,11 +52,10 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and [str(name) for name in columns] != names:
         raise DataError("found a data frame with other columns than those that the model was trained on")
-    if is_mapped(X) and (not sp.issparse(X) or is_known_good(X)) and X.shape[1] == n_features:
-        return X  # rows of a dataset, which were checked once; nobody should read their files again
+    checked = isinstance(X, MappedRows) or (is_mapped(X) and is_known_good(X))
     if getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise DataError(f"found rows of type {X.dtype}; wanted real numbers")
-    if not sp.issparse(X):
+    if not sp.issparse(X) and not checked:
         try:
             with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
                 X = np.asarray(X, dtype=np.float32)
@@ -66,6 +65,8 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
             ) from error
     if X.ndim != 2 or X.shape[1] != n_features:
         raise DataError(f"found rows of shape {tuple(X.shape)}; this model wants {n_features} features")
+    if checked:
+        return X  # nobody should read its files again
     if sp.issparse(X) and X.format != "csr":
         X = as_csr(X, "X")  # CSR itself is checked by the model, once
     numbers = X.data if sp.issparse(X) else X
