@@ -37,9 +37,6 @@ names, probabilities = circlet.{load}("model").suggest({documents}, k=5)
 ```
 """
 
-_WITH_TORCH = "It needs torch: `pip install 'circlet[train]'`"
-_WITHOUT_TORCH = "`pip install circlet` is enough, without torch, unless it has a custom encoder"
-
 _LIMITS = """\
 ## Intended use, and limits
 
@@ -155,7 +152,9 @@ def _use(config: dict[str, Any]) -> str:
     torch = config["network"].get("encoder", "features") != "features"
     texts = bool(config.get("texts"))
     return _USE.format(
-        install=_WITH_TORCH if torch else _WITHOUT_TORCH,
+        install="It needs torch: `pip install 'circlet[train]'`"
+        if torch
+        else "`pip install circlet` is enough, without torch, unless it has a custom encoder",
         load="CircletClassifier.load" if torch else "load",
         suffix="jsonl" if texts else "svm",
         documents='["a text"]' if texts else "rows",
