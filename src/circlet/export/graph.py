@@ -227,15 +227,7 @@ def _phasors(graph: Graph, x: str, y: str) -> str:
 
 def _amplitude(graph: Graph, hidden: str, layers: list[Layer]) -> str:
     norm = math.sqrt(layers[0][1].shape[0] / 2)
-    return graph.add("Mul", _real(graph, hidden, layers), np.float32(norm))
-
-
-def _sine(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    return _packed(graph, graph.add("Sin", _linear(graph, hidden, layers[0])))
-
-
-def _tanh(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    return _packed(graph, graph.add("Tanh", _linear(graph, hidden, layers[0])))
+    return graph.add("Mul", _normalized(graph, _linear(graph, hidden, layers[0])), np.float32(norm))
 
 
 def _packed(graph: Graph, half_turns: str) -> str:
@@ -243,22 +235,14 @@ def _packed(graph: Graph, half_turns: str) -> str:
     return graph.add("Concat", graph.add("Cos", theta), graph.add("Sin", theta), axis=1)
 
 
-def _real(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    return _normalized(graph, _linear(graph, hidden, layers[0]))
-
-
-def _full(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    return _linear(graph, hidden, layers[0])
-
-
 HEADS: dict[str, Callable[[Graph, str, list[Layer]], str]] = {
     "chrr": _circular,
     "chrr-amplitude": _amplitude,
     "chrr-half": _half,
-    "chrr-sin": _sine,
-    "chrr-tanh": _tanh,
-    "hrr": _real,
-    "fc": _full,
+    "chrr-sin": lambda graph, x, layers: _packed(graph, graph.add("Sin", _linear(graph, x, layers[0]))),
+    "chrr-tanh": lambda graph, x, layers: _packed(graph, graph.add("Tanh", _linear(graph, x, layers[0]))),
+    "hrr": lambda graph, x, layers: _normalized(graph, _linear(graph, x, layers[0])),
+    "fc": lambda graph, x, layers: _linear(graph, x, layers[0]),
 }
 
 

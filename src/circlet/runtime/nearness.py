@@ -32,25 +32,20 @@ def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int)
     Alike are documents for which the model predicts the same: the cosine is that of their predictions, or the mean
     of several networks' cosines.
     """
-    k = min(k, len(index))
-    found = [
-        _most_similar(index, vectors / math.sqrt(len(model.networks)), k) for vectors in model.vectors(documents)
-    ]
+    k, found = min(k, len(index)), []
+    for vectors in model.vectors(documents):
+        n, scaled = len(vectors), vectors / math.sqrt(len(model.networks))
+        best: Found = np.empty((n, 0), dtype=np.int64), np.empty((n, 0), dtype=np.float32)
+        for start, end in steps(len(index), BLOCK):
+            cosines = scaled @ index.numbers[start:end].astype(np.float32).T
+            cosines *= index.scales[start:end]
+            places, values = best_columns(cosines, min(k, end - start))
+            best = merged(best, (places + start, values), k)
+        found.append(best)
     if not found:
         return np.zeros((0, k), dtype=np.int64), np.zeros((0, k), dtype=np.float32)
-    places, cosines = (np.concatenate(each) for each in zip(*found, strict=True))
-    return places, np.clip(cosines, -1, 1)
-
-
-def _most_similar(index: Index, vectors: Floats, k: int) -> Found:
-    n = len(vectors)
-    best: Found = np.empty((n, 0), dtype=np.int64), np.empty((n, 0), dtype=np.float32)
-    for start, end in steps(len(index), BLOCK):
-        cosines = vectors @ index.numbers[start:end].astype(np.float32).T
-        cosines *= index.scales[start:end]
-        places, values = best_columns(cosines, min(k, end - start))
-        best = merged(best, (places + start, values), k)
-    return best
+    ids, nearest = (np.concatenate(each) for each in zip(*found, strict=True))
+    return ids, np.clip(nearest, -1, 1)
 
 
 def near_labels(model: RuntimeModel, label: int, k: int) -> Found:

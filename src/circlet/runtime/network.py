@@ -248,31 +248,15 @@ def _half_circular(hidden: Floats, layers: dict[str, Linear]) -> Floats:
     return _phasors(pairs, pairs.shape[1] // 2)
 
 
-def _sine(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    return _packed(np.sin(layers["output"](hidden)))
-
-
-def _tanh(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    return _packed(np.tanh(layers["output"](hidden)))
-
-
-def _real(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    return unit(layers["output"](hidden))
-
-
-def _full(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    return layers["output"](hidden)
-
-
 #: By the names in `circlet.settings.network.HEADS`.
 HEADS: dict[str, Head] = {
     "chrr": _circular,
     "chrr-amplitude": _amplitude,
     "chrr-half": _half_circular,
-    "chrr-sin": _sine,
-    "chrr-tanh": _tanh,
-    "hrr": _real,
-    "fc": _full,
+    "chrr-sin": lambda hidden, layers: _packed(np.sin(layers["output"](hidden))),
+    "chrr-tanh": lambda hidden, layers: _packed(np.tanh(layers["output"](hidden))),
+    "hrr": lambda hidden, layers: unit(layers["output"](hidden)),
+    "fc": lambda hidden, layers: layers["output"](hidden),
 }
 
 

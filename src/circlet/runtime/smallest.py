@@ -11,9 +11,8 @@ them is good enough.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,12 +128,12 @@ def best_that_fits(
 
 def kept(folder: Path) -> Sample | Curve | None:
     """What a model knows about losses by itself; None for nothing."""
-    return reading(folder, partial(_kept, folder))
 
+    def known(config: dict[str, Any]) -> Sample | Curve | None:
+        history = checked(folder, config, HISTORY)
+        return read_sample(folder, config) or curve_of(history, read_history(history))
 
-def _kept(folder: Path, config: dict[str, Any]) -> Sample | Curve | None:
-    history = checked(folder, config, HISTORY)
-    return read_sample(folder, config) or curve_of(history, read_history(history))
+    return reading(folder, known)
 
 
 def sample_from(model: RuntimeModel, dataset: Dataset) -> Sample:
@@ -189,7 +188,10 @@ class _Search:
             rounded = deflated.rounded(self.whole, self.steps, coarseness)
             loss = self._loss(coarseness, rounded)
             weights = deflated.packed(rounded)
-            self.tried[coarseness] = Tried(coarseness, self.rest + _file_size(weights), loss)
+            # The most bytes that a safetensors file with these arrays has.
+            numbers = sum(array.nbytes for array in weights.values())
+            size = numbers + sum(len(name.encode()) + 100 for name in weights) + 16
+            self.tried[coarseness] = Tried(coarseness, self.rest + size, loss)
             self.weights = {**dict(list(self.weights.items())[-1:]), coarseness: weights}
             self.watch(self.tried[coarseness])
         return self.tried[coarseness]
@@ -218,9 +220,3 @@ def measured(model: RuntimeModel, sample: Sample) -> float:
     # A model with fewer labels leaves places empty, which count as wrong.
     ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)
     return float(evaluate(sample.labels, ids, k=k, metrics=(name,))[METRIC])
-
-
-def _file_size(weights: Mapping[str, Array]) -> int:
-    """The most bytes that a safetensors file with these arrays has."""
-    numbers = sum(array.nbytes for array in weights.values())
-    return numbers + sum(len(name.encode()) + 100 for name in weights) + 16
