@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from dataclasses import asdict
 from itertools import pairwise
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -70,7 +71,7 @@ def explain(
         ids, similarities = (each[0].tolist() for each in tagger.similar(document, similar))
         alike = [{"id": one, "similarity": rounded(much)} for one, much in zip(ids, similarities, strict=True)]
     if as_json:
-        described = {"explanations": [_described(each) for each in found]}
+        described = {"explanations": [{**asdict(each), "spans": each.spans()} for each in found]}
         print(json.dumps(described if alike is None else {**described, "similar": alike}, ensure_ascii=False))
         return
     for each in found:
@@ -122,12 +123,6 @@ def known_label(tagger: Tagger, name: str, option: str) -> Any:
     near = get_close_matches(name, map(str, tagger.classes_.tolist()), n=1)
     wanted = f"; did you mean {near[0]}?" if near else ""
     raise ParameterError(f"{option}: found {name!r}, which is none of the {len(tagger.classes_)} labels{wanted}")
-
-
-def _described(explanation: Explanation) -> dict[str, Any]:
-    from dataclasses import asdict
-
-    return {**asdict(explanation), "spans": explanation.spans()}
 
 
 def _marked(text: str, explanation: Explanation, console: Console = out) -> Text:

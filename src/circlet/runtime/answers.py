@@ -26,7 +26,6 @@ from circlet.files import writing
 
 #: What the name of a file may end in.
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
-_INT64 = range(-(1 << 63), 1 << 63)
 
 
 def rounded(score: float) -> float:
@@ -187,4 +186,4 @@ class _RowGroups:
 
 
 def _is_int64(value: str | int) -> bool:
-    return isinstance(value, int) and value in _INT64
+    return isinstance(value, int) and -(1 << 63) <= value < 1 << 63
