@@ -52,7 +52,7 @@ PLAIN = ".txt"
 #: What the names of files with their labels end in; the first that is there counts.
 LABELS = (".tsv", ".key")
 
-#: The first bytes of such a file.
+#: The first bytes of a Parquet file.
 MAGIC = b"PAR1"
 
 

@@ -180,9 +180,6 @@ def _read(sdist: Sdist, path: Path) -> Split:
     return Split(as_features(features, f"{path.name}, X"), as_labels(Y, f"{path.name}, y"))
 
 
-DTYPES = {"i1": np.int8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "f4": np.float32, "f8": np.float64}
-
-
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     """Read a bz2-compressed pickle of a dictionary from names to arrays."""
     try:
@@ -238,17 +235,18 @@ class _Arrays(pickle.Unpickler):
 
 
 def _array(path: Path, name: str, value: Any) -> npt.NDArray[Any]:
-    wrong = DataError(f"{path}: found no plain array under {name!r}; wanted numbers of {', '.join(DTYPES)}")
+    kinds = {"i1": np.int8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "f4": np.float32, "f8": np.float64}
+    wrong = DataError(f"{path}: found no plain array under {name!r}; wanted numbers of {', '.join(kinds)}")
     if not isinstance(value, _ArrayStandIn) or len(value.state) != 5:
         raise wrong
     _, shape, dtype, by_columns, content = value.state
-    if not isinstance(dtype, _DTypeStandIn) or dtype.code not in DTYPES or dtype.order not in "<|":
+    if not isinstance(dtype, _DTypeStandIn) or dtype.code not in kinds or dtype.order not in "<|":
         raise wrong
     if not isinstance(content, bytes) or not isinstance(shape, tuple):
         raise wrong
     if not all(is_integer(size, 0) for size in shape):
         raise wrong
-    stored = np.dtype(DTYPES[dtype.code]).newbyteorder("<")
+    stored = np.dtype(kinds[dtype.code]).newbyteorder("<")
     if len(content) != math.prod(shape) * stored.itemsize:
         raise DataError(
             f"{path}: found {len(content)} bytes under {name!r}; "

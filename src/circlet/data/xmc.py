@@ -28,7 +28,6 @@ MAX_INDEX = 2**31 - 1  # the largest that int32 can hold
 _BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # numbers are Python objects first, so only one block has them
 _ROW = b"0123456789.,:eE+- \t\r\n"
 _INTEGER = re.compile(rb"[0-9]{1,18}")
-_LONE_COLON = re.compile(rb"\s:|:\s")
 _EMPTY_ROW = b"\n"
 
 
@@ -224,7 +223,7 @@ def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
     # Since no colon stands alone, every three of these have to be an index, a colon and a value.
     parts = text.replace(b":", b" : ").split()
     n = len(parts) // 3
-    if len(parts) != 3 * n or parts[1::3].count(b":") != n or _LONE_COLON.search(text):
+    if len(parts) != 3 * n or parts[1::3].count(b":") != n or re.search(rb"\s:|:\s", text):
         raise ValueError("found features that are not index:value")
     indices = np.fromiter(map(int, parts[::3]), np.int64, n)
     if n and not 0 <= indices.min() <= indices.max() <= MAX_INDEX:

@@ -98,8 +98,10 @@ class TextVectorizer:
         self.char_ngrams = _checked_ngrams("char_ngrams", char_ngrams)
         if self.word_ngrams is None and self.char_ngrams is None:
             raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
-        self.sublinear_tf = _checked_flag("sublinear_tf", sublinear_tf)
-        self.lowercase = _checked_flag("lowercase", lowercase)
+        for name, value in (("sublinear_tf", sublinear_tf), ("lowercase", lowercase)):
+            if not isinstance(value, bool):
+                raise ParameterError(f"`{name}` must be True or False, got {value!r}")
+        self.sublinear_tf, self.lowercase = sublinear_tf, lowercase
         self.min_df, self.max_features = check_frequencies(min_df, max_features)
         #: How the terms of each kind of feature are found: words, then characters.
         self._kinds: dict[str, Terms] = {}
@@ -334,12 +336,6 @@ def _checked_ngrams(name: str, value: Any) -> NGrams | None:
     if not pair or not 1 <= value[0] <= value[1]:
         raise ParameterError(f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}")
     return int(value[0]), int(value[1])
-
-
-def _checked_flag(name: str, value: Any) -> bool:
-    if not isinstance(value, bool):
-        raise ParameterError(f"`{name}` must be True or False, got {value!r}")
-    return value
 
 
 def from_parameters(path: Path, kind: Callable[..., Made], parameters: Any, wanted: Iterable[str]) -> Made:
