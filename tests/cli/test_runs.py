@@ -96,6 +96,32 @@ def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path,
     assert_same(parted, whole)
 
 
+STAGES = ["decide", "features", "calibration run", "train", "save"]
+
+
+@pytest.mark.parametrize(
+    ("options", "stages"),
+    [
+        ([], STAGES),
+        (["--validation", "0"], ["decide", "features", "train", "calibrate", "save"]),
+        (["--members", "2", "--keep-index"], [*STAGES[:2], *STAGES[2:4] * 2, "index", "save"]),
+    ],
+    ids=str,
+)
+def test_the_plan_says_how_long_each_stage_took(circlet, data, small, tmp_path, options, stages):
+    told = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "1", *options, "--json")
+    plan = json.loads(told.stdout)["plan"]
+    assert [each["stage"] for each in plan] == stages
+    assert all(each["seconds"] >= 0 for each in plan)
+    assert [each["member"] for each in plan if "member" in each] == (
+        [1, 1, 2, 2] if "--members" in options else []
+    )
+    shown = circlet("train", data, "--model", tmp_path / "shown", *small, "--epochs", "1", *options).stderr
+    for each in plan:
+        name = f"{each['stage']}, member {each['member']}" if "member" in each else each["stage"]
+        assert re.search(rf"^{name} +\d+\.\d s$", shown, re.MULTILINE), shown
+
+
 @pytest.fixture
 def finished(model, tmp_path) -> Path:
     """A copy of the finished model."""

@@ -41,19 +41,6 @@ from circlet.settings.network import teachable
 
 __all__ = ["RECIPE", "Recipe", "Taught", "teach"]
 
-#: How many labels are suggested, usually.
-BEST = 5
-#: What log-odds a text keeps at least of a label that it was taught.
-SURE = 0.5
-#: Without codes, scores themselves change, by so many of their deviations where codes would change by their norm.
-GAIN = 10.0
-#: Heads that divide their outputs by the norm of all of them.
-JOINT = ("chrr-amplitude", "hrr")
-#: Steps of L-BFGS at most; it mostly converges in half as many.
-STEPS = 30
-#: Rows that are encoded at a time.
-BATCH = 256
-
 
 class Recipe(NamedTuple):
     """How much each part counts; see above. The numbers were chosen on rows held out of training.
@@ -111,7 +98,8 @@ def teach(
     """
     _check(model)
     texts = judged(corrections, names_by_uri(model.label_names, model.label_uris))
-    places = {name: place for place, name in enumerate(_names(model))}
+    names = model.label_names or [str(label) for label in range(model.n_labels)]
+    places = {name: place for place, name in enumerate(names)}
     known = len(places)
     wanted = dict.fromkeys(label for each in texts for label in each.accepted if label not in places)
     room = _room(model) if may_grow else 0
@@ -128,7 +116,8 @@ def teach(
         rows = model.rows([texts[place].text for place in named.tolist()])
         assert model.remembered is not None
         for number, network in enumerate(model.networks):
-            curve = _curve(model, number)
+            # From a network's scores to probabilities.
+            curve = model.ranker.calibrations[number] if len(model.networks) > 1 else model.calibration
             _teach(network, curve, rows, verdicts[named], model.remembered.rows, known, recipe)
         accepted = verdicts[named] > 0
         model.count(sp.csr_matrix(accepted, dtype=np.float32))
@@ -150,10 +139,6 @@ def _check(model: Model) -> None:
             f"a model with head {head} and loss {loss} can't be taught at once: train it with `circlet train "
             "--feedback`"
         )
-
-
-def _names(model: Model) -> list[str]:
-    return model.label_names or [str(label) for label in range(model.n_labels)]
 
 
 def _room(model: Model) -> int:
@@ -183,11 +168,6 @@ def _verdicts(corrections: Sequence[Judged], places: dict[str, int]) -> sp.csr_m
     return sp.csr_matrix((np.array(values, dtype=np.float32), (rows, columns)), shape=shape)
 
 
-def _curve(model: Model, number: int) -> tuple[float, float]:
-    """The logistic curve from a network's scores to probabilities."""
-    return model.ranker.calibrations[number] if len(model.networks) > 1 else model.calibration
-
-
 def _teach(
     network: Network,
     curve: tuple[float, float],
@@ -207,7 +187,8 @@ def _teach(
         present[:, lesson.new] = 0
     weight = torch.where(lesson.new, recipe.balance, recipe.known) * (signs != 0).sum(dim=0)
     unknowns = [each.requires_grad_() for each in lesson.start]
-    optimizer = torch.optim.LBFGS(unknowns, max_iter=STEPS, line_search_fn="strong_wolfe")
+    # It mostly converges in half as many steps.
+    optimizer = torch.optim.LBFGS(unknowns, max_iter=30, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
@@ -256,7 +237,8 @@ class _Lesson:
             self.inputs = (hidden - self.mean) / self.spread
             outputs = network.head.output(hidden)
             if network.codebook is None:
-                self.outputs, self.gain = outputs[:, self.labels], GAIN * outputs.std()
+                # Without codes, scores change: by ten deviations of theirs where codes would by their norm.
+                self.outputs, self.gain = outputs[:, self.labels], 10.0 * outputs.std()
             else:
                 self.outputs = outputs
                 self.codes = network.codebook.scored_codes(self.labels)
@@ -266,8 +248,8 @@ class _Lesson:
                 self.products = self._products(outputs)
                 self.length = network.head.finished(outputs[:1]).norm()
                 codes = network.head.finished(outputs[len(taught) :])
-                # Scores that a label has to pass to be among the best.
-                best = max(1, min(BEST, scorer.n_labels // 2))
+                # Scores that a label has to pass to be among the five best: so many are suggested, usually.
+                best = max(1, min(5, scorer.n_labels // 2))
                 self.rivals = scorer.top_k(codes, best)[1][:, -1]
             scale = 1.0 if scorer.log_scale is None else float(scorer.log_scale.exp())
             self.scale = scale if network.codebook is None else scale * network.codebook.scale
@@ -299,7 +281,7 @@ class _Lesson:
 
     def _similarities(self, added: Tensor) -> Tensor:
         """Inner products of the codes of labels and the head's outputs, with this much of each direction added."""
-        if self.network.settings.head not in JOINT:
+        if self.network.settings.head not in ("chrr-amplitude", "hrr"):
             found: Tensor = self.network.head.finished(self.outputs + added @ self.directions) @ self.codes.mT
             return found
         # Outputs are divided by their norm as a whole, which follows from inner products that are computed once.
@@ -315,7 +297,7 @@ class _Lesson:
         return outputs @ codes, outputs @ directions, square, self.directions @ codes, self.directions @ directions
 
     def settle(self, unknowns: Sequence[Tensor], accepted: Tensor, share: float) -> None:
-        """Set the biases of new labels so that this share of the remembered rows has them among the `BEST`.
+        """Set the biases of new labels so that this share of the remembered rows has them among the best.
 
         But texts that were taught a label keep it.
         """
@@ -323,7 +305,8 @@ class _Lesson:
             return
         n, (slope, intercept) = len(accepted), self.curve
         log_odds = self.log_odds(unknowns)[:, self.new]
-        least = torch.where(accepted[:, self.new], log_odds[:n], torch.inf).amin(dim=0) - SURE
+        # A text keeps log-odds of 0.5 at least of a label that it was taught.
+        least = torch.where(accepted[:, self.new], log_odds[:n], torch.inf).amin(dim=0) - 0.5
         scores = (log_odds[n:] - intercept) / slope
         ahead = (scores - self.rivals[:, None]).quantile(1 - share, dim=0)
         unknowns[1][self.new] -= torch.minimum(ahead, (least / slope).clamp(min=0))
@@ -349,7 +332,7 @@ def _hidden(network: Network, rows: Any) -> Tensor:
     network.eval()
     with torch.no_grad():
         parts = [
-            network.encoder(as_batch(rows[start : start + BATCH]).to(network.device))
-            for start in range(0, rows.shape[0], BATCH)
+            network.encoder(as_batch(rows[start : start + 256]).to(network.device))
+            for start in range(0, rows.shape[0], 256)
         ]
     return torch.cat(parts).float()
