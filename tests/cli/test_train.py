@@ -90,6 +90,9 @@ def test_several_members(circlet, data, small, tmp_path):
 def test_the_summary_names_several_members(circlet, data, small, tmp_path):
     finished = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "1", "--members", "2")
     assert "m: 2 networks, " in finished.stderr
+    stages = re.findall(r"^member (\d)/2, (calibration run|calibrated|epoch)", finished.stderr, re.MULTILINE)
+    each = ("calibration run", "calibrated", "epoch")
+    assert stages == [(number, stage) for number in "12" for stage in each]
     shown = " ".join(circlet("info", tmp_path / "m").stdout.split())
     assert "networks 2" in shown
     assert "epochs 2 of all networks together" in shown

@@ -300,6 +300,8 @@ def train_members(
         before = sum(record.get("member", 1) == number + 1 for record in model.history)
         shared["member"] = shared["stage"] = number if several else None
         joining, known, found = None, validation, {}
+        if several:
+            reporter.member(number)
         if held_out is not None and validation is not None and few:
             with reporter.timed("calibration run", **about):
                 first = {**shared, "stage": 2 * number, "sparse": model.sparse, "aim": aim}
