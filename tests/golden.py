@@ -359,7 +359,7 @@ WRONG_OPTIONS = """
 --lr nan
 --schedule none
 --precision float8
---validation 2
+--validation 2.5
 --validation -0.1
 --members 0
 --metric accuracy
