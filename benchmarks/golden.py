@@ -1,11 +1,11 @@
 """What circlet does, recorded to compare two source trees: for changes that should change nothing.
 
-    python -m tests.golden record .golden/before      # on the tree as it was
-    python -m tests.golden record .golden/after       # on the tree as it is
-    python -m tests.golden compare .golden/before .golden/after
+    python benchmarks/golden.py record .golden/before      # on the tree as it was
+    python benchmarks/golden.py record .golden/after       # on the tree as it is
+    python benchmarks/golden.py compare .golden/before .golden/after
 
-A recording runs the package that Python finds first: `PYTHONPATH=../other/src python -m tests.golden record DIR`
-records another tree with this script. It uses only what users have, so that it fits both trees: the command line,
+A recording runs the package that Python finds first: with `PYTHONPATH=../other/src`, it records another tree with
+this script. It uses only what users have, so that it fits both trees: the command line,
 in processes of its own, `CircletClassifier`, `load`, `load_dataset` and `metrics`. It takes about ten minutes on
 two cores. `--only 'predict*'` records these commands again in a folder that has been recorded, and `--only logits`
 the scores. With `--data FOLDER`, in which there is a folder `bibtex` with X.trn.npz and so on, a slice of it is
@@ -43,7 +43,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -253,7 +253,8 @@ def uses() -> Iterator[Step]:
     yield from shown()
     yield from changes()
     for line in USES.strip().splitlines():
-        yield Step(*line.split(": ", 1))
+        name, _, words = line.partition(": ")
+        yield Step(name, words)
     for data, models in TAGGED.items():
         for each in models.split():
             model = f"py-{each}" if data == "py" else each
@@ -737,9 +738,9 @@ def record(folder: Path, data: Path | None, only: str | None) -> None:
 
     for lane in lanes:  # those in a lane need each other's models, and those of the lanes before
         with ThreadPoolExecutor(2) as pool:
-            parts = [pool.submit(run, steps) for steps in lane]
+            parts: list[Future[Any]] = [pool.submit(run, steps) for steps in lane]
             if lane is lanes[0] and (only is None or only == "logits"):
-                words = [sys.executable, "-m", "tests.golden", "logits", str(folder)]
+                words = [sys.executable, str(Path(__file__).resolve()), "logits", str(folder)]
                 parts.append(pool.submit(subprocess.run, words, check=True))
             for part in parts:
                 part.result()
@@ -902,7 +903,7 @@ STORES = ("float32", "bf16", "int8", "int4")
 
 
 #: Settings of networks that are trained in a moment, all the same.
-TINY = {
+TINY: dict[str, Any] = {
     "dim": 16, "hidden": (12,), "epochs": 2, "batch_size": 16, "first_layer": "same", "lr": 0.01, "validation": 0,
     "dropout": 0.1, "device": "cpu",
 }  # fmt: skip
@@ -1162,7 +1163,7 @@ def _compare_bytes(before: Path, after: Path) -> int:
 
 def main() -> int:
     """Parse, record, compare."""
-    parser = argparse.ArgumentParser(prog="python -m tests.golden", description="Record what circlet does.")
+    parser = argparse.ArgumentParser(prog="python benchmarks/golden.py", description="Record what circlet does.")
     commands = parser.add_subparsers(dest="command", required=True)
     recording = commands.add_parser("record", help="run everything, and keep what came of it")
     recording.add_argument("folder", type=Path)
