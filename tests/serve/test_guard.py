@@ -2,11 +2,12 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import re
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from circlet.serve.guard import BUCKETS, HEADERS, Access, Guard, Limits, Monitor, Rates, name_of
+from circlet.version import __version__
 
 SUGGEST = "/v1/models/colors/suggest"
 TOKEN = "a-token-of-32-characters-1234567"
@@ -152,7 +153,7 @@ class TestBodies:
         assert client.request("GET", "/v1/health", content=b"abc").status_code == 200
 
     def test_clients_that_leave(self):
-        monitor = Monitor()
+        monitor = Monitor({}, None)
         guard = Guard(None, Limits(), Access(), monitor)
 
         async def receive():
@@ -203,23 +204,15 @@ class TestLog:
         assert "GET" not in caplog.text
 
 
-SAMPLE = re.compile(r'([a-z_]+)(?:\{((?:[a-z]+="(?:[^"\\\n]|\\["\\n])*",?)*)\})? (-?[0-9.e+-]+|\+Inf)')
-
-
 def samples(text):
-    """Parse the text format: every line is a comment or a sample, and samples follow their type."""
-    found, types = {}, {}
-    assert text.endswith("\n")
-    for line in text.splitlines():
-        if line.startswith("# TYPE "):
-            _, _, name, kind = line.split(" ")
-            assert name not in types
-            types[name] = kind
-        elif not line.startswith("# HELP "):
-            name, labels, value = SAMPLE.fullmatch(line).groups()
-            assert re.sub("_(bucket|sum|count)$", "", name) in types or name in types
-            found[name, labels or ""] = float(value)
-    return found, types
+    """What a scrape found: values by name and labels."""
+    families = list(text_string_to_metric_families(text))
+    found = {
+        (sample.name, *sorted(sample.labels.items())): sample.value
+        for family in families
+        for sample in family.samples
+    }
+    return found, {family.name: family.type for family in families}
 
 
 class TestRates:
@@ -260,33 +253,50 @@ class TestRates:
 
 
 class TestMonitor:
-    def test_a_service(self, client):
+    def test_a_service(self, client, served):
         client.post("/v1/models/colors/suggest", json={"texts": ["a", "b"]})
         client.post("/v1/models/colors/suggest", json={})
         client.get("/nowhere")
         answer = client.get("/metrics")
         assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
         found, types = samples(answer.text)
-        route = 'route="/v1/models/{model}/suggest"'
-        assert found["circlet_requests_total", f'{route},method="POST",status="200"'] == 1
-        assert found["circlet_requests_total", f'{route},method="POST",status="422"'] == 1
-        assert found["circlet_requests_total", 'route="none",method="GET",status="404"'] == 1
+        route = ("route", "/v1/models/{model}/suggest")
+        post = ("method", "POST")
+        assert found["circlet_requests_total", post, route, ("status", "200")] == 1
+        assert found["circlet_requests_total", post, route, ("status", "422")] == 1
+        assert found["circlet_requests_total", ("method", "GET"), ("route", "none"), ("status", "404")] == 1
         assert found["circlet_request_seconds_count", route] == 2
-        assert found["circlet_request_seconds_bucket", f'{route},le="+Inf"'] == 2
-        assert found["circlet_documents_total", ""] == 2
-        assert found["circlet_queue_documents", ""] == 0
-        assert found["circlet_learning_state", 'model="colors",state="idle"'] == 1
-        assert types["circlet_request_seconds"] == "histogram"
+        assert found["circlet_request_seconds_bucket", ("le", "+Inf"), route] == 2
+        assert found["circlet_documents_total",] == 2
+        assert found["circlet_batches_total",] == 1
+        assert found["circlet_queue_documents",] == 0
+        version = ("version", served.current.version)
+        assert found["circlet_model_info", ("circlet", __version__), ("model", "colors"), version] == 1
+        for state in ("idle", "learning", "failed"):
+            assert found["circlet_learning_state", ("model", "colors"), ("state", state)] == (state == "idle")
+        assert found["circlet_feedback_taught", ("model", "colors")] == 0
+        assert found["circlet_feedback_waiting", ("model", "colors")] == 0
+        assert types == {
+            **dict.fromkeys(("circlet_requests", "circlet_documents", "circlet_batches"), "counter"),
+            "circlet_request_seconds": "histogram",
+            **dict.fromkeys(("circlet_queue_documents", "circlet_model_info", "circlet_learning_state"), "gauge"),
+            **dict.fromkeys(("circlet_feedback_taught", "circlet_feedback_waiting"), "gauge"),
+        }
 
     def test_histogram(self, client):
-        monitor = Monitor()
+        monitor = Monitor({}, client.app.service.batcher)
         for seconds in (0.001, 0.0011, 3.0, 100.0):
             monitor.observe('a"\n\\', "GET", 200, seconds)
-        found, _ = samples(monitor.text({}, client.app.service.batcher))
-        route = 'route="a\\"\\n\\\\"'
-        assert found["circlet_request_seconds_bucket", f'{route},le="0.001"'] == 1
-        assert found["circlet_request_seconds_bucket", f'{route},le="0.0025"'] == 2
-        assert found["circlet_request_seconds_bucket", f'{route},le="5.0"'] == 3
-        assert found["circlet_request_seconds_bucket", f'{route},le="+Inf"'] == 4
+        found, _ = samples(monitor.text())
+        route = ("route", 'a"\n\\')
+        below = {end: found["circlet_request_seconds_bucket", ("le", str(end)), route] for end in BUCKETS}
+        assert [below[end] for end in (0.001, 0.0025, 2.5, 5.0, 10.0)] == [1, 2, 2, 3, 3]
+        assert found["circlet_request_seconds_bucket", ("le", "+Inf"), route] == 4
+        assert found["circlet_request_seconds_count", route] == 4
         assert found["circlet_request_seconds_sum", route] == 103.0021
         assert sorted(BUCKETS) == list(BUCKETS)
+
+    def test_applications_share_nothing(self, client, start, served):
+        client.get("/nowhere")
+        found, _ = samples(start([served]).get("/metrics").text)
+        assert not any(name == "circlet_requests_total" for name, *_ in found)

@@ -170,7 +170,7 @@ def test_a_process_stops_gracefully(folder, number):
             tasks = [ask()]
             assert await asyncio.to_thread(started.stderr.readline) == "called\n"
             tasks += [ask() for _ in range(3)]
-            while "\ncirclet_queue_documents 3\n" not in (await client.get("/metrics")).text:
+            while "\ncirclet_queue_documents 3.0\n" not in (await client.get("/metrics")).text:
                 await asyncio.sleep(0.01)
             started.send_signal(number)
             while accepts(port):

@@ -86,7 +86,7 @@ def serve(
     GET /v1/models lists the models, and POST /v1/models/ID/suggest takes {"text": "…"}.
     /openapi.json describes everything; /v1/projects speaks Annif's dialect. Ctrl-C stops.
     """
-    for module in ("fastapi", "uvicorn"):
+    for module in ("fastapi", "prometheus_client", "uvicorn"):
         require(module, extra="serve", purpose="the service")
     folders = [*(models or []), *([demo_model()] if demo else [])]
     if not folders:

@@ -59,8 +59,9 @@ def create_app(
     log_requests, log_texts : bool
         Whether to log a line per request, and the texts in it.
     """
-    limits, access, monitor = limits or Limits(), access or Access(), Monitor()
+    limits, access = limits or Limits(), access or Access()
     service = Service(models, limits)
+    monitor = Monitor(service.models, service.batcher)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -83,8 +84,7 @@ def create_app(
     @api.get("/metrics", tags=["circlet"], response_class=Response)
     async def metrics() -> Response:
         """Counts for Prometheus."""
-        counts = monitor.text(service.models, service.batcher)
-        return Response(counts, media_type="text/plain; version=0.0.4; charset=utf-8")
+        return Response(monitor.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
     @api.exception_handler(HTTPException)
     async def refused(_: Request, error: HTTPException) -> Response:

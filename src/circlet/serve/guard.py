@@ -14,9 +14,14 @@ import re
 import time
 from bisect import bisect_left
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, MutableMapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any
+
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
 
 from circlet.version import __version__
 
@@ -339,10 +344,15 @@ class Rates:
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
-class Monitor:
-    """Counts requests; used by the event loop's thread alone."""
+class Monitor(Collector):
+    """Counts requests, and describes a service to Prometheus; used by the event loop's thread alone.
 
-    def __init__(self) -> None:
+    Requests are counted in plain dictionaries, because prometheus_client's own counters lock at every step. No
+    registry is involved, so applications in one process share nothing.
+    """
+
+    def __init__(self, models: Mapping[str, Served], batcher: Batcher) -> None:
+        self.models, self.batcher = models, batcher
         self.requests: dict[tuple[str, str, int], int] = {}
         self._seconds: dict[str, tuple[list[int], list[float]]] = {}
 
@@ -356,51 +366,40 @@ class Monitor:
         counts[bisect_left(BUCKETS, seconds)] += 1
         total[0] += seconds
 
-    def text(self, models: Mapping[str, Served], batcher: Batcher) -> str:
+    def text(self) -> str:
         """Everything, as Prometheus reads it."""
-        lines: list[str] = []
+        return generate_latest(self).decode()
 
-        def metric(name: str, kind: str, about: str) -> Callable[..., None]:
-            """Begin a metric; what is returned adds a sample of it, under its name and maybe an ending."""
-            lines.extend((f"# HELP {name} {about}", f"# TYPE {name} {kind}"))
-
-            def sample(value: float, ending: str = "", **labels: Any) -> None:
-                escaped = {
-                    key: str(each).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-                    for key, each in labels.items()
-                }
-                pairs = ",".join(f'{key}="{each}"' for key, each in escaped.items())
-                lines.append(f"{name}{ending}{{{pairs}}} {value!r}" if pairs else f"{name} {value!r}")
-
-            return sample
-
-        sample = metric("circlet_requests_total", "counter", "Requests answered.")
+    def collect(self) -> Iterator[Metric]:
+        """Everything, metric by metric."""
+        requests = CounterMetricFamily(
+            "circlet_requests_total", "Requests answered.", labels=["route", "method", "status"]
+        )
         for (route, method, status), count in sorted(self.requests.items()):
-            sample(count, route=route, method=method, status=status)
-        sample = metric("circlet_request_seconds", "histogram", "How long requests took.")
+            requests.add_metric([route, method, str(status)], count)
+        seconds = HistogramMetricFamily("circlet_request_seconds", "How long requests took.", labels=["route"])
+        ends = [*map(str, BUCKETS), "+Inf"]
         for route, (counts, total) in sorted(self._seconds.items()):
-            below = 0
-            for end, count in zip((*BUCKETS, "+Inf"), counts, strict=True):
-                below += count
-                sample(below, "_bucket", route=route, le=end)
-            sample(total[0], "_sum", route=route)
-            sample(below, "_count", route=route)
-        metric("circlet_documents_total", "counter", "Documents that were computed.")(batcher.documents)
-        metric("circlet_batches_total", "counter", "Calls of the runtime; requests share them.")(batcher.calls)
-        metric("circlet_queue_documents", "gauge", "Documents that wait.")(batcher.waiting)
-        sample = metric("circlet_model_info", "gauge", "The version of each model that is served.")
-        for name, model in models.items():
-            sample(1, model=name, version=model.current.version, circlet=__version__)
-        learners = {name: model.learner for name, model in models.items() if model.learner is not None}
-        states = {name: learner.state() for name, learner in learners.items()}
-        sample = metric("circlet_learning_state", "gauge", "1 for what a model is doing about feedback.")
-        for name, state in states.items():
-            for each in ("idle", "learning", "failed"):
-                sample(int(state["state"] == each), model=name, state=each)
-        sample = metric("circlet_feedback_taught", "gauge", "Feedback that the served version has learned from.")
-        for name, state in states.items():
-            sample(state["taught"], model=name)
-        sample = metric("circlet_feedback_waiting", "gauge", "Feedback that is not learned yet.")
-        for name, state in states.items():
-            sample(state["waiting"], model=name)
-        return "\n".join(lines) + "\n"
+            seconds.add_metric([route], list(zip(ends, accumulate(counts), strict=True)), total[0])
+        yield from (requests, seconds)
+        own = self.batcher
+        yield CounterMetricFamily("circlet_documents_total", "Documents that were computed.", own.documents)
+        yield CounterMetricFamily("circlet_batches_total", "Calls of the runtime; requests share them.", own.calls)
+        yield GaugeMetricFamily("circlet_queue_documents", "Documents that wait.", own.waiting)
+
+        def gauge(name: str, about: str, *labels: str) -> GaugeMetricFamily:
+            return GaugeMetricFamily(name, about, labels=["model", *labels])
+
+        served = gauge("circlet_model_info", "The version of each model that is served.", "version", "circlet")
+        doing = gauge("circlet_learning_state", "1 for what a model is doing about feedback.", "state")
+        taught = gauge("circlet_feedback_taught", "Feedback that the served version has learned from.")
+        waiting = gauge("circlet_feedback_waiting", "Feedback that is not learned yet.")
+        for name, model in self.models.items():
+            served.add_metric([name, str(model.current.version), __version__], 1)
+            if model.learner is not None:
+                state = model.learner.state()
+                for each in ("idle", "learning", "failed"):
+                    doing.add_metric([name, each], int(state["state"] == each))
+                taught.add_metric([name], state["taught"])
+                waiting.add_metric([name], state["waiting"])
+        yield from (served, doing, taught, waiting)
