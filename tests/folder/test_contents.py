@@ -23,9 +23,7 @@ from circlet.folder.contents import (
     read,
     read_estimator,
     read_labels,
-    read_weights,
 )
-from circlet.folder.layout import read_config
 from circlet.folder.tensors import STORES, Stored
 from circlet.model import Model
 
@@ -52,28 +50,6 @@ def test_weights_stay_in_the_file(folder):
     weight = read(folder).tensors["members.0.hidden.0.weight"].read()
     assert not weight.flags.owndata
     assert not weight.flags.writeable
-
-
-def test_damaged_weights(folder):
-    content = (folder / "weights.safetensors").read_bytes()
-    (folder / "weights.safetensors").write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
-    with pytest.raises(DataError, match=r"weights\.safetensors: found other content than config\.json describes"):
-        read_weights(folder, read_config(folder))
-
-
-@pytest.mark.parametrize("names", ["red\n", "red\n" * 7, "a\nb\nc\nd\ne\nf"])
-def test_a_wrong_number_of_labels(names, folder, change_config):
-    (folder / "labels.txt").write_text(names)
-    change_config(folder)
-    with pytest.raises(DataError, match=r"labels\.txt: found \d label names; wanted 6"):
-        read(folder)
-
-
-def test_no_history(folder, change_config):
-    (folder / "history.json").write_text('[{"epoch": 1}, 2]')
-    change_config(folder)
-    with pytest.raises(DataError, match=r"history\.json: found no history; wanted a list with a record per epoch"):
-        read(folder)
 
 
 def test_nothing_here_needs_torch(folder):

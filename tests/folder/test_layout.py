@@ -104,13 +104,6 @@ def test_of_a_model(folder):
     assert [each["codebook"]["n_labels"] for each in config["members"]] == [6]
 
 
-def test_of_several_networks(tmp_path, untrained):
-    untrained(members=3).save(tmp_path)
-    config = read_config(tmp_path)
-    assert config["format"] == FORMAT
-    assert len(config["members"]) == 3
-
-
 @pytest.mark.parametrize(
     ("key", "value", "wanted"),
     [
@@ -140,11 +133,7 @@ def test_wrong_values(key, value, wanted, folder, change_config):
 @pytest.mark.parametrize(
     "about",
     [
-        None,
-        "labels.txt",
-        {},
-        {"file": "../labels.txt"},
-        {"file": "labels-2.txt"},
+        *(None, "labels.txt", {}, {"file": "../labels.txt"}, {"file": "labels-2.txt"}),
         {"file": "labels.txt", "bytes": -1},
     ],
 )

@@ -38,19 +38,6 @@ def test_names_that_are_there_are_not_used_again(damage, folder, untrained):
     assert names(folder) == sorted(["config.json", *own])
 
 
-def test_a_failure_leaves_the_former_model(folder, untrained, monkeypatch, state):
-    before, content = names(folder), state(folder)
-
-    def full(path: Path, content: Any) -> None:
-        raise OutputError(f"cannot write {path}: No space left on device")
-
-    monkeypatch.setattr(files, "write_json", full)
-    with pytest.raises(OutputError, match="No space left"):
-        untrained(seed=3).save(folder)
-    assert names(folder) == before
-    assert state(folder) == content
-
-
 def test_ctrl_c_right_after_the_commit(folder, untrained, monkeypatch):
     real = files.write_json
 
@@ -122,6 +109,7 @@ class TestRuns:
         self.start(folder, generation=2)
         untrained(seed=3).save(folder)
         done = names(folder)
+        assert not set(done) & set(self.FILES)
         self.start(folder, generation=2)
         (folder / "labels.txt").write_text("of the former model\n")
         assert settle(folder)

@@ -415,7 +415,6 @@ class TestStores:
             packed({"w": matrix([0.0, LARGEST])}, "bf16")
 
     def test_an_unknown_store(self, tmp_path):
-        for call in (lambda: packed({}, "int2"), lambda: compress(tmp_path, tmp_path / "m", "int2")):
-            with pytest.raises(ParameterError, match="must be one of float32, bf16, int8, int4, got 'int2'"):
-                call()
+        with pytest.raises(ParameterError, match="must be one of float32, bf16, int8, int4, got 'int2'"):
+            compress(tmp_path, tmp_path / "m", "int2")
         assert not (tmp_path / "m").exists()

@@ -124,9 +124,9 @@ class TestByRule:
         assert decider.by_rule().training.first_layer == ("same" if few else "sgd")
 
     def test_looks_at_the_numbers_of_documents_and_labels(self):
-        decider = run_of(rows(19), RunSettings.from_preset("default", {}))
-        assert decider.by_rule().validation == 0
-        assert 3 < decider.settings.network.dim < 100
+        settings = run_of(rows(19), RunSettings.from_preset("default", {})).by_rule()
+        assert settings.validation == 0
+        assert 3 < settings.network.dim < 100
 
     def test_what_is_given_stays(self):
         decider = run_of(rows(50), RunSettings.from_preset("default", SMALL, seed=7))
@@ -170,30 +170,25 @@ class TestByTrial:
         assert Y is split.Y
         np.testing.assert_array_equal(learned, np.setdiff1d(np.arange(split.n), HELD_OUT))
 
-    @pytest.mark.parametrize(("more", "times"), [(-1, 0), (0, 1)])
-    def test_needs_enough_rows_that_are_not_held_out(self, more, times, trial):
-        decider = run_of(rows(FEWEST_ROWS + len(HELD_OUT) + more), RunSettings.from_preset("default", SMALL))
-        decide(decider)
+    @pytest.mark.parametrize(
+        ("more", "kind", "held_out", "given", "times"),
+        [
+            (10, "sparse", HELD_OUT, {}, 1),
+            (10, "texts", HELD_OUT, {}, 1),
+            (10, "dense", HELD_OUT, {}, 0),  # where a rule is sure
+            (10, "sparse", None, {}, 0),
+            (0, "sparse", HELD_OUT, {}, 1),
+            (-1, "sparse", HELD_OUT, {}, 0),  # too few that are not held out
+            (10, "sparse", HELD_OUT, {"first_layer": "sgd"}, 0),
+            (10, "sparse", HELD_OUT, {"first_layer": "same"}, 0),
+        ],
+    )
+    def test_what_it_needs(self, more, kind, held_out, given, times, trial):
+        split = rows(FEWEST_ROWS + len(HELD_OUT) + more, kind)
+        settings = decide(run_of(split, RunSettings.from_preset("default", {**SMALL, **given})), held_out)
         assert len(trial.calls) == times
-
-    def test_needs_rows_that_are_held_out(self, trial):
-        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", SMALL))
-        settings = decide(decider, None)
-        assert not trial.calls
-        assert settings.training.first_layer == "sgd"
-
-    @pytest.mark.parametrize(("kind", "times"), [("sparse", 1), ("texts", 1), ("dense", 0)])
-    def test_needs_sparse_features_and_no_rule_that_is_sure(self, kind, times, trial):
-        decider = run_of(rows(FEWEST_ROWS + 10, kind), RunSettings.from_preset("default", SMALL))
-        decide(decider)
-        assert len(trial.calls) == times
-
-    @pytest.mark.parametrize("first_layer", ["sgd", "same"])
-    def test_a_given_optimizer_is_not_tried(self, first_layer, trial):
-        given = {**SMALL, "first_layer": first_layer}
-        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", given))
-        assert decide(decider).training.first_layer == first_layer
-        assert not trial.calls
+        if kind == "sparse":
+            assert settings.training.first_layer == (FOUND.value if times else given.get("first_layer", "sgd"))
 
 
 class TestRecord:
@@ -237,15 +232,8 @@ class TestResumed:
         known = [Decision("dim", 72, "then"), Decision("hidden", (9, 5), "then"), Decision("epochs", 11, "then")]
         known += [Decision("first_layer", "same", "then", tried=True), Decision("min_df", 1, "then")]
         write(tmp_path, *known)
-        given = {
-            "scaling": "l2",
-            "validation": 0.1,
-            "dropout": 0.5,
-            "batch_size": 16,
-            "max_features": 9,
-            "lr": 0.1,
-        }
-        left_open = RunSettings.from_preset("default", {**given, "char_ngrams": (1, 2)})
+        given = {"scaling": "l2", "validation": 0.1, "dropout": 0.5, "batch_size": 16, "max_features": 9}
+        left_open = RunSettings.from_preset("default", {**given, "lr": 0.1, "char_ngrams": (1, 2)})
         decider = run_of(rows(FEWEST_ROWS + 10), left_open, tmp_path)
         settings = decide(decider)
         assert decider.decisions == known
@@ -277,12 +265,7 @@ class TestResumed:
     @pytest.mark.parametrize(
         "content",
         [
-            "",
-            "[",
-            "7",
-            "null",
-            '["dim"]',
-            "[{}]",
+            *("", "[", "7", "null", '["dim"]', "[{}]", b"\xff\xfe\x00".decode("latin-1")),
             '[{"setting": "dim", "value": 72}]',
             '[{"setting": "dim", "value": -1, "why": "then", "tried": false}]',
             '[{"setting": "hidden", "value": ["wide"], "why": "then", "tried": false}]',
@@ -291,17 +274,11 @@ class TestResumed:
     )
     def test_damage(self, content, tmp_path):
         path = tmp_path / DECIDED
-        path.write_text(content, encoding="utf-8")
+        path.write_text(content, encoding="latin-1")
         with pytest.raises(DataError, match="found no readable decisions") as error:
             run_of(rows(50), RunSettings.from_preset("default", {}), tmp_path)
         assert str(error.value).startswith(f"{path}: ")
         assert "train again in another folder" in str(error.value)
-
-    def test_bytes_that_are_no_text(self, tmp_path):
-        (tmp_path / DECIDED).write_bytes(b"\xff\xfe\x00")
-        with pytest.raises(DataError, match="found no readable decisions") as error:
-            run_of(rows(50), RunSettings.from_preset("default", {}), tmp_path)
-        assert str(tmp_path / DECIDED) in str(error.value)
 
 
 class TestInFit:
@@ -335,12 +312,6 @@ class TestInFit:
         assert anew.network.settings.dim != 40
         saved = json.loads((tmp_path / DECIDED).read_text(encoding="utf-8"))
         assert saved == anew.training["decided"]
-
-    def test_a_saved_model_needs_the_file_no_longer(self, split, tmp_path):
-        model = fit(split("sparse"), RunSettings.from_preset("default", SMALL), folder=tmp_path)
-        assert (tmp_path / DECIDED).is_file()
-        model.save(tmp_path)
-        assert not (tmp_path / DECIDED).exists()
 
     def test_nothing_undecided_leaves_no_trace(self, split, tmp_path):
         reporter = Watch()
