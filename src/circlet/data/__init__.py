@@ -11,7 +11,7 @@ __all__ = ["Dataset", "Split", "Statistics", "load_dataset"]
 
 
 def __getattr__(name: str) -> Any:
-    # Imported on first use: using a model needs the parts above, but no reader.
+    # Imported on first use: applying a model needs the classes above, but no reader.
     if name != "load_dataset":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from circlet.data.load import load_dataset

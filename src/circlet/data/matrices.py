@@ -1,11 +1,11 @@
 """Folders of `X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz`, as PECOS writes them.
 
-Labels are SciPy sparse matrices. Features are too, or they are dense: an `.npy` file, or an `.npz` with one array.
-No size that a file claims is believed before it has been compared with the size of the file itself.
+Labels are SciPy sparse matrices. Features are sparse too, or dense: an `.npy` file, or an `.npz` with one array.
+Every size that a file claims is compared with the size of the file before memory is allocated.
 
-Matrices larger than memory are memory-mapped: in place of `X.trn.npz` there is a folder `X.trn` with the arrays of
-the matrix, `data.npy indices.npy indptr.npy shape.npy`, and the same for `Y.trn` and the test rows. Such a matrix
-is a `csr_matrix` over files, and training reads only the rows of a batch.
+Matrices larger than memory are memory-mapped: instead of `X.trn.npz` there is a folder `X.trn` with the arrays of
+the matrix, `data.npy indices.npy indptr.npy shape.npy`; likewise for `Y.trn` and the test rows. Such a matrix
+is a `csr_matrix` of mapped arrays, and training reads only the rows of a batch.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from circlet.errors import DataError, bad
 from circlet.files import check_unpacked, explained, most_unpacked, prepare_folder, refuse_pipe, replacing
 
 _MAX_COLUMNS = 2**31 - 1
-# What zipfile and numpy.lib.format raise for damaged input.
+# Errors of zipfile and numpy.lib.format for damaged input.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, EOFError, LookupError, MemoryError),
     *(OverflowError, RuntimeError, SyntaxError, TypeError, ValueError),
@@ -53,19 +53,19 @@ def read_split(folder: Path, part: str) -> Split:
 
 
 def feature_file(folder: Path, part: str) -> Path | None:
-    """`X.trn.npz` or `X.trn.npy` (or the same with `tst`), whichever exists."""
+    """Return `X.trn.npz` or `X.trn.npy` (or `X.tst…`), whichever exists, or None."""
     names = (folder / f"X.{part}.npz", folder / f"X.{part}.npy")
     return next((path for path in names if path.is_file()), None)
 
 
 def label_file(folder: Path, part: str) -> Path | None:
-    """`Y.trn.npz` or the folder `Y.trn` (or the same with `tst`), whichever exists."""
+    """Return the folder `Y.trn` or `Y.trn.npz` (or `Y.tst…`), whichever exists, or None."""
     path = folder / f"Y.{part}.npz"
     return _mapped_folder(folder, "Y", part) or (path if path.is_file() else None)
 
 
 def has_part(folder: Path, part: str) -> bool:
-    """Whether there is any file of a part, `trn` or `tst`."""
+    """Whether any file of a part, `trn` or `tst`, exists."""
     found = (_mapped_folder(folder, "X", part), feature_file(folder, part), label_file(folder, part))
     return any(path is not None for path in found)
 
@@ -89,7 +89,7 @@ def read_labels(path: Path) -> sp.csr_matrix:
 
 
 def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
-    """A matrix over the files of a folder that `write_matrices` made; they are checked block by block."""
+    """Map the arrays in a folder that `write_matrices` made, check them in blocks, and return the matrix."""
     arrays = {}
     for name in ("data", "indices", "indptr", "shape"):
         file = path / f"{name}.npy"
@@ -120,7 +120,7 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
 
 
 def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
-    """Check in blocks what `as_features` and `as_labels` check, and refuse what they would repair."""
+    """Make the checks of `as_features` and `as_labels` in blocks; raise an error where they would repair."""
     data, indices, indptr = X.data, X.indices, X.indptr
     for block in blocks(len(data)):
         check_indices(indices[block], X.shape[1], str(path))
@@ -142,7 +142,7 @@ def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
 
 
 def _index_type(n: int, columns: int) -> np.dtype[Any]:
-    # SciPy would copy indices of another type, all of them at once.
+    # With another type, SciPy would copy all indices into memory.
     return np.dtype(np.int32 if max(n, columns) <= _MAX_COLUMNS else np.int64)
 
 
@@ -217,7 +217,7 @@ def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: s
 
 
 def _assemble(path: Path, arrays: dict[str, Any], size: int) -> Any:
-    """A sparse matrix from its parts, after checking everything that SciPy would trust."""
+    """Build a sparse matrix from its parts, after checking everything that SciPy would trust."""
     name = arrays["format.npy"]
     name = name.item() if name.ndim == 0 else None
     name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
@@ -248,9 +248,9 @@ def _assemble(path: Path, arrays: dict[str, Any], size: int) -> Any:
 
 
 def write_matrices(folder: Path | str, dataset: Dataset, *, mapped: bool = False) -> None:
-    """Write `X.trn.npz Y.trn.npz`, and the same with `tst` if there are test rows; dense features as `.npy`.
+    """Write `X.trn.npz Y.trn.npz`, and `tst` files if there are test rows; dense features become `.npy` files.
 
-    With `mapped`, sparse matrices become folders of arrays that are read row by row.
+    With `mapped`, sparse matrices become folders of arrays that can be memory-mapped.
     """
     folder = Path(folder)
     prepare_folder(folder)
@@ -274,7 +274,7 @@ def write_matrices(folder: Path | str, dataset: Dataset, *, mapped: bool = False
 
 
 def _save(path: Path, array: Any) -> None:
-    # A file object, because NumPy adds its own suffix to a name.
+    # A file object, because NumPy adds a suffix to file names.
     with replacing(path) as temporary, temporary.open("wb") as out:
         if sp.issparse(array):
             sp.save_npz(out, array)

@@ -1,10 +1,10 @@
 """Readable names for labels that are URIs, from a vocabulary: Annif's TSV of subjects, or SKOS.
 
-- `.tsv`, `.txt`: a line for each subject: its URI, with or without angle brackets, a tab, its name, and whatever
-  follows another tab, such as a notation.
-- `.ttl`, `.nt`, `.rdf`, `.xml`: SKOS in RDF, whose `skos:prefLabel` is the name; this needs rdflib.
+- `.tsv`, `.txt`: one subject per line: its URI, with or without angle brackets, a tab, and its name. Further
+  columns, such as a notation, are ignored.
+- `.ttl`, `.nt`, `.rdf`, `.xml`: SKOS in RDF; the name is `skos:prefLabel`. Reading it needs rdflib.
 
-Either may be compressed by gzip, with `.gz` behind that ending.
+Files may be gzipped, with `.gz` after these suffixes.
 """
 
 from __future__ import annotations
@@ -22,29 +22,28 @@ from circlet.files import iter_text, read_gzip
 
 
 def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
-    """The names of a vocabulary by URI.
+    """Read the names in a vocabulary, by URI.
 
     Parameters
     ----------
     path : Path or str
     language : str, optional
-        Of SKOS names, such as `en`. By default it is the one that most names have, and English where it is among
-        the languages of all names.
+        Language of SKOS names, such as `en`. Default: the most frequent one; of equally frequent ones, English.
     """
     path = Path(path)
     if not path.is_file():
         raise DataError(f"{path}: found no vocabulary; wanted a file of URIs and names")
-    # What rdflib calls the formats of files.
+    # Names of the formats in rdflib.
     formats = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}
     kind = formats.get(Path(path.name.lower().removesuffix(".gz")).suffix)
     return _read_tsv(path) if kind is None else _read_skos(path, kind, language)
 
 
 def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Dataset:
-    """The dataset with names in place of the URIs that are its labels, which it keeps as `label_uris`.
+    """Replace the URIs in a dataset's `label_names` by names, and keep the URIs as `label_uris`.
 
-    A name that several labels share gets its URI in parentheses. A label that the vocabulary does not have keeps
-    its URI as its name; if there are such labels, the dataset's format says so.
+    If several labels share a name, the URI follows it in parentheses. A label that is not in the vocabulary keeps
+    its URI as its name; the dataset's `format` says how many do.
     """
     uris = dataset.label_names
     if uris is None:
@@ -66,12 +65,12 @@ def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Datase
 
 
 def names_by_uri(names: Sequence[str] | None, uris: Sequence[str] | None) -> dict[str, str]:
-    """The names of labels by their URIs; empty if labels have nothing but their names."""
+    """Map the labels' URIs to their names; empty if the labels have no URIs or no names."""
     return {} if names is None or uris is None else dict(zip(uris, names, strict=True))
 
 
 def read_label_names(path: Path) -> list[str]:
-    """The names of a matrix's labels, in order: one a line or, in a `.tsv`, after an identifier and a tab."""
+    """Read the label names of a matrix: one per line or, in a `.tsv`, after an identifier and a tab."""
     identifiers, names = [], []
     for number, line in iter_text(path):
         identifier, tab, name = line.rstrip("\r\n").partition("\t")
@@ -85,7 +84,7 @@ def read_label_names(path: Path) -> list[str]:
 
 
 def _told_apart(names: list[str], identifiers: list[str]) -> list[str]:
-    """Names, with their identifiers in parentheses where several labels share one."""
+    """Make names unique: if several labels share one, add their identifiers in parentheses."""
     count = Counter(names)
     return [
         name if count[name] == 1 or name == identifier else f"{name} ({identifier})"
@@ -118,9 +117,9 @@ def _read_skos(path: Path, kind: str, language: str | None) -> dict[str, str]:
             graph.parse(data=read_gzip(path), format=kind)
         else:
             graph.parse(path, format=kind)
-    except CircletError:  # it grows too much when it is unpacked
+    except CircletError:  # the unpacked file is too large
         raise
-    except Exception as error:  # each of its parsers has errors of its own
+    except Exception as error:  # rdflib's parsers raise errors of many types
         raise DataError(f"{path}: found no readable {kind} ({str(error).splitlines()[0][:200]})") from error
     preferred = rdflib.URIRef("http://www.w3.org/2004/02/skos/core#prefLabel")
     labels = [
@@ -136,5 +135,5 @@ def _read_skos(path: Path, kind: str, language: str | None) -> dict[str, str]:
     if wanted not in languages:
         known = ", ".join(sorted(tag for tag in languages if tag)) or "none"
         raise DataError(f"{path}: found names in the languages {known}; wanted one of these, not {language}")
-    # In a fixed order, since a graph has none.
+    # Sorted, since a graph has no order.
     return {uri: name for uri, name, tag in sorted(labels, reverse=True) if tag == wanted}

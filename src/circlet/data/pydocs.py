@@ -1,19 +1,19 @@
-"""`pydocs`, the embedded dataset: Python's own documentation, tagged by where it was found.
+"""`pydocs`, the built-in dataset: Python's own documentation, tagged by its source.
 
 A document is the docstring of one public function, method or class of the standard library, numpy, scipy or
-scikit-learn, as installed here. The sources are read with `ast`; nothing is imported or run. Its labels are
+scikit-learn, as installed. The sources are parsed with `ast`; nothing is imported or run. A document's labels are
 
 - ``package: scipy`` (``package: python`` for the standard library),
 - ``module: scipy.sparse`` and ``module: scipy.sparse.linalg``: every level, down to the first private one,
 - ``kind: function``, ``kind: method`` or ``kind: class``,
 - ``takes: axis``: one for every parameter, those of `__init__` for a class.
 
-A whole docstring would give its labels away: numpydoc lists the parameters, and examples import the module. So
-the text is the docstring's prose only, without name and signature, without the sections that list parameters,
-attributes or methods, and without examples.
+A whole docstring would reveal its labels: numpydoc lists the parameters, and examples import the module. So the
+text is only the docstring's prose, without name and signature, examples, and the sections that list parameters,
+attributes or methods.
 
-The documents depend on the installed versions, which `pydocs.json` names. For given versions they are always
-the same, in the same order. So is the split, by a hash of the qualified name: one fifth is for testing.
+The documents depend on the installed versions, which `pydocs.json` records. The same versions always give the same
+documents in the same order, and the same split: a hash of the qualified name puts one fifth into the test set.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ logger = logging.getLogger(__name__)
 
 #: The name of the standard library among the packages.
 STDLIB = "python"
-#: Import names of the packages besides the standard library, and the distributions that have their versions.
+#: Import names of the packages besides the standard library, and their distributions, which have the versions.
 PACKAGES = {"numpy": "numpy", "scipy": "scipy", "sklearn": "scikit-learn"}
 
 #: Not documentation of the package: tests, build scripts, vendored code, and programs.
@@ -53,7 +53,7 @@ _SKIPPED = frozenset(
     | {"externals", "array_api_compat", "array_api_extra", "cobyqa", "pyprima", "_uarray"}
     | {"idlelib", "lib2to3", "turtledemo", "pydoc_data"}
 )
-#: Headings of sections that give the labels away; numpydoc underlines them, Google's style adds a colon.
+#: Headings of sections that reveal the labels; numpydoc underlines them, Google's style adds a colon.
 _GIVEAWAYS = frozenset(
     {"parameters", "other parameters", "args", "arguments", "keyword arguments"}
     | {"attributes", "methods", "example", "examples"}
@@ -81,22 +81,22 @@ class PyDocs:
 
 
 def build_pydocs(roots: Mapping[str, Path] | None = None, min_documents: int = 5) -> PyDocs:
-    """Read the documents from source files, which takes about five seconds.
+    """Build the documents from source files, in about five seconds.
 
     Parameters
     ----------
     roots : mapping from package name to folder, optional
-        Where the sources are; by default those of this Python and its installed packages. Names found under
-        ``python`` stay as they are, others are prefixed with the package's name.
+        Folders of the sources; by default those of this Python and its installed packages. Names from ``python``
+        stay unchanged; names from other packages get the package's name as a prefix.
     min_documents : int
-        Labels of fewer documents are dropped, and then documents without labels.
+        Drop labels with fewer documents, and then documents without labels.
     """
     found: dict[str, PyDoc] = {}
     for package, root in (installed_roots() if roots is None else roots).items():
         for path in _source_files(root):
             for document in _documents(package, root, path):
                 found.setdefault(document.name, document)
-    # The first of the documents that share a text.
+    # Of documents with the same text, keep the first.
     first: dict[str, PyDoc] = {}
     for name in sorted(found):
         first.setdefault(found[name].text, found[name])
@@ -117,7 +117,7 @@ def build_pydocs(roots: Mapping[str, Path] | None = None, min_documents: int = 5
 
 
 def installed_roots(packages: Iterable[str] = tuple(PACKAGES)) -> dict[str, Path]:
-    """The folders of the standard library and of the installed packages, found without importing any of them."""
+    """Find the folders of the standard library and of the installed packages, without importing them."""
     roots = {STDLIB: Path(sysconfig.get_path("stdlib"))}
     for package in packages:
         spec = importlib.util.find_spec(package)
@@ -129,10 +129,10 @@ def installed_roots(packages: Iterable[str] = tuple(PACKAGES)) -> dict[str, Path
 
 
 def cached_pydocs(folder: Path, build: Callable[[], PyDocs] = build_pydocs) -> PyDocs:
-    """Read the documents from `folder`; if they are missing, damaged or outdated, `build` them there first.
+    """Read the documents from `folder`; if they are missing, damaged or outdated, call `build` first.
 
     The folder gets `train.jsonl` and `test.jsonl`, whose lines have the keys `id`, `text` and `labels`, and
-    `pydocs.json`: the versions they were built from, their counts and their sha256.
+    `pydocs.json`, with the versions of the sources, the counts and the digests.
     """
     versions = _versions()
     kept = _read_cache(folder, versions)
@@ -149,7 +149,7 @@ def cached_pydocs(folder: Path, build: Callable[[], PyDocs] = build_pydocs) -> P
         digests[name] = hashlib.sha256(content).hexdigest()
     labels = {label for split in splits.values() for document in split for label in document.labels}
     counts = {"train": len(documents.train), "test": len(documents.test), "labels": len(labels)}
-    # Written last, so that an interruption leaves digests that do not match.
+    # Written last, so that the digests do not match after an interruption.
     write_json(folder / "pydocs.json", {"format": 2, "versions": versions, "counts": counts, "sha256": digests})
     return documents
 
@@ -158,7 +158,7 @@ def cached_pydocs(folder: Path, build: Callable[[], PyDocs] = build_pydocs) -> P
 
 
 def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
-    """The documents in `folder`, or None if they must be rebuilt."""
+    """Read the documents in `folder`; return None if they must be rebuilt."""
     if not all((folder / name).exists() for name in ("pydocs.json", "train.jsonl", "test.jsonl")):
         return None
     try:
@@ -174,7 +174,7 @@ def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
             records = map(json.loads, content.decode().split("\n")[:-1])
             splits.append(tuple(PyDoc(each["id"], each["text"], tuple(each["labels"])) for each in records))
     except (ValueError, LookupError, TypeError, RecursionError) as error:
-        # Whatever is wrong with a cache, rebuilding it is the answer.
+        # Any damage to a cache is repaired by rebuilding it.
         logger.warning("pydocs: rebuilding, %s is damaged: %s", folder, error)
         return None
     return PyDocs(*splits)
@@ -195,7 +195,7 @@ def _versions(distributions: Iterable[str] = tuple(PACKAGES.values())) -> dict[s
 
 def _source_files(root: Path) -> Iterator[Path]:
     for folder, subfolders, files in os.walk(root):
-        # In place, so that os.walk does not enter skipped folders; config-3.11 and the like are not packages.
+        # Changed in place, so that os.walk skips folders; names such as config-3.11 are not packages.
         # Sorted, because a.py and a/__init__.py may define the same name and the first one counts.
         subfolders[:] = sorted(name for name in subfolders if name.isidentifier() and name not in _SKIPPED)
         for path in sorted(Path(folder, name) for name in files if name.endswith(".py")):
@@ -222,17 +222,17 @@ def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
 def _parse(path: Path) -> ast.Module | None:
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # invalid escapes in others' code are not our concern
+            warnings.simplefilter("ignore")  # about invalid escapes in other people's code
             with tokenize.open(path) as file:
                 return ast.parse(file.read())
     except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # ValueError: a wrong encoding declaration, or a null byte. The last two: nested too deeply to be parsed.
+        # ValueError: a wrong encoding declaration, or a null byte. The last two: code nested too deeply to parse.
         logger.info("pydocs: skipping %s: %s", path, error)
         return None
 
 
 def _public_levels(package: str, names: list[str]) -> Iterator[str]:
-    """Yield `a.b`, `a.b.c`, … below the package; scipy.stats._stats_py, which implements it, is scipy.stats."""
+    """Yield the public modules `a.b`, `a.b.c`, … of a path; for scipy.stats._stats_py, only scipy.stats."""
     public = []
     for name in names:
         if name.startswith("_"):
@@ -243,7 +243,7 @@ def _public_levels(package: str, names: list[str]) -> Iterator[str]:
 
 
 def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tuple[str, str, Any]]:
-    """Yield (name, kind, node) of public definitions, also under `if` and `try`, but not inside functions."""
+    """Yield (name, kind, node) of public definitions, including those in `if` and `try`, but not in functions."""
 
     def private(name: str) -> bool:
         return name.startswith("_") and not name.endswith("__")
@@ -264,7 +264,7 @@ def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tu
 
 
 def _parameters(node: Any, kind: str) -> list[str]:
-    """Names that a caller may pass, without `self` or `cls`, and with the stars of `*args` and `**kwargs`."""
+    """Return the parameters' names, without `self` or `cls`; `*args` and `**kwargs` keep their stars."""
     if kind == "class":
         makers = {child.name: child for child in node.body if isinstance(child, _FUNCTIONS)}
         node = makers.get("__init__") or makers.get("__new__")
@@ -282,11 +282,11 @@ def _parameters(node: Any, kind: str) -> list[str]:
 
 
 def _prose(docstring: str) -> str:
-    """The docstring on one line, without what gives its labels away."""
+    """Return the docstring on one line, without the parts that reveal its labels."""
     # "\udc80" is legal in source code, but not in UTF-8.
     lines = docstring.encode(errors="replace").decode().splitlines()
     kept = []
-    skipping, indent = "", 0  # what is being skipped: a section, an indented block, an example
+    skipping, indent = "", 0  # the part being skipped: a section, an indented block, an example
     for line, following in zip_longest(lines, lines[1:], fillvalue=""):
         bare = line.strip()
         depth = len(line) - len(line.lstrip())
@@ -307,8 +307,8 @@ def _prose(docstring: str) -> str:
 
 
 def _unsigned(text: str, name: str) -> str:
-    """Drop a signature at the beginning of the text: `insert(index, object) -> None`, as in C code."""
-    # Compiling a pattern for each name takes longer than all the rest, and few texts begin with a signature.
+    """Drop a signature at the beginning of the text, such as `insert(index, object) -> None`, as in C code."""
+    # Checked first, since compiling a pattern for each name is slow and few texts begin with a signature.
     if not text.partition("(")[0].rstrip().endswith(name):
         return text
     signature = rf"(\w+\.)*{name} ?\(([^()]|\([^()]*\))*\)( ?-> ?\S{{1,200}})?[ :.-]*"
@@ -316,6 +316,6 @@ def _unsigned(text: str, name: str) -> str:
 
 
 def _for_testing(name: str) -> bool:
-    # blake2b because Python's own hash differs from one process to the next.
+    # blake2b, because Python's own hash differs between processes.
     digest = hashlib.blake2b(name.encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") < 0.2 * 2**64

@@ -2,17 +2,17 @@
 
 All are UTF-8, compressed by gzip or not, and read as a stream of records.
 
-- `jsonl`: one object per line; labels are a list of strings, or a string, which is one label. An integer in
-  place of a string is a label too; its name is its decimal digits.
+- `jsonl`: one object per line; labels are a list of strings, or one string for a single label. An integer may
+  replace a string; the label's name is then its decimal digits.
 - `csv`, `tsv`: a header names the columns, which in CSV may be separated by semicolons; fields are quoted as
   spreadsheets do; labels share one field, with a separator between them or as a list. Spaces around a label and
   empty labels are dropped.
 - `fasttext`: every word that starts with `__label__` is a label; the text is the rest of the line.
 - `annif`: text, a tab, subject URIs separated by spaces, with or without angle brackets; no header.
 
-CSV and TSV files rarely say how labels are written. `guess` finds out from some of the fields, and only where the
-evidence is clear: parts of fields that are labels in other rows, on their own or at another place among others.
-"Paris, France" and "Lyon, France" are no such evidence, because France is always in second place.
+CSV and TSV files rarely state how labels are separated. `guess` looks at some of the fields and needs clear
+evidence: parts of a field that also occur as labels in other rows, either alone or at a different position.
+"Paris, France" and "Lyon, France" are no evidence, because France is always in second position.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ logger = logging.getLogger(__name__)
 FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
-#: Used where there is no evidence for another separator.
+#: The separator if there is no evidence for another one.
 DEFAULT = ";"
 
-#: In place of a separator: each field is a list in Python's or JSON's notation, such as ['a', 'b'].
+#: Instead of a separator: each field is a list in Python's or JSON's notation, such as ['a', 'b'].
 LISTS = "[]"
 _CANDIDATES = ("|", "\t", ",")
 
@@ -53,16 +53,16 @@ _PYTHON_LIST = re.compile(
     rf"\[\s*(?:(?:'(?:[^'\\\r\n]|{_ESCAPE})*'|\"(?:[^\"\\\r\n]|{_ESCAPE})*\"|-?[0-9]{{1,18}})\s*(?:,\s*|(?=\])))*\]"
 )
 
-#: Numbered lines, and what the parsers make of them: line, text, labels, id.
+#: Numbered lines, and the results of the parsers: line, text, labels, id.
 Lines = Iterator[tuple[int, str]]
 _Parsed = Iterator[tuple[int, str, list[str], str | int | None]]
 
 
 @dataclass(frozen=True)
 class Record:
-    """One document: the line it starts on, its text, and its labels, each once and in their order.
+    """One document: its first line's number, its text, and its distinct labels in their original order.
 
-    Its `id` is None unless `Columns` names a column of ids, and the document has one.
+    `id` is None unless `Columns` names a column of ids and the document has an id.
     """
 
     line: int
@@ -73,10 +73,10 @@ class Record:
 
 @dataclass(frozen=True)
 class Columns:
-    """Names of the columns of JSONL, CSV and TSV files, and what separates labels in CSV and TSV.
+    """Column names of JSONL, CSV and TSV files, and the separator of labels in CSV and TSV.
 
-    The separator `[]` stands for lists in Python's or JSON's notation; None leaves it to `settle`. Ids are read if
-    their column is named; a file need not have it.
+    The separator `[]` stands for lists in Python's or JSON's notation; with None, `settle` guesses it. `id` names
+    the column of ids; None reads no ids, and a file need not have the column.
     """
 
     text: str = "text"
@@ -110,13 +110,13 @@ def iter_records(
     path : Path or str
         The file, compressed or not.
     kind : str
-        One of `FORMATS`; `circlet.data.load.recognize` finds it out.
+        One of `FORMATS`, such as `circlet.data.load.recognize` returns.
     columns : Columns
         For JSONL, CSV and TSV.
     need_labels : bool
-        False also accepts records without labels, as for prediction.
+        If False, accept records without labels, as for prediction.
     progress : callable, optional
-        It is told the number of (decompressed) bytes of each line that has been read.
+        Called with the number of (decompressed) bytes of each line read.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
@@ -132,14 +132,14 @@ def iter_records(
 
 
 def settle(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
-    """Guess how labels are written in a CSV or TSV file, unless `columns` says so.
+    """Guess the separator of labels in a CSV or TSV file, unless `columns` has one.
 
     Returns
     -------
     columns : Columns
         With a separator, for this file and others of the same dataset.
     words : str
-        The same for users, and what looks wrong, if anything; empty for other formats.
+        Description of the separator for users, and any doubt about it; empty for other formats.
     """
     if kind not in DELIMITERS:
         return columns, ""
@@ -154,9 +154,9 @@ def settle(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
 
 
 def _label_fields(path: Path, kind: str, columns: Columns) -> list[str]:
-    """The first label fields that are not empty."""
+    """Return up to 200 non-empty label fields from the first rows."""
     fields: list[str] = []
-    with suppress(DataError):  # `iter_records` reports it, after the records before it
+    with suppress(DataError):  # `iter_records` reports the error, after the records before it
         for _, _, field, _ in islice(_rows(iter_text(path), path, kind, columns, True), 2000):
             if field.strip():
                 fields.append(field)
@@ -168,14 +168,14 @@ def _label_fields(path: Path, kind: str, columns: Columns) -> list[str]:
 def parse(
     lines: Lines, where: Path | str, kind: str, columns: Columns, *, need_labels: bool = True
 ) -> Iterator[Record]:
-    """Read documents from numbered lines as they come; `where` opens the message of an error."""
+    """Yield documents from numbered lines, one at a time; error messages start with `where`."""
     parser = {"jsonl": _jsonl, "fasttext": _fasttext, "annif": _annif}.get(kind) or partial(_table, kind=kind)
     for line, text, labels, identifier in parser(lines, where, columns, need_labels):
         yield record_of(where, line, text, labels, identifier)
 
 
 def record_of(where: Path | str, line: int, text: str, labels: list[str], identifier: str | int | None) -> Record:
-    """A document from its parts, which are checked."""
+    """Check the parts of a document and return its record."""
     for label in labels:
         check_label(label, where, line)
     try:  # JSON can spell half of a surrogate pair, which no file can hold
@@ -222,7 +222,7 @@ def _jsonl(lines: Lines, where: Path | str, columns: Columns, need_labels: bool)
 def parts_of(
     where: Path | str, number: int, record: dict[str, Any], columns: Columns, need_labels: bool
 ) -> tuple[str, list[str], str | int | None]:
-    """Text, labels and id of an object with keys, or of a row with columns."""
+    """Return text, labels and id of an object with keys, or of a row with columns."""
     text, labels = record[columns.text], record.get(columns.labels)
     if not isinstance(text, str):
         raise bad(where, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
@@ -254,8 +254,8 @@ def _table(lines: Lines, where: Path | str, columns: Columns, need_labels: bool,
 def _rows(
     lines: Lines, where: Path | str, kind: str, columns: Columns, need_labels: bool
 ) -> Iterator[tuple[int, str, str, str | None]]:
-    """Line, text, label field and id of each row of a table; an empty id is none."""
-    # Documents can be longer than the module's 128 KiB. The limit belongs to the process: it is only ever raised.
+    """Yield line, text, label field and id of each row of a table; an empty id becomes None."""
+    # Texts may be longer than the csv module's limit of 128 KiB. Never lower it: it applies to the whole process.
     csv.field_size_limit(max(csv.field_size_limit(), MAX_LINE))
     first, top = next(((number, line) for number, line in lines if not line.isspace()), (1, ""))
     mark = (header_delimiter(top, columns.text, ",;") if kind == "csv" else None) or DELIMITERS[kind]
@@ -284,9 +284,9 @@ def _rows(
 
 
 def header_delimiter(header: str, column: str, marks: Iterable[str] = ("\t", ",", ";")) -> str | None:
-    """Which of `marks` separates the columns of a header line; None if `column` is not among them."""
+    """Return the one of `marks` that separates a header's columns, or None if no mark yields `column`."""
     for mark in marks:
-        with suppress(csv.Error):  # then it is not the header of a table
+        with suppress(csv.Error):  # then the line is not the header of a table
             if column in next(csv.reader([header[: 1 << 16]], delimiter=mark), []):
                 return mark
     return None
@@ -310,14 +310,14 @@ def _annif(lines: Lines, where: Path | str, columns: Columns, need_labels: bool)
 
 
 def is_annif(line: str) -> bool:
-    """Whether a line is text, a tab, and subject URIs."""
+    """Whether a line consists of text, a tab, and subject URIs."""
     _, tab, uris = line.rstrip("\r\n").partition("\t")
     return bool(tab) and all(re.fullmatch(r"<\S+>|\S+:\S+", uri) for uri in uris.split())
 
 
 @dataclass(frozen=True)
 class Notation:
-    """What `guess` found: a separator or `LISTS`, the same in words, and what looks wrong, if anything."""
+    """The result of `guess`: a separator or `LISTS`, its description, and a doubt about it, if any."""
 
     separator: str
     words: str
@@ -325,7 +325,7 @@ class Notation:
 
 
 def guess(fields: Sequence[str]) -> Notation:
-    """Find out how labels are written from non-empty label fields, some 200 of them or fewer."""
+    """Guess the separator of labels from non-empty label fields; about 200 are enough."""
     fields = [field.strip(" ") for field in fields]
     distinct = list(dict.fromkeys(fields))
     if distinct and all(parse_list(field) is not None for field in distinct):
@@ -339,32 +339,32 @@ def guess(fields: Sequence[str]) -> Notation:
 
 
 def in_words(separator: str) -> str:
-    """Describe a separator to a user."""
+    """Describe a separator to users."""
     if separator == LISTS:
         return "labels as lists"
     return f"labels separated by {'tabs' if separator == chr(9) else separator}"
 
 
 def _separates(mark: str, fields: list[str]) -> bool:
-    """Whether there is clear evidence, in fields that are all different, that `mark` separates labels."""
+    """Whether distinct fields give clear evidence that `mark` separates labels."""
     split = [list(dict.fromkeys(split_field(field, mark) or [])) for field in fields]
     several = [parts for parts in split if len(parts) > 1]
     places: dict[str, set[int]] = {}
     for parts in several:
         for place, part in enumerate(parts):
             places.setdefault(part, set()).add(place)
-    # Labels of their own: alone in a row, or at different places in different rows.
+    # Independent labels: alone in a row, or at different positions in different rows.
     free = {parts[0] for parts in split if len(parts) == 1}
     free |= {part for part, at in places.items() if len(at) > 1}
     if mark == "," and any(", " in field for field in fields):
-        # Ordinary labels have commas too, so most parts must be labels. In "Art, French" beside "Art", half are.
+        # Single labels may contain commas, so most parts must be labels. In "Art, French" beside "Art", half are.
         return sum(part in free for parts in several for part in parts) > 0.6 * sum(map(len, several))
     with_free = sum(not free.isdisjoint(parts) for parts in several)
     return with_free > 0 and with_free >= 0.2 * len(several)
 
 
 def _doubt(fields: list[str], separator: str) -> str:
-    """What looks wrong with the fields once they are split, or nothing."""
+    """Describe what looks wrong with the fields when they are split, or return an empty string."""
     lists = sum(field.startswith("[") and field.endswith("]") for field in fields)
     if lists and lists >= len(fields) / 2:
         return "labels look like lists, but not in Python's or JSON's notation"
@@ -376,23 +376,23 @@ def _doubt(fields: list[str], separator: str) -> str:
 
 
 def split_field(field: str, separator: str) -> list[str] | None:
-    """The labels of a field, without spaces around them and without empty ones.
+    """Split a field into labels, without surrounding spaces and without empty labels.
 
-    None if the field should be a list and is not.
+    Returns None if the field should be a list and is not.
     """
     labels = field.split(separator) if separator != LISTS else parse_list(field) if field.strip() else []
     return None if labels is None else [label for part in labels if (label := part.strip(" "))]
 
 
 def parse_list(field: str) -> list[str] | None:
-    """The items of a list of strings and integers in Python's or JSON's notation; None if it is no such list."""
+    """Parse a list of strings and integers in Python's or JSON's notation; return None for anything else."""
     field = field.strip()
     if not field.startswith("[") or not field.endswith("]") or len(field) > 1 << 20:
         return None
     try:
         items = json.loads(field)
     except (ValueError, RecursionError):
-        # A pattern first: it admits only a flat list, and no adjacent strings, which Python would join.
+        # The pattern accepts only a flat list without adjacent strings, which Python would concatenate.
         if not _PYTHON_LIST.fullmatch(field):
             return None
         try:
@@ -411,8 +411,8 @@ def write_records(
 ) -> None:
     """Write documents in one of `FORMATS`; compressed if the name ends in `.gz`.
 
-    In CSV and TSV, labels are separated by `;` unless `columns` has another separator. What a format cannot hold
-    (a line end in a fastText text, a space in its label…) raises `DataError`.
+    In CSV and TSV, labels are separated by `;` unless `columns` has another separator. Raises `DataError` for a
+    document that the format cannot represent, such as, in fastText, a text with a line end or a label with a space.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
@@ -432,7 +432,7 @@ def write_records(
 
 
 def _line(record: Record, kind: str, columns: Columns) -> bytes | None:
-    """A document as a line of a format; None if the format cannot hold it."""
+    """Format a document as one line; return None if the format cannot represent it."""
     text, labels = record.text, list(record.labels)
     if kind == "jsonl":
         return json.dumps({columns.text: text, columns.labels: labels}, ensure_ascii=False).encode() + b"\n"
@@ -448,14 +448,14 @@ def _line(record: Record, kind: str, columns: Columns) -> bytes | None:
     else:
         line = f"{text}\t{' '.join(f'<{label}>' for label in labels)}"
         odd = re.search(r"[\t\n\r\0]", text) or any(re.search(r"[\s<>]", label) for label in labels)
-        fits = not odd and bool(labels or text.strip())  # the latter: not a blank line
+        fits = not odd and bool(labels or text.strip())  # not a blank line
     return f"{line}\n".encode() if fits else None
 
 
 def table_row(fields: list[str], mark: str) -> bytes:
-    """A line of CSV or TSV with these fields, in quotes where they need them."""
+    """Format fields as a line of CSV or TSV, with quotes where needed."""
     out = io.StringIO()
-    # Before Python 3.13, the module does not quote a carriage return by itself.
+    # Before Python 3.13, the csv module does not quote carriage returns.
     if any("\r" in one for one in fields):
         csv.writer(out, delimiter=mark, lineterminator="\n", quoting=csv.QUOTE_ALL).writerow(fields)
     else:
@@ -464,9 +464,9 @@ def table_row(fields: list[str], mark: str) -> bytes:
 
 
 def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dict[str, Any]], bytes]]:
-    """How rows are written as JSONL, CSV or TSV: the first line, and what makes a line of a row, given by column.
+    """Return the header of JSONL, CSV or TSV output, and a function that formats a row, a dict by column.
 
-    In CSV and TSV, a list is in JSON's notation, in one field.
+    In CSV and TSV, a list is written in JSON's notation, in one field.
     """
     if kind == "jsonl":
         return b"", lambda row: (json.dumps(row, ensure_ascii=False) + "\n").encode()

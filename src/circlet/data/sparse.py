@@ -1,9 +1,9 @@
-"""Sparse matrices that may be trusted: checked before anything computes with them, and read from files row by row.
+"""Check sparse matrices before computing with them, and read rows of memory-mapped ones.
 
 The compiled code of SciPy and torch trusts a matrix: with a column beyond its shape, or row pointers out of order,
-it reads and writes outside of its arrays. SciPy can build such a matrix, and anybody can change the arrays of one.
+it reads and writes outside the arrays. SciPy can build such a matrix, and any code can change a matrix's arrays.
 
-The arrays of a matrix may be memory-mapped: rows are read from the files when they are needed, and then released.
+A matrix's arrays may be memory-mapped: rows are read from the files when they are needed, and then released.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError
 
-#: Entries read at a time where all of them have to be read.
+#: Entries per block where all entries are read.
 BLOCK = 1 << 20
 
 
 def as_csr(matrix: Any, where: str) -> Any:
-    """A sparse matrix of any format as CSR that is safe to use, itself if it is one; `where` opens an error.
+    """Return a checked sparse matrix as CSR, without a copy where possible; errors start with `where`.
 
-    Columns may still be out of order within a row, or occur twice, and values may be anything.
+    Within a row, columns may still be unsorted or repeated. Values are not checked.
 
     Raises
     ------
@@ -47,7 +47,7 @@ def as_csr(matrix: Any, where: str) -> Any:
         return type(matrix)(matrix, copy=True) if unused else matrix
     try:
         converted = matrix.tocsr()
-    except (ValueError, IndexError) as error:  # of the formats that SciPy checks while it converts them
+    except (ValueError, IndexError) as error:  # SciPy checks some formats while converting them
         raise DataError(f"{where}: found a damaged sparse matrix ({error}); wanted an intact one") from error
     if matrix.format in ("lil", "dok"):
         _check_compressed(converted, where)
@@ -55,12 +55,12 @@ def as_csr(matrix: Any, where: str) -> Any:
 
 
 def widened(matrix: sp.csr_matrix, width: int) -> sp.csr_matrix:
-    """The same rows with more columns, which are empty."""
+    """Return the same rows with `width` columns; the new ones are empty."""
     return sp.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
 
 
 def check_pointers(indptr: Any, n_entries: int, where: str) -> None:
-    """Raise `DataError` unless row pointers increase from 0 to `n_entries`; read in blocks."""
+    """Raise `DataError` unless row pointers increase from 0 to `n_entries`; read them in blocks."""
     right = len(indptr) > 0 and indptr[0] == 0 and indptr[-1] == n_entries
     if right and all(
         (indptr[block.start : block.stop] <= indptr[block.start + 1 : block.stop + 1]).all()
@@ -87,7 +87,7 @@ def _check_compressed(matrix: Any, where: str) -> None:
     if data.ndim != (3 if matrix.format == "bsr" else 1):
         raise DataError(f"{where}: found values of shape {data.shape} in a sparse matrix; wanted one dimension")
     _check_length(indptr, major + 1, where)
-    # SciPy allows entries that no row has, behind those that rows have.
+    # SciPy allows unused entries after those of the last row.
     used = int(indptr[-1])
     if used > len(data):
         raise DataError(f"{where}: found row pointers up to {used}; wanted at most {len(data)}")
@@ -105,14 +105,14 @@ def _check_length(numbers: Any, wanted: int, where: str) -> None:
 
 
 class MappedRows:
-    """Some rows of a mapped matrix, which stay in the files until they are needed.
+    """Some rows of a mapped matrix; they stay in the files until they are needed.
 
     Parameters
     ----------
     matrix : csr_matrix or MappedRows
-        A matrix over files.
+        A memory-mapped matrix.
     rows : int64 ndarray of shape (n,)
-        Numbers of the rows.
+        Row numbers.
     """
 
     def __init__(self, matrix: sp.csr_matrix | MappedRows, rows: npt.NDArray[np.int64]) -> None:
@@ -122,18 +122,18 @@ class MappedRows:
         self.ndim = 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
-        """Read some of these rows, given by a slice or an array of positions."""
+        """Read some of these rows, selected by a slice or an array of positions."""
         return self.matrix[self.rows[rows]]
 
     @property
     def indptr(self) -> npt.NDArray[np.int64]:
-        """The row pointers of a matrix of these rows."""
+        """Row pointers of the matrix that consists of these rows."""
         counts = np.diff(self.matrix.indptr)[self.rows]
         return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def is_mapped(X: Any) -> bool:
-    """Whether a matrix is sparse and its entries are in files."""
+    """Whether a matrix is sparse and memory-mapped."""
     return isinstance(X, MappedRows) or (sp.issparse(X) and X.format == "csr" and _map_of(X.data) is not None)
 
 
@@ -144,12 +144,12 @@ def _map_of(array: Any) -> mmap.mmap | None:
 
 
 def mark_known_good(X: sp.csr_matrix) -> None:
-    """Note that all entries of a mapped matrix have been checked, so that nobody reads the files again."""
+    """Mark a mapped matrix as checked, so that its files are not read again for a check."""
     X.checked_parts = (X.data, X.indices, X.indptr)
 
 
 def is_known_good(X: Any) -> bool:
-    """Whether a mapped matrix was checked, and still consists of the same arrays, which nobody can write to."""
+    """Whether a mapped matrix was marked as checked, and still has the same read-only arrays."""
     checked = getattr(X, "checked_parts", None)
     return checked is not None and all(
         before is now and not now.flags.writeable
@@ -158,7 +158,7 @@ def is_known_good(X: Any) -> bool:
 
 
 def release(X: Any) -> None:
-    """Release the pages read from a mapped matrix: the system may cache them, but they no longer count as ours."""
+    """Release the pages read from a mapped matrix; the system may cache them, but they leave our memory usage."""
     if isinstance(X, MappedRows):
         X = X.matrix
     if not is_mapped(X) or not hasattr(mmap, "MADV_DONTNEED"):
@@ -169,13 +169,13 @@ def release(X: Any) -> None:
 
 
 def blocks(n: int, size: int | None = None) -> Iterator[slice]:
-    """Consecutive slices of `size` entries that cover `n`."""
+    """Yield consecutive slices of `size` entries that cover `n` entries."""
     size = size or BLOCK
     return (slice(start, min(start + size, n)) for start in range(0, n, size))
 
 
 def column_counts(X: Any) -> npt.NDArray[np.int64]:
-    """Number of entries of each column of a sparse matrix, `(n_columns,)`; a mapped one is read in blocks."""
+    """Count the entries in each column of a sparse matrix, `(n_columns,)`; a mapped matrix is read in blocks."""
     if not is_mapped(X):
         return np.bincount(X.indices, minlength=X.shape[1])
     counts = np.zeros(X.shape[1], dtype=np.int64)

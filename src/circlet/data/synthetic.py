@@ -1,10 +1,10 @@
 """Synthetic datasets of any size, for growth curves: power-law labels that can be learned from words.
 
-Every number is a hash of the seed and of its purpose (a row and a draw, a label and a word), so a row does not
-depend on which other rows are made, and there is no table of labels or words.
+Every random number is a hash of the seed and its purpose (such as row and draw, or label and word). So each row is
+independent of which other rows are made, and no table of labels or words is needed.
 
-A label has `WORDS_OF_A_LABEL` words of its own. A row draws labels by a power law. Some of its words belong to
-its labels; the others are noise, drawn by the same law. Labels and words are numbered by how often they are drawn.
+Each label has `WORDS_OF_A_LABEL` words. A row draws labels from a power law. Half of its words, on average, belong
+to its labels; the rest are noise from the same law. Labels and words are numbered by falling frequency.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from circlet.data.dataset import Dataset, Split
 from circlet.errors import ParameterError
 
 WORDS_OF_A_LABEL = 6
-#: Number of the first test row, so that test rows do not depend on the number of training rows.
+#: Number of the first test row; it is fixed, so that test rows do not depend on the number of training rows.
 TEST = 1 << 48
 _LARGEST = 2**31 - 1  # of SciPy's 32-bit indices
 
@@ -46,15 +46,15 @@ def make_multilabel(
     n : int
         Training rows. A smaller dataset is the beginning of a larger one.
     n_features : int
-        Words that there are: columns of X.
+        Number of words, the columns of X.
     n_labels : int
-        Labels that there are: columns of Y.
+        Number of labels, the columns of Y.
     seed : int
-        All rows follow from it.
+        Seed that determines all rows.
     n_test : int
         Test rows; the same for any n.
     labels_per_row : int
-        Mean number of labels drawn for a row, which has 1 to 2 * labels_per_row - 1; repeated labels count once.
+        Mean number of labels drawn for a row: from 1 to 2 * labels_per_row - 1; repeated labels count once.
     words_per_row : int
         Words drawn for a row; X counts how often each was drawn.
     exponent : float
@@ -90,9 +90,9 @@ def make_rows(
     exponent: float = 1.0,
     chunk: int = 1 << 18,
 ) -> Split:
-    """The rows from `start` to `stop` of the infinite dataset that `make_multilabel` takes its rows from.
+    """Make the rows from `start` to `stop` of the infinite dataset that `make_multilabel` samples.
 
-    `chunk` draws are made at a time: enough to keep NumPy efficient, few enough for the cache.
+    About `chunk` draws are made at a time: enough to keep NumPy efficient, few enough for the CPU's cache.
     """
     _check_integers(
         {
@@ -125,7 +125,7 @@ def make_rows(
 def _labels(
     rows: Hashes, n_labels: int, seed: int, labels_per_row: int, exponent: float
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Drawn labels `(rows, most)`, and how many of them count, `(rows,)`."""
+    """Draw labels `(rows, most)`, and the number of them that each row has, `(rows,)`."""
     most = 2 * labels_per_row - 1
     counts = 1 + (_hashed(_key(seed, 0), rows) % np.uint64(most)).astype(np.int64)
     drawn = _hashed(_hashed(_key(seed, 1), rows)[:, None], np.arange(most, dtype=np.uint64))
@@ -141,12 +141,12 @@ def _words(
     words_per_row: int,
     exponent: float,
 ) -> npt.NDArray[np.int64]:
-    """Drawn words, `(rows, words_per_row)`."""
+    """Draw words, `(rows, words_per_row)`."""
     draws = np.arange(words_per_row, dtype=np.uint64)
     kind, drawn = (_hashed(_hashed(_key(seed, stream), rows)[:, None], draws) for stream in (2, 3))
     words = _zipf(drawn, n_features, exponent)
     row, column = np.nonzero(_uniform(kind) < 0.5)  # half of the words belong to labels
-    # The draw that is not needed for noise chooses the label, and which of its words.
+    # The draw that noise does not need chooses the label and one of its words.
     which, left = np.divmod(drawn[row, column], np.uint64(WORDS_OF_A_LABEL))
     label = labels[row, (which % counts[row].astype(np.uint64)).astype(np.int64)]
     own = _hashed(_hashed(_key(seed, 4), label.astype(np.uint64)), left)
@@ -155,10 +155,10 @@ def _words(
 
 
 def _zipf(hashes: Hashes, size: int, exponent: float) -> npt.NDArray[np.int64]:
-    """Numbers 0…size−1, where r has the share of the density x ** -exponent between r + 1 and r + 2.
+    """Draw numbers 0…size−1: r has the probability of the interval from r + 1 to r + 2 under x ** -exponent.
 
-    The distribution function has an inverse, so no table of `size` numbers is needed. Zipf's law, which would need
-    one, differs only in the first few ranks.
+    This distribution function has a closed-form inverse, so no table of `size` numbers is needed. Zipf's law would
+    need a table, and differs only in the first few ranks.
     """
     u, log_end = _uniform(hashes), math.log(size + 1)
     rest = 1 - exponent
@@ -168,7 +168,7 @@ def _zipf(hashes: Hashes, size: int, exponent: float) -> npt.NDArray[np.int64]:
 
 
 def _matrix(rows: npt.NDArray[np.int64], columns: npt.NDArray[np.int64], shape: tuple[int, int]) -> sp.csr_matrix:
-    """How often each (row, column) occurs, in float32."""
+    """Count how often each (row, column) occurs, in float32."""
     made = sp.csr_matrix((np.ones(len(rows), dtype=np.float32), (rows, columns)), shape=shape)
     made.sum_duplicates()
     return made
@@ -179,8 +179,8 @@ def _key(seed: int, stream: int) -> Hashes:
 
 
 def _hashed(key: Hashes, numbers: Hashes) -> Hashes:
-    """64-bit hashes of key and numbers: SplitMix64's mixing (Stafford's variant 13) of their combination."""
-    x: Hashes = key + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # odd: loses no bits
+    """Hash key and numbers to 64 bits: combine them, then mix as SplitMix64 does (Stafford's variant 13)."""
+    x: Hashes = key + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # an odd factor loses no bits
     x ^= x >> np.uint64(30)
     x *= np.uint64(0xBF58476D1CE4E5B9)
     x ^= x >> np.uint64(27)

@@ -1,9 +1,9 @@
 """The Extreme Classification Repository's text formats, and svmlight multilabel files.
 
-One row is `l1,l2 f:v f:v`; the label field may be empty, and then the row starts with a space. The first line
-may be a header `n_points n_features n_labels`. An empty line is a row with neither labels nor features, except
-at the end of the file. The newer form has features and labels in two files of rows `i:v i:v` under a header
-`rows columns`. Rows are parsed in blocks, so that loops over numbers run inside Python and NumPy.
+One row is `l1,l2 f:v f:v`; if it has no labels, it starts with a space. The first line may be a header
+`n_points n_features n_labels`. An empty line is a row with neither labels nor features, except at the end of the
+file. The newer form has two files, for features and labels, of rows `i:v i:v` under a header `rows columns`. Rows
+are parsed in blocks, so that loops over numbers run in the C code of Python and NumPy.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from circlet.data.dataset import as_features, as_labels
 from circlet.errors import DataError, ParameterError, bad, shown
 from circlet.files import iter_lines, writing
 
-MAX_INDEX = 2**31 - 1  # the largest that int32 can hold
-_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # numbers are Python objects first, so only one block has them
+MAX_INDEX = 2**31 - 1  # the largest int32
+_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # bounds memory: the numbers of a block are Python objects at first
 _ROW = b"0123456789.,:eE+- \t\r\n"
 _INTEGER = re.compile(rb"[0-9]{1,18}")
 _EMPTY_ROW = b"\n"
@@ -64,7 +64,7 @@ def read_sparse_text(path: Path | str) -> sp.csr_matrix:
 
 
 def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np.int64]:
-    """Row numbers, from 0, in column `split` of a Repository split file (which counts rows from 1)."""
+    """Read row numbers from column `split` of a Repository split file; returned from 0, in the file from 1."""
     path = Path(path)
     numbers: list[int] = []
     lines = _split_lines(path, numbers)
@@ -89,7 +89,7 @@ def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np
 
 
 def _split_lines(path: Path, numbers: list[int]) -> Iterator[bytes]:
-    """The lines that have row numbers; the number of each line is added to `numbers`."""
+    """Yield the non-blank lines, and append the number of each to `numbers`."""
     for number, line in iter_lines(path):
         if line.translate(None, b"0123456789 \t\r\n"):
             raise bad(path, number, shown(line.strip()), "row numbers")
@@ -113,7 +113,7 @@ def _split_fault(path: Path) -> DataError:
 
 @dataclass
 class _Table:
-    """The rows of one file, gathered block by block."""
+    """The rows of one file, parsed block by block."""
 
     path: Path
     labeled: bool
@@ -124,7 +124,7 @@ class _Table:
     label_counts: list[npt.NDArray[Any]] = field(default_factory=list)
 
     def read(self, header: int) -> tuple[int, ...] | None:
-        """Read all rows; return the header's numbers, `header` of them, or None if there is no header."""
+        """Read all rows; return the `header` numbers of the header line, or None if there is no header."""
         lines = iter_lines(self.path)
         first = next(lines)
         shape = _header(self.path, first[1], header)
@@ -148,7 +148,7 @@ class _Table:
         return shape
 
     def matrix(self, width: int) -> sp.csr_matrix:
-        """The matrix of the `index:value` parts of the rows, `(n, width)`."""
+        """Return the matrix of the rows' `index:value` parts, `(n, width)`."""
         parts = (_join(self.data, np.float32), _join(self.indices, np.int32), _indptr(self.counts))
         X = sp.csr_matrix(parts, shape=(len(parts[2]) - 1, width))
         if not X.data.all():
@@ -181,7 +181,7 @@ class _Table:
         try:
             return _parsed(rows)
         except (ValueError, OverflowError):
-            # Either a row is broken, and this finds it, or features are just out of order.
+            # Either a row is broken, and `_sorted_row` reports it, or features are only out of order.
             pairs = zip(numbers, rows, strict=True)
             rows = [_sorted_row(self.path, number, row) for number, row in pairs]
         try:
@@ -197,17 +197,18 @@ class _Table:
 
 
 def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
-    """The numbers in rows that `_check_row` has accepted.
+    """Parse the numbers of rows that `_check_row` has accepted.
 
     Returns
     -------
     labels, label_counts, indices, data, counts : ndarray
-        All labels, sorted within each row, and how many each row has; the same for features and their values.
+        All labels, sorted within each row; the number of labels of each row; feature indices and values of all
+        rows; the number of features of each row.
 
     Raises
     ------
     ValueError or OverflowError
-        If something is not a number, or if the features of a row are not in order.
+        If a number cannot be parsed, or if the features of a row are not in order.
     """
     labels: list[list[float]] = []
     features: list[bytes] = []
@@ -220,7 +221,7 @@ def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
             labels.append(sorted(map(float, head.split(b","))))
             features.append(rest[0] if rest else b"\n")
     text = b"".join(features)
-    # Since no colon stands alone, every three of these have to be an index, a colon and a value.
+    # Every three parts must be an index, a colon and a value; the pattern rules out colons beside spaces.
     parts = text.replace(b":", b" : ").split()
     n = len(parts) // 3
     if len(parts) != 3 * n or parts[1::3].count(b":") != n or re.search(rb"\s:|:\s", text):
@@ -228,7 +229,7 @@ def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
     indices = np.fromiter(map(int, parts[::3]), np.int64, n)
     if n and not 0 <= indices.min() <= indices.max() <= MAX_INDEX:
         raise OverflowError(f"found an index that is not between 0 and {MAX_INDEX}")
-    with np.errstate(over="ignore"):  # infinity is refused later, with its line
+    with np.errstate(over="ignore"):  # `_add` refuses infinity and names its line
         data = np.fromiter(map(float, parts[2::3]), np.float64, n).astype(np.float32)
     counts = np.fromiter((row.count(b":") for row in features), np.int32, len(rows))
     in_order = np.diff(indices) > 0
@@ -254,9 +255,9 @@ def _header(path: Path, line: bytes, count: int) -> tuple[int, ...] | None:
 def _rows(
     path: Path, lines: Iterator[tuple[int, bytes]], shape: tuple[int, ...] | None
 ) -> Iterator[tuple[int, bytes]]:
-    """The lines that are rows, without comments and without blank lines at the end."""
+    """Yield the numbered lines that are rows, without comments and without blank lines at the end."""
     n_rows = 0
-    blank = array("q")  # without a header: lines that are rows only if another row follows
+    blank = array("q")  # without a header: blank lines, which are rows only if another row follows
     for number, line in lines:
         row = line
         if shape is None and b"#" in line:
@@ -273,12 +274,12 @@ def _rows(
             raise bad(path, number, f"row {n_rows}", f"{shape[0]} rows, as the header says")
         yield from ((one, _EMPTY_ROW) for one in blank)
         del blank[:]
-        # A lone space is an empty label field: without a header, a row even at the end of the file.
+        # A lone space is an empty label field, and thus a row, even at the end of a file without a header.
         yield number, _EMPTY_ROW if row.isspace() else row if row.endswith(b"\n") else row + b"\n"
 
 
 def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
-    """Refuse what `_parsed` would accept, or mistake for something else."""
+    """Raise `DataError` for a malformed row that `_parsed` would accept or misread."""
     if row is _EMPTY_ROW:
         return
     if row.translate(None, _ROW):
@@ -296,7 +297,7 @@ def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
 
 
 def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
-    """`row` with its features in order; if something is wrong with it, a `DataError` says what."""
+    """Sort the features of a row; raise `DataError` if the row is malformed."""
     if row is _EMPTY_ROW:
         return row
     fields = row.split()
@@ -349,7 +350,7 @@ def write_xmc(path: Path | str, X: Any, Y: Any, *, header: bool = True) -> None:
 
 
 def write_sparse_text(path: Path | str, M: Any) -> None:
-    """Write one matrix of the newer form: `rows columns`, then rows `i:v i:v`."""
+    """Write one matrix in the newer form: a header `rows columns`, then rows `i:v i:v`."""
     M = sp.csr_matrix(as_features(M, "the matrix"))
     with writing(Path(path)) as out:
         out.write(b"%d %d\n" % M.shape)
