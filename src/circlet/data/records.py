@@ -412,7 +412,7 @@ def write_records(
     """Write documents in one of `FORMATS`; compressed if the name ends in `.gz`.
 
     In CSV and TSV, labels are separated by `;` unless `columns` has another separator. Raises `DataError` for a
-    document that the format cannot represent, such as, in fastText, a text with a line end or a label with a space.
+    document that the format cannot represent: in fastText, for instance, a label with a space.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
