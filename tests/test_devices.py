@@ -3,6 +3,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from circlet.compat import has_bfloat16_instructions
 from circlet.devices import multiplies_bfloat16, resolve_device
 from circlet.errors import ParameterError
 
@@ -33,26 +34,7 @@ def test_not_a_name(name):
         resolve_device(name)
 
 
-class TestBfloat16:
-    @pytest.fixture(autouse=True)
-    def ask_again(self):
-        multiplies_bfloat16.cache_clear()
-        yield
-        multiplies_bfloat16.cache_clear()
-
-    @pytest.mark.parametrize(
-        ("answers", "expected"), [((False, False), False), ((True, False), True), ((False, True), True)]
-    )
-    def test_a_cpu_is_asked(self, answers, expected, monkeypatch):
-        for name, answer in zip(("avx512_bf16", "amx_tile"), answers, strict=True):
-            monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda answer=answer: answer, raising=False)
-        assert multiplies_bfloat16("cpu") is expected
-
-    def test_without_an_answer_it_does_not(self, monkeypatch):
-        for name in ("avx512_bf16", "amx_tile"):
-            monkeypatch.delattr(torch.cpu, f"_is_{name}_supported", raising=False)
-        assert not multiplies_bfloat16("cpu")
-
-    def test_other_devices(self):
-        assert multiplies_bfloat16("cuda")
-        assert not multiplies_bfloat16("mps")
+def test_bfloat16():
+    assert multiplies_bfloat16("cpu") is has_bfloat16_instructions(torch.cpu)
+    assert multiplies_bfloat16("cuda")
+    assert not multiplies_bfloat16("mps")

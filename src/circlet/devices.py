@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from circlet.compat import has_bfloat16_instructions
 from circlet.errors import ParameterError
 
 __all__ = ["multiplies_bfloat16", "resolve_device"]
@@ -35,8 +36,4 @@ def multiplies_bfloat16(device_type: str) -> bool:
 
     GPUs do, and CPUs that have instructions for it. Others would convert the numbers back and forth.
     """
-    if device_type != "cpu":
-        return device_type == "cuda"
-    # torch has no public name for these questions; a version that renames them just trains in float32.
-    questions = (getattr(torch.cpu, f"_is_{name}_supported", None) for name in ("avx512_bf16", "amx_tile"))
-    return any(ask is not None and ask() for ask in questions)
+    return has_bfloat16_instructions(torch.cpu) if device_type == "cpu" else device_type == "cuda"

@@ -18,7 +18,7 @@ import pytest
 from circlet.errors import OutputError, ParameterError
 from circlet.serve.app import create_app
 from circlet.serve.guard import Access, Limits
-from circlet.serve.server import _is_waiting, _Server, bound, is_loopback, run, url_of
+from circlet.serve.server import _Server, bound, is_loopback, run, url_of
 
 
 class TestSockets:
@@ -41,30 +41,6 @@ class TestSockets:
     def test_no_such_host(self):
         with pytest.raises(ParameterError, match="--host: found no address of"):
             bound("no.such.host.invalid", 0)
-
-
-def connection(**changes):
-    cycle = SimpleNamespace(response_complete=False, more_body=False)
-    own = {"flow": SimpleNamespace(write_paused=False), "cycle": cycle, "timeout_keep_alive_task": None}
-    return SimpleNamespace(**{**own, **changes})
-
-
-@pytest.mark.parametrize(
-    ("changes", "waits"),
-    [
-        ({}, False),  # we compute
-        ({"cycle": None}, True),  # nothing has come yet
-        ({"cycle": SimpleNamespace(response_complete=False, more_body=True)}, True),  # a part of the body has
-        ({"cycle": SimpleNamespace(response_complete=True, more_body=False)}, True),  # a part of the next request
-        (
-            {"cycle": SimpleNamespace(response_complete=True), "timeout_keep_alive_task": object()},
-            False,  # uvicorn's own timer closes it
-        ),
-        ({"flow": SimpleNamespace(write_paused=True)}, True),  # it does not take its answer
-    ],
-)
-def test_who_waits_for_whom(changes, waits):
-    assert _is_waiting(connection(**changes)) is waits
 
 
 def test_slow_clients_are_dropped():

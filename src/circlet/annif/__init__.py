@@ -11,6 +11,7 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from circlet.compat import annif_backends
 from circlet.errors import CircletError, MissingExtraError
 from circlet.extras import require
 
@@ -28,8 +29,8 @@ def register() -> None:
     require("annif", extra="annif", purpose="circlet-annif")
     import annif.backend
 
-    known = getattr(annif.backend, "_backend_fns", None)
-    if not isinstance(known, dict):
+    known = annif_backends(annif.backend)
+    if known is None:
         from importlib.metadata import version
 
         raise CircletError(

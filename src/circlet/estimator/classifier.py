@@ -13,7 +13,7 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
-from sklearn.utils.validation import check_is_fitted
+from sklearn.utils.validation import check_is_fitted, validate_data
 
 from circlet.checks import is_integer
 from circlet.data.dataset import Split
@@ -484,12 +484,7 @@ def _rows(estimator: Any, X: Any, *, first: bool) -> Any:
         X = as_csr(X, "X")
     try:
         with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
-            try:
-                from sklearn.utils.validation import validate_data
-            except ImportError:  # scikit-learn before 1.6
-                rows = estimator._validate_data(X, **options)
-            else:
-                rows = validate_data(estimator, X, **options)
+            rows = validate_data(estimator, X, **options)
     except (TypeError, ValueError, OverflowError) as error:  # the last: an integer too large for any float
         # After a whole sentence, scikit-learn recommends other estimators.
         sentence = str(error).split("\n", 1)[0]

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse._sparsetools import csr_matvecs  # what products of CSR matrices use, without their checks
 
+from circlet.compat import csr_matvecs
 from circlet.data.sparse import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
 

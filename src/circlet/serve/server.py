@@ -15,6 +15,7 @@ from typing import Any
 
 import uvicorn
 
+from circlet.compat import waits_for_client
 from circlet.errors import OutputError, ParameterError
 from circlet.serve.app import App
 from circlet.threads import one_blas_thread
@@ -113,7 +114,7 @@ class _Server(uvicorn.Server):
     def _drop_slow(self, now: float) -> None:
         """Drop the connections of clients that neither send nor take anything in time."""
         connections: set[Any] = {*self.server_state.connections}
-        waiting = [(each, each.cycle) for each in connections if _is_waiting(each)]
+        waiting = [(each, each.cycle) for each in connections if waits_for_client(each)]
         self._since = {each: self._since.get(each, now) for each in waiting}
         for (connection, _), since in self._since.items():
             if now - since > self._patience:
@@ -132,13 +133,3 @@ class _Server(uvicorn.Server):
         finally:
             for name, handler in before.items():
                 signal.signal(getattr(signal, name), handler)
-
-
-def _is_waiting(connection: Any) -> bool:
-    """Whether a connection waits for its client, to send the rest of a request or to take an answer."""
-    if connection.flow is not None and connection.flow.write_paused:
-        return True
-    cycle = connection.cycle
-    if cycle is None or cycle.response_complete:  # between requests, unless uvicorn's own timer is running
-        return connection.timeout_keep_alive_task is None
-    return bool(cycle.more_body)
