@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.fuzz.cases import MEMORY, SECONDS
-from tests.fuzz.summary import CASES, table
+from tests.fuzz.cases import CASES, MEMORY, SECONDS, table
 
 from circlet import errors, files
 from circlet.files import MAX_LINE

@@ -28,11 +28,9 @@ from unittest import mock
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
     os.environ[_name] = "1"
 
-from tests.fuzz import commands, datasets, models, rows
-from tests.fuzz.cases import GOOD, Outcome, run_case
-from tests.fuzz.subjects import Subject
-from tests.fuzz.summary import CASES, summarized, table
-from tests.fuzz.workers import outcomes
+from tests.fuzz import datasets, models, rows
+from tests.fuzz.cases import CASES, GOOD, Outcome, outcomes, run_case, summarized, table
+from tests.fuzz.damage import Subject
 
 from circlet import files
 
@@ -79,7 +77,7 @@ def all_subjects(folder: Path) -> list[Subject]:
     # Models keep how long their training took; if that differed, the same mutation would hit other bytes.
     with mock.patch("time.perf_counter", itertools.count().__next__):
         made = models.subjects(folder)  # first: the others use them
-    return [*made, *datasets.subjects(folder / "data"), *commands.subjects(folder), *rows.subjects(folder)]
+    return [*made, *datasets.subjects(folder / "data"), *datasets.of_commands(folder), *rows.subjects(folder)]
 
 
 def _run(number: int, folder: Path, tell: Callable[[Outcome], object], **shared: Any) -> Outcome:

@@ -1,24 +1,44 @@
-"""A case is a number: which subject is damaged, and how, follows from it and a seed."""
+"""A case is a number: which subject is damaged, and how, follows from it and a seed.
+
+Processes carry cases out, and are replaced when they crash or hang.
+"""
 
 from __future__ import annotations
 
+import multiprocessing
+import os
 import time
 import traceback
 import warnings
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
 from typing import Any
 
-from tests.fuzz.subjects import Subject, Trial
+from tests.fuzz.damage import Subject, Trial
 
 from circlet.errors import LONGEST, CircletError
+from circlet.provenance import provenance
+from circlet.report import Table
 
-__all__ = ["GOOD", "MEMORY", "SECONDS", "Outcome", "limit_memory", "run_case"]
-
+#: Cases of a full run.
+CASES = 20_000
+#: Rows of the table by a word in the names of subjects, the first that is there, and the row of all others.
+KINDS = {
+    "model": "model folders",
+    "run": "interrupted runs",
+    "data": "data files",
+    "cache": "caches",
+    "fit": "rows and labels for `fit`",
+}
+OTHERS = "rows and options for a tagger"
 #: What a case may take.
 SECONDS, MEMORY = 2.0, 500 * 10**6
+#: Seconds after which a case hangs, if it waits for something, or has had the processor for as long.
+PATIENCE = 15.0
 #: Outcomes that are no failures: the right answer, the answer of a file that says something else and is valid, or
 #: an error that circlet raised on purpose.
 GOOD = ("same", "other", "refused")
@@ -137,9 +157,163 @@ def _status(name: str) -> int:
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
 
-def limit_memory(more: int) -> None:
-    """Let this process map so many bytes more than it has; an allocation beyond fails at once."""
+# Processes
+
+#: Carries out the case of a number in a folder, and first tells what the case is.
+Run = Callable[[int, Path, Callable[[Outcome], object]], Outcome]
+
+
+@dataclass
+class _Worker:
+    process: Any
+    pipe: Connection
+    at: Outcome
+    #: When it got its case, and how long it had had the processor before.
+    since: float
+    before: float
+
+
+def outcomes(
+    run: Run,
+    numbers: Iterable[int],
+    folder: Path,
+    jobs: int,
+    clock: Callable[[], float] = time.monotonic,
+) -> Iterator[Outcome]:
+    """Carry out cases in forked processes, each with a folder of its own, as they finish.
+
+    A process that ends by itself while it is at a case has crashed, and one that hangs is killed;
+    another takes its place.
+    """
+    left, started = iter(numbers), 0
+    workers: list[_Worker] = []
+    while True:
+        while len(workers) < jobs and (number := next(left, None)) is not None:
+            worker = _started(run, folder / f"worker-{started}", number, clock())
+            started += 1
+            workers.append(worker)
+        if not workers:
+            return
+        wait([worker.pipe for worker in workers], timeout=0.5)
+        for worker in list(workers):
+            outcome = _outcome(worker, clock() - worker.since)
+            if outcome is None:
+                continue
+            yield outcome
+            if outcome.outcome in ("crash", "hang") or (number := next(left, None)) is None:
+                _end(worker)
+                workers.remove(worker)
+            else:
+                _give(worker, number, clock())
+
+
+def _started(run: Run, folder: Path, number: int, now: float) -> _Worker:
+    context = multiprocessing.get_context("fork")
+    ours, theirs = context.Pipe()
+    process = context.Process(target=_work, args=(run, folder, theirs), daemon=True)
+    process.start()
+    theirs.close()
+    worker = _Worker(process, ours, _unknown(number), 0.0, 0.0)
+    _give(worker, number, now)
+    return worker
+
+
+def _work(run: Run, folder: Path, pipe: Connection) -> None:
     import resource  # Windows has none
 
-    most = _status("VmSize") + more
+    # Twice what a case may take, so that most that is too large is measured, and the machine is still safe. An
+    # allocation beyond fails at once.
+    most = _status("VmSize") + 2 * MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
+    folder.mkdir(parents=True)
+    while (number := pipe.recv()) is not None:
+        pipe.send(run(number, folder, pipe.send))
+
+
+def _give(worker: _Worker, number: int, now: float) -> None:
+    worker.at, worker.since, worker.before = _unknown(number), now, _state(worker)[1]
+    worker.pipe.send(number)
+
+
+def _outcome(worker: _Worker, taken: float) -> Outcome | None:
+    """What became of the case that a worker has been at for so many seconds; None if it still is."""
+    try:
+        while worker.pipe.poll():
+            worker.at = worker.pipe.recv()
+            if worker.at.outcome != "started":
+                return worker.at
+    except (EOFError, ConnectionResetError):
+        worker.process.join()
+        code = worker.process.exitcode
+        return replace(worker.at, outcome="crash", seconds=taken, message=f"the process ended with status {code}")
+    state, busy = _state(worker)
+    # One that others keep from the processor neither sleeps nor computes.
+    if busy - worker.before > PATIENCE or (state == "S" and taken > PATIENCE):
+        return replace(worker.at, outcome="hang", seconds=taken, message="killed")
+    return None
+
+
+def _state(worker: _Worker) -> tuple[str, float]:
+    """What a process does, in Linux's letters, and the seconds that it has had the processor."""
+    about = Path(f"/proc/{worker.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+    return about[0], (int(about[11]) + int(about[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def _unknown(number: int) -> Outcome:
+    return Outcome(number, "?", "?", "", "started")
+
+
+def _end(worker: _Worker) -> None:
+    worker.process.kill()
+    worker.process.join()
+    worker.pipe.close()
+
+
+# What became of all cases, as JSON and as a table
+
+
+def summarized(found: list[Outcome], seed: int, seconds: float) -> dict[str, Any]:
+    """What became of all cases, ready for JSON."""
+    found = sorted(found, key=lambda outcome: outcome.case)
+    slowest, largest = (max(found, key=key) for key in (lambda each: each.seconds, lambda each: each.memory))
+    return {
+        "benchmark": "fuzz",
+        "provenance": {**provenance(), "command": f"python -m tests.fuzz --cases {len(found)} --seed {seed}"},
+        "seed": seed,
+        "cases": len(found),
+        "seconds": round(seconds, 1),
+        "limits": {"seconds": SECONDS, "bytes": MEMORY},
+        "outcomes": dict(Counter(each.outcome for each in found).most_common()),
+        "by_subject": _counted(found, "subject"),
+        "by_mutation": _counted(found, "mutation"),
+        "slowest": slowest.as_dict(),
+        "largest": largest.as_dict(),
+        "failures": [each.as_dict() for each in found if each.outcome not in GOOD],
+    }
+
+
+def _counted(found: list[Outcome], by: str) -> dict[str, dict[str, int]]:
+    groups: dict[str, Counter[str]] = {}
+    for outcome in found:
+        groups.setdefault(getattr(outcome, by), Counter())[outcome.outcome] += 1
+    return {name: dict(sorted(groups[name].items())) for name in sorted(groups)}
+
+
+def table(summary: dict[str, Any]) -> Table:
+    """The outcomes by what was damaged."""
+    kinds: dict[str, Counter[str]] = {kind: Counter() for kind in (*KINDS.values(), OTHERS)}
+    for name, counts in summary["by_subject"].items():
+        kinds[next((kind for word, kind in KINDS.items() if word in name), OTHERS)].update(counts)
+    body = [
+        (kind, cases, *(counts[each] for each in GOOD), cases - sum(counts[each] for each in GOOD))
+        for kind, counts in kinds.items()
+        if (cases := sum(counts.values()))
+    ]
+    slowest, largest = summary["slowest"], summary["largest"]
+    return Table(
+        f"{summary['cases']:,} damaged inputs",
+        ("", "cases", "right answer", "another valid input", "refused", "failed"),
+        body,
+        note=f"The slowest case took {slowest['seconds']:.2f} s, the largest {largest['memory'] / 1e6:.0f} MB. "
+        f"Limits: {SECONDS:.0f} s and {MEMORY // 10**6} MB.",
+    )

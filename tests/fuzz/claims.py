@@ -35,22 +35,10 @@ WORDS = [
 ]  # fmt: skip
 #: Types that an array may say it has.
 TYPES = [
-    "|O",
-    "<f8",
-    ">f4",
-    "<f2",
-    "<c8",
-    "<i8",
-    ">i4",
-    "|u1",
-    "|b1",
-    "<U9999999",
-    "|S4",
-    "|V8",
-    "<M8[ns]",
-    "i4,f4",
-]
+    "|O", "<f8", ">f4", "<f2", "<c8", "<i8", ">i4", "|u1", "|b1", "<U9999999", "|S4", "|V8", "<M8[ns]", "i4,f4",
+]  # fmt: skip
 _MARK = "\x00mark"
+_OF_ARCHIVES = (zipfile.BadZipFile, zlib.error)
 
 
 def claim(name: str, content: bytes, random: Random) -> bytes | None:
@@ -59,16 +47,7 @@ def claim(name: str, content: bytes, random: Random) -> bytes | None:
         if name.endswith(suffix):
             try:
                 return change(content, random)
-            except (
-                ValueError,
-                LookupError,
-                RecursionError,
-                struct.error,
-                zipfile.BadZipFile,
-                zlib.error,
-                EOFError,
-                OSError,
-            ):
+            except (ValueError, LookupError, RecursionError, EOFError, OSError, struct.error, *_OF_ARCHIVES):
                 return None  # damaged already, by an earlier mutation
     return None
 

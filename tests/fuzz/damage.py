@@ -1,14 +1,96 @@
-"""What can happen to a folder: each mutation changes one thing in a tree and says what it changed."""
+"""What is damaged, and how: folders as dictionaries, which are cheap to change, and their way to a disk.
+
+Each mutation changes one thing in a tree and says what it changed.
+"""
 
 from __future__ import annotations
 
 import gzip
+import os
+import shutil
 import zlib
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
 from random import Random
+from typing import Any, Protocol, TypeAlias
 
 from tests.fuzz.claims import claim
-from tests.fuzz.trees import Special, Tree
+
+
+class Special(Enum):
+    """What can stand in place of a file."""
+
+    FIFO = "FIFO"
+    FOLDER = "folder"
+    ZERO = "link to /dev/zero"
+    FULL = "link to /dev/full"
+    RANDOM = "link to /dev/urandom"
+    NULL = "link to /dev/null"
+    TTY = "link to /dev/tty"
+    LOOP = "link to itself"
+    DANGLING = "link to nothing"
+    PARENT = "link to its folder"
+
+
+#: The content of each file by its path in the folder.
+Tree: TypeAlias = dict[str, bytes | Special]
+
+
+def read_tree(folder: Path) -> Tree:
+    """All files of a folder."""
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def write_tree(tree: Tree, folder: Path) -> None:
+    """Write a folder, in place of any that is there."""
+    _remove(folder)
+    folder.mkdir(parents=True)
+    for name, content in tree.items():
+        path = folder / name
+        if path.parent != folder:
+            path.parent.mkdir(parents=True, exist_ok=True)
+        if isinstance(content, Special):
+            _make(content, path)
+        else:
+            path.write_bytes(content)
+
+
+def replace_folder(folder: Path, random: Random) -> tuple[str, str]:
+    """Put something else in place of a folder; returns what it was, and what is there now."""
+    _remove(folder)
+    special = random.choice([None, *Special])
+    if special is None:
+        folder.write_bytes(b"")
+    else:
+        _make(special, folder)
+    return "folder", "is an empty file" if special is None else f"is a {special.value}"
+
+
+def _remove(folder: Path) -> None:
+    if folder.is_dir() and not folder.is_symlink():
+        shutil.rmtree(folder)
+    else:
+        folder.unlink(missing_ok=True)
+
+
+def _make(special: Special, path: Path) -> None:
+    if special is Special.FIFO:
+        os.mkfifo(path)
+    elif special is Special.FOLDER:
+        path.mkdir()
+    elif special is Special.LOOP:
+        path.symlink_to(path.name)
+    elif special is Special.DANGLING:
+        path.symlink_to("nowhere")
+    elif special is Special.PARENT:
+        path.symlink_to(".")
+    else:
+        path.symlink_to(special.value.removeprefix("link to "))
+
+
+# Mutations
 
 #: Bytes that mean something to one of the formats hurt more than random ones.
 PIECES = [
@@ -160,3 +242,93 @@ def _change(tree: Tree, kind: str, name: str, files: list[str], others: Sequence
     else:
         tree[name] = random.choice(list(Special))
     return True
+
+
+# Subjects
+
+
+@dataclass(frozen=True)
+class Trial:
+    """Something damaged, ready to be asked.
+
+    Parameters
+    ----------
+    mutation : str
+        What was done to it, by name.
+    details : str
+        The same with the files that it was done to.
+    ask : callable
+        Gives the answer, or raises an error.
+    exact : bool
+        Whether any answer other than that of the undamaged subject is wrong. If not, `ask` itself asserts
+        everything that can be said about an answer.
+    """
+
+    mutation: str
+    details: str
+    ask: Callable[[], Any]
+    exact: bool
+
+
+class Subject(Protocol):
+    """Something that can be damaged."""
+
+    name: str
+    weight: float
+
+    def intact(self, folder: Path) -> Trial:
+        """A trial of the subject as it should be, in this folder."""
+
+    def damaged(self, folder: Path, random: Random) -> Trial:
+        """A trial of a damaged copy, in this folder."""
+
+
+@dataclass
+class FolderSubject:
+    """A folder of files.
+
+    Parameters
+    ----------
+    name : str
+    tree : Tree
+    others : list of Tree
+        Folders that files may be mixed up with.
+    answer : callable
+        Takes the path of a folder; see `Trial`.
+    exact : bool
+    reseal : callable, optional
+        Makes the digests in a damaged tree right again, if it can, so that what lies behind them is tested too.
+    witness : str, optional
+        A file without which nothing tells what the answer should be.
+    weight : float
+        How often it is chosen.
+    """
+
+    name: str
+    tree: Tree
+    others: list[Tree]
+    answer: Callable[[Path], Any]
+    exact: bool = True
+    reseal: Callable[[Tree], bool] | None = None
+    witness: str | None = None
+    weight: float = 1.0
+
+    def intact(self, folder: Path) -> Trial:
+        """A trial of the folder as it should be."""
+        write_tree(self.tree, folder)
+        return Trial("none", "", lambda: self.answer(folder), self.exact)
+
+    def damaged(self, folder: Path, random: Random) -> Trial:
+        """A trial of a copy with one to three mutations."""
+        tree = dict(self.tree)
+        done = [mutate(tree, self.others, random) for _ in range(random.choice([1, 1, 1, 1, 2, 3]))]
+        kind, exact = done[0][0] if len(done) == 1 else "several", self.exact
+        if self.witness is not None and self.witness not in tree:
+            exact = False
+        if self.reseal is not None and random.random() < 0.4 and self.reseal(tree):
+            exact = False
+            kind += ", resealed"
+        write_tree(tree, folder)
+        if random.random() < 0.005:
+            kind, done, exact = "no folder", [replace_folder(folder, random)], self.exact
+        return Trial(kind, ", ".join(" ".join(each) for each in done), lambda: self.answer(folder), exact)

@@ -16,8 +16,7 @@ from unittest import mock
 
 import numpy as np
 import scipy.sparse as sp
-from tests.fuzz.subjects import FolderSubject
-from tests.fuzz.trees import Tree, read_tree
+from tests.fuzz.damage import FolderSubject, Tree, read_tree
 
 import circlet
 from circlet.cli import app, runs

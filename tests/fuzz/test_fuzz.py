@@ -13,12 +13,9 @@ from pathlib import Path
 from random import Random
 
 import pytest
-from tests.fuzz.cases import SECONDS, run_case
+from tests.fuzz.cases import PATIENCE, SECONDS, outcomes, run_case
 from tests.fuzz.claims import change_json, change_npy, change_npz, change_safetensors
-from tests.fuzz.damage import mutate
-from tests.fuzz.subjects import FolderSubject
-from tests.fuzz.trees import Special, read_tree, write_tree
-from tests.fuzz.workers import PATIENCE, outcomes
+from tests.fuzz.damage import FolderSubject, Special, mutate, read_tree, write_tree
 
 from circlet.errors import DataError
 
