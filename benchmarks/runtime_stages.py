@@ -25,7 +25,7 @@ def stages(model: Any, many: Any) -> dict[str, dict[str, dict[str, float]]]:
     read, computed = reading_rate(), computing_rate()
     entries, active = counts(model, many[:n])
     network = model.networks[0]
-    (inputs, outputs), hidden = network.head_layers["output"].weight.shape, network.first.bias.shape[0]
+    (inputs, outputs), hidden = network.head_layers[0].weight.shape, network.first.bias.shape[0]
     one, batch = (fastest(model, documents) for documents in (alone, [many[:n]]))
     # The weights of the units that are active, and the arithmetic for all of them.
     bytes_read = {"first layer": 4 * entries * hidden, "head": 4 * active * outputs}
@@ -50,7 +50,7 @@ def fastest(model: Any, batches: list[Any]) -> dict[str, float]:
             hidden = network.first(rows)
             times.append(clock())
             np.maximum(hidden, 0, out=hidden)
-            output = network.head(hidden, network.head_layers)
+            output = network.output(hidden)
             times.append(clock())
             model.scorer.top_k(output, 5)
             times.append(clock())

@@ -16,7 +16,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from circlet.settings.network import HEADS
+from circlet.scoring.heads import HEADS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 

@@ -10,7 +10,8 @@ import pytest
 from circlet.errors import ParameterError
 from circlet.features.rows import SCALINGS
 from circlet.folder.tensors import STORES
-from circlet.settings.network import CODEBOOKS, HEADS, LOSSES, NetworkSettings
+from circlet.scoring.heads import HEADS
+from circlet.settings.network import CODEBOOKS, LOSSES, NetworkSettings
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -20,7 +21,7 @@ def fits(head: str, codebook: str, loss: str) -> bool:
         NetworkSettings(head=head, codebook=codebook, loss=loss)
     except ParameterError:
         return False
-    return codebook != "auto" or HEADS[head] is None
+    return codebook != "auto" or HEADS[head].codes is None
 
 
 NETWORKS = [each for each in product(HEADS, ["auto", *CODEBOOKS], LOSSES) if fits(*each)]

@@ -11,7 +11,8 @@ from circlet.folder.layout import read_config
 from circlet.folder.members import check_shapes, members_of, shapes_of
 from circlet.folder.tensors import Stored
 from circlet.model import Model
-from circlet.settings.network import COSINES, HEADS, LOSSES
+from circlet.scoring.heads import HEADS
+from circlet.settings.network import COSINES, LOSSES
 
 PATH = Path("weights.safetensors")
 

@@ -7,8 +7,8 @@ import torch
 
 from circlet.algebra import circular
 from circlet.errors import ParameterError
-from circlet.network.heads import HEADS
-from circlet.settings import network as network_settings
+from circlet.network.heads import Head
+from circlet.scoring.heads import HEADS
 
 CIRCULAR = ["chrr", "chrr-half", "chrr-sin", "chrr-tanh"]
 WIDTH = {**dict.fromkeys([*CIRCULAR, "chrr-amplitude"], 10), "hrr": 5, "fc": 5}  # of a head with dim 5
@@ -33,45 +33,45 @@ class TestEveryHead:
     @pytest.mark.parametrize("name", HEADS)
     @pytest.mark.parametrize("n", [0, 1, 7])
     def test_shape_and_type(self, name, n):
-        out = HEADS[name](8, 5, generator=seeded())(hidden(n))
+        out = Head(name, 8, 5, generator=seeded())(hidden(n))
         assert out.shape == (n, WIDTH[name])
         assert out.dtype == torch.float32
         assert torch.isfinite(out).all()
 
     @pytest.mark.parametrize("name", CIRCULAR)
     def test_circular_heads_put_every_pair_on_the_unit_circle(self, name):
-        out = HEADS[name](8, 5, generator=seeded())(hidden())
+        out = Head(name, 8, 5, generator=seeded())(hidden())
         torch.testing.assert_close(modulus(out), torch.ones(7, 5))
 
     def test_amplitudes_have_the_norm_of_phasors_together(self):
-        out = HEADS["chrr-amplitude"](8, 5, generator=seeded())(hidden())
+        out = Head("chrr-amplitude", 8, 5, generator=seeded())(hidden())
         torch.testing.assert_close(out.norm(dim=1), torch.full((7,), 5**0.5))
         assert modulus(out).std() > 0.1
 
     def test_amplitudes_are_chrr_up_to_each_pairs_length(self):
-        made = [HEADS[name](8, 5, generator=seeded())(hidden()) for name in ("chrr", "chrr-amplitude")]
+        made = [Head(name, 8, 5, generator=seeded())(hidden()) for name in ("chrr", "chrr-amplitude")]
         phasors, pairs = made
         torch.testing.assert_close(pairs / modulus(pairs).repeat(1, 2), phasors)
 
     def test_hrr_puts_out_vectors_of_norm_1(self):
-        out = HEADS["hrr"](8, 5, generator=seeded())(hidden())
+        out = Head("hrr", 8, 5, generator=seeded())(hidden())
         torch.testing.assert_close(out.norm(dim=1), torch.ones(7))
 
     @pytest.mark.parametrize("name", HEADS)
     def test_initial_weights_follow_from_the_generator(self, name):
-        first, same, other = (HEADS[name](8, 5, generator=seeded(seed)) for seed in (1, 1, 2))
+        first, same, other = (Head(name, 8, 5, generator=seeded(seed)) for seed in (1, 1, 2))
         assert torch.equal(first(hidden()), same(hidden()))
         assert not torch.equal(first(hidden()), other(hidden()))
 
     @pytest.mark.parametrize("name", HEADS)
     def test_a_document_does_not_depend_on_its_batch(self, name):
-        head = HEADS[name](8, 5, generator=seeded())
+        head = Head(name, 8, 5, generator=seeded())
         torch.testing.assert_close(head(hidden())[2:3], head(hidden()[2:3]))
 
     @pytest.mark.parametrize("name", HEADS)
     @pytest.mark.parametrize("what", ["weights", "hidden"])
     def test_at_zero_the_gradient_is_finite(self, name, what):
-        head, x = HEADS[name](8, 5, generator=seeded()), hidden()
+        head, x = Head(name, 8, 5, generator=seeded()), hidden()
         if what == "weights":
             for parameter in head.parameters():
                 parameter.detach().zero_()
@@ -88,7 +88,7 @@ class TestEveryHead:
     @pytest.mark.parametrize("name", HEADS)
     @pytest.mark.parametrize("scale", [1e-15, 1e-3, 1e3, 1e15])
     def test_outputs_of_any_size_stay_finite(self, name, scale):
-        head, x = HEADS[name](8, 5, generator=seeded()), (hidden() * scale).requires_grad_()
+        head, x = Head(name, 8, 5, generator=seeded()), (hidden() * scale).requires_grad_()
         out = head(x)
         out.sum().backward()
         assert torch.isfinite(out).all()
@@ -98,7 +98,7 @@ class TestEveryHead:
     def test_gradient_by_finite_differences(self, name, monkeypatch):
         # Heads compute norms in float32, too coarse for differences: here in doubles.
         monkeypatch.setattr(torch.Tensor, "float", torch.Tensor.double)
-        head = HEADS[name](8, 3, generator=seeded()).double()
+        head = Head(name, 8, 3, generator=seeded()).double()
         x = torch.randn(2, 8, generator=seeded(1), dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(head, (x,))
 
@@ -107,7 +107,7 @@ class TestEveryHead:
 @pytest.mark.parametrize("name", HEADS)
 class TestReducedPrecision:
     def test_is_finite_and_normalized_exactly(self, name, dtype):
-        head, x = HEADS[name](64, 50, generator=seeded()), hidden(5, 64).requires_grad_()
+        head, x = Head(name, 64, 50, generator=seeded()), hidden(5, 64).requires_grad_()
         with torch.autocast("cpu", dtype=dtype):
             out = head(x)
         assert out.dtype == torch.float32
@@ -124,7 +124,7 @@ class TestReducedPrecision:
 
     def test_small_numbers_do_not_vanish(self, name, dtype):
         # In float16 the squares of such numbers have one or two digits left, or none.
-        head, x = HEADS[name](64, 50, generator=seeded()), hidden(5, 64) * 3e-4
+        head, x = Head(name, 64, 50, generator=seeded()), hidden(5, 64) * 3e-4
         with torch.autocast("cpu", dtype=dtype):
             out = head(x)
         if name in CIRCULAR:
@@ -137,7 +137,7 @@ class TestEachHead:
     """Against the paper's formulas, from the head's own weights."""
 
     def raw(self, name: str) -> tuple[torch.Tensor, torch.Tensor]:
-        head = HEADS[name](8, 5, generator=seeded())
+        head = Head(name, 8, 5, generator=seeded())
         return hidden() @ head.output.weight.mT + head.output.bias, head(hidden())
 
     def test_chrr_is_the_angle_of_each_pair(self):
@@ -146,7 +146,7 @@ class TestEachHead:
         torch.testing.assert_close(circular.unpack(out), theta)
 
     def test_chrr_half_sees_half_the_hidden_units_in_each_coordinate(self):
-        head = HEADS["chrr-half"](8, 5, generator=seeded())
+        head = Head("chrr-half", 8, 5, generator=seeded())
         x = hidden()
         theta = torch.atan2(head.second(x[:, 4:]), head.output(x[:, :4]))
         torch.testing.assert_close(circular.unpack(head(x)), theta)
@@ -180,7 +180,7 @@ class TestParameterCounts:
         ],
     )
     def test_of_the_head(self, name, weights):
-        head = HEADS[name](H, L if name == "fc" else D, generator=seeded())
+        head = Head(name, H, L if name == "fc" else D, generator=seeded())
         biases = {"fc": L, "chrr": 2 * D, "chrr-half": 2 * D}.get(name, D)
         assert sum(p.numel() for p in head.parameters() if p.dim() > 1) == weights
         assert sum(p.numel() for p in head.parameters()) == weights + biases
@@ -200,9 +200,7 @@ class TestParameterCounts:
 
 
 def test_half_of_an_odd_layer_is_refused():
-    with pytest.raises(ParameterError, match=r"chrr-half splits the last hidden layer in two: its width 7 is odd"):
-        HEADS["chrr-half"](7, 5, generator=seeded())
-
-
-def test_settings_name_the_heads():
-    assert list(HEADS) == list(network_settings.HEADS)
+    with pytest.raises(
+        ParameterError, match=r"chrr-half splits the last .*: found width 7; wanted a multiple of 2"
+    ):
+        Head("chrr-half", 7, 5, generator=seeded())

@@ -12,9 +12,9 @@ from circlet.network import Network, NetworkSettings
 from circlet.network import network as network_module
 from circlet.network.batch import SparseRows
 from circlet.network.encoders import Dropout
-from circlet.network.heads import HEADS
 from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
+from circlet.scoring.heads import HEADS
 from circlet.settings.network import COSINES
 
 F, L = 7, 11
@@ -74,7 +74,7 @@ class TestNetwork:
             make(head="fc", loss="cosine")
 
     def test_odd_width_for_chrr_half(self):
-        with pytest.raises(ParameterError, match="its width 9 is odd"):
+        with pytest.raises(ParameterError, match="found width 9; wanted a multiple of 2"):
             make(head="chrr-half", hidden=(9,))
 
     @pytest.mark.parametrize("sparse", [True, False])

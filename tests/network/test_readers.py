@@ -13,8 +13,9 @@ from circlet.features.rows import TokenRows
 from circlet.network import Network
 from circlet.network.batch import as_batch, label_sets
 from circlet.network.readers import READERS, TextEncoder, dynamic_max_pool
+from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings, TrainingSettings
-from circlet.settings.network import ENCODERS, HEADS, LOSSES, reader_shapes
+from circlet.settings.network import ENCODERS, LOSSES, reader_shapes
 from circlet.training import train
 
 WORDS = 12

@@ -21,11 +21,12 @@ from circlet.folder.sample import Sample
 from circlet.folder.tensors import Stored
 from circlet.model import Model
 from circlet.runtime import RuntimeModel, explain
-from circlet.runtime.explain import Attribution, attributed
+from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
 from circlet.runtime.scorers import Scorer
 from circlet.runtime.smallest import best_that_fits
-from circlet.settings.network import CODEBOOKS, COSINES, HEADS, LOSSES
+from circlet.scoring.heads import HEADS
+from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -134,7 +135,7 @@ def check(model: RuntimeModel, documents: Any, labels: list[int]) -> Attribution
 )
 def test_contributions_of_any_model_add_up(made, some, head, codebook, loss, activation, kind, store, members,
                                            n_labels, dim, hidden, seed):  # fmt: skip
-    assume(codebook in ("auto", *(name for name, codes in CODEBOOKS.items() if codes == HEADS[head])))
+    assume(codebook in ("auto", *(name for name, codes in CODEBOOKS.items() if codes == HEADS[head].codes)))
     assume(not (head == "fc" and loss in COSINES))
     model = made(
         kind, members=members, n_labels=n_labels, seed=seed, head=head, codebook=codebook, loss=loss, dim=dim,
@@ -174,9 +175,9 @@ def linear_model() -> Any:
     network = SimpleNamespace(
         first=layer([[2, -1]], [-1]),
         others=[],
-        head_name="fc",
+        head=HEADS["fc"],
         leak=0.0,
-        head_layers={"output": layer([[3]], [0.5])},
+        head_layers=[layer([[3]], [0.5])],
     )
     scorer = Scorer(None, 1, 1.0, None)
     return SimpleNamespace(networks=[network], scorers=[scorer], scorer=scorer)
@@ -209,3 +210,11 @@ def test_what_does_not_add_up_is_an_error(made, some, monkeypatch):
     monkeypatch.setattr(explain, "_mean_weights", lambda log_odds: 2 * np.ones_like(log_odds[:, :, 1:]))
     with pytest.raises(CircletError, match=r"off by .* from score − base"):
         explained(model, some("sparse", 1, 1), [0])
+
+
+def test_mean_slopes_by_hand():
+    starts, ends = np.array([1.0, -1.0, -1.0, 3.0, 0.0, 2.0, -2.0, 0.0]), np.array([2.0, -2, 3, -1, 0, 0, 0, -1])
+    assert mean_slopes(starts, ends, 0.0).tolist() == [1, 0, 0.75, 0.75, 0, 1, 0, 0]
+    np.testing.assert_allclose(mean_slopes(starts, ends, 0.2), [1, 0.2, 0.8, 0.8, 0.2, 1, 0.2, 0.2])
+    # The slope of the absolute value.
+    np.testing.assert_allclose(mean_slopes(starts, ends, -1.0), [1, -1, 0.5, 0.5, -1, 1, -1, -1])

@@ -28,8 +28,9 @@ from circlet.model import Model, fit
 from circlet.runtime import RuntimeModel
 from circlet.runtime import model as module
 from circlet.runtime.model import BaseModel
+from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
-from circlet.settings.network import CODEBOOKS, COSINES, HEADS, LOSSES
+from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -61,7 +62,7 @@ def assert_same_ranking(expected: tuple, found: tuple, atol: float) -> None:
 
 
 def fits(head: str, codebook: str, loss: str) -> bool:
-    return codebook in ("auto", *(n for n, kind in CODEBOOKS.items() if kind == HEADS[head])) and (
+    return codebook in ("auto", *(n for n, kind in CODEBOOKS.items() if kind == HEADS[head].codes)) and (
         not (head == "fc" and loss in COSINES)
     )
 

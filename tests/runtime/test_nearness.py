@@ -7,7 +7,7 @@ from circlet.folder.index import Index
 from circlet.model import Model, add_to_index
 from circlet.runtime import RuntimeModel, nearness
 from circlet.runtime.nearness import near_labels, similar_documents
-from circlet.settings.network import HEADS
+from circlet.scoring.heads import HEADS
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -41,7 +41,7 @@ def scores_over(runtime: RuntimeModel, vectors: np.ndarray) -> np.ndarray:
     """Scores of all labels for vectors, written down plainly."""
     scorer = runtime.scorers[0]
     if scorer.codebook is None:
-        return vectors @ runtime.networks[0].head_layers["output"].weight
+        return vectors @ runtime.networks[0].head_layers[0].weight
     return vectors @ scorer.codebook.codes(np.arange(runtime.n_labels)).T
 
 
@@ -59,7 +59,7 @@ def test_near_labels_have_correlated_scores(head, kind, indexed, made, some, tmp
         first = model.network.encoder.hidden[0]
         weight = (first.weight if kind == "sparse" else first.weight.T).detach().numpy()
         hidden = np.maximum(weight + first.bias.detach().numpy(), 0)  # of the rows of an identity matrix
-        vectors = hidden if head == "fc" else runtime.networks[0].head(hidden, runtime.networks[0].head_layers)
+        vectors = hidden if head == "fc" else runtime.networks[0].output(hidden)
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     wanted = np.corrcoef(scores_over(runtime, vectors).T)[4]
     ids, values = near_labels(runtime, 4, 22)

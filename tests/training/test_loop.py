@@ -17,8 +17,8 @@ from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.batch import as_batch
 from circlet.network.ensemble import top_k
-from circlet.network.heads import HEADS
 from circlet.network.losses import LOSSES
+from circlet.scoring.heads import HEADS
 from circlet.settings.network import COSINES
 from circlet.settings.training import OPTIMIZERS, SCHEDULES
 from circlet.training import (

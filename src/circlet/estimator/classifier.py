@@ -53,7 +53,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         How much is spent where a parameter is "auto".
     head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
         Output layer. fc is the usual layer with an output per label, and has no codes. See
-        `circlet.network.heads`.
+        `circlet.scoring.heads`.
     dim : int or "auto", default="auto"
         Dimension of the labels' codes. By default decided from the data.
     hidden : tuple of int or "auto", default="auto"

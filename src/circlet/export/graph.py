@@ -13,7 +13,8 @@ have a power of two as their length, and for other lengths onnxruntime's transfo
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,15 +22,17 @@ import numpy.typing as npt
 
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.folder.members import Member, hidden_layers, output_layers
+from circlet.folder.members import Member, hidden_layers
 from circlet.folder.tensors import Stored
 from circlet.runtime.codebooks import CodesInBlocks, SpectralCodebook
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats
 from circlet.runtime.scorers import Scorer
+from circlet.scoring.arrays import LEAST_NORM, TINY
+from circlet.scoring.heads import HEADS
 from circlet.version import __version__
 
-__all__ = ["HEADS", "LARGEST", "OPSET", "Graph", "Rows", "mean_log_odds", "outputs", "scaled", "scores", "tagger"]
+__all__ = ["LARGEST", "OPSET", "Graph", "Rows", "mean_log_odds", "outputs", "scaled", "scores", "tagger"]
 
 try:
     import onnx
@@ -92,10 +95,35 @@ class Graph:
         self._nodes.append(helper.make_node(operator, values, names, **attributes))
         return names
 
-    def halves(self, value: str) -> list[str]:
-        """The first and the second half of the columns."""
+    # The primitives of `circlet.scoring.arrays` that heads need.
+
+    def split(self, value: str, parts: int) -> list[str]:
         count = len(self._nodes)
-        return self.add_all("Split", value, names=[f"value_{count}_{half}" for half in "ab"], axis=1)
+        return self.add_all("Split", value, names=[f"value_{count}_{part}" for part in range(parts)], axis=1)
+
+    def concat(self, values: list[str]) -> str:
+        return self.add("Concat", *values, axis=1)
+
+    def sin(self, value: str) -> str:
+        return self.add("Sin", value)
+
+    def tanh(self, value: str) -> str:
+        return self.add("Tanh", value)
+
+    def unit(self, rows: str, norm: float = 1.0) -> str:
+        norms = self.add("ReduceL2", rows, axes=[1], keepdims=1)
+        divided = self.add("Div", rows, self.add("Max", norms, np.float32(LEAST_NORM)))
+        return divided if norm == 1 else self.add("Mul", divided, np.float32(norm))
+
+    def unit_pairs(self, rows: str) -> str:
+        x, y = self.split(rows, 2)
+        squares = self.add("Add", self.add("Mul", x, x), self.add("Mul", y, y))
+        norms = self.add("Sqrt", self.add("Add", squares, np.float32(TINY)))
+        return self.concat([self.add("Div", x, norms), self.add("Div", y, norms)])
+
+    def packed(self, half_turns: str) -> str:
+        theta = self.add("Mul", half_turns, np.float32(math.pi))
+        return self.concat([self.add("Cos", theta), self.add("Sin", theta)])
 
     def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
         """The finished model, checked."""
@@ -115,12 +143,6 @@ class Graph:
 def _described(name: str, dtype: npt.DTypeLike, shape: list[str | int], meaning: str) -> onnx.ValueInfoProto:
     kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
     return helper.make_tensor_value_info(name, kind, shape, doc_string=meaning)
-
-
-#: The least norm that rows are divided by, as in `circlet.network.heads`.
-LEAST_NORM = np.float32(1e-12)
-#: What is added to the squared norm of a pair there.
-TINY = np.float32(1e-12)
 
 
 class Rows(NamedTuple):
@@ -155,7 +177,7 @@ def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
         values = graph.add("Mul", values, idf if rows.columns is None else graph.add("Gather", idf, rows.columns))
     elif scaling.kind == "sqrt":
         values = graph.add("Mul", graph.add("Sign", values), graph.add("Sqrt", graph.add("Abs", values)))
-    return rows._replace(values=_normalized(graph, values))
+    return rows._replace(values=graph.unit(values))
 
 
 def outputs(graph: Graph, rows: Rows, member: Member, weights: Mapping[str, Stored]) -> str:
@@ -165,7 +187,10 @@ def outputs(graph: Graph, rows: Rows, member: Member, weights: Mapping[str, Stor
     hidden = _activated(graph, _first_layer(graph, rows, first), settings.leak)
     for layer in others:
         hidden = _activated(graph, _linear(graph, hidden, layer), settings.leak)
-    return HEADS[settings.head](graph, hidden, [member.layer(weights, name) for name in output_layers(settings)])
+    head = HEADS[settings.head]
+    layers = [member.layer(weights, name) for name in head.parts]
+    made = head.layers(graph, hidden, [partial(_linear, graph, layer=layer) for layer in layers])
+    return str(head.code(graph, made, sum(bias.shape[0] for _, bias in layers)))
 
 
 def _activated(graph: Graph, x: str, leak: float) -> str:
@@ -202,50 +227,6 @@ def _scales(weight: Stored) -> Floats | None:
     return weight.scales if weight.numbers.dtype == np.int8 else None
 
 
-def _normalized(graph: Graph, rows: str) -> str:
-    norm = graph.add("ReduceL2", rows, axes=[1], keepdims=1)
-    return graph.add("Div", rows, graph.add("Max", norm, LEAST_NORM))
-
-
-# Heads; `circlet.network.heads` says what each is.
-
-
-def _circular(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    return _phasors(graph, *graph.halves(_linear(graph, hidden, layers[0])))
-
-
-def _half(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    parts = zip(graph.halves(hidden), layers, strict=True)
-    return _phasors(graph, *(_linear(graph, part, layer) for part, layer in parts))
-
-
-def _phasors(graph: Graph, x: str, y: str) -> str:
-    squares = graph.add("Add", graph.add("Mul", x, x), graph.add("Mul", y, y))
-    norm = graph.add("Sqrt", graph.add("Add", squares, TINY))
-    return graph.add("Concat", graph.add("Div", x, norm), graph.add("Div", y, norm), axis=1)
-
-
-def _amplitude(graph: Graph, hidden: str, layers: list[Layer]) -> str:
-    norm = math.sqrt(layers[0][1].shape[0] / 2)
-    return graph.add("Mul", _normalized(graph, _linear(graph, hidden, layers[0])), np.float32(norm))
-
-
-def _packed(graph: Graph, half_turns: str) -> str:
-    theta = graph.add("Mul", half_turns, np.float32(math.pi))
-    return graph.add("Concat", graph.add("Cos", theta), graph.add("Sin", theta), axis=1)
-
-
-HEADS: dict[str, Callable[[Graph, str, list[Layer]], str]] = {
-    "chrr": _circular,
-    "chrr-amplitude": _amplitude,
-    "chrr-half": _half,
-    "chrr-sin": lambda graph, x, layers: _packed(graph, graph.add("Sin", _linear(graph, x, layers[0]))),
-    "chrr-tanh": lambda graph, x, layers: _packed(graph, graph.add("Tanh", _linear(graph, x, layers[0]))),
-    "hrr": lambda graph, x, layers: _normalized(graph, _linear(graph, x, layers[0])),
-    "fc": lambda graph, x, layers: _linear(graph, x, layers[0]),
-}
-
-
 def scores(graph: Graph, output: str, scorer: Scorer) -> str:
     """The scores that one network gives all labels, `(batch, n_labels)`, from its head's output."""
     book, bias = scorer.codebook, scorer.bias
@@ -267,7 +248,7 @@ def _of_series(graph: Graph, phasors: str, codes: SpectralCodebook, scale: float
     strides = -(-codes.length // steps)
     # For cos(θ − α): e^{i(θ − α)} is (cos θ cos α + sin θ sin α) + i (sin θ cos α − cos θ sin α).
     cos, sin = _angles(codes, np.arange(steps))
-    swapped = graph.add("Concat", *reversed(graph.halves(phasors)), axis=1)
+    swapped = graph.concat(graph.split(phasors, 2)[::-1])
     middle = np.array([1])
     unbound = graph.add(
         "Add",

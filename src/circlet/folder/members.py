@@ -12,6 +12,7 @@ from circlet.checks import is_integer
 from circlet.errors import DataError
 from circlet.folder.layout import MOST_LABELS
 from circlet.folder.tensors import Stored, type_name
+from circlet.scoring.heads import HEADS
 from circlet.settings.network import NetworkSettings, reader_shapes
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "hidden_layers",
     "member_prefix",
     "members_of",
-    "output_layers",
     "shapes_of",
 ]
 
@@ -54,7 +54,7 @@ class Member:
     prefix: str
 
     def layer(self, weights: Mapping[str, Stored], name: str) -> tuple[Stored, Stored]:
-        """Weight and bias of one of its layers, as `hidden_layers` and `output_layers` name them."""
+        """Weight and bias of one of its layers, as `hidden_layers` and `circlet.scoring.heads` name them."""
         return weights[f"{self.prefix}{name}.weight"], weights[f"{self.prefix}{name}.bias"]
 
     @property
@@ -89,11 +89,6 @@ def member_prefix(number: int) -> str:
 def hidden_layers(settings: NetworkSettings) -> list[str]:
     """The names of the layers over features, each of which has a weight and a bias."""
     return [f"hidden.{number}" for number in range(len(settings.hidden))]
-
-
-def output_layers(settings: NetworkSettings) -> list[str]:
-    """The names of a head's layers, each of which has a weight and a bias."""
-    return ["output", "second"] if settings.head == "chrr-half" else ["output"]
 
 
 def check_weights(
@@ -150,11 +145,10 @@ def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = Fal
         for name, (before, after) in zip(names[1:], pairwise(settings.hidden), strict=True):
             shapes |= _linear(name, before, after)
     outputs = n_labels if settings.codes is None else settings.dim
-    if settings.head in ("chrr", "chrr-amplitude"):  # pairs
-        outputs *= 2
-    heads = output_layers(settings)
-    for name in heads:
-        shapes |= _linear(name, settings.hidden[-1] // len(heads), outputs)
+    head = HEADS[settings.head]
+    after, before = head.shape(settings.hidden[-1], outputs)
+    for name in head.parts:
+        shapes |= _linear(name, before, after)
     if settings.learned.scale:
         shapes[LOG_SCALE] = ()
     if settings.learned.bias:

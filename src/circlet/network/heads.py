@@ -1,43 +1,24 @@
-"""The last layer: from a hidden vector to the space where labels have codes.
-
-A head's output is normalized, so that `Codebook.scores` gives similarities. `fc` is the exception: it is the
-baseline with one output per label, and has no codes. `circlet.settings.network.HEADS` says which kind of codes
-each head predicts.
-
-| name | outputs | what they are |
-|---|---|---|
-| `chrr` | 2 d | pairs, each divided by its norm: phasors; atan2 is needed only for angles |
-| `chrr-amplitude` | 2 d | pairs, divided by their joint norm; the length of each pair shows how certain it is |
-| `chrr-half` | 2 d, each from half of the inputs | like `chrr` but with h × d weights, as many as `hrr` |
-| `chrr-sin` | d | π sin(x) as angles |
-| `chrr-tanh` | d | π tanh(x) as angles |
-| `hrr` | d | a real vector, divided by its norm |
-| `fc` | L | the labels' scores themselves |
-"""
+"""The last layer, as a module that learns; `circlet.scoring.heads` says what each head computes."""
 
 from __future__ import annotations
-
-import math
-from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor, nn
 
-from circlet.algebra import circular
 from circlet.errors import ParameterError
-from circlet.network.encoders import Hidden, linear
+from circlet.network.encoders import Hidden, Linear, linear
+from circlet.scoring import heads, tensors
 
-__all__ = ["HEADS", "Head"]
-
-#: Keeps the gradient of a pair at (0, 0) finite. Its square is still a normal float32, far below any pair's norm.
-TINY = 1e-12
+__all__ = ["FullHead", "Head"]
 
 
-class Head(nn.Module, ABC):
+class Head(nn.Module):
     """Maps `(batch, h)` to `(batch, width)`.
 
     Parameters
     ----------
+    name : str
+        One of `circlet.scoring.heads.HEADS`.
     inputs : int
         Width h of the last hidden layer.
     dim : int
@@ -48,105 +29,43 @@ class Head(nn.Module, ABC):
         See `circlet.settings.NetworkSettings`.
     """
 
-    outputs_per_dim = 1
+    output: Linear
 
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
+    def __init__(
+        self, name: str, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
         super().__init__()
-        self.output = linear(inputs, self.outputs_per_dim * dim, generator=generator, initial=initial)
+        self.name, self.inputs = name, inputs
+        if inputs % len(self.row.parts):
+            raise ParameterError(
+                f"head {name} splits the last hidden layer: found width {inputs}; wanted a multiple of "
+                f"{len(self.row.parts)}"
+            )
+        after, before = self.row.shape(inputs, dim)
+        for part in self.row.parts:
+            self.add_module(part, linear(before, after, generator=generator, initial=initial))
+
+    @property
+    def row(self) -> heads.Head:
+        """Its row in the table."""
+        return heads.HEADS[self.name]
 
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
         """Map hidden vectors to codes."""
-        return self.finished(self.output(hidden))
+        layers = list(self.children())
+        if len(layers) > 1 and isinstance(hidden, Hidden):
+            values = hidden.values
+            hidden = values.new_zeros(len(values), self.inputs).index_copy(1, hidden.units, values)
+        return self.finished(self.row.layers(tensors, hidden, layers))
 
-    @abstractmethod
     def finished(self, outputs: Tensor) -> Tensor:
         """Make codes of what the last layer gives."""
-
-
-class CircularHead(Head):
-    """`chrr`."""
-
-    outputs_per_dim = 2
-
-    def finished(self, outputs: Tensor) -> Tensor:
-        return _phasors(*outputs.chunk(2, dim=-1))
-
-
-class AmplitudeHead(Head):
-    """`chrr-amplitude`: the joint norm is that of d phasors, but each pair has its own length."""
-
-    outputs_per_dim = 2
-
-    def finished(self, outputs: Tensor) -> Tensor:
-        pairs = outputs.float()
-        return torch.nn.functional.normalize(pairs, dim=-1) * math.sqrt(pairs.shape[-1] / 2)
-
-
-class HalfCircularHead(Head):
-    """`chrr-half`: the first half of the hidden units gives the cosines, the second the sines."""
-
-    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
-        if inputs % 2:
-            raise ParameterError(
-                f"head chrr-half splits the last hidden layer in two: its width {inputs} is odd; make it even"
-            )
-        super().__init__(inputs // 2, dim, generator=generator, initial=initial)
-        self.second = linear(inputs // 2, dim, generator=generator, initial=initial)
-
-    def forward(self, hidden: Tensor | Hidden) -> Tensor:
-        first, second = self._full(hidden).chunk(2, dim=-1)
-        return self.finished(torch.cat([self.output(first), self.second(second)], dim=-1))
-
-    def finished(self, outputs: Tensor) -> Tensor:
-        return _phasors(*outputs.chunk(2, dim=-1))
-
-    def _full(self, hidden: Tensor | Hidden) -> Tensor:
-        if not isinstance(hidden, Hidden):
-            return hidden
-        values, width = hidden.values, self.output.in_features + self.second.in_features
-        return values.new_zeros(len(values), width).index_copy(1, hidden.units, values)
-
-
-class SineHead(Head):
-    """`chrr-sin`."""
-
-    def finished(self, outputs: Tensor) -> Tensor:
-        return circular.pack(math.pi * torch.sin(outputs).float())
-
-
-class TanhHead(Head):
-    """`chrr-tanh`."""
-
-    def finished(self, outputs: Tensor) -> Tensor:
-        return circular.pack(math.pi * torch.tanh(outputs).float())
-
-
-class RealHead(Head):
-    """`hrr`."""
-
-    def finished(self, outputs: Tensor) -> Tensor:
-        return torch.nn.functional.normalize(outputs.float(), dim=-1)
+        code: Tensor = self.row.code(tensors, outputs, outputs.shape[-1])
+        return code.float()
 
 
 class FullHead(Head):
-    """`fc`."""
+    """Head `fc`: an output for each label."""
 
-    def finished(self, outputs: Tensor) -> Tensor:
-        return outputs.float()
-
-
-HEADS: dict[str, type[Head]] = {
-    "chrr": CircularHead,
-    "chrr-amplitude": AmplitudeHead,
-    "chrr-half": HalfCircularHead,
-    "chrr-sin": SineHead,
-    "chrr-tanh": TanhHead,
-    "hrr": RealHead,
-    "fc": FullHead,
-}
-
-
-def _phasors(x: Tensor, y: Tensor) -> Tensor:
-    x, y = x.float(), y.float()  # norms of half-precision pairs would underflow
-    scale = torch.rsqrt(x * x + y * y + TINY)
-    return torch.cat([x * scale, y * scale], dim=-1)
+    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
+        super().__init__("fc", inputs, dim, generator=generator, initial=initial)

@@ -15,7 +15,7 @@ from circlet.codebooks import CODEBOOKS, Codebook
 from circlet.errors import check_fits, within_memory
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder
-from circlet.network.heads import HEADS
+from circlet.network.heads import Head
 from circlet.network.losses import LOSSES
 from circlet.network.readers import TextEncoder
 from circlet.network.scorer import Scorer, log_odds
@@ -102,7 +102,7 @@ class Network(nn.Module):
             self.encoder = encoder
             book = make_codebook(settings, n_labels, codebook)
             dim = n_labels if book is None else settings.dim
-            self.head = HEADS[settings.head](settings.hidden[-1], dim, generator=initial, initial=settings.initial)
+            self.head = Head(settings.head, settings.hidden[-1], dim, generator=initial, initial=settings.initial)
             loss = LOSSES[settings.loss]
             self.scorer = Scorer(
                 book, n_labels, scaled=loss.scaled, biased=loss.biased, absolute=settings.absolute

@@ -20,13 +20,15 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.contents import Contents, explained, parts_of, read
 from circlet.folder.index import Index
 from circlet.folder.layout import WEIGHTS, located
-from circlet.folder.members import BIAS, LOG_SCALE, Member, check_weights, members_of, output_layers
+from circlet.folder.members import BIAS, LOG_SCALE, Member, check_weights, members_of
 from circlet.folder.tensors import Stored
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
-from circlet.runtime.network import LARGEST, Floats, Network, unit
+from circlet.runtime.network import LARGEST, Floats, Network
 from circlet.runtime.ranking import MEMORY, Found, budget_of, together
 from circlet.runtime.scorers import Ensemble, Gain, Scorer, top_k_by_gain
+from circlet.scoring.arrays import unit
+from circlet.scoring.heads import HEADS
 from circlet.threads import in_parallel, steps, worker_count
 
 __all__ = [
@@ -364,7 +366,7 @@ def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer
 
 def _parameter_counts(members: list[Member], weights: dict[str, Stored]) -> dict[str, int]:
     counts = {"encoder": 0, "head": 0, "loss": 0}
-    parts = {LOG_SCALE: "loss", BIAS: "loss", **dict.fromkeys(output_layers(members[0].settings), "head")}
+    parts = {LOG_SCALE: "loss", BIAS: "loss", **dict.fromkeys(HEADS[members[0].settings.head].parts, "head")}
     for name, each in weights.items():
         _, _, own = name.removeprefix("members.").partition(".")
         counts[parts.get(own.partition(".")[0], "encoder")] += math.prod(each.shape)

@@ -11,9 +11,10 @@ import numpy.typing as npt
 from circlet.features.rows import Entries
 from circlet.folder.index import Index
 from circlet.runtime.model import RuntimeModel
-from circlet.runtime.network import Floats, Network, unit
+from circlet.runtime.network import Floats, Network
 from circlet.runtime.ranking import MEMORY, Found, best_columns, merged
 from circlet.runtime.scorers import Scorer
+from circlet.scoring.arrays import unit
 from circlet.threads import steps
 
 __all__ = ["near_labels", "similar_documents"]
@@ -90,11 +91,8 @@ def _correlations(network: Network, scorer: Scorer, vectors: Floats, label: int)
     for start, end in steps(len(vectors), max(1, MEMORY // (8 * scorer.n_labels))):
         part = vectors[start:end]
         # Scale and bias change no correlation.
-        scores = (
-            part @ network.head_layers["output"].weight
-            if scorer.codebook is None
-            else scorer.codebook.scores(part)
-        )
+        book = scorer.codebook
+        scores = part @ network.head_layers[0].weight if book is None else book.scores(part)
         if scorer.absolute:
             scores = np.abs(scores)
         sums += scores.sum(axis=0, dtype=np.float64)

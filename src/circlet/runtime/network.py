@@ -11,11 +11,10 @@ of a large one are read into memory of our own, each when it is first needed.
 
 from __future__ import annotations
 
-import math
 import mmap
 import os
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TypeAlias
 
 import numpy as np
@@ -23,11 +22,13 @@ import numpy.typing as npt
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.members import Member, hidden_layers, output_layers
+from circlet.folder.members import Member, hidden_layers
 from circlet.folder.tensors import Stored, place_in_file, release
+from circlet.scoring import arrays
+from circlet.scoring.heads import HEADS
 from circlet.threads import steps
 
-__all__ = ["HEADS", "LARGEST", "FeatureWeights", "Floats", "Head", "Linear", "Network", "RowCache", "unit"]
+__all__ = ["LARGEST", "FeatureWeights", "Floats", "Linear", "Network", "RowCache"]
 
 #: Bytes of the rows that are kept. Smaller matrices are not worth it.
 KEPT = 1 << 26
@@ -222,66 +223,6 @@ class FeatureWeights:
         return Entries(rows.starts, places, values).times(self.weight.integers(touched), bias)
 
 
-#: Added to the squared length of a pair, as in training.
-TINY = np.float32(1e-12)
-#: The least norm that a vector is divided by, as in training.
-LEAST_NORM = np.float32(1e-12)
-
-#: From hidden vectors `(n, h)` to codes `(n, width)`.
-Head = Callable[[Floats, dict[str, Linear]], Floats]
-
-
-def _circular(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    pairs = layers["output"](hidden)
-    return _phasors(pairs, pairs.shape[1] // 2)
-
-
-def _amplitude(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    pairs = unit(layers["output"](hidden))
-    pairs *= np.float32(math.sqrt(pairs.shape[1] / 2))
-    return pairs
-
-
-def _half_circular(hidden: Floats, layers: dict[str, Linear]) -> Floats:
-    half = hidden.shape[1] // 2
-    pairs = np.concatenate([layers["output"](hidden[:, :half]), layers["second"](hidden[:, half:])], axis=1)
-    return _phasors(pairs, pairs.shape[1] // 2)
-
-
-#: By the names in `circlet.settings.network.HEADS`.
-HEADS: dict[str, Head] = {
-    "chrr": _circular,
-    "chrr-amplitude": _amplitude,
-    "chrr-half": _half_circular,
-    "chrr-sin": lambda hidden, layers: _packed(np.sin(layers["output"](hidden))),
-    "chrr-tanh": lambda hidden, layers: _packed(np.tanh(layers["output"](hidden))),
-    "hrr": lambda hidden, layers: unit(layers["output"](hidden)),
-    "fc": lambda hidden, layers: layers["output"](hidden),
-}
-
-
-def _phasors(pairs: Floats, dim: int) -> Floats:
-    """Each pair divided by its norm, in place."""
-    x, y = pairs[:, :dim], pairs[:, dim:]
-    norms = np.sqrt(x * x + y * y + TINY)
-    x /= norms
-    y /= norms
-    return pairs
-
-
-def _packed(turns: Floats) -> Floats:
-    """Packed phasors of angles, given as parts of π."""
-    theta = turns * np.float32(math.pi)
-    return np.concatenate([np.cos(theta), np.sin(theta)], axis=1)
-
-
-def unit(rows: Floats) -> Floats:
-    """Rows divided by their norm, in place."""
-    norms = np.sqrt(np.einsum("ij,ij->i", rows, rows))
-    rows /= np.maximum(norms, LEAST_NORM)[:, None]
-    return rows
-
-
 class Network:
     """The layers of a network.
 
@@ -299,26 +240,29 @@ class Network:
         kind = FeatureWeights if sparse else Linear
         self.first: FeatureWeights | Linear = kind(*member.layer(weights, first))
         self.others = [Linear(*member.layer(weights, name)) for name in others]
-        self.head_name, self.leak = member.settings.head, np.float32(member.settings.leak)
-        self.head = HEADS[self.head_name]
-        self.head_layers = {name: Linear(*member.layer(weights, name)) for name in output_layers(member.settings)}
+        self.head, self.leak = HEADS[member.settings.head], np.float32(member.settings.leak)
+        self.head_layers = [Linear(*member.layer(weights, name)) for name in self.head.parts]
 
     def __call__(self, rows: Entries | Floats) -> Floats:
         """The head's output for scaled rows, `(n, width)`."""
-        return self.head(self.hidden(rows), self.head_layers)
+        return self.output(self.hidden(rows))
+
+    def output(self, hidden: Floats) -> Floats:
+        """The head's output for hidden vectors."""
+        outputs = self.head.layers(arrays, hidden, self.head_layers)
+        code: Floats = self.head.code(arrays, outputs, outputs.shape[1])
+        return code
 
     def vectors(self, rows: Entries | Floats) -> Floats:
         """What tells documents apart: the head's output, or the last hidden layer if that is a score per label."""
-        return self.hidden(rows) if self.head_name == "fc" else self(rows)
+        return self.hidden(rows) if self.head.codes is None else self(rows)
 
     @property
     def width(self) -> int:
         """How many numbers such a vector has."""
-        layers = list(self.head_layers.values())
-        if self.head_name == "fc":
-            return int(layers[0].weight.shape[0])
-        outputs = sum(layer.weight.shape[1] for layer in layers)
-        return int(outputs * (2 if self.head_name in ("chrr-sin", "chrr-tanh") else 1))
+        if self.head.codes is None:
+            return len(self.head_layers[0].weight)
+        return sum(len(layer.bias) for layer in self.head_layers) * self.head.width // self.head.outputs
 
     def hidden(self, rows: Entries | Floats) -> Floats:
         """The last hidden layer for scaled rows, `(n, h)`."""

@@ -15,20 +15,9 @@ import numpy as np
 
 from circlet.checks import is_integer
 from circlet.errors import ParameterError
+from circlet.scoring.heads import HEADS
 from circlet.settings.fields import AUTO, MAIN, NETWORK, among, check, integers, setting, share, whole
 
-#: The kind of codes that each head of `circlet.network.heads` predicts; `fc` has an output per label and no codes.
-HEADS: dict[str, str | None] = {
-    "chrr": "circular",
-    "chrr-amplitude": "circular",
-    "chrr-half": "circular",
-    "chrr-sin": "circular",
-    "chrr-tanh": "circular",
-    "hrr": "real",
-    "fc": None,
-}
-#: The heads whose scores of a label rise if its code is added to their outputs.
-ADDITIVE = ("chrr", "chrr-amplitude", "hrr", "fc")
 #: The kind of codes in each codebook of `circlet.codebooks`. "auto" chooses the first of the kind.
 CODEBOOKS: dict[str, str] = {
     "spectral": "circular",
@@ -69,7 +58,7 @@ ATTENTION_HEADS = 4
 
 def teachable(head: str, loss: str) -> bool:
     """Whether `circlet.model.teaching` can teach such a network: it adds codes to outputs, and sets biases."""
-    return head in ADDITIVE and (HEADS[head] is None or LOSSES[loss].bias)
+    return HEADS[head].additive and (HEADS[head].codes is None or LOSSES[loss].bias)
 
 
 def _are_widths(value: Any) -> bool:
@@ -85,7 +74,7 @@ class NetworkSettings:
         "chrr-amplitude",
         among(HEADS),
         "Output layer",
-        "fc is the usual layer with an output per label, and has no codes. See `circlet.network.heads`.",
+        "fc is the usual layer with an output per label, and has no codes. See `circlet.scoring.heads`.",
         panel=NETWORK,
     )
     dim: int = setting(800, whole(1), "Dimension of the labels' codes.", panel=MAIN, usual=AUTO)
@@ -211,7 +200,7 @@ class NetworkSettings:
     @property
     def codes(self) -> str | None:
         """The kind of codes that the head predicts; None for `fc`."""
-        return HEADS[self.head]
+        return HEADS[self.head].codes
 
     @property
     def codebook_name(self) -> str | None:
