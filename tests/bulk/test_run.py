@@ -171,12 +171,6 @@ class TestTagFiles:
         assert [sum(size for size, _ in told)] == sizes
         assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [PLAN, *here]
 
-    def test_threshold(self, here, tag, read, tmp_path):
-        tag("a.jsonl", k=6, threshold=0.4)
-        scores = [row["scores"] for row in read(tmp_path / "out")]
-        assert all(score >= 0.4 for row in scores for score in row)
-        assert len({len(row) for row in scores}) > 1
-
     def test_what_is_there_is_not_tagged_again(self, here, tag, tmp_path):
         again = partial(tag, block_size=200)
         again()
@@ -217,11 +211,6 @@ class TestTagFiles:
             tag()
         del before[here[0]]
         assert parts(tmp_path / "out") == before
-
-    def test_other_options_are_refused(self, here, tag):
-        tag()
-        with pytest.raises(DataError, match=r"out: found a run with -k 5, and now 2; wanted the same"):
-            tag(k=2)
 
     def test_other_blocks_are_done_before_a_fault_is_told(self, here, tag, docs, tmp_path):
         with (docs / "a.jsonl").open("a") as stream:

@@ -198,21 +198,14 @@ def test_a_dataset_becomes_files_that_the_reader_reads(library, tmp_path):
     np.testing.assert_allclose(matrices.read_features(folder / "X.tst.npy"), expected(["bb"]), atol=5e-4)
     assert json.loads((folder / RECORD).read_text(encoding="utf-8")) == record
     assert record["model"]["name"] == "letters"
+    named = embed_dataset(dataset(["a"]), model, tmp_path / "named", name="mine")
+    assert named["model"]["name"] == "mine"
     assert record["model"]["max_seq_length"] == 256
     assert set(record["model"]["files"]) == {"modules.json", "model.safetensors"}
     assert record["data"] == {"name": "tiny", "format": "in memory"}
-    assert {part: (entry["rows"], entry["dims"]) for part, entry in record["parts"].items()} == {
-        "trn": (2, 3),
-        "tst": (1, 3),
-    }
+    found = {part: (entry["rows"], entry["dims"]) for part, entry in record["parts"].items()}
+    assert found == {"trn": (2, 3), "tst": (1, 3)}
     assert "sentence-transformers" in record["provenance"]["versions"]
-
-
-def test_no_test_rows_no_test_file(library, tmp_path):
-    record = embed_dataset(dataset(["a"]), model_folder(tmp_path / "m"), tmp_path / "out", name="mine")
-    assert list(record["parts"]) == ["trn"]
-    assert record["model"]["name"] == "mine"
-    assert not (tmp_path / "out" / "X.tst.npy").exists()
 
 
 def test_a_broken_run_goes_on_with_what_is_missing(library, tmp_path, monkeypatch):

@@ -6,7 +6,6 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
-from hypothesis.extra import numpy as hnp
 
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import SCALINGS, UNKNOWN, Entries, Scaling, TokenRows, divide_by_norms, row_norms
@@ -120,9 +119,8 @@ class TestManners:
 
 
 LARGE = float(np.float32(1e30))
-finite = hnp.arrays(
-    np.float32, hnp.array_shapes(min_dims=2, max_dims=2, max_side=5), elements=st.floats(-LARGE, LARGE, width=32)
-)
+shapes = arrays.array_shapes(min_dims=2, max_dims=2, max_side=5)
+finite = arrays.arrays(np.float32, shapes, elements=st.floats(-LARGE, LARGE, width=32))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -151,7 +149,7 @@ any_finite = st.floats(allow_nan=False, allow_infinity=False, width=32) | st.sam
 def two_matrices(draw) -> tuple[np.ndarray, np.ndarray]:
     n_features = draw(st.integers(1, 4))
     shapes = st.tuples(st.integers(1, 5), st.just(n_features))
-    return tuple(draw(hnp.arrays(np.float32, shapes, elements=any_finite)) for _ in range(2))
+    return tuple(draw(arrays.arrays(np.float32, shapes, elements=any_finite)) for _ in range(2))
 
 
 @pytest.mark.parametrize("scaling", SCALINGS)
@@ -225,10 +223,6 @@ class TestErrors:
             ParameterError, match="standard would make sparse rows dense: choose l2, sqrt or tfidf"
         ):
             Scaling("standard").fit(sp.csr_matrix(ROWS))
-
-    def test_an_unknown_scaling(self):
-        with pytest.raises(ParameterError, match=r"`scaling` must be auto or one of none, l2, .*, got 'minmax'"):
-            Scaling("minmax")
 
     def test_restoring_an_unknown_scaling(self):
         with pytest.raises(DataError, match=r"found the scaling 'auto'; wanted one of none, l2"):

@@ -2,8 +2,6 @@ from __future__ import annotations
 
 import gzip
 import json
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -50,17 +48,6 @@ def test_weights_stay_in_the_file(folder):
     weight = read(folder).tensors["members.0.hidden.0.weight"].read()
     assert not weight.flags.owndata
     assert not weight.flags.writeable
-
-
-def test_nothing_here_needs_torch(folder):
-    code = (
-        "import sys; from pathlib import Path; from circlet.folder.compress import compress\n"
-        "from circlet.folder.contents import read\n"
-        "given = Path(sys.argv[1]); compress(given, given.with_name('copy'), 'bf16')\n"
-        "assert read(given.with_name('copy')).config['store'] == 'bf16'\n"
-        "assert not {'torch', 'sklearn'} & set(sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", code, str(folder)], check=True)
 
 
 NAMES = ["red", "dark blue", "größer", "日本", "#6", "\u2028"]
@@ -150,12 +137,6 @@ def test_damaged_counts(packed):
     for dtype in (np.int32, np.int64):
         with pytest.raises(DataError, match="found damaged label_counts; wanted ascending ids below 4"):
             parts_of(PATH, {"label_counts": Stored(np.array(packed, dtype=dtype))}, config(scaling="none"))
-
-
-def test_arrays_of_another_scaling():
-    stored = {"features.mean": Stored(np.zeros(2, dtype=np.float32))}
-    with pytest.raises(DataError, match=r"found the arrays \['mean'\] for the scaling tfidf; wanted \['idf'\]"):
-        parts_of(PATH, stored, config())
 
 
 STATE: dict[str, Any] = {

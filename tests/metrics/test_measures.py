@@ -1,8 +1,6 @@
 from __future__ import annotations
 
 import math
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -383,14 +381,6 @@ def test_bad_arguments_are_refused():
     for form in (np.asarray, sp.csr_matrix):
         with pytest.raises(DataError, match="y_pred, row 1: found NaN"):
             micro_f1(Y[:2], form(np.array([[0.0] * 5, [0, np.nan, 0, 0, 0]])))
-
-
-def test_metrics_do_not_import_torch():
-    code = "import sys, circlet.metrics; sys.exit('torch' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
-
-
-# Four rows of five labels; the third has none. Rankings of three.
 
 
 def test_places_without_prediction_are_wrong():

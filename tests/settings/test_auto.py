@@ -75,14 +75,11 @@ class TestByRule:
     def test_unknown_names_are_nobodys(self):
         assert by_rule("default", frozenset({"optimizer", "members"}), facts()) == []
 
-    @pytest.mark.parametrize("preset", ["paper", "another"])
+    @pytest.mark.parametrize("preset", [*EFFORTS, "paper", "another"])
     def test_a_preset_without_effort_decides_as_the_default_does(self, preset):
-        assert effort_of(preset) == EFFORTS["default"]
-        assert by_rule(preset, ALL, facts()) == by_rule("default", ALL, facts())
-
-    @pytest.mark.parametrize("preset", sorted(EFFORTS))
-    def test_efforts(self, preset):
-        assert effort_of(preset) is EFFORTS[preset]
+        known = preset if preset in EFFORTS else "default"
+        assert effort_of(preset) is EFFORTS[known]
+        assert by_rule(preset, ALL, facts()) == by_rule(known, ALL, facts())
 
 
 class TestHeldOutRows:
@@ -228,23 +225,12 @@ class TestSizes:
 
 
 class TestFeatures:
+    @pytest.mark.parametrize(("kind", "scaling"), [("dense", "standard"), ("sparse", "sqrt"), ("texts", "none")])
     @given(preset=presets, n=counts, labels=label_counts)
-    def test_dense_rows(self, preset, n, labels):
-        found = decide(preset, n, labels, "dense")
-        assert (found["scaling"], found["first_layer"]) == ("standard", "same")
-
-    @given(preset=presets, n=counts, labels=label_counts)
-    def test_sparse_rows(self, preset, n, labels):
-        found = decide(preset, n, labels, "sparse")
-        assert (found["scaling"], found["first_layer"]) == ("sqrt", "sgd" if n <= VERY_MANY else "same")
-
-    @given(preset=presets, n=counts, labels=label_counts)
-    def test_texts(self, preset, n, labels):
-        found = decide(preset, n, labels, "texts")
-        assert (found["scaling"], found["first_layer"]) == (
-            "none",
-            "sgd" if n <= VERY_MANY else "same",
-        )
+    def test_follow_the_kind_of_rows(self, kind, scaling, preset, n, labels):
+        found = decide(preset, n, labels, kind)
+        first_layer = "same" if kind == "dense" or n > VERY_MANY else "sgd"
+        assert (found["scaling"], found["first_layer"]) == (scaling, first_layer)
 
     @given(preset=presets, n=st.integers(VERY_MANY + 1, 10**8), kind=kinds)
     def test_very_many_documents(self, preset, n, kind):
@@ -290,12 +276,8 @@ class TestDecision:
         assert [Decision.from_dict(each) for each in json.loads(stored)] == decisions
 
     def test_as_dict(self):
-        assert Decision("hidden", (8, 4), "because", tried=True).as_dict() == {
-            "setting": "hidden",
-            "value": [8, 4],
-            "why": "because",
-            "tried": True,
-        }
+        found = Decision("hidden", (8, 4), "because", tried=True).as_dict()
+        assert found == {"setting": "hidden", "value": [8, 4], "why": "because", "tried": True}
 
     @pytest.mark.parametrize("name", ["setting", "value", "why", "tried"])
     def test_a_missing_key(self, name):
@@ -306,14 +288,7 @@ class TestDecision:
 
     @pytest.mark.parametrize(
         ("value", "shown"),
-        [
-            (800, "800"),
-            (0.25, "0.25"),
-            ("sgd", "sgd"),
-            (None, "none"),
-            ((2048,), "2048"),
-            ((3, 5), "3,5"),
-        ],
+        [(800, "800"), (0.25, "0.25"), ("sgd", "sgd"), (None, "none"), ((2048,), "2048"), ((3, 5), "3,5")],
     )
     def test_shown(self, value, shown):
         assert Decision("any", value, "because").shown == shown
@@ -359,26 +334,21 @@ class TestPresets:
         ("head", "expected"),
         [
             (None, {"head": "chrr", "hidden": (768, 768), "loss": "cosine", "codebook": "independent"}),
-            (
-                "chrr-half",
-                {"head": "chrr-half", "hidden": (768, 768), "loss": "cosine", "codebook": "independent"},
-            ),
-            ("hrr", {"head": "hrr", "hidden": (768, 768), "loss": "cosine"}),
-            ("fc", {"head": "fc", "hidden": (2048, 2048), "loss": "bce"}),
+            ("chrr-half", {"hidden": (768, 768), "loss": "cosine", "codebook": "independent"}),
+            ("hrr", {"hidden": (768, 768), "loss": "cosine"}),
+            ("fc", {"hidden": (2048, 2048), "loss": "bce"}),
         ],
     )
     def test_the_papers_settings_follow_its_heads(self, head, expected):
         found = resolve("paper", {"head": head})
+        assert found["head"] == head or head is None
         assert {name: found.get(name) for name in expected} == expected
         assert ("codebook" in found) == ("codebook" in expected)
         RunSettings.of(found)  # they fit together
 
     def test_what_is_given_wins(self):
-        assert resolve("paper", {"epochs": 2, "dim": 8, "dropout": None}) == {
-            **resolve("paper", {}),
-            "epochs": 2,
-            "dim": 8,
-        }
+        given = {"epochs": 2, "dim": 8}
+        assert resolve("paper", {**given, "dropout": None}) == {**resolve("paper", {}), **given}
         assert resolve("paper", {"codebook": "spectral"})["codebook"] == "spectral"
 
     def test_presets_are_not_changed(self):
