@@ -96,15 +96,15 @@ def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path,
     assert_same(parted, whole)
 
 
-STAGES = ["decide", "features", "calibration run", "train", "save"]
+STAGES = ["read", "decide", "features", "calibration run", "train", "save"]
 
 
 @pytest.mark.parametrize(
     ("options", "stages"),
     [
         ([], STAGES),
-        (["--validation", "0"], ["decide", "features", "train", "calibrate", "save"]),
-        (["--members", "2", "--keep-index"], [*STAGES[:2], *STAGES[2:4] * 2, "index", "save"]),
+        (["--validation", "0"], ["read", "decide", "features", "train", "calibrate", "save"]),
+        (["--members", "2", "--keep-index"], [*STAGES[:3], *STAGES[3:5] * 2, "index", "save"]),
     ],
     ids=str,
 )

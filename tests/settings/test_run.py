@@ -43,7 +43,21 @@ class TestOf:
         assert RunSettings.of({}) == RunSettings()
 
     def test_none_is_a_value(self):
-        assert RunSettings.of({"word_ngrams": None, "patience": None}).text.word_ngrams is None
+        given = {"word_ngrams": None, "char_ngrams": [2, 3], "patience": None}
+        assert RunSettings.of(given).text == TextSettings(word_ngrams=None, char_ngrams=(2, 3))
+
+    @pytest.mark.parametrize(
+        ("text", "message"),
+        [
+            ({"word_ngrams": None}, "are both None"),
+            ({"char_ngrams": (3, 2)}, r"`char_ngrams` must be \(shortest, longest\)"),
+            ({"min_df": 0}, "`min_df` must be an integer >= 1 or a fraction below 1, got 0"),
+            ({"max_features": 0}, "`max_features` must be an integer >= 1 or None, got 0"),
+        ],
+    )
+    def test_text_that_would_have_no_features_is_refused(self, text, message):
+        with pytest.raises(ParameterError, match=message):
+            TextSettings(**text)
 
     @pytest.mark.parametrize("name", ["depth", "seed", "network", "device"])
     def test_an_unknown_name_is_refused(self, name):

@@ -25,7 +25,7 @@ from circlet.estimator import folder as folders
 from circlet.estimator.targets import Targets, renamed
 from circlet.folder.history import metrics_of
 from circlet.model import Model
-from circlet.model.session import begin, check_text, fit_further, further_settings
+from circlet.model.session import begin, fit_further, further_settings
 from circlet.runtime import Tagger
 from circlet.runtime.documents import as_texts, count
 from circlet.settings import EFFORTS, Decision, RunSettings
@@ -356,7 +356,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         return tags
 
     def _fit(self, X: Any, y: Any, classes: Any) -> CircletClassifier:
-        settings, place = check_text(self._settings()), resolve_device(self.device)
+        settings, place = self._settings(), resolve_device(self.device)
         self._check_parameters()
         custom = isinstance(self.encoder, torch.nn.Module) or settings.network.reads_texts
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):

@@ -18,7 +18,6 @@ from circlet.features.rows import RESERVED, UNKNOWN, TokenRows
 from circlet.features.terms import Vocabulary, Words
 from circlet.features.vectorizer import (
     check_digest,
-    check_frequencies,
     checked_terms,
     checked_texts,
     from_parameters,
@@ -26,6 +25,7 @@ from circlet.features.vectorizer import (
     read_state,
     write_state,
 )
+from circlet.settings.fields import check_frequencies
 
 
 class Tokenizer:

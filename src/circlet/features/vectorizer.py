@@ -33,14 +33,13 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
 
-from circlet.checks import is_integer
 from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.extras import for_training
 from circlet.features.rows import Entries, divide_by_norms
 from circlet.features.terms import Characters, Span, Terms, Vocabulary, Words, occurrences, origins
 from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, write_tensors, write_text
+from circlet.settings.fields import NGrams, check_frequencies, check_ngrams
 
-NGrams = tuple[int, int]
 Made = TypeVar("Made")
 FORMAT = 1
 STATE_FILE = "vectorizer.json"
@@ -94,10 +93,7 @@ class TextVectorizer:
         max_features: int | None = None,
         lowercase: bool = True,
     ) -> None:
-        self.word_ngrams = _checked_ngrams("word_ngrams", word_ngrams)
-        self.char_ngrams = _checked_ngrams("char_ngrams", char_ngrams)
-        if self.word_ngrams is None and self.char_ngrams is None:
-            raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
+        self.word_ngrams, self.char_ngrams = check_ngrams(word_ngrams, char_ngrams)
         for name, value in (("sublinear_tf", sublinear_tf), ("lowercase", lowercase)):
             if not isinstance(value, bool):
                 raise ParameterError(f"`{name}` must be True or False, got {value!r}")
@@ -317,25 +313,6 @@ def checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
         if not isinstance(text, str):
             raise DTypeError(f"{operation}: texts[{position}] must be a str, got {type(text).__name__}")
         yield text
-
-
-def check_frequencies(min_df: Any, max_features: Any) -> tuple[int | float, int | None]:
-    """Which terms are kept, by how frequent they are, as plain numbers; `ParameterError` if it makes no sense."""
-    if not is_integer(min_df, 1) and not (isinstance(min_df, float) and 0 < min_df < 1):
-        raise ParameterError(f"`min_df` must be an integer >= 1 or a fraction below 1, got {min_df!r}")
-    if max_features is not None and not is_integer(max_features, 1):
-        raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
-    # JSON knows no NumPy numbers.
-    return int(min_df) if is_integer(min_df) else min_df, None if max_features is None else int(max_features)
-
-
-def _checked_ngrams(name: str, value: Any) -> NGrams | None:
-    if value is None:
-        return None
-    pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(is_integer(size) for size in value)
-    if not pair or not 1 <= value[0] <= value[1]:
-        raise ParameterError(f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}")
-    return int(value[0]), int(value[1])
 
 
 def from_parameters(path: Path, kind: Callable[..., Made], parameters: Any, wanted: Iterable[str]) -> Made:

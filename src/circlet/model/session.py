@@ -26,7 +26,6 @@ from circlet.data import Dataset, Split, load_dataset
 from circlet.data.feedback import FeedbackLog, Judged, corrected, judged
 from circlet.data.sparse import as_csr
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.features.vectorizer import TextVectorizer
 from circlet.folder.contents import explained, read
 from circlet.folder.deflated import DEFLATED
 from circlet.folder.index import Identifier, Index
@@ -51,7 +50,6 @@ __all__ = [
     "add_to_index",
     "begin",
     "carry_out",
-    "check_text",
     "fit_further",
     "further_settings",
     "go_on",
@@ -114,7 +112,7 @@ class Run:
             given["batch_size"] *= self.processes
         without = {"char_ngrams": None} if given.get("char_ngrams") == "none" else {}
         settings = RunSettings.from_preset(self.preset or "default", {**given, **without}, seed=self.seed or 0)
-        return check_text(settings.with_values(without) if without else settings)
+        return settings.with_values(without) if without else settings
 
     @property
     def reads(self) -> dict[str, Any]:
@@ -172,12 +170,6 @@ class Run:
         self.settings  # noqa: B018 (it is checked when it is made)
 
 
-def check_text(settings: RunSettings) -> RunSettings:
-    """The same settings, if texts can be read with them; for before any data is."""
-    TextVectorizer(**vars(settings.text))
-    return settings
-
-
 def carry_out(
     folder: Path,
     run: Run,
@@ -219,11 +211,11 @@ def carry_out(
         if begun is None:  # a process was killed after it had saved the model
             return Model.load(folder) if world.is_first else None
         run = Run(**begun)
-        settings = run.settings
         check_store(store := run.store or (store_of(folder) if run.further else "float32"))
-        before = _before(run, folder, device)
+        settings, before = run.settings, _before(run, folder, device)
         keep_index = bool(run.keep_index) if before is None else before.index is not None
-        dataset = read_documents(run, ids=keep_index, model=before)
+        with reporter.timed("read"):
+            dataset = read_documents(run, ids=keep_index, model=before)
         with _described(run, folder) if world.is_first else nullcontext():
             options: dict[str, Any] = {"reporter": reporter, "folder": folder, "world": world}
             options["resume"] = bool(world.from_first((folder / checkpoint.NAME).exists))

@@ -14,6 +14,7 @@ import numpy as np
 from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 
+NGrams = tuple[int, int]
 #: The value of a setting that is decided when the data are known.
 AUTO = "auto"
 #: The panels of `circlet train --help`, in their order.
@@ -226,3 +227,28 @@ class Decision:
         return cls(
             found["setting"], tuple(value) if isinstance(value, list) else value, found["why"], found["tried"]
         )
+
+
+def check_ngrams(word_ngrams: Any, char_ngrams: Any) -> tuple[NGrams | None, NGrams | None]:
+    """Lengths of n-grams as plain numbers; `ParameterError` if texts would have no features."""
+    lengths: list[NGrams | None] = []
+    for name, value in (("word_ngrams", word_ngrams), ("char_ngrams", char_ngrams)):
+        pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(is_integer(size) for size in value)
+        if value is not None and not (pair and 1 <= value[0] <= value[1]):
+            raise ParameterError(
+                f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}"
+            )
+        lengths.append(None if value is None else (int(value[0]), int(value[1])))
+    if lengths == [None, None]:
+        raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
+    return lengths[0], lengths[1]
+
+
+def check_frequencies(min_df: Any, max_features: Any) -> tuple[int | float, int | None]:
+    """Which terms are kept, by how frequent they are, as plain numbers; `ParameterError` if it makes no sense."""
+    if not is_integer(min_df, 1) and not (isinstance(min_df, float) and 0 < min_df < 1):
+        raise ParameterError(f"`min_df` must be an integer >= 1 or a fraction below 1, got {min_df!r}")
+    if max_features is not None and not is_integer(max_features, 1):
+        raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
+    # JSON knows no NumPy numbers.
+    return int(min_df) if is_integer(min_df) else min_df, None if max_features is None else int(max_features)

@@ -23,6 +23,8 @@ from circlet.settings.fields import (
     Setting,
     among,
     check,
+    check_frequencies,
+    check_ngrams,
     integers,
     setting,
     settings_in,
@@ -109,6 +111,13 @@ class TextSettings:
         panel=NETWORK,
         usual=AUTO,
     )
+
+    def __post_init__(self) -> None:
+        words, characters = check_ngrams(self.word_ngrams, self.char_ngrams)
+        least, most = check_frequencies(self.min_df, self.max_features)
+        plain = {"word_ngrams": words, "char_ngrams": characters, "min_df": least, "max_features": most}
+        for name, value in plain.items():
+            object.__setattr__(self, name, value)
 
 
 def _is_size(value: Any) -> bool:
