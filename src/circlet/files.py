@@ -53,7 +53,7 @@ def read_bytes(path: Path, what: str = "file") -> bytes:
     try:
         return read_gzip(path) if path.suffix == GZIPPED else path.read_bytes()
     except (OSError, EOFError, MemoryError, zlib.error) as error:
-        raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
+        raise DataError(f"{path}: found no readable {what} ({reason_of(error)})") from error
 
 
 def check_regular(path: Path, what: str = "file") -> int:
@@ -61,7 +61,7 @@ def check_regular(path: Path, what: str = "file") -> int:
     try:
         found = path.stat()
     except (OSError, ValueError) as error:  # the second: a name with a zero character
-        raise DataError(f"{path}: found no readable {what} ({_reason(error)})") from error
+        raise DataError(f"{path}: found no readable {what} ({reason_of(error)})") from error
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
         raise DataError(f"{path}: found no readable {what} ({kind}); wanted a regular file")
@@ -78,7 +78,7 @@ def read_json(path: Path) -> Any:
     except (ValueError, RecursionError) as error:
         if isinstance(error, DataError):
             raise
-        raise DataError(f"{path}: found no readable JSON ({_reason(error)})") from error
+        raise DataError(f"{path}: found no readable JSON ({reason_of(error)})") from error
 
 
 def parse_json(text: str) -> Any:
@@ -129,11 +129,11 @@ def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[s
             return tensors, dict(stored.metadata() or {})
     # The last three: types that NumPy does not have, and shapes that do not fit into memory.
     except (OSError, SafetensorError, TypeError, AttributeError, MemoryError) as error:
-        raise DataError(f"{path}: found no readable tensors ({_reason(error)})") from error
+        raise DataError(f"{path}: found no readable tensors ({reason_of(error)})") from error
 
 
-def _reason(error: Exception) -> str:
-    # The system's messages would repeat the path.
+def reason_of(error: Exception) -> str:
+    """What an error says, without the path that a system's error repeats."""
     return str(getattr(error, "strerror", None) or error)
 
 
@@ -471,15 +471,26 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
     ----------
     path : Path
     tensors : mapping of str to ndarray, or of str to torch.Tensor
-        Contiguous, all of one kind; torch is imported only for its own tensors.
+        All of one kind, those of torch contiguous; torch is imported only for its own tensors.
     metadata : dict, optional
         Strings to store in the file's header.
     """
     import numpy as np
-    from safetensors import SafetensorError
+    from safetensors import SafetensorError, TensorSpec, serialize_file
 
-    of_numpy = all(isinstance(tensor, np.ndarray) for tensor in tensors.values())
-    library: Any = import_module(f"safetensors.{'numpy' if of_numpy else 'torch'}")
+    arrays: dict[str, np.ndarray] = {}
+    described = {}
+    for name, tensor in tensors.items():
+        if isinstance(tensor, np.ndarray):
+            arrays[name] = array = np.ascontiguousarray(tensor, tensor.dtype.newbyteorder("<"))
+            # NumPy has no bfloat16; ours is called like its only field.
+            kind = array.dtype.names[0] if array.dtype.names else array.dtype.name
+            try:
+                described[name] = TensorSpec(
+                    dtype=kind, shape=tensor.shape, data_ptr=array.ctypes.data, data_len=array.nbytes
+                )
+            except SafetensorError as error:
+                raise DataError(f"found {name} in {tensor.dtype}; wanted a type that safetensors has") from error
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
@@ -488,7 +499,12 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
         with scratch_beside(path) as scratch:
             written = scratch / path.name
             try:
-                library.save_file(dict(tensors), written, metadata=metadata)
+                if len(arrays) == len(tensors):
+                    serialize_file(described, written, metadata)
+                else:
+                    from safetensors.torch import save_file
+
+                    save_file(dict(tensors), written, metadata)
             except SafetensorError as error:  # this is how it reports a full disk
                 raise OutputError(f"cannot write {path}: {error}") from error
             written.chmod(mode)

@@ -14,7 +14,6 @@ from torch import nn
 from circlet import CircletClassifier, files
 from circlet.data.dataset import Split
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.folder import tensors
 from circlet.folder.compress import compress
 from circlet.folder.layout import CHECKPOINT, checkpoint_of
 from circlet.folder.tensors import STORES
@@ -69,7 +68,7 @@ class TestCompress:
         def fail(*_: Any) -> None:
             raise error
 
-        monkeypatch.setattr(tensors if step == "write_tensors" else files, step, fail)
+        monkeypatch.setattr(files, step, fail)
         wanted = OutputError if isinstance(error, OSError) else KeyboardInterrupt
         with pytest.raises(wanted):
             compress(folder, tmp_path / "copy", "int8")

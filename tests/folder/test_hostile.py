@@ -14,8 +14,9 @@ from safetensors.numpy import load_file, save_file
 
 from circlet import files
 from circlet.errors import DataError
+from circlet.files import write_tensors
 from circlet.folder.compress import compress
-from circlet.folder.tensors import BFLOAT16, map_tensors, write_tensors
+from circlet.folder.tensors import BFLOAT16, map_tensors
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
 

@@ -7,10 +7,11 @@ import numpy as np
 import pytest
 
 from circlet.errors import DataError
+from circlet.files import write_tensors
 from circlet.folder.index import Index, read_index, vector_width, write_index
 from circlet.folder.layout import INDEX
 from circlet.folder.members import members_of
-from circlet.folder.tensors import map_tensors, write_tensors
+from circlet.folder.tensors import map_tensors
 
 VECTORS = np.array([[3, 4, 0, 0], [-1, 0, 1, 2], [0, 0, 0, 0]], dtype=np.float32)
 CONFIG: dict[str, Any] = {

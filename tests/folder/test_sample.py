@@ -7,9 +7,10 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.errors import DataError
+from circlet.files import write_tensors
 from circlet.folder.layout import SAMPLE
 from circlet.folder.sample import NUMBERS, ROWS, Sample, read_sample, sample_of, write_sample
-from circlet.folder.tensors import map_tensors, write_tensors
+from circlet.folder.tensors import map_tensors
 
 ROW = sp.csr_matrix(np.array([[0, 0.5, 0], [1, 0, 2], [0, 0, 0]], dtype=np.float32))
 LABELS = sp.csr_matrix(np.array([[1, 0], [0, 1], [0, 0]], dtype=np.float32))

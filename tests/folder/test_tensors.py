@@ -20,6 +20,7 @@ from safetensors import numpy as of_numpy
 from safetensors import torch as of_torch
 
 from circlet.errors import DataError, OutputError, ParameterError
+from circlet.files import write_tensors
 from circlet.folder.compress import compress
 from circlet.folder.tensors import (
     BFLOAT16,
@@ -33,7 +34,6 @@ from circlet.folder.tensors import (
     release,
     stored,
     type_name,
-    write_tensors,
 )
 
 RANDOM = np.random.default_rng(0)
@@ -122,27 +122,33 @@ def written(path: Path, header: Any, numbers: bytes = bytes(16), length: int | N
 
 GOOD: dict[str, Any] = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
 HEADERS: dict[str, tuple[Any, str]] = {
-    "no JSON": (b"{", "the header is damaged"),
-    "no text": (b"\xff\xfe", "the header is damaged"),
-    "a list": ([1, 2], "not an object"),
-    "twice the same name": (b'{"a":%b,"a":%b}' % ((json.dumps(GOOD).encode(),) * 2), "occurs twice"),
-    "nested too deep": (b"[" * 100_000, "the header is damaged"),
-    "no description": ({"a": 3}, "a has the type None"),
-    "an unknown type": ({"a": {**GOOD, "dtype": "F8"}}, "a has the type 'F8'"),
-    "a type that is no name": ({"a": {**GOOD, "dtype": ["F32"]}}, "a has the type"),
-    "no shape": ({"a": {**GOOD, "shape": None}}, "a has the shape None"),
-    "a negative shape": ({"a": {**GOOD, "shape": [-2, -2]}}, r"a has the shape \[-2, -2\]"),
-    "a shape of fractions": ({"a": {**GOOD, "shape": [4.0]}}, r"a has the shape \[4.0\]"),
-    "a shape of truths": ({"a": {**GOOD, "shape": [True, 4]}}, r"a has the shape"),
-    "one offset": ({"a": {**GOOD, "data_offsets": [0]}}, r"the numbers of a are at \[0\]"),
-    "backwards": ({"a": {**GOOD, "data_offsets": [16, 0]}}, "the numbers of a are at 16 to 0"),
-    "outside": ({"a": {**GOOD, "shape": [5], "data_offsets": [0, 20]}}, "at 0 to 20 of 16 bytes"),
-    "far outside": ({"a": {**GOOD, "shape": [2**62], "data_offsets": [0, 2**64]}}, "of 16 bytes"),
-    "a hole": ({"a": {**GOOD, "shape": [3], "data_offsets": [4, 16]}}, "at 4 to 16"),
-    "overlapping": ({"a": GOOD, "b": {**GOOD, "shape": [2], "data_offsets": [8, 16]}}, "b are at 8 to 16"),
-    "too few": ({"a": {**GOOD, "shape": [2], "data_offsets": [0, 8]}}, "the header describes 8 of 16 bytes"),
-    "another size": ({"a": {**GOOD, "shape": [3]}}, r"a has 16 bytes for float32 of shape \(3,\)"),
-    "a huge shape": ({"a": {**GOOD, "shape": [2**40, 2**40]}}, "a has 16 bytes for float32"),
+    "no JSON": (b"{", "invalid JSON"),
+    "no text": (b"\xff\xfe", "invalid UTF-8"),
+    "a list": ([1, 2], "invalid type: sequence"),
+    "twice the same name": (b'{"a":%b,"a":%b}' % ((json.dumps(GOOD).encode(),) * 2), "a name occurs twice"),
+    "nested too deep": (b"[" * 100_000, "invalid JSON"),
+    "no description": ({"a": 3}, "invalid type: integer `3`"),
+    "an unknown type": ({"a": {**GOOD, "dtype": "F8"}}, "unknown variant `F8`"),
+    "a type that is no name": ({"a": {**GOOD, "dtype": ["F32"]}}, "invalid type: sequence"),
+    "no shape": ({"a": {**GOOD, "shape": None}}, "invalid type: null"),
+    "a negative shape": ({"a": {**GOOD, "shape": [-2, -2]}}, "invalid value: integer `-2`"),
+    "a shape of fractions": ({"a": {**GOOD, "shape": [4.0]}}, "floating point `4.0`"),
+    "a shape of truths": ({"a": {**GOOD, "shape": [True, 4]}}, "boolean `true`"),
+    "one offset": ({"a": {**GOOD, "data_offsets": [0]}}, "invalid length 1"),
+    "backwards": ({"a": {**GOOD, "data_offsets": [16, 0]}}, "invalid offset for tensor `a`"),
+    "outside": ({"a": {**GOOD, "shape": [5], "data_offsets": [0, 20]}}, "incomplete metadata"),
+    "far outside": ({"a": {**GOOD, "shape": [2**62], "data_offsets": [0, 2**64]}}, "invalid type: floating point"),
+    "a hole": ({"a": {**GOOD, "shape": [3], "data_offsets": [4, 16]}}, "invalid offset for tensor `a`"),
+    "overlapping": (
+        {"a": GOOD, "b": {**GOOD, "shape": [2], "data_offsets": [8, 16]}},
+        "invalid offset for tensor `b`",
+    ),
+    "too few": ({"a": {**GOOD, "shape": [2], "data_offsets": [0, 8]}}, "incomplete metadata"),
+    "another size": ({"a": {**GOOD, "shape": [3]}}, "invalid shape"),
+    "a type that we have not": ({"a": {**GOOD, "dtype": "F8_E4M3", "shape": [16]}}, "a has the type 'F8_E4M3'"),
+    "many dimensions": ({"a": {**GOOD, "shape": [1] * 99 + [4]}}, "maximum supported dimension"),
+    "a huge empty shape": ({"a": GOOD, "b": {**GOOD, "shape": [0, 2**63], "data_offsets": [16, 16]}}, ""),
+    "a huge shape": ({"a": {**GOOD, "shape": [2**40, 2**40]}}, "overflow"),
 }
 
 
@@ -161,7 +167,7 @@ class TestDamage:
     @pytest.mark.parametrize("length", [17, 2**40, 2**64 - 1])
     def test_of_its_length(self, length, tmp_path):
         path = written(tmp_path / "t", {}, b"", length)
-        with pytest.raises(DataError, match=f"a header of {length} bytes in a file of 10"):
+        with pytest.raises(DataError, match=r"header (too large|length)"):
             map_tensors(path)
 
     @pytest.mark.parametrize("content", [b"", b"abc", pickle.dumps(np.ones(3)), b"\x00" * 100])
@@ -213,7 +219,7 @@ class TestPlaces:
 
 class TestWriting:
     def test_types_that_a_file_cannot_hold(self, tmp_path):
-        with pytest.raises(DataError, match=r"found b in complex128; wanted one of .*bfloat16"):
+        with pytest.raises(DataError, match=r"found b in complex128; wanted a type that safetensors has"):
             write_tensors(tmp_path / "t", {"a": np.ones(3), "b": np.ones(3, dtype=np.complex128)})
         assert not list(tmp_path.iterdir())
 

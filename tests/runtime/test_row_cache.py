@@ -10,7 +10,8 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.tensors import Stored, map_tensors, write_tensors
+from circlet.files import write_tensors
+from circlet.folder.tensors import Stored, map_tensors
 from circlet.runtime import network as module
 from circlet.runtime.network import FeatureWeights, RowCache
 

@@ -103,7 +103,7 @@ def write_copy(
 def _write(
     folder: Path, new: Publication, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
 ) -> None:
-    tensors.write_tensors(new.path(WEIGHTS), weights)
+    files.write_tensors(new.path(WEIGHTS), weights)
     for name in _others(config):
         path = checked(folder, config, name)
         if name == ESTIMATOR:

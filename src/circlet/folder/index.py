@@ -17,9 +17,10 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.errors import DataError
+from circlet.files import write_tensors
 from circlet.folder.layout import INDEX, checked
 from circlet.folder.members import Member, members_of
-from circlet.folder.tensors import map_tensors, write_tensors
+from circlet.folder.tensors import map_tensors
 
 __all__ = ["Index", "read_index", "vector_width", "write_index"]
 

@@ -14,8 +14,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.errors import DataError
+from circlet.files import write_tensors
 from circlet.folder.layout import SAMPLE, checked
-from circlet.folder.tensors import map_tensors, write_tensors
+from circlet.folder.tensors import map_tensors
 
 __all__ = ["REMEMBERED_NUMBERS", "Sample", "merged", "read_sample", "sample_of", "write_sample"]
 

@@ -42,7 +42,7 @@ from circlet.folder.layout import (
 from circlet.folder.members import Member, check_shapes, check_weights, members_of
 from circlet.folder.publish import Publication, publishing
 from circlet.folder.sample import Sample, write_sample
-from circlet.folder.tensors import BFLOAT16, Stored, write_tensors
+from circlet.folder.tensors import BFLOAT16, Stored
 from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network, ensemble
@@ -337,7 +337,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     if model.label_names is not None:
         labels = labels_text(model.label_names, model.config["n_labels"])
     with publishing(folder) as new:
-        write_tensors(new.path(WEIGHTS), packed)
+        files.write_tensors(new.path(WEIGHTS), packed)
         files.write_json(new.path(HISTORY), model.history)
         if labels is not None:
             files.write_text(new.path(LABELS), labels)
