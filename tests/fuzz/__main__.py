@@ -19,6 +19,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -54,7 +55,7 @@ def main() -> None:
         expected = {each.name: each.intact(folder / "intact").ask() for each in made}
         run = partial(_run, seed=options.seed, subjects=made, expected=expected)
         if options.case is not None:
-            print(json.dumps(run(options.case, folder, _show).as_dict(), indent=1, ensure_ascii=False))
+            print(json.dumps(asdict(run(options.case, folder, _show)), indent=1, ensure_ascii=False))
             return
         start = time.monotonic()
         found = list(_with_progress(outcomes(run, range(options.cases), folder, options.jobs), options.cases))

@@ -46,34 +46,20 @@ GOOD = ("same", "other", "refused")
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a case.
-
-    Parameters
-    ----------
-    case : int
-    subject, mutation, details : str
-    outcome : str
-        One of `GOOD`, or a failure: "wrong", "error", "warning", "message", "slow", "large", "crash" or "hang".
-    seconds : float
-        Time of the processor.
-    memory : int
-        Bytes by which the process grew at most.
-    message : str
-        Of the error, if there was one.
-    """
+    """What became of a case."""
 
     case: int
     subject: str
     mutation: str
     details: str
+    #: One of `GOOD`, or a failure: "wrong", "error", "warning", "message", "slow", "large", "crash" or "hang".
     outcome: str
+    #: Time of the processor.
     seconds: float = 0.0
+    #: Bytes by which the process grew at most.
     memory: int = 0
+    #: Of the error, if there was one.
     message: str = ""
-
-    def as_dict(self) -> dict[str, Any]:
-        """Its parts by name."""
-        return asdict(self)
 
 
 def run_case(
@@ -85,20 +71,10 @@ def run_case(
     tell: Callable[[Outcome], object],
     clock: Callable[[], float] = time.process_time,
 ) -> Outcome:
-    """Carry out a case.
+    """Carry out a case in this folder; `expected` are the answers of undamaged subjects by their names.
 
-    Parameters
-    ----------
-    number, seed : int
-    subjects : sequence of Subject
-    expected : dict
-        The answers of undamaged subjects by their names.
-    folder : Path
-        Where to write.
-    tell : callable
-        Told what the case is before it is carried out, for it may never end.
-    clock : callable
-        What a case takes is told by this; by default the processor's time, since others may keep the machine busy.
+    `tell` is told what the case is before it is carried out, for it may never end. The clock is the processor's,
+    since others may keep the machine busy.
     """
     random = Random(f"{seed} {number}")
     subject = random.choices(subjects, [each.weight for each in subjects])[0]
@@ -286,9 +262,9 @@ def summarized(found: list[Outcome], seed: int, seconds: float) -> dict[str, Any
         "outcomes": dict(Counter(each.outcome for each in found).most_common()),
         "by_subject": _counted(found, "subject"),
         "by_mutation": _counted(found, "mutation"),
-        "slowest": slowest.as_dict(),
-        "largest": largest.as_dict(),
-        "failures": [each.as_dict() for each in found if each.outcome not in GOOD],
+        "slowest": asdict(slowest),
+        "largest": asdict(largest),
+        "failures": [asdict(each) for each in found if each.outcome not in GOOD],
     }
 
 

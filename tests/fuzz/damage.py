@@ -163,14 +163,7 @@ def bomb(content: bytes, random: Random) -> bytes:
 
 #: Damage to the content of a file that is not empty, whatever its format.
 OF_BYTES: dict[str, Callable[[bytes, Random], bytes]] = {
-    "flip": flip,
-    "cut": cut,
-    "insert": insert,
-    "repeat": repeat,
-    "blank": blank,
-    "move": move,
-    "long line": long_line,
-    "bomb": bomb,
+    each.__name__.replace("_", " "): each for each in (flip, cut, insert, repeat, blank, move, long_line, bomb)
 }
 #: How often each mutation is chosen. Bombs and long lines take long to make.
 WEIGHTS = {
@@ -192,16 +185,7 @@ WEIGHTS = {
 
 
 def mutate(tree: Tree, others: Sequence[Tree], random: Random) -> tuple[str, str]:
-    """Damage a tree in one way; returns the name of the mutation, and the file that it changed.
-
-    Parameters
-    ----------
-    tree : Tree
-        Changed in place.
-    others : sequence of Tree
-        Where files of other folders come from.
-    random : Random
-    """
+    """Damage a tree in one way, with files of others; returns the name of the mutation and of the changed file."""
     while True:
         kind = random.choices(list(WEIGHTS), list(WEIGHTS.values()))[0]
         if not (files := sorted(name for name, content in tree.items() if isinstance(content, bytes) and content)):
@@ -249,24 +233,15 @@ def _change(tree: Tree, kind: str, name: str, files: list[str], others: Sequence
 
 @dataclass(frozen=True)
 class Trial:
-    """Something damaged, ready to be asked.
+    """Something damaged, ready to be asked."""
 
-    Parameters
-    ----------
-    mutation : str
-        What was done to it, by name.
-    details : str
-        The same with the files that it was done to.
-    ask : callable
-        Gives the answer, or raises an error.
-    exact : bool
-        Whether any answer other than that of the undamaged subject is wrong. If not, `ask` itself asserts
-        everything that can be said about an answer.
-    """
-
+    #: What was done to it, by name; and with the files that it was done to.
     mutation: str
     details: str
+    #: Gives the answer, or raises an error.
     ask: Callable[[], Any]
+    #: Whether any answer other than that of the undamaged subject is wrong. If not, `ask` itself asserts all
+    #: that can be said about an answer.
     exact: bool
 
 
@@ -285,32 +260,20 @@ class Subject(Protocol):
 
 @dataclass
 class FolderSubject:
-    """A folder of files.
-
-    Parameters
-    ----------
-    name : str
-    tree : Tree
-    others : list of Tree
-        Folders that files may be mixed up with.
-    answer : callable
-        Takes the path of a folder; see `Trial`.
-    exact : bool
-    reseal : callable, optional
-        Makes the digests in a damaged tree right again, if it can, so that what lies behind them is tested too.
-    witness : str, optional
-        A file without which nothing tells what the answer should be.
-    weight : float
-        How often it is chosen.
-    """
+    """A folder of files."""
 
     name: str
     tree: Tree
+    #: Folders that files may be mixed up with.
     others: list[Tree]
+    #: Takes the path of a folder; see `Trial`.
     answer: Callable[[Path], Any]
     exact: bool = True
+    #: Makes the digests in a damaged tree right again, if it can, so that what lies behind them is tested too.
     reseal: Callable[[Tree], bool] | None = None
+    #: A file without which nothing tells what the answer should be.
     witness: str | None = None
+    #: How often it is chosen.
     weight: float = 1.0
 
     def intact(self, folder: Path) -> Trial:

@@ -38,19 +38,10 @@ ODD_OPTIONS: dict[str, list[Any]] = {
 
 @dataclass
 class RowsSubject:
-    """Rows of a kind, given to a tagger or an estimator.
-
-    Parameters
-    ----------
-    name : str
-    change : callable
-        Gives odd rows, from a `Random`.
-    ask : callable
-        Takes the rows and a `Random`.
-    weight : float
-    """
+    """Rows of a kind, given to a tagger or an estimator."""
 
     name: str
+    #: Gives odd rows.
     change: Callable[[Random], tuple[str, Any]]
     ask: Callable[[Any, Random], Any]
     weight: float = 1.0
@@ -83,10 +74,10 @@ def subjects(folder: Path) -> list[RowsSubject]:
     ):
         saved = folder / f"{name} 0".replace(" ", "-")
         tagger = circlet.load(saved)
-        found.append(RowsSubject(f"{kind} rows for a tagger", change, _Tagging(tagger), 0.7))
+        found.append(RowsSubject(f"{kind} rows for a tagger", change, _tagging(tagger), 0.7))
         found.append(RowsSubject(f"options of a tagger of {kind} rows", odd_options(kind), _suggest(tagger), 0.4))
         learned = circlet.CircletClassifier.load(saved)
-        found.append(RowsSubject(f"{kind} rows for an estimator", change, _Tagging(learned), 0.5))
+        found.append(RowsSubject(f"{kind} rows for an estimator", change, _tagging(learned), 0.5))
     found.append(RowsSubject("labels for fit", odd_labels, _fit))
     for name, change in (("sparse rows", odd_sparse), ("dense rows", odd_dense), ("texts", odd_texts)):
         found.append(RowsSubject(f"{name} for fit", _with_labels(change), _fit, 0.5))
@@ -96,29 +87,27 @@ def subjects(folder: Path) -> list[RowsSubject]:
 # What is asked
 
 
-class _Tagging:
+def _tagging(tagger: Any) -> Callable[[Any, Random], Any]:
     """Asks a tagger in one of its ways."""
 
-    def __init__(self, tagger: Any) -> None:
-        self.tagger = tagger
-
-    def __call__(self, rows: Any, random: Random) -> Any:
+    def ask(rows: Any, random: Random) -> Any:
         way = random.choice(["suggest", "predict_proba", "predict", "decision_function"])
         if way == "suggest":
-            sound(*self.tagger.suggest(rows, k=3))
+            sound(*tagger.suggest(rows, k=3))
         elif way == "predict_proba":
-            chances = self.tagger.predict_proba(rows)
+            chances = tagger.predict_proba(rows)
             sound(chances, chances)
         else:
-            getattr(self.tagger, way)(rows)
+            getattr(tagger, way)(rows)
         return "answered"
+
+    return ask
 
 
 def _suggest(tagger: Any) -> Callable[[Any, Random], Any]:
     def ask(given: tuple[Any, dict[str, Any]], random: Random) -> Any:
         rows, options = given
-        labels, scores = tagger.suggest(rows, **options)
-        sound(labels, scores)
+        sound(*tagger.suggest(rows, **options))
         return "answered"
 
     return ask
@@ -134,8 +123,7 @@ def _fit(given: tuple[Any, Any], random: Random) -> Any:
     else:
         good = documents("texts" if isinstance(rows, list) else "sparse" if sp.issparse(rows) else "dense", 2)
         learner.fit(good, targets(2)).partial_fit(rows, labels)
-    labels, scores = learner.suggest(documents("texts", 2) if learner.model_.vectorizer else rows, k=3)
-    sound(labels, scores)
+    sound(*learner.suggest(documents("texts", 2) if learner.model_.vectorizer else rows, k=3))
     return "answered"
 
 
