@@ -111,17 +111,18 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
 
 def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) -> Contents[Stored]:
     path = partial(checked, folder, config)
+    n_labels, has = config["n_labels"], config["files"]
     return Contents(
         config,
         read_weights(folder, config, whole=whole),
-        read_history(path(HISTORY)),
-        read_labels(path(LABELS), config["n_labels"]) if config["named_labels"] else None,
-        _read_vectorizer(folder, config),
-        read_sample(folder, config) if whole else None,
-        read_sample(folder, config, REMEMBERED) if whole else None,
-        read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in config["files"] else None,
-        read_index(folder, config, whole=whole),
-        read_labels(path(URIS), config["n_labels"]) if URIS in config["files"] else None,
+        history=read_history(path(HISTORY)),
+        label_names=read_labels(path(LABELS), n_labels) if config["named_labels"] else None,
+        label_uris=read_labels(path(URIS), n_labels) if URIS in has else None,
+        sample=read_sample(folder, config) if whole else None,
+        remembered=read_sample(folder, config, REMEMBERED) if whole else None,
+        estimator=read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in has else None,
+        index=read_index(folder, config, whole=whole),
+        vectorizer=_read_vectorizer(folder, config),
     )
 
 
