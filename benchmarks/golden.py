@@ -234,6 +234,10 @@ export-json: export py again.onnx --json
 export-table: export py-bf16 bf16.onnx --large-table
 feedback-list: feedback list log.jsonl
 feedback-list-json: feedback list log.jsonl --all --json
+continue-predict: predict py-more py/test.jsonl more.jsonl
+continue-info: info py-more
+continue-options-predict: predict py-more2 py/test.jsonl
+overwrite-predict: predict py-over py/test.jsonl
 resume-finished: train py --model py --resume
 reproduce-json: reproduce stability --quick --output pages2 --json
 demo: demo --json --device cpu
@@ -312,16 +316,12 @@ def changes() -> Iterator[Step]:
         copy=("py", "py-more"),
         files=("py-more/config.json",),
     )
-    yield Step("continue-predict", f"predict py-more {inputs} more.jsonl")
-    yield Step("continue-info", "info py-more")
     yield Step(
         "continue-options",
         "train more.jsonl --model py-more2 --continue --epochs 2 --lr 0.002 --feedback log.jsonl",
         copy=("py-members", "py-more2"),
     )
-    yield Step("continue-options-predict", f"predict py-more2 {inputs}")
     yield Step("overwrite", f"train py --model py-over --overwrite {SMALL}", copy=("py-fc", "py-over"))
-    yield Step("overwrite-predict", f"predict py-over {inputs}")
     slow = (
         "--dim 256 --hidden 512 --epochs 12 --batch-size 16 --first-layer same --lr 0.002 --device cpu --members 2"
     )

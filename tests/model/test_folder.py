@@ -350,17 +350,18 @@ class TestDamage:
         change_config(folder, **{key: value})
         refused(folder, "config.json", "weights.safetensors", "labels.txt")
 
-    def test_weights_of_another_model(self, folder, tmp_path, trained):
-        trained("texts", network=NetworkSettings(dim=24, hidden=(16,), dropout=0.2, seed=1)).save(
-            tmp_path / "other"
-        )
-        shutil.copy(tmp_path / "other" / "weights.safetensors", folder)
-        assert "found other content than config.json describes" in refused(folder, "weights.safetensors")
-
-    def test_config_of_another_model(self, folder, tmp_path, trained):
-        trained("texts", network=NetworkSettings(dim=24, hidden=(8,))).save(tmp_path / "other")
-        shutil.copy(tmp_path / "other" / "config.json", folder)
-        refused(folder, "weights.safetensors")
+    @pytest.mark.parametrize(
+        ("name", "changes", "said"),
+        [
+            ("weights.safetensors", {"seed": 1}, "found other content than config.json describes"),
+            ("config.json", {"hidden": (8,)}, "weights.safetensors"),
+        ],
+    )
+    def test_a_file_of_another_model(self, name, changes, said, folder, tmp_path, trained):
+        settings = {"dim": 24, "hidden": (16,), "dropout": 0.2, **changes}
+        trained("texts", network=NetworkSettings(**settings)).save(tmp_path / "other")
+        shutil.copy(tmp_path / "other" / name, folder)
+        assert said in refused(folder, "weights.safetensors")
 
     @pytest.mark.parametrize(
         ("name", "tensor", "words"),

@@ -15,39 +15,24 @@ def small(**changes) -> NetworkSettings:
 
 
 class TestSettings:
-    @pytest.mark.parametrize(
-        ("parameter", "value", "wanted"),
-        [
-            ("head", "CHRR", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc"),
-            ("head", ["chrr"], "one of chrr"),
-            ("loss", "mse", "one of cosine, absolute-cosine, bce, mean-bce, softmax"),
-            ("codebook", "random", "auto or one of spectral, independent, four-phase, two-phase, holographic"),
-            ("slots", 0, "None or an integer >= 1"),
-            ("codebook", None, "auto or one of spectral"),
-            ("dim", 0, "an integer >= 1"),
-            ("dim", 2.0, "an integer >= 1"),
-            ("dim", "800", "an integer >= 1"),
-            ("dim", True, "an integer >= 1"),
-            ("seed", -1, "an integer >= 0"),
-            ("seed", None, "an integer >= 0"),
-            ("hidden", (), "one or more integers >= 1"),
-            ("hidden", (8, 0), "one or more integers >= 1"),
-            ("hidden", (8, 2.5), "one or more integers >= 1"),
-            ("hidden", 768, "one or more integers >= 1"),
-            ("hidden", None, "one or more integers >= 1"),
-            ("hidden", "768", "one or more integers >= 1"),
-            ("dropout", 1.0, "at least 0 and below 1"),
-            ("dropout", -0.1, "at least 0 and below 1"),
-            ("dropout", float("nan"), "at least 0 and below 1"),
-            ("dropout", "half", "at least 0 and below 1"),
-            ("dropout", None, "at least 0 and below 1"),
-        ],
+    WRONG = (
+        ("head", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc", ["CHRR", ["chrr"]]),
+        ("loss", "one of cosine, absolute-cosine, bce, mean-bce, softmax", ["mse"]),
+        ("codebook", "auto or one of spectral, independent, four-phase, two-phase, holographic", ["random", None]),
+        ("slots", "None or an integer >= 1", [0]),
+        ("dim", "an integer >= 1", [0, 2.0, "800", True]),
+        ("seed", "an integer >= 0", [-1, None]),
+        ("hidden", "one or more integers >= 1", [(), (8, 0), (8, 2.5), 768, None, "768"]),
+        ("dropout", "at least 0 and below 1", [1.0, -0.1, float("nan"), "half", None]),
     )
-    def test_every_parameter_is_checked(self, parameter, value, wanted):
-        with pytest.raises(ParameterError) as caught:
-            small(**{parameter: value})
-        assert str(caught.value).startswith(f"`{parameter}` must be {wanted}")
-        assert "got " in str(caught.value)
+
+    @pytest.mark.parametrize(("parameter", "wanted", "values"), WRONG)
+    def test_every_parameter_is_checked(self, parameter, wanted, values):
+        for value in values:
+            with pytest.raises(ParameterError) as caught:
+                small(**{parameter: value})
+            assert str(caught.value).startswith(f"`{parameter}` must be {wanted}")
+            assert "got " in str(caught.value)
 
     @pytest.mark.parametrize(
         ("head", "codebook", "choice"),

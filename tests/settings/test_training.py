@@ -9,45 +9,26 @@ from circlet.settings.training import SCHEDULES
 
 
 class TestSettings:
-    @pytest.mark.parametrize(
-        ("parameter", "value", "wanted"),
-        [
-            ("epochs", 0, "an integer >= 1"),
-            ("epochs", 2.5, "an integer >= 1"),
-            ("epochs", "3", "an integer >= 1"),
-            ("batch_size", 0, "an integer >= 1"),
-            ("batch_size", 0.5, "an integer >= 1"),
-            ("batch_size", None, "an integer >= 1"),
-            ("optimizer", "rmsprop", "one of adamw, adam, adadelta, sgd"),
-            ("lr", 0, "above 0"),
-            ("lr", -1.0, "above 0"),
-            ("lr", float("nan"), "above 0"),
-            ("lr", float("inf"), "above 0"),
-            ("lr", "fast", "above 0"),
-            ("schedule", "cosine", "one of one-cycle, constant, step"),
-            ("weight_decay", -0.1, "at least 0"),
-            ("weight_decay", float("nan"), "at least 0"),
-            ("weight_decay", None, "at least 0"),
-            ("input_dropout", 1, "at least 0 and below 1"),
-            ("input_dropout", -0.5, "at least 0 and below 1"),
-            ("input_dropout", "half", "at least 0 and below 1"),
-            ("metric", "F1", "like P@1 or nDCG@5"),
-            ("metric", "P@0", "like P@1 or nDCG@5"),
-            ("metric", "P@", "like P@1 or nDCG@5"),
-            ("metric", "PSP@1", "like P@1 or nDCG@5"),
-            ("metric", "P@²", "like P@1 or nDCG@5"),
-            ("metric", "P@٣", "like P@1 or nDCG@5"),
-            ("metric", 1, "like P@1 or nDCG@5"),
-            ("patience", 0, "None or an integer >= 1"),
-            ("patience", 1.5, "None or an integer >= 1"),
-        ],
+    WRONG = (
+        ("epochs", "an integer >= 1", [0, 2.5, "3"]),
+        ("batch_size", "an integer >= 1", [0, 0.5, None]),
+        ("optimizer", "one of adamw, adam, adadelta, sgd", ["rmsprop"]),
+        ("lr", "above 0", [0, -1.0, float("nan"), float("inf"), "fast"]),
+        ("schedule", "one of one-cycle, constant, step", ["cosine"]),
+        ("weight_decay", "at least 0", [-0.1, float("nan"), None]),
+        ("input_dropout", "at least 0 and below 1", [1, -0.5, "half"]),
+        ("metric", "like P@1 or nDCG@5", ["F1", "P@0", "P@", "PSP@1", "P@²", "P@٣", 1]),
+        ("patience", "None or an integer >= 1", [0, 1.5]),
     )
-    def test_every_parameter_is_checked(self, parameter, value, wanted):
-        with pytest.raises(ParameterError) as caught:
-            TrainingSettings(**{parameter: value})
-        assert str(caught.value).startswith(f"`{parameter}` must be ")
-        assert wanted in str(caught.value)
-        assert str(caught.value).endswith(f"got {value!r}")
+
+    @pytest.mark.parametrize(("parameter", "wanted", "values"), WRONG)
+    def test_every_parameter_is_checked(self, parameter, wanted, values):
+        for value in values:
+            with pytest.raises(ParameterError) as caught:
+                TrainingSettings(**{parameter: value})
+            assert str(caught.value).startswith(f"`{parameter}` must be ")
+            assert wanted in str(caught.value)
+            assert str(caught.value).endswith(f"got {value!r}")
 
     def test_numpy_numbers_become_plain_ones(self):
         given = TrainingSettings(
