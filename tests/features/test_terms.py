@@ -34,9 +34,6 @@ class TestWords:
     def test_ascii_has_a_pattern_of_its_own_that_finds_the_same(self, text):
         assert Words(1, 1)(text) == re.compile(word_pattern()).findall(text)
 
-    def test_other_letters(self):
-        assert Words(1, 1)("größer 日本 a") == ["größer", "日", "本", "a"]
-
 
 class TestCharacters:
     def test_words_have_a_space_at_both_ends(self):

@@ -85,10 +85,6 @@ def test_emoji_alone_are_an_empty_row():
     assert rows.getnnz(axis=1).tolist() == [0, 1]
 
 
-def test_word_ngrams():
-    assert words("one two three", word_ngrams=(2, 3)) == ["one two", "one two three", "two three"]
-
-
 def test_pattern_is_linear():
     # Nested repetition would take exponential time on letters and marks that end in neither.
     text = "a\u0301" * 20_000 + "!"

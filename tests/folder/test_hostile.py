@@ -58,8 +58,6 @@ CLAIMS = {
     "many features": (claims(n_features=10**12), "found "),
     "a seed below zero": (claims(codebook__seed=-1), "seed"),
     "a seed that is no number": (claims(codebook__seed="1"), "seed"),
-    "a curve that falls": (claims(calibration=[-1.0, 0.0]), "calibration"),
-    "a curve without a slope": (claims(calibration=[0, 0]), "calibration"),
 }
 
 

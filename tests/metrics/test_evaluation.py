@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from copy import copy
 from dataclasses import replace
 
 import numpy as np
@@ -39,15 +40,8 @@ class TestUnknownLabels:
 
     def test_a_label_that_no_document_has_is_not_counted(self, shared):
         data = lone(["label1", "label2"], [["red"], ["green"]])
-        wider = Dataset(
-            "lone",
-            Split(
-                None,
-                sp.csr_matrix((data.train.Y.data, data.train.Y.indices, data.train.Y.indptr), (2, 3)),
-                ["a", "b"],
-            ),
-            label_names=[*data.label_names, "mauve"],
-        )
+        Y = sp.csr_matrix((data.train.Y.data, data.train.Y.indices, data.train.Y.indptr), (2, 3))
+        wider = Dataset("lone", Split(None, Y, ["a", "b"]), label_names=[*data.label_names, "mauve"])
         assert evaluate_model(Tagger(shared("texts")), wider, [1]).unknown_labels == 0
 
     def test_none_is_known(self, shared):
@@ -57,9 +51,8 @@ class TestUnknownLabels:
             evaluate_model(Tagger(shared("texts")), lone(["label1"], [["mauve", "puce"]]), [1])
 
     def test_no_label_at_all(self, shared):
-        nothing = Dataset(
-            "lone", Split(None, sp.csr_matrix((2, 6), dtype=np.float32), ["a", "b"]), label_names=NAMES
-        )
+        none = sp.csr_matrix((2, 6), dtype=np.float32)
+        nothing = Dataset("lone", Split(None, none, ["a", "b"]), label_names=NAMES)
         with pytest.raises(DataError, match="found no label in any of the 2 documents"):
             evaluate_model(Tagger(shared("texts")), nothing, [1])
 
@@ -89,24 +82,23 @@ class TestPropensities:
 
     def test_the_order_of_the_labels_does_not_matter(self, whole, model):
         order = np.array([3, 1, 0, 5, 4, 2])
-        shuffled = Dataset(
-            "lone",
-            Split(None, whole.test.Y[:, order], whole.test.texts),
-            label_names=[NAMES[i] for i in order],
-        )
+        shuffled = Split(None, whole.test.Y[:, order], whole.test.texts)
+        shuffled = Dataset("lone", shuffled, label_names=[NAMES[i] for i in order])
         found = evaluate_model(Tagger(model), shuffled, DEPTHS).values
         assert found == pytest.approx(evaluate_model(Tagger(model), whole, DEPTHS).values)
 
-    def test_without_counts_there_is_none(self, whole, model, monkeypatch):
-        monkeypatch.setattr(model, "label_counts", None)
-        alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+    @pytest.mark.parametrize(
+        "seen",
+        [{"label_counts": None}, {"training": {"documents": 2, "held_out": 0}}],
+        ids=["no counts", "too few"],
+    )
+    def test_without_counts_of_three_documents_there_is_none(self, seen, whole, model):
+        changed = copy(model)
+        for name, value in seen.items():
+            setattr(changed, name, value)
+        alone = evaluate_model(Tagger(changed), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
         assert set(alone.values) == {"P@1", "P@3", "nDCG@1", "nDCG@3"}
-        assert "PSP@1" in evaluate_model(Tagger(model), whole, DEPTHS).values
-
-    def test_counts_of_fewer_than_three_documents_are_too_few(self, whole, model, monkeypatch):
-        monkeypatch.setattr(model, "training", {"documents": 2, "held_out": 0})
-        alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
-        assert "PSP@1" not in alone.values
+        assert "PSP@1" in evaluate_model(Tagger(changed), whole, DEPTHS).values
 
 
 class TestMistakes:
