@@ -1,4 +1,4 @@
-"""From label ids to codes, one vector per label; and from predicted codes to label scores and the best labels."""
+"""Encode labels as vectors (codes), and decode predicted codes to label scores and the best labels."""
 
 from collections.abc import Callable
 from functools import partial
@@ -12,7 +12,7 @@ with for_training(__name__):
 
 __all__ = ["CODEBOOKS", "Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCodebook"]
 
-#: By the names in `circlet.settings.network.CODEBOOKS`.
+#: The codebooks by name; the names are those of `circlet.settings.network.CODEBOOKS`.
 CODEBOOKS: dict[str, Callable[..., Codebook]] = {
     "spectral": SpectralCodebook,
     "independent": IndependentCodebook,

@@ -1,8 +1,7 @@
-"""What a codebook is: the codes of all labels, defined by a seed and stored only on request.
+"""Codebooks: the codes of all labels, defined by a seed and stored only on request.
 
-Every code follows from the seed and the label's id, on any device and in any order, so nothing of size
-labels × dim has to exist. Codes of circular vectors are packed, ``[cos θ | sin θ]``, which makes similarity an
-inner product.
+Seed and label id determine each code, on any device and in any order, so nothing of size labels × dim has to
+exist. Codes of circular vectors are packed as ``[cos θ | sin θ]``, so that similarity is an inner product.
 
 The paper stores p ⊗ c for each label and decodes with p†. The concept vector **p** rotates the angle of dimension
 j by p_j, in stored and predicted vectors alike, so it cancels in every similarity and costs nothing here. It is
@@ -27,7 +26,7 @@ __all__ = ["Codebook", "Slots"]
 
 
 class Slots(NamedTuple):
-    """Where labels lie on the Fourier series whose values are their scores."""
+    """The positions (slots) of labels on the Fourier series whose values are their scores."""
 
     #: The frequency of each dimension, `(dim,)`.
     frequencies: Tensor
@@ -51,9 +50,9 @@ class Codebook(ABC):
     dim : int
         Dimension of the vector symbols: angles, or components of real vectors.
     seed : int
-        The codes follow from it.
+        Determines the codes.
     cache : bool
-        Compute a table of all codes, n_labels × width numbers, when codes are first needed, and keep it.
+        Keep a table of all codes, n_labels × width numbers, computed when codes are first needed.
     """
 
     def __init__(self, n_labels: int, dim: int, seed: int = 0, *, cache: bool = False) -> None:
@@ -77,33 +76,33 @@ class Codebook(ABC):
 
     @property
     def capacity(self) -> int | None:
-        """The most labels that it can ever hold; None if there is no limit."""
+        """Maximum number of labels; None if there is no limit."""
         return None
 
     @property
     def needs_table(self) -> bool:
-        """Whether scoring all labels at every step is much faster with a table of their codes."""
+        """Whether a table of codes makes scoring all labels at every step much faster."""
         return True
 
     @abstractmethod
     def _generate(self, ids: Tensor) -> Tensor:
-        """Codes of labels, `(m, width)`, from the seed alone."""
+        """Generate the codes of labels, `(m, width)`."""
 
     def _scored(self, codes: Tensor) -> Tensor:
-        """The codes that predictions are compared with; they may differ from the codes that are superposed."""
+        """Return the codes to compare predictions with; they may differ from the codes to superpose."""
         return codes
 
     def codes(self, ids: Tensor, *, check: bool = True) -> Tensor:
-        """Codes of these labels, `(m, width)`; for `check`, see `superpose`."""
+        """Return the codes of labels, `(m, width)`; for `check`, see `superpose`."""
         ids = self._checked(ids) if check else ids
         return self._cached(ids.device)[ids] if self.cache else self._generated(ids)
 
     def scored_codes(self, ids: Tensor) -> Tensor:
-        """The codes of these labels that predictions are compared with, `(m, width)`."""
+        """Return the codes of labels to compare predictions with, `(m, width)`."""
         return self._scored(self.codes(ids))
 
     def blocks(self, device: torch.device | None = None) -> Iterator[Tensor]:
-        """The codes of all labels that predictions are compared with, `(some, width)` at a time."""
+        """Yield the codes of all labels to compare predictions with, in blocks `(m, width)`."""
         device = device or torch.device("cpu")
         if self.cache:
             yield self._scored(self._cached(device))
@@ -113,7 +112,7 @@ class Codebook(ABC):
             yield self._scored(self._generate(torch.arange(start, end, device=device)))
 
     def scores(self, predicted: Tensor) -> Tensor:
-        """Similarities of predicted codes to every label.
+        """Compute the similarities of predicted codes to all labels.
 
         Parameters
         ----------
@@ -139,19 +138,18 @@ class Codebook(ABC):
         allowed: Tensor | None = None,
         threshold: float | None = None,
     ) -> tuple[Tensor, Tensor]:
-        """The k labels with the highest scores for each predicted vector.
+        """Find the k labels with the highest scores for each predicted vector.
 
         Parameters
         ----------
         predicted : Tensor of shape (batch, width)
-            The vectors.
+            The predicted vectors.
         k : int
-            May exceed n_labels; there are then n_labels columns.
+            May exceed n_labels; the result then has n_labels columns.
         bias : Tensor of shape (n_labels,), optional
             Added to the similarities.
         memory : int, optional
-            Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`, which also says what is
-            returned.
+            Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`, also for the result.
         allowed : bool Tensor of shape (n_labels,), optional
             Labels where it is False are never suggested.
         threshold : float, optional
@@ -171,27 +169,27 @@ class Codebook(ABC):
     def _best(
         self, predicted: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
     ) -> decoding.Found:
-        """The k best labels of some predictions at a time, within a budget of bytes."""
+        """Yield the k best labels for a few predictions at a time, within a budget of bytes."""
         return decoding.of_blocks(self.blocks, self.scored_codes, predicted * self.scale, bias, allowed, k, budget)
 
     def slots_on(self, device: torch.device) -> Slots | None:
-        """Where labels lie on a Fourier series, on this device; None if scores are not such a series."""
+        """Return the slots of all labels, on this device; None if scores are not a Fourier series."""
         return None
 
     def superpose(
         self, ids: Tensor, offsets: Tensor, weights: Tensor | None = None, *, check: bool = True
     ) -> Tensor:
-        """Unnormalized sums of the codes of ragged label sets.
+        """Sum the codes of ragged label sets, without normalization.
 
         Parameters
         ----------
         ids : Tensor of shape (total,)
             The labels of all sets, one set after the other.
         offsets : Tensor of shape (n,)
-            Where each set starts in `ids`. An empty set has the sum 0.
+            Start of each set in `ids`. An empty set has the sum 0.
         weights : Tensor of shape (total,), optional
         check : bool
-            False for ids that are known to be valid: on a GPU, checking them makes the host wait.
+            False for ids that are known to be valid; on a GPU, the check makes the host wait.
 
         Returns
         -------
@@ -202,7 +200,7 @@ class Codebook(ABC):
             return torch.zeros(len(offsets), self.width, device=ids.device)
         if self.cache:
             codes, position = self._cached(ids.device), ids
-        else:  # each label's code is generated once, however many sets have it
+        else:  # each label's code is generated only once
             labels, position = torch.unique(ids, return_inverse=True)
             codes = self._generated(labels)
         return torch.nn.functional.embedding_bag(
@@ -214,7 +212,7 @@ class Codebook(ABC):
         )
 
     def grow(self, n_labels: int) -> None:
-        """Make room for more labels; the codes of the old ones stay as they are."""
+        """Increase the number of labels; existing codes stay unchanged."""
         n_labels = self._integer("n_labels", n_labels, least=1)
         if n_labels < self.n_labels:
             raise ParameterError(
@@ -223,7 +221,7 @@ class Codebook(ABC):
         self.n_labels = n_labels
 
     def state(self) -> dict[str, Any]:
-        """What defines the codes, ready for JSON."""
+        """Return the arguments that define the codes, for JSON."""
         return {"n_labels": self.n_labels, "dim": self.dim, "seed": self.seed}
 
     def check_prediction(self, predicted: Tensor) -> None:
@@ -253,9 +251,9 @@ class Codebook(ABC):
         return self._table
 
     def half_table_on(self, device: torch.device) -> Tensor:
-        """All codes that predictions are compared with, in bfloat16 and followed by rows of zeros; it is kept.
+        """Return a cached table of all codes to compare predictions with, in bfloat16.
 
-        Their number is a multiple of 8, since products with others are slower.
+        Rows of zeros make the number of rows a multiple of 8, since other sizes make products slower.
         """
         table = self._half_table
         if table is None or self._in_half_table != self.n_labels or table.device != device:

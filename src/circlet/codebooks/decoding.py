@@ -1,9 +1,9 @@
-"""The k best labels of predicted vectors: exact, within a memory budget.
+"""Find the k best labels of predicted vectors, exactly and within a memory budget.
 
-A Fourier series is evaluated for as many rows at a time as stay in the cache. Codes without structure come in
-blocks, and the best labels so far are merged with those of the next block. The result is the same as sorting all
-scores, with ties ordered by id, and does not depend on the batch or the budget. On a CPU this holds to the last
-bit. On a GPU, the last digits of a transform may depend on the batch.
+A Fourier series is evaluated for as many rows at a time as fit into the cache. Codes without structure are scored
+in blocks, and each block's best labels are merged with the best so far. The result equals a sort of all scores,
+with ties in the order of ids, and does not depend on the batch or the budget. On a CPU this holds to the last bit.
+On a GPU, the last digits of a transform may depend on the batch.
 """
 
 from __future__ import annotations
@@ -22,24 +22,24 @@ __all__ = ["best_columns", "of_blocks", "of_rows", "of_series", "top_k"]
 
 #: Numbers in a block of codes: few enough to stay in the cache.
 BLOCK = 1 << 18
-#: Bytes for scores and temporaries at a time on a CPU: more does not fit into its cache and is slower.
+#: Bytes for scores and temporaries at a time on a CPU; more does not fit into the cache and is slower.
 MEMORY = 1 << 26
 #: The same on a GPU, where fewer launches matter more; at most a quarter of the free memory is used.
 DEVICE_MEMORY = 1 << 32
-#: Bytes per score: coefficients and the score, and a copy, a mask and ids for breaking ties.
+#: Bytes per score: coefficients, the score, and a copy, a mask and ids to break ties.
 PER_SCORE = 20
-#: The same for the kernels on a GPU: coefficients and the score, and what a transform may need.
+#: The same for the kernels on a GPU: coefficients, the score, and the work space of a transform.
 DEVICE_PER_SCORE = 12
-#: The largest k for which the kernels are used: they find labels one by one, while torch sorts many at once.
+#: The largest k for the kernels: they find labels one by one, while torch sorts many at once.
 FEW = 256
-#: The most predictions at a time: a GPU numbers blocks of predictions with 16 bits.
+#: The most predictions at a time: CUDA numbers blocks of predictions with 16 bits.
 MOST = 1 << 16
 #: Labels scored before the best are merged, if codes come in blocks.
 LABELS = 1 << 12
-#: The k best labels and this many more are scored again in double precision. The last digits of a matrix product
-#: depend on its shape, and would otherwise decide between labels that are practically equal.
+#: The k best labels and this many more are scored again in double precision, since the last digits of a matrix
+#: product depend on its shape, and would decide between labels that are practically equal.
 MARGIN = 8
-#: Scores in a group. A first pass looks only at the largest of each group.
+#: Scores per group; a first pass compares only the maxima of the groups.
 GROUP = 1 << 8
 
 #: Ids and scores of the best labels, a few rows at a time.
@@ -57,7 +57,7 @@ def top_k(
     allowed: Tensor | None = None,
     threshold: float | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """The k labels with the highest scores for each predicted vector.
+    """Find the k labels with the highest scores for each predicted vector.
 
     Parameters
     ----------
@@ -68,9 +68,9 @@ def top_k(
     n_labels : int
         Number of labels.
     k : int
-        May exceed n_labels; there are then n_labels columns.
+        May exceed n_labels; the result then has n_labels columns.
     memory : int, optional
-        Bytes that scores and temporaries may take at a time. Tables that do not depend on the batch come on top:
+        Bytes that scores and temporaries may take at a time. Tables that do not depend on the batch are extra:
         about 12 bytes per slot of a spectral codebook, or a block of codes (about 10 MB) of another codebook. A
         row needs 20 bytes per slot or label (80 KB in all if codes come in blocks), often less on a GPU. If that
         is more than `memory`, rows are processed one by one. Default: 64 MB on a CPU; on a GPU a quarter of the
@@ -83,7 +83,7 @@ def top_k(
     Returns
     -------
     ids : Tensor of shape (batch, min(k, n_labels)), int64
-        Best first; among equal scores the lower id first. −1 where `allowed` and `threshold` leave no label.
+        Best first; for equal scores, lower ids first. −1 where `allowed` and `threshold` leave no label.
     scores : Tensor of the same shape, float32
         −∞ where the id is −1.
     """
@@ -117,9 +117,9 @@ def of_rows(
     k: int,
     budget: int,
 ) -> Found:
-    """Rank by a function that maps outputs `(some, width)` to scores of all labels `(some, n_labels)`.
+    """Rank by a function that maps outputs `(m, width)` to scores of all labels `(m, n_labels)`.
 
-    `row_bytes` is how much memory scoring and ranking an output takes.
+    `row_bytes` is the memory that scoring and ranking one output takes.
     """
     for part in torch.split(outputs, max(1, budget // max(row_bytes, 1))):
         scores = logits(part)
@@ -185,7 +185,7 @@ def of_blocks(
 
 
 def _precise(codes_of: Callable[[Tensor], Tensor], outputs: Tensor, ids: Tensor, budget: int) -> Tensor:
-    """Inner products of outputs with the codes of these labels, `(batch, k)`, rounded only once."""
+    """Compute inner products of outputs with the codes of labels, `(batch, k)`, rounded only once."""
     rows = torch.arange(len(ids), device=ids.device)[:, None].expand_as(ids).flatten()
     size, parts = max(1, budget // (32 * outputs.shape[1])), []
     for row, label in zip(torch.split(rows, size), torch.split(ids.flatten(), size), strict=True):
@@ -194,7 +194,7 @@ def _precise(codes_of: Callable[[Tensor], Tensor], outputs: Tensor, ids: Tensor,
 
 
 def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
-    """Blocks of at most `size` codes each, collected until there are about LABELS codes."""
+    """Yield lists of blocks of at most `size` codes, with about LABELS codes in each list."""
     smaller = chain.from_iterable(torch.split(block, size) for block in blocks)
     together: list[Tensor] = []
     for block in smaller:
@@ -207,11 +207,11 @@ def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
 
 
 def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """The k best columns of each row and their scores, best first; among equal scores the lower column first.
+    """Return the k best columns of each row and their scores, best first; for ties, lower columns first.
 
-    `labels` has each column's label, which is returned instead; they are distinct where scores are above −∞.
+    With `labels`, return the columns' labels instead; they must be distinct where scores are above −∞.
     """
-    # If scores tie for the last place, `_largest` returns any of them. One more place shows which rows have ties.
+    # `_largest` breaks ties for the last place arbitrarily. One more place shows which rows have such ties.
     values, found = _largest(scores, min(k + 1, scores.shape[1]))
     ids, best = _ordered(values, found if labels is None else labels[found].long())
     ids, best, rest = ids[:, :k], best[:, :k], best[:, k:]
@@ -223,7 +223,7 @@ def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[
 
 
 def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
-    """The ids, with those that tie for the last place replaced by the lowest of the tied ids."""
+    """Return the ids, with those that tie for the last place replaced by the lowest tied ids."""
     k, last = ids.shape[1], best[:, -1:]
     if labels is None:
         labels = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
@@ -236,11 +236,11 @@ def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor |
 
 
 def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """The k largest values of each row, in descending order, and their places; ties are broken arbitrarily."""
+    """Return the k largest values of each row, descending, and their positions; ties are broken arbitrarily."""
     groups = values.shape[1] // GROUP
     if groups < 4 * k:
         return values.topk(k)
-    # The k groups with the highest maxima hold k values that no value of another group exceeds.
+    # The k groups with the highest maxima contain k values that no value of another group exceeds.
     full = values[:, : groups * GROUP].view(-1, groups, GROUP)
     chosen = full.amax(dim=2).topk(k).indices
     inside = full.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)

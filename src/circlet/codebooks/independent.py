@@ -1,4 +1,4 @@
-"""Codes that are drawn independently: the paper's angles, and real vectors for HRR."""
+"""Independently drawn codes: the paper's angles, and real vectors for HRR."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ __all__ = [
 class IndependentCodebook(Codebook):
     """Angles drawn independently and uniformly.
 
-    Angle j of label y is a hash of (seed, y, j), so any block of codes can be generated when needed, with the same
-    result on CPU and GPU and for any block size.
+    Angle j of label y is a hash of (seed, y, j), so codes can be generated when needed, with the same result on
+    CPU and GPU and for any block size.
 
     Parameters
     ----------
@@ -35,7 +35,8 @@ class IndependentCodebook(Codebook):
     cache : bool
         Keep a table of all codes when they are first needed.
     phases : int, optional
-        Draw from this many evenly spaced angles instead of the whole circle; an angle then takes only a few bits.
+        Draw from this many evenly spaced angles instead of the whole circle; each angle then takes only a few
+        bits.
     """
 
     def __init__(
@@ -80,8 +81,8 @@ class HolographicCodebook(Codebook):
     cache : bool
         Keep a table of all codes when they are first needed.
     projected : bool
-        Put every Fourier coefficient on the unit circle. Without it, codes are scaled to norm 1 when they are
-        scored, so that a score is a cosine.
+        Put every Fourier coefficient on the unit circle. If False, codes are scaled to norm 1 for scoring, so that
+        a score is a cosine.
     """
 
     def __init__(

@@ -17,19 +17,19 @@ from circlet.hashing import permuted, uniform
 
 __all__ = ["SpectralCodebook"]
 
-#: With up to this many labels, a table of their slots is used to generate codes: 64 MB.
+#: Up to this many labels, codes are generated from a table of slots (64 MB).
 SLOT_TABLE = 1 << 24
 
 
 class SpectralCodebook(Codebook):
     """Circular codes whose scores are one inverse real FFT: angle j of label y is 2π · slot(y) · f_j / M.
 
-    There is one integer frequency f_j per dimension, all different, and one slot per label. Codes are powers of
-    one base vector under binding. All scores of a predicted vector are a Fourier series with d non-zero
-    coefficients, evaluated at the slots: M log M steps instead of labels × dim, from d integers and a seed instead
-    of a table.
+    Each dimension has an integer frequency f_j, all different, and each label has a slot. Codes are powers of one
+    base vector under binding. The scores of a predicted vector are a Fourier series with d non-zero coefficients,
+    evaluated at the slots. This takes M log M steps instead of labels × dim, and needs d integers and a seed
+    instead of a table.
 
-    Slots are a seeded pseudo-random permutation of 0…M−1. Without it, labels with neighboring ids, which often
+    The slots are a seeded pseudo-random permutation of 0…M−1. Without it, labels with neighboring ids, which often
     occur together, would have codes in arithmetic progression, and superpositions of such codes collapse.
 
     Parameters
@@ -43,15 +43,15 @@ class SpectralCodebook(Codebook):
     cache : bool
         Keep a table of all codes when they are first needed.
     length : int, optional
-        M, an even integer of at least `n_labels` and 2 (dim + 1). By default the next fast FFT length that leaves
-        5% room for new labels. The closer M is to 2 dim, the closer codes are to orthogonal.
+        M, an even integer of at least `n_labels` and 2 (dim + 1). Default: the next fast FFT length with room for
+        5% more labels. The closer M is to 2 dim, the closer codes are to orthogonal.
     """
 
     def __init__(
         self, n_labels: int, dim: int, seed: int = 0, *, length: int | None = None, cache: bool = False
     ) -> None:
         super().__init__(n_labels, dim, seed, cache=cache)
-        # With fewer slots there would not be enough frequencies strictly between 0 and M/2.
+        # With fewer slots, there are not enough frequencies strictly between 0 and M/2.
         least = max(self.n_labels, 2 * (self.dim + 1))
         if length is None:
             length = _fast_even_length(max(self.n_labels + self.n_labels // 20, least))
@@ -96,12 +96,12 @@ class SpectralCodebook(Codebook):
         super().grow(n_labels)
 
     def slots(self, ids: Tensor) -> Tensor:
-        """The slots of labels, `(m,)`."""
+        """Return the slots of labels, `(m,)`."""
         slots: Tensor = permuted(self._checked(ids), self.length, self.seed, stream=2)
         return slots
 
     def slots_on(self, device: torch.device) -> Slots:
-        """Frequencies and the slots of all labels on a device: computed once, never saved with a model."""
+        """Return frequencies and slots of all labels on a device; cached, and never saved with a model."""
         known = self._slots.get(device)
         if known is None or len(known.of_labels) != self.n_labels:
             ids = torch.split(torch.arange(self.n_labels, device=device), fourier.SLOT_BLOCK)
@@ -110,10 +110,10 @@ class SpectralCodebook(Codebook):
         return known
 
     def _generate(self, ids: Tensor) -> Tensor:
-        # Slots are looked up in a table unless it would be large: training needs them at every step.
+        # Training needs slots at every step, so they come from a table unless it would be large.
         small = self.n_labels <= SLOT_TABLE
         slots = self.slots_on(ids.device).of_labels[ids] if small else self.slots(ids)
-        # Full turns are removed in float64, where even with 10⁷ slots nine digits of the angle are left.
+        # Full turns are removed in float64; even with 10⁷ slots, nine digits of the angle remain.
         turns = (slots.double()[:, None] * (self.frequencies.to(ids.device).double() / self.length)).frac()
         return circular.pack(turns.float().mul_(2 * math.pi))
 
@@ -133,7 +133,7 @@ class SpectralCodebook(Codebook):
         return decoding.of_series(self.series_on(predicted.device), predicted, bias, allowed, k, budget)
 
     def series_on(self, device: torch.device) -> fourier.Series:
-        """The series on a device, kept until the number of labels changes."""
+        """Return the series on a device, cached until the number of labels changes."""
         known = self._series
         if known is None or known.n_labels != self.n_labels or known.device != device:
             known = self._series = fourier.make_series(

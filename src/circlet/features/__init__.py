@@ -1,4 +1,4 @@
-"""From texts and matrices to the feature rows that a network takes: vectorizers, scaling, dense features."""
+"""Turn texts and matrices into feature rows for a network: vectorizers, scaling, dense features."""
 
 from circlet.features.rows import SCALINGS, Scaling
 from circlet.features.vectorizer import TextVectorizer, load_vectorizer

@@ -1,6 +1,6 @@
-"""Dense features, made from raw text by a sentence-transformers model in a local folder, or read from files.
+"""Dense features: computed from raw text by a sentence-transformers model in a local folder, or read from files.
 
-Nothing is downloaded, no code from a model's folder is run, and weights are read from safetensors only.
+This module downloads nothing, runs no code from a model's folder, and reads weights only from safetensors.
 """
 
 from __future__ import annotations
@@ -35,24 +35,24 @@ MODES = {
     "both": "bag of words and dense columns side by side, each part of a row scaled to norm 1",
 }
 
-#: The file that `embed_dataset` writes beside the features: where they come from and which parts are finished.
+#: The file that `embed_dataset` writes beside the features: their origin and the finished parts.
 RECORD = "embed.json"
 _PARTS = {"trn": "train", "tst": "test"}
 
-#: Wraps the steps of a run, as `rich.progress.track` does, to show its progress.
+#: Iterates over the steps of a run and shows its progress, as `rich.progress.track` does.
 Track = Callable[[Sequence[int]], Iterable[int]]
 
 
 def with_features(dataset: Dataset, folder: str | Path, mode: str = "dense") -> Dataset:
-    """A dataset whose features are, or include, the dense features in a folder.
+    """Replace a dataset's features by the dense features in a folder, or add these to them.
 
     Parameters
     ----------
     dataset : Dataset
-        `(n, n_features)` per part; mode "both" needs its features, mode "dense" only its rows.
+        `(n, n_features)` per part; only mode "both" needs features in it.
     folder : str or Path
-        Has `X.trn.npy` `(n, d)`, and `X.tst.npy` if there are test rows, written by `circlet embed` or by other
-        programs; an `.npz` with one array also works.
+        Folder with `X.trn.npy` `(n, d)`, and `X.tst.npy` if there are test rows, from `circlet embed` or any other
+        program; an `.npz` with one array also works.
     mode : str
         One of `MODES`. "dense" gives arrays `(n, d)`, "both" CSR `(n, n_features + d)`.
     """
@@ -99,7 +99,7 @@ def _combined(split: Split, dense: npt.NDArray[np.float32], mode: str, dataset: 
 def _as_csr(rows: Any) -> sp.csr_matrix:
     if sp.issparse(rows):
         return rows
-    # SciPy would convert through coordinates, which takes three times the memory.
+    # SciPy's conversion takes three times the memory, since it makes coordinates first.
     n, d = rows.shape
     columns = np.tile(np.arange(d, dtype=np.int32), n)
     return sp.csr_matrix((rows.ravel(), columns, np.arange(0, n * d + 1, max(d, 1))[: n + 1]), shape=(n, d))
@@ -119,13 +119,13 @@ def embed(
     ----------
     texts : sequence of str
     model_path : str or Path
-        A folder that sentence-transformers saved; names of models on a hub are refused.
+        A folder that sentence-transformers saved; a model's name on a hub raises an error.
     batch_size : int
         Texts per step of the model.
     device : str
-        "auto" leaves the choice to sentence-transformers.
+        "auto" lets sentence-transformers choose.
     progress : callable, optional
-        Given the steps, iterates over them and shows the progress.
+        Iterates over the steps it is given and shows the progress.
 
     Returns
     -------
@@ -136,10 +136,10 @@ def embed(
 
 
 def load_model(model_path: str | Path, device: str = "auto") -> Any:
-    """The `SentenceTransformer` in a local folder."""
+    """Load the `SentenceTransformer` in a local folder."""
     folder = check_model_folder(model_path)
     try:
-        # Not an import statement, for which mypy would need the package to be installed.
+        # Not an import statement, because mypy would then need the package.
         library = import_module("sentence_transformers")
     except ImportError as error:
         raise MissingExtraError("sentence-transformers", extra="embed", purpose="embedding texts") from error
@@ -157,7 +157,7 @@ def load_model(model_path: str | Path, device: str = "auto") -> Any:
 def encode(
     model: Any, texts: Sequence[str], *, batch_size: int = 64, progress: Track | None = None
 ) -> npt.NDArray[np.float32]:
-    """`embed` with a model that is already loaded."""
+    """Embed texts with a loaded model; see `embed`."""
     if not is_integer(batch_size, 1):
         raise ParameterError(f"`batch_size` must be an integer >= 1, got {batch_size!r}")
     if isinstance(texts, str):
@@ -165,8 +165,8 @@ def encode(
     for row, text in enumerate(texts, 1):
         if not isinstance(text, str):
             raise DataError(f"text {row}: found {type(text).__name__}; wanted a text")
-    # The texts of a batch are padded to its longest one. The longest batch comes first, so that a shortage of
-    # memory shows at once.
+    # A batch is padded to its longest text, so texts are sorted by length. The longest come first, so that a
+    # shortage of memory shows at once.
     order = np.argsort([-len(text) for text in texts], kind="stable")
     steps = range(0, len(texts), batch_size)
     rows = np.empty((0, 0), dtype=np.float32)
@@ -195,7 +195,7 @@ def _encode_batch(model: Any, texts: list[str]) -> npt.NDArray[np.float32]:
 
 
 def check_model_folder(model_path: str | Path) -> Path:
-    """The path of a model that can be loaded without trusting it; `DataError` if it is not one."""
+    """Return the path of a model that is safe to load without trusting it; raise `DataError` otherwise."""
     folder = Path(model_path)
     if not folder.is_dir():
         wanted = "the folder of a sentence-transformers model (not a name: nothing is downloaded)"
@@ -210,7 +210,7 @@ def check_model_folder(model_path: str | Path) -> Path:
         what = f"no readable list of modules ({type(error).__name__})"
         raise bad(path, None, what, "modules with a type each") from error
     for kind in kinds:
-        # Older versions of sentence-transformers import any other name, even from Python files in the folder.
+        # Older versions of sentence-transformers import modules of any name, even from the model's folder.
         if not isinstance(kind, str) or not kind.startswith("sentence_transformers."):
             raise bad(path, None, f"a module of type {kind!r}", "only those of sentence_transformers")
     if not any(folder.rglob("*.safetensors")):
@@ -219,7 +219,7 @@ def check_model_folder(model_path: str | Path) -> Path:
 
 
 def _model_files(folder: Path) -> dict[str, str]:
-    """Digests of the weights and of everything else that determines the embeddings."""
+    """Return digests of the weights and of all other files that determine the embeddings."""
     kinds = (".safetensors", ".json", ".txt", ".model")
     paths = sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.is_file())
     return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
@@ -227,10 +227,10 @@ def _model_files(folder: Path) -> dict[str, str]:
 
 @contextmanager
 def _offline() -> Iterator[None]:
-    """Keep the hub's client offline, as HF_HUB_OFFLINE does if it is set before the first import."""
+    """Keep the hub's client offline, like HF_HUB_OFFLINE, which works only before the first import."""
     try:
         constants: Any = import_module("huggingface_hub.constants")
-    except ImportError:  # then there is no client
+    except ImportError:  # no client is installed
         yield
         return
     before, constants.HF_HUB_OFFLINE = constants.HF_HUB_OFFLINE, True
@@ -250,9 +250,9 @@ def embed_dataset(
     device: str = "auto",
     progress: Callable[[str, Sequence[int]], Iterable[int]] | None = None,
 ) -> dict[str, Any]:
-    """Write `X.trn.npy` and `X.tst.npy` of a dataset's raw texts, and `embed.json` about them.
+    """Embed a dataset's raw texts; write `X.trn.npy`, `X.tst.npy` and the record `embed.json`.
 
-    A part that an earlier run finished is kept, if the texts and the model are the same.
+    A part that an earlier run finished is kept if the texts and the model are the same.
 
     Parameters
     ----------
@@ -260,11 +260,11 @@ def embed_dataset(
     model_path : str or Path
         See `embed`, also for `batch_size` and `device`.
     folder : str or Path
-        Where to write.
+        Output folder.
     name : str, optional
         Name of the model in the record. Default: the name of its folder.
     progress : callable, optional
-        Given a description and the steps, iterates over them and shows the progress.
+        Takes a description and the steps, iterates over the steps and shows the progress.
 
     Returns
     -------
@@ -295,7 +295,7 @@ def embed_dataset(
         "model": about,
         "parts": done,
     }
-    # The record comes first, so that whatever an interrupted run leaves is known to be ours and unfinished.
+    # The record comes first: it marks files of an interrupted run as ours and unfinished.
     write_json(followed(folder / RECORD), record)
     left = [part for part in _PARTS if part not in done]
     for part in left:
@@ -316,7 +316,7 @@ def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> 
     rows = work()
     seconds = time.perf_counter() - started
     with output(path) as out:
-        # Half the disk space; the relative rounding error of 1/2000 changes no ranking.
+        # float16 takes half the disk space; its relative rounding error of 1/2000 changes no ranking.
         np.save(out, rows.astype(np.float16), allow_pickle=False)
     speed = round(rows.shape[0] / max(seconds, 1e-9), 1)
     logger.info("%s: %d texts, %.1f per second", path, rows.shape[0], speed)
@@ -330,7 +330,7 @@ def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> 
 
 
 def _raw_texts(dataset: Dataset) -> dict[str, list[str]]:
-    """The texts of each part of the dataset; every part must have texts."""
+    """Return the texts of each part of the dataset; raise `DataError` if a part has none."""
     texts = {}
     for part, split in (("trn", dataset.train), ("tst", dataset.test)):
         if split is None:
@@ -348,13 +348,13 @@ def _raw_texts(dataset: Dataset) -> dict[str, list[str]]:
 def _digest(texts: list[str]) -> str:
     digest = hashlib.sha256()
     for text in texts:
-        # JSON can contain lone surrogates. No encoded text contains the byte 0xff, so it can mark the end of one.
+        # Texts from JSON may have lone surrogates. The byte 0xff occurs in no encoded text, so it ends each one.
         digest.update(text.encode("utf-8", "surrogatepass") + b"\xff")
     return digest.hexdigest()
 
 
 def _read_record(folder: Path) -> dict[str, Any]:
-    """The record of an earlier run, or no parts; features without a record are never overwritten."""
+    """Read an earlier run's record, or return an empty one; raise an error for features without a record."""
     path = folder / RECORD
     if not path.exists():
         for part in _PARTS:

@@ -1,4 +1,4 @@
-"""Feature rows as a network takes them: sparse entries, words by number, and how rows are scaled.
+"""Feature rows as a network takes them: sparse entries, word numbers, and the scaling of rows.
 
 Entries are plain arrays, since making a sparse matrix of one row takes longer than using it. The scaling is part
 of the model and saved with it.
@@ -16,10 +16,10 @@ from circlet.compat import csr_matvecs
 from circlet.data.sparse import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
-#: The number that fills short texts up to the length of others, and the number of all words that are not known.
+#: The number that pads short texts, and the number of all unknown words.
 PADDING, UNKNOWN = 0, 1
 
-#: Numbers that stand for no known word.
+#: How many numbers are reserved: the known words follow.
 RESERVED = 2
 
 SCALINGS = {
@@ -53,7 +53,7 @@ class Entries(NamedTuple):
 
     @classmethod
     def of(cls, X: Any) -> Entries:
-        """The entries of a sparse matrix in float32, each column once; views where possible."""
+        """Return a sparse matrix's entries in float32, each column once per row; without a copy where possible."""
         rows = X.tocsr()
         if not rows.has_canonical_format:
             rows = rows.astype(np.float32, copy=True)
@@ -61,12 +61,12 @@ class Entries(NamedTuple):
         return cls(rows.indptr, rows.indices, rows.data.astype(np.float32, copy=False))
 
     def part(self, first: int, last: int) -> Entries:
-        """Some of the rows."""
+        """Return the rows from `first` to before `last`."""
         start, end = self.starts[first], self.starts[last]
         return Entries(self.starts[first : last + 1] - start, self.columns[start:end], self.values[start:end])
 
     def times(self, weight: npt.NDArray[np.float32], bias: npt.NDArray[np.float32]) -> npt.NDArray[np.float32]:
-        """The rows times a contiguous matrix that has a row for each of their columns, plus a bias."""
+        """Multiply the rows by a contiguous matrix `(n_columns, outputs)` and add a bias."""
         (n_columns, outputs), out = weight.shape, np.empty((self.n, len(bias)), dtype=np.float32)
         out[:] = bias
         csr_matvecs(
@@ -75,13 +75,13 @@ class Entries(NamedTuple):
         return out
 
     def matrix(self, n_columns: int) -> sp.csr_matrix:
-        """The rows as a matrix."""
+        """Return the rows as a sparse matrix."""
         return sp.csr_matrix((self.values, self.columns, self.starts), shape=(self.n, n_columns))
 
 
 def row_norms(values: npt.NDArray[Any], starts: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
-    """The norm of each row, `(n,)`; 1 for rows of zeros, which nothing can be divided by."""
-    # In float64: squares of float32 numbers may be too large or too small for float32.
+    """Return the norm of each row, `(n,)`; 1 for rows of zeros, to avoid a division by 0."""
+    # In float64, since squares of float32 numbers may overflow or underflow float32.
     squares = values.astype(np.float64)
     squares **= 2
     if len(starts) == 2:
@@ -99,16 +99,16 @@ def divide_by_norms(values: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -
 
 
 class TokenRows:
-    """The words of texts by number, one text after the other; rows are taken as from a CSR matrix.
+    """Word numbers of texts, concatenated; rows are selected as in a CSR matrix.
 
     Parameters
     ----------
     ids : int32 ndarray
-        The words of all texts; none is `PADDING`.
+        Word numbers of all texts; none is `PADDING`.
     starts : int64 ndarray of shape (n + 1,)
         The words of text i are from ``starts[i]`` to ``starts[i + 1]``.
     n_words : int
-        How many different numbers there are, the reserved ones included.
+        Number of different word numbers, including the reserved ones.
     """
 
     ndim = 2
@@ -121,7 +121,7 @@ class TokenRows:
         return self.shape[0]
 
     def __getitem__(self, rows: Any) -> TokenRows:
-        """Some of the texts, given by a slice or an array of their places, counted from 0."""
+        """Return some of the texts, selected by a slice or an array of positions from 0."""
         chosen = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
         lengths = self.starts[chosen + 1] - self.starts[chosen]
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
@@ -130,11 +130,11 @@ class TokenRows:
 
     @property
     def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """The arrays that it consists of."""
+        """Return `ids` and `starts`."""
         return self.ids, self.starts
 
     def padded(self) -> npt.NDArray[np.int64]:
-        """The words as a grid `(n, longest)`, at least one wide; short texts end with `PADDING`."""
+        """Return the word numbers as an array `(n, longest)`, at least one wide, padded with `PADDING`."""
         lengths = np.diff(self.starts)
         present = np.arange(max(1, int(lengths.max(initial=0)))) < lengths[:, None]
         grid = np.full(present.shape, PADDING, dtype=np.int64)
@@ -142,16 +142,16 @@ class TokenRows:
         return grid
 
     def counts(self) -> npt.NDArray[np.int64]:
-        """How often each number occurs, `(n_words,)`."""
+        """Count how often each number occurs, `(n_words,)`."""
         return np.bincount(self.ids, minlength=self.shape[1])
 
     def forgetting(self, forgotten: npt.NDArray[np.bool_]) -> TokenRows:
-        """The same texts with `UNKNOWN` in some places, given by a mask over `ids`."""
+        """Return the same texts with `UNKNOWN` where the mask over `ids` is true."""
         return TokenRows(np.where(forgotten, np.int32(UNKNOWN), self.ids), self.starts, self.shape[1])
 
 
 class Scaling:
-    """Scales rows so that a network learns well from them.
+    """Scales feature rows so that a network learns well from them.
 
     Parameters
     ----------
@@ -163,11 +163,11 @@ class Scaling:
         if not isinstance(kind, str) or (kind != "auto" and kind not in SCALINGS):
             raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {kind!r}")
         self.kind = kind
-        #: What `fit` learned, by name; saved with the model.
+        #: The arrays that `fit` learned, by name; saved with the model.
         self.arrays: dict[str, npt.NDArray[np.float32]] = {}
 
     def fit(self, X: Any) -> Scaling:
-        """Learn what the scaling needs to know about the training rows."""
+        """Learn the arrays of the scaling from the training rows."""
         sparse = sp.issparse(X) or is_mapped(X)
         if self.kind == "auto":
             self.kind = "sqrt" if sparse else "standard"
@@ -175,8 +175,8 @@ class Scaling:
             if sparse:
                 raise ParameterError("scaling standard would make sparse rows dense: choose l2, sqrt or tfidf")
             mean, deviation = X.mean(axis=0, dtype=np.float64), X.std(axis=0, dtype=np.float64)
-            # A column with a smaller deviation counts as constant: it is shifted, but not scaled up. Either the
-            # deviation is only the rounding error of the sums, or its inverse is too large for float32.
+            # A column with a smaller deviation counts as constant: it is shifted, but not scaled. Such a deviation
+            # is only the rounding error of the sums, or its inverse is too large for float32.
             least = np.maximum(X.shape[0] * np.finfo(np.float64).eps * np.abs(mean), np.finfo(np.float32).tiny)
             self.arrays["mean"] = mean.astype(np.float32)
             self.arrays["scale"] = (1 / np.where(deviation > least, deviation, 1)).astype(np.float32)
@@ -187,9 +187,9 @@ class Scaling:
         return self
 
     def transform(self, X: Any) -> Any:
-        """Scaled rows in float32, CSR or dense like the input, which is not modified.
+        """Return scaled rows in float32, CSR or dense like the input; the input is not modified.
 
-        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`. Numbers of words stay as they are.
+        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`. `TokenRows` stay unchanged.
         """
         if isinstance(X, TokenRows):
             return X
@@ -212,7 +212,7 @@ class Scaling:
         return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
 
     def scaled(self, rows: Entries) -> Entries:
-        """Scaled entries of sparse rows, in float32."""
+        """Return the scaled entries of sparse rows, in float32."""
         starts, columns, values = rows
         if self.kind == "tfidf":
             values = _product(values, self.arrays["idf"][columns])
@@ -225,7 +225,7 @@ class Scaling:
 
     @classmethod
     def restore(cls, kind: str, arrays: dict[str, Any], n_features: int) -> Scaling:
-        """Restore a fitted scaling from what was saved."""
+        """Restore a fitted scaling from its saved kind and arrays."""
         if kind not in SCALINGS:
             raise DataError(f"found the scaling {kind!r}; wanted one of {', '.join(SCALINGS)}")
         restored = cls(kind)
@@ -251,7 +251,7 @@ class ScaledRows:
     X : csr_matrix or MappedRows of shape (n, n_features)
         A mapped matrix.
     scaling : Scaling
-        Fitted.
+        A fitted scaling.
     """
 
     def __init__(self, X: sp.csr_matrix | MappedRows, scaling: Scaling) -> None:
@@ -259,28 +259,28 @@ class ScaledRows:
         self.shape, self.ndim = X.shape, 2
 
     def __getitem__(self, rows: Any) -> sp.csr_matrix:
-        """Read and scale rows, given by a slice or an array of row numbers."""
+        """Read and scale rows, selected by a slice or an array of row numbers."""
         found = self.X[rows]
-        # A slice may be a view of the mapped arrays; a copy is not.
+        # Copied if it is a view of the mapped arrays, as a slice may be.
         scaled = self.scaling.transform(found.copy() if is_mapped(found) else found)
         release(self.X)
         return scaled
 
 
 def _standardized(rows: Any, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> Any:
-    """Rows shifted and scaled by column; values too large for float32 become its largest."""
+    """Shift and scale rows by column; clip values to the range of float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = (rows - mean) * scale
     if np.isfinite(scaled).all():
         return scaled
-    # The difference may overflow float32 where the scaled one does not, so these values are computed in float64.
+    # The difference may overflow float32 although the scaled difference does not: compute these in float64.
     largest = np.finfo(np.float32).max
     wide = (rows.astype(np.float64) - mean) * scale.astype(np.float64)
     return np.where(np.isfinite(scaled), scaled, np.clip(wide, -largest, largest)).astype(np.float32)
 
 
 def _product(values: npt.NDArray[np.float32], weights: npt.NDArray[np.float32]) -> npt.NDArray[Any]:
-    """Values times weights, in float32 unless a product is too large for it."""
+    """Multiply values and weights, in float32 unless a product overflows it."""
     with np.errstate(over="ignore"):
         products = values * weights
     return products if np.isfinite(products).all() else values.astype(np.float64) * weights

@@ -1,11 +1,11 @@
-"""The terms of a text, how often known ones occur, and where they are.
+"""Find the terms of a text, count the known ones, and locate them.
 
-Exactly the terms that scikit-learn's `TfidfVectorizer` finds when it learns the vocabulary. But importing it takes
-longer than tagging a text, and tagging needs nothing else from it.
+These are exactly the terms that scikit-learn's `TfidfVectorizer` finds when it learns the vocabulary. Importing
+scikit-learn takes longer than tagging a text, and tagging needs nothing else from it.
 
-Places are offsets of characters before normalization and lower case. NFKC may make several characters of one (ﬁ)
-or one of several (e and an accent), and lower case may make two of one (İ). So the original is cut where what
-follows can't combine with what comes before, and each character of the prepared text belongs to a whole piece.
+Positions are character offsets before normalization and lowercasing. NFKC may turn a character into several (ﬁ)
+or several into one (e and an accent), and lowercasing may turn one into two (İ). So the original is cut into
+pieces that do not combine with each other, and each character of the prepared text is traced to its whole piece.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ import numpy.typing as npt
 #: Start and end, in characters.
 Span = tuple[int, int]
 
-#: Letters that are words: Han (with its radicals, 々 and 〇) and Hiragana.
+#: Characters that are words by themselves: Han (with its radicals, 々 and 〇) and Hiragana.
 IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
 
 class Terms(ABC):
-    """Finds the terms of a text: its pieces, and the terms of each piece or of several in a row.
+    """Finds the terms of a text: runs of words or of characters.
 
     Parameters
     ----------
     shortest, longest : int
-        Sizes of the runs that are terms.
+        Smallest and largest length of a run.
     """
 
     def __init__(self, shortest: int, longest: int) -> None:
@@ -42,15 +42,15 @@ class Terms(ABC):
 
     @abstractmethod
     def __call__(self, text: str) -> list[str]:
-        """All terms of a text, repeated ones included."""
+        """Return all terms of a text, including repeated ones."""
 
     @abstractmethod
     def columns(self, text: str, vocabulary: Vocabulary) -> npt.NDArray[np.intc]:
-        """The columns of all terms of a text, in any order; −1 for those that are not in the vocabulary."""
+        """Return the columns of all terms of a text, in any order; −1 for unknown terms."""
 
 
 class Words(Terms):
-    """Runs of words, joined by spaces; `word_pattern` says what a word is."""
+    """Runs of words, joined by spaces; see `word_pattern` for the definition of a word."""
 
     def __call__(self, text: str) -> list[str]:
         found: list[str] = _word(text.isascii()).findall(text)
@@ -64,18 +64,18 @@ class Words(Terms):
 
 
 def words_in(text: str) -> Iterator[re.Match[str]]:
-    """The words of a text, and where they are."""
+    """Iterate over the matches of the words in a text."""
     return _word(text.isascii()).finditer(text)
 
 
 class Characters(Terms):
-    """Runs of characters within words, which get a space at both ends."""
+    """Runs of characters within words; a space is added at both ends of a word."""
 
     def __call__(self, text: str) -> list[str]:
         return list(chain.from_iterable(map(self._within, text.split())))
 
     def columns(self, text: str, vocabulary: Vocabulary) -> npt.NDArray[np.intc]:
-        # Texts share most of their words, and a word has a dozen runs: remembering them saves most of the time.
+        # A word has a dozen runs, and texts share most words: caching the columns by word saves most of the time.
         known = vocabulary.remembered
         found = []
         for word in text.split():
@@ -102,22 +102,22 @@ class Vocabulary:
     Parameters
     ----------
     terms : list of str
-        In the order of their columns.
+        Terms in the order of their columns.
     most_remembered : int
-        Words whose runs of characters are remembered at a time, some megabytes of them.
+        Size of the cache, in words; the default takes a few megabytes.
     """
 
     def __init__(self, terms: list[str], most_remembered: int = 1 << 14) -> None:
         self.terms, self.most_remembered = terms, most_remembered
         self._columns = {term: column for column, term in enumerate(terms)}
-        #: The columns of the terms within each of the last words.
+        #: The cache: columns of the character runs of recent words.
         self.remembered: dict[str, npt.NDArray[np.intc]] = {}
 
     def __len__(self) -> int:
         return len(self.terms)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Vocabulary, (self.terms,)  # the rest follows
+        return Vocabulary, (self.terms,)  # the rest is computed from the terms
 
     @property
     def all_different(self) -> bool:
@@ -125,14 +125,14 @@ class Vocabulary:
         return len(self._columns) == len(self.terms)
 
     def lookup(self, terms: list[str]) -> npt.NDArray[np.intc]:
-        """The columns of terms; −1 for unknown ones."""
+        """Return the columns of terms; −1 for unknown terms."""
         return np.fromiter(map(self._columns.get, terms, repeat(-1)), dtype=np.intc, count=len(terms))
 
     def count(self, text: str, terms: Terms) -> tuple[npt.NDArray[np.intc], npt.NDArray[np.int64]]:
-        """The columns of a text's known terms, ascending, and how often each occurs."""
+        """Return the sorted columns of a text's known terms, and how often each term occurs."""
         columns = terms.columns(text, self)
         columns.sort()
-        # Where a column differs from the one before; unknown terms come first.
+        # True where a column differs from the previous one; unknown terms come first.
         first = np.empty(len(columns), dtype=bool)
         first[:1] = True
         np.not_equal(columns[1:], columns[:-1], out=first[1:])
@@ -143,12 +143,12 @@ class Vocabulary:
 
 @cache
 def word_pattern() -> str:
-    """The regular expression of a word, with the combining marks that this Python's Unicode has."""
-    codes = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # there are none elsewhere
+    """Return the regular expression of a word, with the combining marks of this Python's Unicode version."""
+    codes = chain(range(0x300, 0x20000), range(0xE0100, 0xE01F0))  # no other range has combining marks
     marks = [char for char in map(chr, codes) if unicodedata.category(char).startswith("M")]
-    marks += "\u200c\u200d"  # they join or separate letters within words of Persian and of Indic scripts
-    # `re` searches a set with characters beyond 16 bits one range after the other: with one set for all marks,
-    # plain text would take ten times as long.
+    marks += "\u200c\u200d"  # join or separate letters within words, in Persian and Indic scripts
+    # `re` searches a set with characters beyond 16 bits range by range. With a single set for all marks, plain
+    # text would take ten times as long.
     low = "(?=[\u0300-\uffff])[" + "".join(mark for mark in marks if mark <= "\uffff") + "]"
     high = "(?=[\U00010000-\U0010ffff])[" + "".join(mark for mark in marks if mark > "\uffff") + "]"
     letters = f"[^\\W{IDEOGRAPHS}]"
@@ -157,22 +157,22 @@ def word_pattern() -> str:
 
 @cache
 def _word(is_ascii: bool) -> re.Pattern[str]:
-    # In ASCII there are neither ideographs nor combining marks. The other pattern is compiled only for the first
-    # text that is not ASCII: it takes as long as tagging a hundred texts.
+    # ASCII has neither ideographs nor combining marks. The full pattern is compiled only for the first non-ASCII
+    # text, since compiling it takes as long as tagging a hundred texts.
     return re.compile(r"\w+", re.ASCII) if is_ascii else re.compile(word_pattern())
 
 
 def origins(original: str, normalized: str, *, lowercase: bool) -> npt.NDArray[np.int64]:
-    """Where each character of a prepared text comes from: starts and ends in the original, `(2, length)`.
+    """Map each character of a prepared text to its start and end in the original, `(2, length)`.
 
     Parameters
     ----------
     original : str
-        Without lone surrogates.
+        Original text without lone surrogates.
     normalized : str
-        The same in NFKC, before it is in lower case.
+        The text in NFKC, before lowercasing.
     lowercase : bool
-        Whether it is in lower case then.
+        Whether the prepared text is in lower case.
     """
     if original == normalized:
         ends = np.arange(1, len(original) + 1)
@@ -187,10 +187,10 @@ def origins(original: str, normalized: str, *, lowercase: bool) -> npt.NDArray[n
 
 
 def occurrences(prepared: str, terms: Terms) -> Iterator[tuple[str, int, int]]:
-    """All terms of a prepared text, in the order of `terms(prepared)`, with start and end in it.
+    """Yield all terms of a prepared text, in the order of `terms(prepared)`, with their start and end.
 
-    The spaces at both ends of a word, which runs of characters include, are not there; a run of nothing else gets
-    the whole word.
+    The spaces that `Characters` adds to a word have no position; a run without other characters gets the position
+    of the whole word.
     """
     if isinstance(terms, Words):
         found = [match.span() for match in words_in(prepared)]
@@ -206,7 +206,7 @@ def occurrences(prepared: str, terms: Terms) -> Iterator[tuple[str, int, int]]:
 
 
 def _runs(word: Span, terms: Characters) -> Iterator[Span]:
-    """Where the runs of characters within a word are, as `Characters` finds them."""
+    """Yield start and end of the character runs of a word, in the order of `Characters`."""
     start, end = word
     padded = end - start + 2
     for size in range(terms.shortest, terms.longest + 1):
@@ -218,7 +218,7 @@ def _runs(word: Span, terms: Characters) -> Iterator[Span]:
 
 
 def _pieces(text: str) -> Iterator[Span]:
-    """Parts of a text that are normalized independently of each other."""
+    """Yield start and end of the parts of a text that can be normalized independently."""
     start = 0
     for place, char in enumerate(text):
         if place and not _combines(char):
@@ -229,11 +229,11 @@ def _pieces(text: str) -> Iterator[Span]:
 
 
 def _combines(char: str) -> bool:
-    """Whether normalization may join a character to the one before, or change their order."""
+    """Whether normalization may combine a character with the previous one, or reorder them."""
     if char < "\u0300":
         return False
     first = unicodedata.normalize("NFKD", char)[0]
-    # Vowels and final consonants of Hangul combine with what comes before, though they are no marks.
+    # Hangul vowels and final consonants combine with the previous character, although they are no marks.
     return (
         unicodedata.combining(first) > 0
         or unicodedata.category(first).startswith("M")

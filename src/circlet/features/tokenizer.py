@@ -1,6 +1,6 @@
-"""From texts to the numbers of their words, with a saved vocabulary.
+"""Turn texts into word numbers, with a saved vocabulary.
 
-What a word is, and how a text is prepared, `circlet.features.vectorizer` says: both know the same words.
+Words are defined, and texts prepared, as in `circlet.features.vectorizer`.
 """
 
 from __future__ import annotations
@@ -29,16 +29,16 @@ from circlet.settings.fields import check_frequencies
 
 
 class Tokenizer:
-    """Words by number, in their order.
+    """Turns texts into word numbers, in the order of the words.
 
     Parameters
     ----------
     min_df : int or float
         Leave out words that occur in fewer texts than this: a count, or a fraction below 1 of the texts.
     max_features : int or None
-        Keep only this many words, the most frequent.
+        Keep only this many words, the most frequent ones.
     max_words : int
-        How many words of a text are kept, from the first.
+        Keep only the first `max_words` words of a text.
 
     Examples
     --------
@@ -59,7 +59,7 @@ class Tokenizer:
         self._vocabulary: Vocabulary | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Return the arguments that make an unfitted tokenizer like this one."""
+        """Return the arguments of an equal, unfitted tokenizer."""
         return {"min_df": self.min_df, "max_features": self.max_features, "max_words": self.max_words}
 
     def __repr__(self) -> str:
@@ -79,7 +79,7 @@ class Tokenizer:
         ]
         starts = _ends(found)
         ids = np.concatenate([*found, np.empty(0, dtype=np.int64)])
-        # In the order of code points, as a vectorizer has them; of equally frequent words, the first ones stay.
+        # Sorted by code points, as in a vectorizer; of equally frequent words, the first ones in this order stay.
         words = np.array(list(first_seen), dtype=object)
         order = np.array(sorted(range(len(words)), key=words.__getitem__), dtype=np.int64)
         kept = order[self._frequent(ids, starts, len(words))[order]]
@@ -97,7 +97,7 @@ class Tokenizer:
         return self._cut(numbers[ids], starts)
 
     def transform(self, texts: Iterable[str]) -> TokenRows:
-        """Return the words of each text by number; unknown ones have the number `UNKNOWN`."""
+        """Return the word numbers of each text; unknown words get the number `UNKNOWN`."""
         known = self._known()
         found = [
             known.lookup(self._words(text)[: self.max_words])
@@ -109,7 +109,7 @@ class Tokenizer:
 
     @property
     def n_features(self) -> int:
-        """How many different numbers there are, the reserved ones included."""
+        """Number of different word numbers, including the reserved ones."""
         return RESERVED + len(self._known())
 
     def feature_names(self) -> list[str]:
@@ -122,7 +122,7 @@ class Tokenizer:
 
     @classmethod
     def read(cls, path: Path) -> Tokenizer:
-        """Read what `write` wrote, which may be gzipped; DataError if it is damaged or of another kind."""
+        """Read a file from `write`, gzipped or not; raise `DataError` if it is damaged or of another kind."""
         state = read_state(path, "words")
         tokenizer = from_parameters(path, cls, state["parameters"], cls().parameters())
         tokenizer._vocabulary = checked_terms(path, state["terms"], ["words"])["words"]
@@ -132,7 +132,7 @@ class Tokenizer:
     def _frequent(
         self, ids: npt.NDArray[np.int64], starts: npt.NDArray[np.int64], n_words: int
     ) -> npt.NDArray[np.bool_]:
-        """Which words occur in enough texts, `(n_words,)`."""
+        """Return a mask of the words that occur in enough texts, `(n_words,)`."""
         n = len(starts) - 1
         texts = np.repeat(np.arange(n), np.diff(starts))
         once = np.unique(texts * max(1, n_words) + ids)
@@ -141,7 +141,7 @@ class Tokenizer:
         return enough
 
     def _cut(self, ids: npt.NDArray[np.int32], starts: npt.NDArray[np.int64]) -> TokenRows:
-        """Rows of no more than the words that are kept of a text."""
+        """Return rows with at most `max_words` words of each text."""
         lengths = np.diff(starts)
         place = np.arange(len(ids)) - np.repeat(starts[:-1], lengths)
         shorter = np.minimum(lengths, self.max_words)

@@ -1,20 +1,19 @@
-"""From texts to sparse rows: tf-idf with a saved vocabulary.
+"""Turn texts into sparse tf-idf rows, with a saved vocabulary.
 
-scikit-learn learns the vocabulary. This module adds what it lacks: words of every script, a state saved as JSON
-and safetensors instead of a pickle, and rows without importing scikit-learn, which takes many times longer than
-tagging a text.
+scikit-learn learns the vocabulary. This module adds words of every script, a state in JSON and safetensors instead
+of a pickle, and rows without scikit-learn, whose import takes many times longer than tagging a text.
 
-**What a word is.** A run of letters and digits of any length, with the combining marks on them: `re` does not
-count marks as part of a word, and would cut Hindi, Tamil or vocalized Arabic at every vowel. A Han ideograph
-or a Hiragana letter is a word by itself, as in Unicode's own word boundaries (UAX #29); two-word n-grams are
-then the bigrams that are usual for Chinese and Japanese. Thai, Lao, Khmer and Burmese need a dictionary to be
-split into words: use `char_ngrams` there. Emoji and punctuation are not words; character n-grams do see them.
+**What a word is.** A run of letters and digits of any length, with their combining marks. (Words of `re` exclude
+marks, which would cut Hindi, Tamil or vocalized Arabic at every vowel.) A Han ideograph or a Hiragana letter is a
+word by itself, as in Unicode's word boundaries (UAX #29); n-grams of two words are the bigrams usual for Chinese
+and Japanese. Thai, Lao, Khmer and Burmese need a dictionary to be split into words: use `char_ngrams` for these.
+Emoji and punctuation are not words, but they occur in character n-grams.
 
-**How a text is prepared.** NFKC, so that one letter has one form (é composed or not, a full-width X), then lower
-case. A lone surrogate, which no UTF-8 file can hold, becomes U+FFFD.
+**How a text is prepared.** NFKC, so that each letter has one form (é composed or not, a full-width X), then lower
+case. A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
 
-**Files.** `vectorizer.json` and `vectorizer.safetensors`; a tokenizer has only the first. Whatever can be wrong
-with a damaged, foreign or newer file is found here and raised as a `DataError`.
+**Files.** `vectorizer.json` and `vectorizer.safetensors`; a tokenizer has only the first. Damaged, foreign or
+newer files raise a `DataError`.
 """
 
 from __future__ import annotations
@@ -49,7 +48,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 @dataclass(frozen=True)
 class _Known:
-    """The known terms of each kind of feature, and the idf of all."""
+    """The vocabulary of each kind of feature, and the idf of all terms."""
 
     vocabularies: dict[str, Vocabulary]
     idf: npt.NDArray[np.float64]
@@ -63,8 +62,8 @@ class TextVectorizer:
     word_ngrams : (int, int) or None
         Shortest and longest run of words that is a feature; None for no words at all.
     char_ngrams : (int, int) or None
-        The same for runs of characters within a word, as further features. Words and characters then weigh the
-        same: each part of a row is normalized before the two are joined.
+        The same for runs of characters within a word, as additional features. Words and characters then have equal
+        weight: each part of a row is normalized before they are concatenated.
     sublinear_tf : bool
         Count a term that occurs t times as 1 + log t.
     min_df : int or float
@@ -99,17 +98,17 @@ class TextVectorizer:
                 raise ParameterError(f"`{name}` must be True or False, got {value!r}")
         self.sublinear_tf, self.lowercase = sublinear_tf, lowercase
         self.min_df, self.max_features = check_frequencies(min_df, max_features)
-        #: How the terms of each kind of feature are found: words, then characters.
+        #: Finds the terms of each kind of feature: words, then characters.
         self._kinds: dict[str, Terms] = {}
         if self.word_ngrams is not None:
             self._kinds["word"] = Words(*self.word_ngrams)
         if self.char_ngrams is not None:
-            # N-grams do not span two words: such n-grams would mostly be rare.
+            # N-grams do not span two words, since such n-grams are mostly rare.
             self._kinds["char"] = Characters(*self.char_ngrams)
         self._fitted: _Known | None = None
 
     def parameters(self) -> dict[str, Any]:
-        """Return the arguments that make an unfitted vectorizer like this one."""
+        """Return the arguments of an equal, unfitted vectorizer."""
         return {
             "word_ngrams": self.word_ngrams,
             "char_ngrams": self.char_ngrams,
@@ -124,7 +123,7 @@ class TextVectorizer:
         return f"TextVectorizer({arguments})"
 
     def fit(self, texts: Iterable[str]) -> TextVectorizer:
-        """Learn the terms of `texts`, and in how many texts each occurs."""
+        """Learn the terms of `texts` and their document frequencies."""
         self.fit_transform(texts)
         return self
 
@@ -149,8 +148,8 @@ class TextVectorizer:
                 vocabularies[kind] = Vocabulary(vectorizer.get_feature_names_out().tolist())
                 idf.append(vectorizer.idf_)
             except ValueError:
-                # All arguments are checked, so the only possible reason is that no term remains. A corpus of emoji
-                # has no words, but it has characters.
+                # The arguments are valid, so the only possible reason is that no term remains. A corpus of emoji,
+                # for instance, has no words, but it has characters.
                 vocabularies[kind] = Vocabulary([])
         if not blocks:
             raise DataError(
@@ -158,13 +157,13 @@ class TextVectorizer:
                 "wanted texts that have words"
             )
         self._fitted = _Known(vocabularies, np.concatenate(idf))
-        # Each block is normalized, and so are the rows that the blocks make side by side.
+        # Each block is normalized, and then the concatenated rows.
         blocks = [_unit_rows(csr_matrix(block)) for block in blocks]
         rows = blocks[0] if len(blocks) == 1 else _unit_rows(csr_matrix(hstack(blocks, format="csr")))
         return rows.astype(np.float32)
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """Return one row per text, float32 and of length 1, or empty if no term of the text is known.
+        """Return one row per text, float32 and of norm 1, or empty if no term of the text is known.
 
         Returns
         -------
@@ -175,7 +174,7 @@ class TextVectorizer:
     def entries(self, texts: Iterable[str]) -> Entries:
         """Return the entries of the rows that `transform` returns.
 
-        A sparse matrix takes longer to make than the row of a short text.
+        Making a sparse matrix takes longer than computing the row of a short text.
         """
         texts = list(checked_texts("transform", texts))
         known = self._known()
@@ -204,7 +203,7 @@ class TextVectorizer:
 
     @property
     def n_features(self) -> int:
-        """Number of columns of a row."""
+        """Number of columns."""
         return len(self._known().idf)
 
     def feature_names(self) -> list[str]:
@@ -220,7 +219,7 @@ class TextVectorizer:
         return found
 
     def spans(self, text: str) -> dict[int, list[Span]]:
-        """Return where the known terms of a text are in it, by column: start and end of each occurrence."""
+        """Return start and end of each occurrence of the known terms in a text, by column."""
         text = _SURROGATES.sub("\ufffd", text)
         places = origins(text, unicodedata.normalize("NFKC", text), lowercase=self.lowercase)
         found: dict[int, list[Span]] = {}
@@ -241,21 +240,21 @@ class TextVectorizer:
         self.write(Path(folder) / STATE_FILE, Path(folder) / TENSOR_FILE)
 
     def write(self, state: Path, numbers: Path) -> None:
-        """Write the two files under other names than `save` does."""
+        """Write the two files to these paths."""
         known = self._known()
         terms = {kind: vocabulary.terms for kind, vocabulary in known.vocabularies.items()}
-        # The state comes last and has a digest of the numbers, so an interrupted save is noticed.
+        # The state comes last and has a digest of the numbers, so an interrupted save is detected.
         write_tensors(numbers, {"idf": known.idf})
         write_state(state, "tfidf", self.parameters(), terms, known.idf)
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
-        """Read what `save` wrote; DataError if it is damaged, of another kind or from a newer circlet."""
+        """Read files from `save`; raise `DataError` if damaged, of another kind or from a newer circlet."""
         return cls.read(Path(folder) / STATE_FILE, Path(folder) / TENSOR_FILE)
 
     @classmethod
     def read(cls, path: Path, numbers: Path) -> TextVectorizer:
-        """Read what `write` wrote; both files may be gzipped."""
+        """Read files from `write`; both may be gzipped."""
         state = read_state(path, "tfidf")
         vectorizer = from_parameters(path, cls, state["parameters"], cls().parameters())
         vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
@@ -285,7 +284,7 @@ def load_vectorizer(folder: str | Path) -> TextVectorizer:
 
 
 def prepared(text: str, *, lowercase: bool = True) -> str:
-    """A text as its terms are looked for in it."""
+    """Normalize a text before its terms are looked up."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
     return text.lower() if lowercase else text
@@ -295,7 +294,7 @@ def prepared(text: str, *, lowercase: bool = True) -> str:
 
 
 def _unit_rows(rows: csr_matrix) -> csr_matrix:
-    # `fit_transform` leaves columns in another order than `transform`, and the last bit of a sum depends on it.
+    # `fit_transform` and `transform` give different column orders, and a sum's last bit depends on the order.
     rows.sort_indices()
     rows.data = rows.data.astype(np.float64)
     divide_by_norms(rows.data, rows.indptr)
@@ -306,7 +305,7 @@ def _unit_rows(rows: csr_matrix) -> csr_matrix:
 
 
 def checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
-    """Texts one by one; the first that is none raises `DTypeError`."""
+    """Yield texts one by one; raise `DTypeError` at the first object that is not a text."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise DTypeError(f"{operation}: `texts` must be a list of str, got {type(texts).__name__}")
     for position, text in enumerate(texts):
@@ -316,7 +315,7 @@ def checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
 
 
 def from_parameters(path: Path, kind: Callable[..., Made], parameters: Any, wanted: Iterable[str]) -> Made:
-    """An unfitted vectorizer or tokenizer with saved parameters; `DataError` if these are damaged."""
+    """Make an unfitted vectorizer or tokenizer from saved parameters; raise `DataError` if they are damaged."""
     if not isinstance(parameters, dict) or set(parameters) != set(wanted):
         found = sorted(parameters) if isinstance(parameters, dict) else parameters
         raise DataError(f"{path}: `parameters` must have {sorted(wanted)}, found {found!r}")
@@ -333,15 +332,15 @@ def write_state(
     terms: dict[str, list[str]],
     idf: npt.NDArray[np.float64] | None = None,
 ) -> None:
-    """Write the state with a digest of it and, if there are any, of the numbers in the other file."""
+    """Write the state with a digest of it and of the numbers in the other file, if any."""
     state = {"kind": kind, "format": FORMAT, "parameters": parameters, "terms": terms}
-    # It is ASCII only, so that no reader, editor or line ending changes a term.
+    # ASCII only, so that no reader, editor or line ending changes a term.
     described = json.dumps(state)
     write_text(path, described[:-1] + _ending(_digest(described.encode(), idf)))
 
 
 def read_state(path: Path, kind: str) -> dict[str, Any]:
-    """Read `vectorizer.json`; its kind, format and keys are the ones that `write_state` writes."""
+    """Read `vectorizer.json` and check its kind, format and keys."""
     state = read_json(path)
     if not isinstance(state, dict):
         raise DataError(f"{path}: a saved vectorizer is a JSON object, found {type(state).__name__}")
@@ -359,7 +358,7 @@ def read_state(path: Path, kind: str) -> dict[str, Any]:
 
 
 def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, Vocabulary]:
-    """Return the terms in the order of `kinds`: different strings, not all of the lists empty."""
+    """Check the terms (at least one, all different) and return the vocabulary of each kind, in order."""
     if not isinstance(terms, dict) or sorted(terms) != sorted(kinds):
         found = sorted(terms) if isinstance(terms, dict) else type(terms).__name__
         raise DataError(f"{path}: `terms` must have a list for each of {kinds}, found {found}")
@@ -392,11 +391,11 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
 def check_digest(
     path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64] | None = None, beside: str | None = None
 ) -> None:
-    """Make sure that state and numbers are unchanged, and written by the same save."""
+    """Raise `DataError` unless state and numbers are unchanged and from the same save."""
     ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
     if content.endswith(ending):
         described = content[: -len(ending)] + b"}"
-    else:  # somebody has formatted the file anew
+    else:  # the file was reformatted
         described = json.dumps({name: value for name, value in state.items() if name != "sha256"}).encode()
     if state["sha256"] != _digest(described, idf):
         other = "" if beside is None else f", or saved at another time than {beside}"
@@ -411,5 +410,5 @@ def _digest(described: bytes, idf: npt.NDArray[np.float64] | None) -> str:
 
 
 def _ending(digest: Any) -> str:
-    """How the file ends, after everything that the digest is of."""
+    """Return the end of the file, with the digest of everything before it."""
     return f', "sha256": {json.dumps(digest)}}}\n'

@@ -1,23 +1,23 @@
-"""A model's folder: which files it has, and how each is read and checked; without torch.
+"""A model's folder: its files, and how each is read and checked; without torch.
 
-| file | what it holds |
+| file | content |
 |---|---|
 | `config.json` | settings, sizes, calibration, and the size and digest of every other file; written last |
 | `weights.safetensors` | weights of all networks, arrays of the scaling; see `tensors` and `deflated` |
-| `history.json` | a record per epoch; the last may say what rounding cost a calibration run; see `history` |
+| `history.json` | a record per epoch; the last may have the loss by rounding, measured in a calibration run |
 | `labels.txt` | the names of the labels, if they have names |
-| `vectorizer.json`, `vectorizer.safetensors` | of texts, their vectorizer; a tokenizer has only JSON |
-| `sample.safetensors` | some rows that were held out and their labels, for `circlet compress`; see `sample` |
-| `index.safetensors` | predictions for the documents it learned from, if asked for; see `index` |
-| `remembered.safetensors` | some rows that were trained on and their labels, for teaching; see `sample` |
-| `estimator.json` | what only `CircletClassifier` knows, if it saved the model |
-| `MODEL_CARD.md` | what the model is, for people; made from the files above, and never read; see `card` |
+| `vectorizer.json`, `vectorizer.safetensors` | the vectorizer of texts; a tokenizer has only the JSON file |
+| `sample.safetensors` | some held-out rows and their labels, for `circlet compress`; see `sample` |
+| `index.safetensors` | predictions for the training documents, if requested; see `index` |
+| `remembered.safetensors` | some training rows and their labels, for training on corrections; see `sample` |
+| `estimator.json` | the state that only `CircletClassifier` has, if it saved the model |
+| `MODEL_CARD.md` | a description for people, made from the files above and never read by circlet; see `card` |
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
-| `.lock` | who is writing here, as long as somebody is; see `lock` |
+| `.lock` | the process that is writing into the folder, as long as there is one; see `lock` |
 
-A model that replaces another has files with other names, such as `labels-2.txt`; only the card keeps its own. Then
-`config.json` is replaced, which names them, and the former files are removed. So a reader finds one model or the
-other, and never a mixture; see `publish`. `layout` says which digests are checked when. In a copy that `circlet
-compress` made as small as possible, `labels.txt` and the vectorizer's files are gzipped. If anything is wrong with
-a file, a `DataError` names it. Nothing is pickled.
+The files of a model that replaces another have new names, such as `labels-2.txt`; only the card keeps its name.
+Replacing `config.json`, which lists the files, switches to the new model; then the old files are removed. So
+readers find one of the two models, never a mixture; see `publish`. `layout` describes when digests are checked. In
+copies by `circlet compress` with deflated weights, `labels.txt` and the vectorizer's files are gzipped. A damaged
+file raises a `DataError` that names it. Nothing is pickled.
 """

@@ -1,4 +1,4 @@
-"""`MODEL_CARD.md`: what a model is, for people who only get its folder; written from the model's own record."""
+"""`MODEL_CARD.md`: describes a model to people who only get its folder; made from the model's own record."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from circlet.version import __version__
 
 __all__ = ["model_card"]
 
-#: Names may be long; a card shows their beginnings.
+#: Longer values are cut to this many characters.
 LONGEST = 200
-#: How many labels are shown as examples.
+#: Number of labels shown as examples.
 SHOWN = 5
-#: What Markdown may take for more than a character.
+#: Characters with a special meaning in Markdown.
 _SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$])")
 
 _USE = """\
@@ -47,12 +47,12 @@ numbers say nothing about other languages, sources or times.
 
 
 def model_card(config: dict[str, Any], history: list[dict[str, Any]], label_names: Sequence[str] | None) -> str:
-    """A model's card, in Markdown.
+    """Return a model's card, in Markdown.
 
     Parameters
     ----------
     config : dict
-        As in `config.json`; it need not list files yet.
+        Content of `config.json`; the list of files may be missing.
     history : list of dict
     label_names : sequence of str or None
     """
@@ -103,7 +103,7 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
 def _quality(config: dict[str, Any], history: list[dict[str, Any]]) -> str:
     training = config["training"]
     records = [each for each in (*history, *kept_epochs(history)) if _measures(each)]
-    measured = {each.get("member", 1): _measures(each) for each in records}  # of each network, the last one counts
+    measured = {each.get("member", 1): _measures(each) for each in records}  # each network's last record counts
     if not measured:
         return (
             "Nothing was held out to measure it on. Evaluate it on documents that it has not learned from "
@@ -124,7 +124,7 @@ def _quality(config: dict[str, Any], history: list[dict[str, Any]]) -> str:
 
 
 def _measures(record: dict[str, Any]) -> dict[str, str]:
-    """What an epoch's record says about held-out rows, as text."""
+    """Format the measurements on held-out rows in an epoch's record."""
     shown = {name: f"{100 * value:.1f} %" for name, value in metrics_of(record).items()}
     loss = record.get("validation_loss")
     return {**shown, "loss": f"{loss:.4g}"} if not shown and is_real(loss) else shown
@@ -166,7 +166,7 @@ def _table(rows: Iterable[tuple[str, str]]) -> str:
 
 
 def _plain(value: Any) -> str:
-    """A value as text that Markdown shows as it is, on one line."""
+    """Format a value as one line of escaped Markdown."""
     shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
     line = " ".join("".join(each if each.isprintable() else " " for each in shown[: LONGEST + 1]).split())
     return _SPECIAL.sub(r"\\\1", line if len(shown) <= LONGEST else f"{line[:LONGEST]}…") or "?"

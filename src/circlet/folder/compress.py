@@ -1,4 +1,4 @@
-"""A smaller copy of a model: the same weights in fewer bits."""
+"""Make a smaller copy of a model: the same weights in fewer bits."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ GROWTH = 100
 
 
 def compress(folder: Path, output: Path, store: str) -> None:
-    """Copy a model with its weights stored as `store` says; `output` appears complete or not at all.
+    """Copy a model atomically to `output`, with its weights stored as `store`.
 
-    It works on files, not on a network, so a model with a custom encoder needs no encoder here.
+    This works on files, not on a network, so a model with a custom encoder does not need that encoder.
     """
     tensors.check_store(store)
     check_output(output)
@@ -61,7 +61,7 @@ def compress(folder: Path, output: Path, store: str) -> None:
 
 
 def check_output(output: Path) -> None:
-    """Raise `ParameterError` if there is something where a copy shall appear."""
+    """Raise `ParameterError` if the output of a copy exists."""
     if output.exists():
         raise ParameterError(f"{output} exists already: choose another folder, or remove it")
 
@@ -69,25 +69,25 @@ def check_output(output: Path) -> None:
 def write_copy(
     folder: Path, output: Path, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
 ) -> None:
-    """Copy a model with other weights; `output` appears complete or not at all.
+    """Copy a model atomically to `output`, with other weights.
 
-    Only files that the configuration lists are copied. Kept rows are not, because training goes on with the model
-    itself, and the index is not, because it would be most of a small copy.
+    Only files that the configuration lists are copied, without the samples, which only further training of the
+    original needs, and without the index, which would be the largest part of a small copy.
 
     Parameters
     ----------
     folder, output : Path
     weights : mapping of str to ndarray
     store : str
-        How they are stored.
+        How the weights are stored.
     config : dict
-        Of the model that the weights were made from. If another one has replaced it, nothing is copied.
+        Configuration of the model that the weights were made from. If that model was replaced, nothing is copied.
     """
     check_output(output)
     files.prepare_folder(output.parent)
     files.remove_leftovers(output.parent, output.name)
     scratch = files.temporary_beside(output)
-    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process that had the same id
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process with the same id
     try:
         scratch.mkdir()
         _write(folder, Publication(scratch, 1), weights, store, config)
@@ -107,7 +107,7 @@ def _write(
     for name in _others(config):
         path = checked(folder, config, name)
         if name == ESTIMATOR:
-            read_estimator(path)  # a damaged one is not copied
+            read_estimator(path)  # raises if the file is damaged
         content = files.read_bytes(path)
         if path.suffix == files.GZIPPED or (store == DEFLATED and name in ZIPPED):
             files.write_gzip(new.path(name, zipped=True), content)
@@ -117,7 +117,7 @@ def _write(
 
 
 def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
-    """The most bytes that a copy with deflated weights takes besides the weights."""
+    """Return an upper bound on the bytes of a copy with deflated weights, without these weights."""
     copied = (
         len(gzip.compress(files.read_bytes(path))) if name in ZIPPED else path.stat().st_size
         for name in _others(config)
@@ -128,7 +128,7 @@ def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
 
 
 def _card(folder: Path, config: dict[str, Any], store: str) -> str:
-    """The card of a copy; the model's own may be missing, or changed by its reader."""
+    """Make the card of a copy; the original's card may be missing or edited."""
     labels = None
     if config["named_labels"]:
         labels = read_labels(checked(folder, config, LABELS), config["n_labels"])
@@ -136,5 +136,5 @@ def _card(folder: Path, config: dict[str, Any], store: str) -> str:
 
 
 def _others(config: dict[str, Any]) -> list[str]:
-    """The files that are copied as they are, or only gzipped."""
+    """Return the names of the files that are copied unchanged or gzipped."""
     return [name for name in config["files"] if name not in (WEIGHTS, SAMPLE, REMEMBERED, INDEX)]

@@ -1,4 +1,4 @@
-"""Everything in a model's folder, read and checked: all of it, then its tensors, labels and `estimator.json`."""
+"""Read and check a model's folder: the whole content, then its tensors, labels and `estimator.json`."""
 
 from __future__ import annotations
 
@@ -62,24 +62,24 @@ Tensor = TypeVar("Tensor")
 
 @dataclass
 class Contents(Generic[Tensor]):
-    """What a model's folder holds.
+    """The content of a model's folder.
 
     Parameters
     ----------
     config : dict
-        What is in `config.json`.
+        Content of `config.json`.
     tensors : dict
         Weights and arrays by name.
     history : list of dict
     label_names : list of str or None
     vectorizer : TextVectorizer, Tokenizer or None
     sample, remembered : Sample or None
-        Who only uses a model does not read them.
+        Only read for further training or copying.
     estimator : dict or None
-        What is in `estimator.json`, if that was asked for.
+        Content of `estimator.json`, if requested.
     index : Index or None
     label_uris : list of str or None
-        The URIs of labels that have names besides.
+        URIs of the labels, if they have names as well.
     """
 
     config: dict[str, Any]
@@ -95,7 +95,7 @@ class Contents(Generic[Tensor]):
 
 
 def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
-    """Read and check a model; its tensors stay in the mapped file.
+    """Read and check a model; its tensors are memory-mapped.
 
     Parameters
     ----------
@@ -104,7 +104,7 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
         Read the samples too, and check all of the weights and the index, however large: for a model that will be
         trained further or copied. See `circlet.folder.layout`.
     estimator : bool
-        Read what `CircletClassifier` knows about the model, if it saved it.
+        Read `estimator.json`, if `CircletClassifier` saved the model.
     """
     return reading(folder, partial(_read, folder, whole, estimator))
 
@@ -146,7 +146,7 @@ def _read_vectorizer(folder: Path, config: dict[str, Any]) -> TextVectorizer | T
 
 
 def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) -> dict[str, Stored]:
-    """The tensors of a model with this configuration; `whole` is that of `read`."""
+    """Read the tensors of a model with this configuration; see `read` for `whole`."""
     path = checked(folder, config, WEIGHTS, whole=whole)
     tensors, store = map_tensors(path), config["store"]
     return deflated.stored(path, tensors) if store == deflated.DEFLATED else stored(path, tensors, store)
@@ -154,7 +154,7 @@ def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) ->
 
 @contextmanager
 def explained(folder: Path) -> Iterator[None]:
-    """Turn whatever is wrong with a model's folder into a `DataError` that names the file."""
+    """Turn the errors of a damaged folder into a `DataError` that names the file."""
     path = folder / CONFIG
     try:
         yield
@@ -184,24 +184,24 @@ class Parts(NamedTuple):
 
 
 def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) -> Parts:
-    """Tell apart the tensors of the file `path`, of a model with this configuration."""
-    # Copied, because as long as anything in a mapped file is in use, some systems do not let it be replaced.
+    """Sort the tensors of the file `path` into weights, scaling and label counts."""
+    # Copied, because some systems do not let a file be replaced while a part of its map is in use.
     arrays = {
         name.removeprefix(ARRAYS): each.read().copy() for name, each in tensors.items() if name.startswith(ARRAYS)
     }
     scaling = Scaling.restore(config["scaling"], arrays, config["n_features"])
     counts = None
-    if COUNTS in tensors:  # unless the model was made without a count of labels
+    if COUNTS in tensors:  # a model may have no label counts
         counts = _unpacked_counts(path, tensors[COUNTS].read(), config["n_labels"])
     rest = {name: each for name, each in tensors.items() if name != COUNTS and not name.startswith(ARRAYS)}
     return Parts(rest, scaling, counts)
 
 
 def other_tensors(scaling: Scaling, label_counts: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:
-    """What a folder holds besides the weights, by name."""
+    """Return the tensors of a folder besides the weights, by name."""
     arrays: dict[str, npt.NDArray[Any]] = {ARRAYS + name: array for name, array in scaling.arrays.items()}
     if label_counts is not None:
-        # Ids and counts of the labels that occur, `(2, m)`: the folder does not grow with labels never seen.
+        # Ids and counts of the labels that occur, `(2, m)`, so that unseen labels take no space.
         ids = np.flatnonzero(label_counts)
         arrays[COUNTS] = np.stack([ids, label_counts[ids]]).astype(np.int32)
     return arrays
@@ -217,13 +217,13 @@ def _unpacked_counts(path: Path, packed: npt.NDArray[Any], n_labels: int) -> npt
     return counts
 
 
-# `labels.txt` and `uris.txt`: names or URIs of the labels, one a line, in the order of their numbers
+# `labels.txt` and `uris.txt`: names or URIs of the labels, one per line, in the order of the label ids
 
 
 def labels_text(names: list[str], n_labels: int, where: str = "label_names") -> str:
-    """The file's content; names that could not be told apart when it is read raise `DataError`.
+    """Return the file's content; raise `DataError` for names that could not be read back.
 
-    Its message starts with `where`, which says what these names are.
+    The error message starts with `where`, which describes the names.
     """
     text = "".join(f"{name}\n" for name in names)
     _check(names, text, n_labels, where)
@@ -235,10 +235,10 @@ def labels_text(names: list[str], n_labels: int, where: str = "label_names") -> 
 
 
 def read_labels(path: Path, n_labels: int) -> list[str]:
-    """The names in a file, which may be gzipped."""
+    """Read the names in a file, which may be gzipped."""
     content = files.read_bytes(path, "label names")
     lines = content.count(b"\n")
-    if lines != n_labels:  # before anything is made of a number that a configuration claims
+    if lines != n_labels:  # checked before memory is allocated for the claimed number
         raise DataError(f"{path}: found {lines} label names; wanted {n_labels}")
     try:
         text = content.decode()
@@ -252,16 +252,16 @@ def read_labels(path: Path, n_labels: int) -> list[str]:
 
 
 def _check(names: list[str], text: str, n_labels: int, where: str) -> None:
-    # Looking at each of a million names takes seconds, so that is done only if something is wrong with one.
+    # Checking a million names one by one takes seconds, so it is done only if this fast check fails.
     lines = len(names) == n_labels == text.count("\n") and not any(each in text for each in "\t\r\0")
     if not lines or not all(map(str.strip, names)) or len(set(names)) != len(names):
         check_label_names(names, n_labels, where)
 
 
-# `estimator.json`: what only `CircletClassifier` knows about a model, such as what its labels are called
+# `estimator.json`: the state that only `CircletClassifier` has, such as its classes
 
 ESTIMATOR_FORMAT = 1
-#: What targets are: a matrix of zeros and ones, lists of labels, or one class for each row.
+#: Kinds of targets: a matrix of zeros and ones, lists of labels, or one class per row.
 KINDS = ("indicator", "named", "single")
 _KEYS = {"format", "circlet", "parameters", "encoder", "target", "classes", "feature_names"}
 
@@ -291,7 +291,7 @@ def read_estimator(path: Path) -> dict[str, Any]:
 def classes_of(
     path: Path, state: dict[str, Any], n_features: int, n_labels: int, label_names: list[str] | None
 ) -> npt.NDArray[Any]:
-    """The labels that the file `path` describes, `(n_labels,)`: names or classes, or column numbers."""
+    """Return the classes in the file `path`, `(n_labels,)`: names or classes, or column numbers."""
     names = state["feature_names"]
     if names is not None and len(names) != n_features:
         raise DataError(f"{path}: found {len(names)} feature names; wanted {n_features}")
@@ -299,7 +299,7 @@ def classes_of(
         return np.arange(n_labels)
     try:
         dtype, values = np.dtype(state["classes"]["dtype"]), state["classes"]["values"]
-        if dtype.itemsize > 8:  # of text, each class could claim gigabytes
+        if dtype.itemsize > 8:  # a text type could claim gigabytes per class
             raise ValueError(f"the type {dtype}")
         classes: npt.NDArray[Any] = np.array(label_names if values is None else values, dtype=dtype)
         different = len(set(classes.tolist()))

@@ -1,22 +1,22 @@
-"""Weights on disk in as few bytes as possible: small integers, most of which are 0, deflated.
+"""Weights on disk in as few bytes as possible: rounded to small integers, most of them 0, and deflated.
 
 **Rounding.** All numbers of a row are multiples of one step. Steps of a few times a matrix's root mean square
-leave most numbers at 0 and nearly all others at ±1. What is lost then are the numbers that become 0, hardly the
-sizes of the others.
+round most numbers to 0 and nearly all others to ±1. The loss comes from the numbers that become 0, and hardly from
+the rounded sizes of the others.
 
-**Deflating.** A matrix of integers is one tensor of bytes. Deflate needs at least a bit for each symbol, so the
-matrix is taken apart:
+**Deflating.** A matrix of integers becomes one tensor of bytes. Deflate needs at least a bit per symbol, so the
+matrix is stored in parts:
 
-1. sizes: rows, columns, rows that are different, whether these are dense, the bytes of part 4;
-2. which of the different rows each row is;
-3. the scale of each different row;
-4. where numbers of the different rows are not 0: if they are sparse, how many zeros are before each such number,
-   and if they are dense, a flag for each number, eight in a byte;
-5. which of them are larger than 1, as flags;
-6. the sizes of the larger ones;
-7. the signs, which can't be deflated.
+1. sizes: rows, columns, distinct rows, whether these are dense, bytes of part 4;
+2. for each row, which of the distinct rows it equals;
+3. the scale of each distinct row;
+4. the positions of the non-zero numbers in the distinct rows: if sparse, the count of zeros before each; if dense,
+   a flag for each number, eight per byte;
+5. flags: which non-zero numbers have a size above 1;
+6. the sizes of these;
+7. the signs, which cannot be compressed.
 
-It is read as an int8 matrix.
+The matrix is read as int8.
 """
 
 from __future__ import annotations
@@ -43,21 +43,21 @@ __all__ = [
     "stored",
 ]
 
-#: Numbers that are rounded at a time: 16 MB in float32.
+#: Numbers rounded at a time: 16 MB in float32.
 _BLOCK = 1 << 22
 
 
 def steps_of(tensors: Mapping[str, Array], store: str) -> dict[str, Floats]:
-    """The steps of the rows of each float32 matrix, `(rows,)`, for a coarseness of 1.
+    """Compute the rounding step of each row of the float32 matrices, `(rows,)`, for a coarseness of 1.
 
-    In the largest matrix it is the root mean square of all numbers. A matrix with a share s of that many numbers
-    has √s of it: a bit less for every number then saves s times as much, and the squared error is s times as
-    large.
+    In the largest matrix, the step is the root mean square of all numbers. In a matrix with a fraction s of that
+    many numbers, it is √s times the root mean square: one bit less per number saves s times as much there, and the
+    squared error is s times as large.
 
-    Of n rows that are equal, each has 1/√n of it: a document that has one of these features mostly has all, so
-    their errors add up, while they are stored only once.
+    Each of n equal rows has 1/√n of the step: a document with one of these features mostly has all of them, so
+    their errors add up, although they are stored only once.
 
-    A matrix that is not finite raises `DataError`, which says that `store` can't hold it.
+    Raises `DataError` for a matrix that is not finite; the message names `store`.
     """
     matrices = {name: tensor for name, tensor in tensors.items() if is_matrix(tensor, np.float32)}
     largest = max((matrix.size for matrix in matrices.values()), default=1)
@@ -72,15 +72,15 @@ def steps_of(tensors: Mapping[str, Array], store: str) -> dict[str, Floats]:
 
 
 def rounded(tensors: Mapping[str, Array], steps: Mapping[str, Floats], coarseness: float) -> dict[str, Stored]:
-    """Round matrices to integers −127…127; tensors that have no steps stay as they are.
+    """Round matrices to integers −127…127; tensors without steps stay unchanged.
 
     Parameters
     ----------
     tensors : mapping of str to ndarray
     steps : mapping of str to ndarray of shape (rows,)
-        As `steps_of` returns them.
+        The result of `steps_of`.
     coarseness : float
-        What the steps are multiplied by. A row with numbers above 127 steps has a longer one.
+        Factor of the steps. A row with numbers above 127 steps gets a larger step.
     """
     return {
         name: Stored(tensor) if name not in steps else _rounded(tensor, np.float32(coarseness) * steps[name])
@@ -89,14 +89,14 @@ def rounded(tensors: Mapping[str, Array], steps: Mapping[str, Floats], coarsenes
 
 
 def alike(matrix: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The rows of a matrix that are different, and for each row which of them it is equal to.
+    """Find the distinct rows of a matrix.
 
     Returns
     -------
     first : ndarray of int64
-        The first of the rows that are equal, ascending.
+        The first occurrence of each distinct row, ascending.
     which : ndarray of int64 of shape (rows,)
-        A position in `first`.
+        For each row, the position in `first` of the row that it equals.
     """
     seen: dict[bytes, int] = {}
     digests = (blake2b(row, digest_size=16).digest() for row in np.ascontiguousarray(matrix))
@@ -115,15 +115,15 @@ def _rounded(matrix: Floats, steps: Floats) -> Stored:
     return Stored(numbers, scales, rounded=True)
 
 
-#: The name of this way to store weights, and the prefix of the tensors' names.
+#: The name of this store, and the prefix of the tensors' names.
 DEFLATED, PREFIX = "deflated", "packed."
 _SIZES = struct.Struct("<III?Q")
-#: A byte that stands for as many zeros, with more to come.
+#: A byte for this many zeros, followed by a byte for more.
 _MORE = 255
 
 
 def packed(tensors: Mapping[str, Stored]) -> dict[str, Array]:
-    """Tensors as they are written to a file, from what `circlet.folder.deflated.rounded` returned."""
+    """Encode the result of `rounded` as tensors for a file."""
     out: dict[str, Array] = {}
     for name, each in tensors.items():
         if each.scales is None:
@@ -134,7 +134,7 @@ def packed(tensors: Mapping[str, Stored]) -> dict[str, Array]:
 
 
 def stored(path: Path, tensors: Mapping[str, Array]) -> dict[str, Stored]:
-    """The tensors of the file `path`; one that is damaged raises `DataError`."""
+    """Decode the tensors of the file `path`; raise `DataError` if one is damaged."""
     out: dict[str, Stored] = {}
     for name, tensor in tensors.items():
         weight = name.removeprefix(PREFIX)
@@ -165,7 +165,7 @@ def _encoded(numbers: npt.NDArray[np.int8], scales: Floats) -> bytes:
     values = flat[present]
     sizes = np.abs(values).view(np.uint8)
     large = sizes > 1
-    dense = len(values) >= 0.4 * len(flat)  # then flags take fewer bytes than numbers of zeros
+    dense = len(values) >= 0.4 * len(flat)  # flags then take fewer bytes than counts of zeros
     places = np.packbits(present) if dense else _zeros_before(np.flatnonzero(present))
     return b"".join(
         (
@@ -186,8 +186,8 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
     rows, columns, different, dense, n_places = _SIZES.unpack_from(content)
     if different > rows or n_places > different * columns:
         raise ValueError(f"{n_places} bytes for {different} of {rows} rows and {columns} columns")
-    # Before anything is allocated: a byte stands for at most 254 zeros, and takes at least one bit. A million
-    # numbers are never too many, as those of a few equal rows.
+    # Checked before allocation: a byte counts at most 255 zeros and takes at least one bit, so a bigger matrix is
+    # damaged. Below a million numbers no check is made, since a few equal rows may pack even better.
     if rows * columns > 2048 * len(content) + (1 << 20):
         raise ValueError(f"{len(content)} bytes that claim {rows} × {columns} numbers")
     found, rest = _inflated(content[_SIZES.size :], 4 * rows)
@@ -202,7 +202,7 @@ def _decoded(content: bytes) -> tuple[npt.NDArray[np.int8], Floats]:
 
 
 def _values(content: bytes, count: int) -> npt.NDArray[np.int8]:
-    """The numbers that are not 0: which are larger than 1, the sizes of these, and all signs."""
+    """Decode the non-zero numbers from the flags for sizes above 1, these sizes, and the signs."""
     flags, rest = _inflated(content, -(-count // 8))
     large = np.unpackbits(np.frombuffer(flags, np.uint8), count=count).view(np.bool_)
     found, signs = _inflated(rest, int(np.count_nonzero(large)))
@@ -217,13 +217,13 @@ def _values(content: bytes, count: int) -> npt.NDArray[np.int8]:
 
 
 def _turns(which: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """0 for each row that is new, else how many new ones ago there was an equal one, from 1."""
-    known = np.maximum.accumulate(np.append(-1, which))[:-1]  # the last one before each row
+    """Encode each row as 0 if it is new, or else as how many distinct rows back its equal is, from 1."""
+    known = np.maximum.accumulate(np.append(-1, which))[:-1]  # the last distinct row before each row
     return np.where(which > known, 0, known - which + 1).astype("<u4")
 
 
 def _rows_at(turns: npt.NDArray[np.uint32], different: int) -> npt.NDArray[np.int64]:
-    """What `_turns` was made from; `ValueError` if it is not from so many different rows."""
+    """Invert `_turns`; raise `ValueError` if the number of distinct rows is not `different`."""
     known = np.cumsum(turns == 0)
     which = known - np.maximum(turns, 1).astype(np.int64)
     if len(turns) and (int(known[-1]) != different or int(which.min()) < 0):
@@ -232,7 +232,7 @@ def _rows_at(turns: npt.NDArray[np.uint32], different: int) -> npt.NDArray[np.in
 
 
 def _zeros_before(places: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
-    """How many zeros are before each number that is not 0, in bytes; more than 254 take several."""
+    """Encode the count of zeros before each non-zero number in bytes; counts above 254 take several."""
     zeros = np.diff(places, prepend=-1) - 1
     ends = np.cumsum(zeros // _MORE + 1)
     out = np.full(int(ends[-1]) if len(ends) else 0, _MORE, dtype=np.uint8)
@@ -241,13 +241,13 @@ def _zeros_before(places: npt.NDArray[np.intp]) -> npt.NDArray[np.uint8]:
 
 
 def _places(found: npt.NDArray[np.uint8], size: int, dense: bool) -> npt.NDArray[np.intp]:
-    """Where numbers are not 0; `ValueError` if that is not among `size` numbers."""
+    """Decode the positions of the non-zero numbers; raise `ValueError` for positions outside `size`."""
     if dense:
         if len(found) != -(-size // 8):
             raise ValueError(f"{len(found)} bytes of flags for {size} numbers")
         return np.flatnonzero(np.unpackbits(found, count=size))
     last = found != _MORE
-    # A byte moves past its zeros and, if it is the last of them, to the number behind the next place.
+    # Each byte skips its zeros; the last byte of a count also skips the non-zero number after them.
     places: npt.NDArray[np.intp] = np.cumsum(found.astype(np.int64) + last)[last] - 1
     if len(found) and (not last[-1] or places[-1] >= size):
         raise ValueError(f"numbers behind the last of {size}")
@@ -255,13 +255,13 @@ def _places(found: npt.NDArray[np.uint8], size: int, dense: bool) -> npt.NDArray
 
 
 def _deflated(array: Array, strategy: int = zlib.Z_HUFFMAN_ONLY) -> bytes:
-    # Nothing repeats in bytes of flags, so nothing is lost by not looking for repetitions, which takes long.
+    # Bytes of flags do not repeat, so some strategies skip the slow search for repetitions at no cost.
     coder = zlib.compressobj(9, zlib.DEFLATED, -zlib.MAX_WBITS, zlib.DEF_MEM_LEVEL, strategy)
     return coder.compress(np.ascontiguousarray(array).data) + coder.flush()
 
 
 def _inflated(content: bytes, size: int) -> tuple[bytes, bytes]:
-    """The first `size` bytes of what was deflated, and the bytes that follow it; `ValueError` for other sizes."""
+    """Inflate `size` bytes, and return them and the bytes that follow; raise `ValueError` for other sizes."""
     coder = zlib.decompressobj(-zlib.MAX_WBITS)
     found = coder.decompress(content, size + 1)
     if len(found) != size or not coder.eof:

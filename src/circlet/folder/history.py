@@ -1,12 +1,12 @@
-"""`history.json`: the record of a training run, an entry per epoch; and what it says about smaller copies.
+"""`history.json`: the record of a training run, one entry per epoch, and the expected loss of smaller copies.
 
-A model that has learned from all its rows has none to measure on. But before it, a network of the same sizes was
-trained without some rows, a calibration run, and rounding its weights cost it some points of `METRIC` on these.
-The history has that in the last record of each network, as `lost`: pairs of a coarseness (see
-`circlet.folder.deflated.rounded`) and points, from fine to coarse.
+A model trained on all rows has no rows left to measure on. Before it, a calibration run trained a network of the
+same size without some rows, and measured on these how many points of `METRIC` rounding its weights loses. The last
+record of each network has the result as `lost`: pairs of a coarseness (see `circlet.folder.deflated.rounded`) and
+points, from fine to coarse.
 
-With a few hundred rows, each of these numbers is off by a tenth of a point or so. Rounding errors grow with the
-step, and what is lost grows with their squares, so one curve through all of them is known much better.
+With a few hundred rows, each measurement has an error of about a tenth of a point. Rounding errors grow with the
+step, and the loss grows with their square, so one curve through all points is much more accurate.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from circlet.errors import DataError
 
 __all__ = ["KEPT", "LOST", "METRIC", "Curve", "curve_of", "kept_epochs", "metrics_of", "read_history"]
 
-#: In the record of an epoch: that it was the best on held-out rows, and that its weights are the model's.
+#: Marks the record of the epoch whose weights the model has: the best one on held-out rows.
 KEPT = "kept"
 
 
@@ -43,10 +43,10 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 
 
 def kept_epochs(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """The records of the epochs that were chosen, one for each network; none if the last epochs' weights count.
+    """Return the records of the chosen epochs, one per network; none if the model has the last epochs' weights.
 
-    Held-out rows that join in the end choose nothing, nor do those of a calibration run, nor do epochs of further
-    training, which are not validated.
+    No epoch is chosen if held-out rows are trained on in the end, in a calibration run, or in further training,
+    which is not validated.
     """
     last = {record.get("member", 1): record["epoch"] for record in history}
     chosen = {record.get("member", 1): record for record in history if record.get(KEPT) is True}
@@ -59,18 +59,18 @@ def kept_epochs(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def metrics_of(record: dict[str, Any]) -> dict[str, float]:
-    """The metrics on validation rows in an epoch's record."""
+    """Return the metrics on validation rows in an epoch's record."""
     return {name: value for name, value in record.items() if "@" in name}
 
 
-#: What is compared.
+#: The metric of the curve.
 METRIC = "nDCG@5"
-#: The name of the entry.
+#: The key of the measurements in a record.
 LOST = "lost"
 
 
 class Curve(NamedTuple):
-    """Points that are lost by coarseness: a multiple of its square.
+    """Points lost as a function of coarseness: ``factor * coarseness ** 2``.
 
     Parameters
     ----------
@@ -84,19 +84,19 @@ class Curve(NamedTuple):
     most: float
 
     def at(self, coarseness: float) -> float:
-        """Points that this coarseness loses."""
+        """Return the points that this coarseness loses."""
         return self.factor * coarseness**2
 
     def coarsest(self, loss: float) -> float:
-        """The largest coarseness that loses at most so many points, among those that something is known about."""
+        """Return the largest coarseness up to `most` that loses at most `loss` points."""
         return self.most if loss >= self.at(self.most) else math.sqrt(loss / self.factor)
 
 
 def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
-    """The curve of a model with this history, which was read from `path`; None if it had no calibration run.
+    """Fit the curve of a model with this history, read from `path`; None if it had no calibration run.
 
-    Nor does a model have one that was trained further: that changes its weights, and the calibration run did not
-    see it. Of several networks, the one that loses most counts: together they hardly lose more.
+    A model that was trained further has no curve either, since the calibration run measured other weights. Of
+    several networks, the one that loses most counts: together they hardly lose more.
     """
     last = {record.get("member", 1): record for record in history}.values()
     if not last or any(LOST not in record for record in last):
@@ -106,7 +106,7 @@ def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
 
 
 def _curve(path: Path, pairs: Any) -> Curve:
-    """The curve with the least squared distance from these pairs."""
+    """Fit the curve to these pairs by least squares."""
     valid = isinstance(pairs, list) and pairs and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
     if not valid or not all(is_real(x) and 0 < x < 1e6 and is_real(y) for x, y in pairs):
         raise DataError(f"{path}: found damaged `{LOST}`; wanted pairs of coarseness and points")

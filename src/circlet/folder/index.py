@@ -1,8 +1,8 @@
-"""`index.safetensors`: what a model predicts for the documents it has learned from, to find those like another.
+"""`index.safetensors`: vectors of the training documents, to find documents similar to a new one.
 
-A document's vector is the prediction of each network, before it is compared with labels, of length 1. It is stored
-as integers −127…127 with a scale. Head `fc` predicts a number for each of all labels; there it is the last hidden
-layer instead, which does not grow with them.
+A document's vector consists of the networks' predicted codes, and has length 1. It is stored as integers −127…127
+with a scale. Head `fc` predicts one number per label, so its vector is the last hidden layer instead, whose size
+does not depend on the number of labels.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ class Index:
     ----------
     numbers : int8 ndarray of shape (n, width)
     scales : float32 ndarray of shape (n,)
-        What rows are multiplied by to have length 1; 0 for a document without a prediction.
+        Factors that give rows length 1; 0 for a document without a prediction.
     ids : list of str or int, or None
-        What the documents are called; None if they are numbered from 0.
+        Ids of the documents; None if they are numbered from 0.
     """
 
     numbers: npt.NDArray[np.int8]
@@ -49,7 +49,7 @@ class Index:
 
     @classmethod
     def of(cls, vectors: npt.NDArray[np.float32], ids: Sequence[Identifier] | None = None) -> Index:
-        """From vectors of any length."""
+        """Make an index of vectors of any length."""
         largest = np.abs(vectors).max(axis=1, initial=0)
         numbers = np.rint(vectors * (127 / np.where(largest > 0, largest, 1))[:, None]).astype(np.int8)
         norms = np.sqrt(np.einsum("ij,ij->i", numbers, numbers, dtype=np.float64))
@@ -57,7 +57,7 @@ class Index:
         return cls(numbers, scales, None if ids is None else list(ids))
 
     def extended(self, more: Index) -> Index:
-        """With the documents of another one after its own; those without ids go on being numbered."""
+        """Append the documents of another index; without ids, they continue the numbering."""
         ids = None
         if self.ids is not None or more.ids is not None:
             numbered = range(len(self) + len(more))
@@ -68,7 +68,7 @@ class Index:
 
 
 def vector_width(members: Sequence[Member]) -> int:
-    """How many numbers a document's vector has."""
+    """Return the length of a document's vector."""
     settings = members[0].settings
     if settings.codes is None:
         return len(members) * int(settings.hidden[-1])
@@ -76,7 +76,7 @@ def vector_width(members: Sequence[Member]) -> int:
 
 
 def write_index(path: Path, index: Index) -> None:
-    """Write the file."""
+    """Write an index to a file."""
     arrays: dict[str, npt.NDArray[Any]] = {"vectors": index.numbers, "scales": index.scales}
     if index.ids is not None:
         text = json.dumps(index.ids, ensure_ascii=True, separators=(",", ":")).encode()
@@ -85,9 +85,9 @@ def write_index(path: Path, index: Index) -> None:
 
 
 def read_index(folder: Path, config: dict[str, Any], *, whole: bool = False) -> Index | None:
-    """The index of a model with this configuration, whose vectors stay in the mapped file; None if it has none.
+    """Read the index of a model with this configuration, memory-mapped; return None if it has none.
 
-    Unless `whole`, a large file is only checked at some places; see `circlet.folder.layout`.
+    Unless `whole`, only parts of a large file are checked; see `circlet.folder.layout`.
     """
     if INDEX not in config["files"]:
         return None

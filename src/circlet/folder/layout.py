@@ -1,13 +1,13 @@
-"""Which files a model's folder has, and how `config.json` lists and describes them.
+"""The files in a model's folder, and their list in `config.json`.
 
-A model that replaces another has files with other names, so that whoever reads the former one never sees files of
-both: the first model in a folder has `weights.safetensors`, the second `weights-2.safetensors`, and so on. Code
-and messages call a file by its first name; `config.json` says under which name it is now.
+The files of a model that replaces another have new names, so that a reader never mixes the two: the first model in
+a folder has `weights.safetensors`, the second `weights-2.safetensors`, and so on. Code and messages use the first
+name; `config.json` has the current one.
 
-`config.json` also has the size and the digest of every file. Sizes are checked whenever a file is read, and
-digests too, with one exception: reading all of large weights takes longer than tagging a document, so a model that
-is only used checks them at some places. That tells the weights of two models apart. Damage to single numbers is
-found by `circlet info --verify`, and before a model is trained further or copied.
+`config.json` also has the size and the digest of every file. Both are checked whenever a file is read, with one
+exception: reading all of a large file takes longer than tagging a document, so only parts of it are checked before
+tagging. This tells the weights of two models apart. `circlet info --verify` checks everything, and so does further
+training or copying.
 """
 
 from __future__ import annotations
@@ -67,38 +67,38 @@ __all__ = [
 
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
-#: What the model is, for people. It has this name in every folder, and `config.json` does not list it.
+#: The description for people. It has this name in every folder, and `config.json` does not list it.
 CARD = "MODEL_CARD.md"
 #: The URIs of labels that have both names and URIs.
 URIS = "uris.txt"
-#: Some of the rows that were held out, and their labels.
+#: Some held-out rows and their labels.
 SAMPLE = "sample.safetensors"
-#: Some of the rows that were trained on, and their labels.
+#: Some training rows and their labels.
 REMEMBERED = "remembered.safetensors"
-#: What is predicted for the documents that it has learned from, if that was asked for.
+#: Vectors of the training documents, if requested.
 INDEX = "index.safetensors"
-#: All files that a model may have besides `config.json`, which says where they are.
+#: All files that a model may have besides `config.json`, which lists them.
 FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
-#: The checkpoint of a run's only or first network, which is there as long as the run can be resumed.
+#: The checkpoint of a run's only or first network; it exists as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.
 RUN = "run.json"
-#: What was decided for an unfinished run.
+#: The decisions made for an unfinished run.
 DECIDED = "decided.json"
-#: Who is writing into the folder, as long as somebody is.
+#: The process that is writing into the folder, as long as there is one.
 LOCK = ".lock"
 
 _NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]+)(-(?P<number>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)(\.gz)?")
 
 
 def name_in(generation: int, name: str, *, zipped: bool = False) -> str:
-    """The name of a file of the n-th model in a folder."""
+    """Return the name of a file of the n-th model in a folder."""
     stem, _, suffix = name.partition(".")
     return (name if generation == 1 else f"{stem}-{generation}.{suffix}") + (GZIPPED if zipped else "")
 
 
 def model_files(folder: Path) -> Iterator[tuple[Path, int]]:
-    """The files in a folder that have the name of a model's file, and the number of the model."""
+    """Yield the files in a folder that are named like a model's file, with the number of the model."""
     for path in folder.iterdir():
         found = _NUMBERED.fullmatch(path.name)
         if found and found["stem"] + found["suffix"] in FILES:
@@ -106,23 +106,23 @@ def model_files(folder: Path) -> Iterator[tuple[Path, int]]:
 
 
 def checkpoint_of(stage: int) -> str:
-    """The name of the checkpoint of a stage of a run; stages are numbered from 0, files from 1."""
+    """Return the checkpoint's name for a stage of a run; stages are numbered from 0, files from 1."""
     return f"checkpoint-{stage + 1}.safetensors" if stage else CHECKPOINT
 
 
 def is_checkpoint(name: str) -> bool:
-    """Whether this is the name of a checkpoint."""
+    """Whether `name` is the name of a checkpoint."""
     return re.fullmatch(r"checkpoint(-[0-9]+)?\.safetensors", name) is not None
 
 
 # The list of files in `config.json`
 
-#: Files of more bytes may be checked at some places only: so many, and so many bytes each.
+#: Files above `LARGE` bytes may be checked only at `SPOTS` places of `SPOT` bytes each.
 LARGE, SPOTS, SPOT = 1 << 23, 64, 1 << 12
 
 
 def described(path: Path) -> dict[str, Any]:
-    """What the list says about a file."""
+    """Describe a file for the list."""
     size = path.stat().st_size
     about = {"file": path.name, "bytes": size, "sha256": files.sha256(path)}
     return {**about, "spots": _spots(path, size)} if size > LARGE else about
@@ -150,20 +150,20 @@ def check_manifest(path: Path, config: dict[str, Any]) -> None:
 
 
 def reads_texts(config: dict[str, Any]) -> bool:
-    """Whether a model's encoder reads texts word by word, as `NetworkSettings.reads_texts` says."""
+    """Whether a model's encoder reads texts word by word; see `NetworkSettings.reads_texts`."""
     return bool(config["network"].get("encoder", FEATURES) != FEATURES)
 
 
 def located(folder: Path, config: dict[str, Any], name: str) -> Path:
-    """Where a file is."""
+    """Return the path of a file."""
     about: dict[str, Any] = config["files"].get(name, {"file": name})
     return folder / str(about["file"])
 
 
 def checked(folder: Path, config: dict[str, Any], name: str, *, whole: bool = True) -> Path:
-    """Where a file is; a `DataError` if it is not the one that the configuration describes.
+    """Return a file's path; raise `DataError` if the file differs from its description in the configuration.
 
-    Unless `whole`, large files are only checked at some places.
+    Unless `whole`, only parts of large files are checked.
     """
     path, about = located(folder, config, name), config["files"].get(name, {})
     size = files.check_regular(path, name)
@@ -182,7 +182,7 @@ def checked(folder: Path, config: dict[str, Any], name: str, *, whole: bool = Tr
 
 
 def verify(folder: Path, config: dict[str, Any]) -> None:
-    """Raise `DataError` unless all files are the ones that the configuration describes, completely."""
+    """Check all files completely; raise `DataError` if one differs from its description."""
     for name in config["files"]:
         checked(folder, config, name)
 
@@ -195,7 +195,7 @@ def _other(path: Path, found: str) -> DataError:
 
 
 def _spots(path: Path, size: int) -> str:
-    """A digest of parts of a file, evenly spaced, its start and end included."""
+    """Return a digest of evenly spaced parts of a file, including its start and end."""
     digest = hashlib.sha256(size.to_bytes(8, "little"))
     with path.open("rb") as stream:
         for spot in range(SPOTS):
@@ -204,24 +204,24 @@ def _spots(path: Path, size: int) -> str:
     return digest.hexdigest()
 
 
-# `config.json`: what a model is, and that the file says all of it
+# `config.json`: the description of a model, and its checks
 
 #: The version of the folder's layout.
 FORMAT = 1
-#: More labels than anybody has; the size of a folder says nothing about their number if they have no names.
+#: Upper limit on labels; if labels have no names, the size of a folder does not limit their number.
 MOST_LABELS = 100_000_000
-#: No calibration needs numbers as large as this, which float32 still holds.
+#: Upper limit on the numbers of a calibration; it fits into float32.
 STEEPEST = 1e30
 
 T = TypeVar("T")
 
 
 def reading(folder: Path, use: Callable[[dict[str, Any]], T]) -> T:
-    """What `use` makes of a configuration and the files that it lists; all of them belong to one model.
+    """Return the result of `use`, called with a configuration whose files all belong to one model.
 
-    A file may be missing because another process has replaced the model. Then `use` is called again.
+    If another process replaces the model meanwhile, files may be missing; then `use` is called again.
     """
-    for _ in range(50):  # as often as it may be replaced meanwhile
+    for _ in range(50):  # the model may be replaced this often meanwhile
         before = _content(folder)
         try:
             return use(read_config(folder))
@@ -232,7 +232,7 @@ def reading(folder: Path, use: Callable[[dict[str, Any]], T]) -> T:
 
 
 def sealed(config: dict[str, Any]) -> dict[str, Any]:
-    """A configuration with the digest of all its values, so that none of them changes unnoticed."""
+    """Add the digest of all values to a configuration, so that any change is detected."""
     values = {name: value for name, value in config.items() if name != "sha256"}
     described = json.dumps(values, sort_keys=True, allow_nan=False).encode()
     return {**values, "sha256": hashlib.sha256(described).hexdigest()}
@@ -250,7 +250,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     path = folder / CONFIG
     if not path.is_file():
         if (folder / CHECKPOINT).is_file():
-            # `circlet train` keeps its options beside the checkpoint; if there are none, Python code was training.
+            # `circlet train` keeps its options beside the checkpoint; without them, Python code was training.
             by_command = (folder / RUN).is_file()
             how = f"circlet train DATA --model {folder} --resume" if by_command else "the same `fit`, resume=True"
             raise DataError(
@@ -274,7 +274,7 @@ def read_config(folder: Path) -> dict[str, Any]:
             "copy it or train it again"
         )
     for name, (holds, wanted) in _WANTED.items():
-        if name not in config and name == "threshold":  # which not every model has
+        if name not in config and name == "threshold":  # optional
             continue
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
@@ -300,7 +300,7 @@ def _members(value: Any) -> bool:
         and len(value) > 0
         and all(isinstance(each, dict) and set(each) == set(checks) for each in value)
         and all(holds(each[name]) for each in value for name, holds in checks.items())
-        # The only network's curve is that of the model.
+        # With only one network, the model has the curve, and the network (1, 0).
         and (len(value) > 1 or value[0]["calibration"] == [1.0, 0.0])
     )
 
@@ -318,7 +318,7 @@ def _is(*kinds: type | None) -> Callable[[Any], bool]:
     return lambda value: (None if value is None else type(value)) in kinds
 
 
-#: What config.json may hold besides its format: a check, and what is wanted in words.
+#: The values of config.json besides the format: a check, and a description for error messages.
 _WANTED: dict[str, tuple[Callable[[Any], bool], str]] = {
     "network": (_is(dict), "settings by name"),
     "n_features": (_count, "an integer >= 1"),

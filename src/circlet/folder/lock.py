@@ -1,6 +1,6 @@
-"""One writer at a time: who writes into a model's folder holds a lock, which vanishes with its process.
+"""One writer at a time: a process that writes into a model's folder holds a lock until it exits.
 
-Readers need none, since `config.json` is replaced as a whole and names the files that belong to it.
+Readers need no lock, since `config.json` is replaced atomically and lists the files that belong to it.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ __all__ = ["writing"]
 
 log = logging.getLogger(__name__)
 
-#: Seconds that a save waits for another one.
+#: Seconds that a writer waits for another one.
 PATIENCE = 5.0
 #: Seconds between two attempts.
 _PAUSE = 0.02
-#: The folders that each thread writes into: training holds the lock, and saves the model in the end.
+#: The folders that each thread has locked: training holds the lock when it saves the model in the end.
 _held = threading.local()
 
 
@@ -36,17 +36,17 @@ _held = threading.local()
 def writing(
     folder: Path, patience: float = PATIENCE, wait: Callable[[float], object] = time.sleep
 ) -> Iterator[None]:
-    """Be the only process and thread that writes into a folder, which is created if needed.
+    """Lock a folder against other writers, processes and threads; create it if needed.
 
-    What killed processes left unfinished in it is removed first, and a new folder in the end if it is empty.
+    First, unfinished files of killed processes are removed. In the end, a new folder is removed if it is empty.
 
     Parameters
     ----------
     folder : Path
     patience : float
-        Seconds to wait for another writer; then an `OutputError` says who it is.
+        Seconds to wait for another writer; then raise an `OutputError` that names it.
     wait : callable
-        What waits for some seconds between two attempts.
+        Waits for some seconds between two attempts.
     """
     held: set[Path] = _held.__dict__.setdefault("folders", set())
     place = folder.resolve()
@@ -64,7 +64,7 @@ def writing(
             finally:
                 held.remove(place)
     finally:
-        with suppress(OSError):  # the first that is not empty stays, and so do its parents
+        with suppress(OSError):  # stops at the first non-empty folder
             for path in new:
                 path.rmdir()
 
@@ -82,7 +82,7 @@ def _locked(folder: Path, patience: float, wait: Callable[[float], object]) -> I
     try:
         yield
     finally:
-        # While it is still locked, where that is possible: nobody else then locks a file that is gone.
+        # Removed before unlocking, where possible, so that no other process locks a removed file.
         with suppress(OSError):
             path.unlink()
         os.close(file)
@@ -92,31 +92,31 @@ def _locked(folder: Path, patience: float, wait: Callable[[float], object]) -> I
 
 
 def _attempt(path: Path) -> int | None:
-    """The locked file, or None if somebody else has it."""
+    """Return the locked file, or None if another process has it."""
     if path.exists() and not path.is_file():
         raise OutputError(f"cannot write {path}: found a folder, pipe or device; remove it to write here")
     try:
-        # Never through a link: what it points to would be overwritten.
+        # Never through a link, whose target would be overwritten.
         file = os.open(path, os.O_RDWR | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0), 0o666)
-    except FileNotFoundError:  # somebody has given up a new folder, and removed it
+    except FileNotFoundError:  # another process removed its new, empty folder
         files.prepare_folder(path.parent)
         return None
     except OSError as error:
         if os.name == "nt" and isinstance(error, PermissionError):
-            return None  # it is being removed
+            return None  # the file is being removed
         raise OutputError(f"cannot write {path}: {error.strerror}; wanted to lock the folder") from error
     if not _is_locked(file, path):
         os.close(file)
         return None
     since = datetime.now().astimezone().isoformat(" ", "seconds")
-    with suppress(OSError):  # on a full disk nobody knows who it is, and whatever is written next says why
+    with suppress(OSError):  # on a full disk, the lock has no owner's name, and the next write reports the error
         os.ftruncate(file, 0)
         os.write(file, json.dumps({"pid": os.getpid(), "host": socket.gethostname(), "since": since}).encode())
     return file
 
 
 def _is_locked(file: int, path: Path) -> bool:
-    """Lock an open file, if nobody else has; it counts only if it is still the one with this name."""
+    """Try to lock an open file; return False if it is locked, or no longer the file at this path."""
     try:
         files.lock(file)
     except (BlockingIOError, PermissionError):
@@ -130,7 +130,7 @@ def _is_locked(file: int, path: Path) -> bool:
 
 
 def _holder(path: Path) -> str:
-    """Who holds the lock, in words."""
+    """Describe the process that holds the lock."""
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
         return f"process {found['pid']} on {found['host']}, since {found['since']},"

@@ -29,23 +29,24 @@ __all__ = [
 
 #: The names of a scorer's weights.
 LOG_SCALE, BIAS = "log_scale", "bias"
-#: Slots that a codebook may have.
+#: Upper limit on the slots of a codebook.
 LONGEST = 4 * MOST_LABELS
 
 
 @dataclass(frozen=True)
 class Member:
-    """One of the networks of a model, mostly the only one.
+    """One of the networks of a model, usually the only one.
 
     Parameters
     ----------
     settings : NetworkSettings
     codebook : dict or None
-        The state of its codebook; None for head `fc`.
+        State of the network's codebook; None for head `fc`.
     calibration : (slope, intercept)
-        The curve from its scores to probabilities; that of the only network is the model's, and this one (1, 0).
+        Curve from the network's scores to probabilities. With only one network, the model has the curve, and this
+        is (1, 0).
     prefix : str
-        What the names of its weights start with.
+        Prefix of the names of the network's weights.
     """
 
     settings: NetworkSettings
@@ -59,13 +60,13 @@ class Member:
 
     @property
     def capacity(self) -> int:
-        """How many labels it has biases for, if it has any."""
+        """Number of labels with a bias, if the network has biases."""
         codebook = self.codebook or {}
         return int(codebook.get("length", codebook.get("n_labels", 0)))
 
 
 def members_of(config: dict[str, Any]) -> list[Member]:
-    """The networks of a model with this configuration."""
+    """Return the networks of a model with this configuration."""
     settings = NetworkSettings(**config["network"])
     members = [
         Member(
@@ -82,12 +83,12 @@ def members_of(config: dict[str, Any]) -> list[Member]:
 
 
 def member_prefix(number: int) -> str:
-    """What the names of a network's weights start with."""
+    """Return the prefix of the names of a network's weights."""
     return f"members.{number}."
 
 
 def hidden_layers(settings: NetworkSettings) -> list[str]:
-    """The names of the layers over features, each of which has a weight and a bias."""
+    """Return the names of the layers over features; each has a weight and a bias."""
     return [f"hidden.{number}" for number in range(len(settings.hidden))]
 
 
@@ -99,19 +100,19 @@ def check_weights(
     *,
     own_encoder: bool = False,
 ) -> None:
-    """Raise `DataError` if weights are not those of the networks that a configuration describes.
+    """Raise `DataError` if weights do not match the networks in a configuration.
 
-    Called before networks are made, since whatever sizes the configuration claims may not fit into memory.
+    Call this before making networks, since the sizes that a configuration claims may not fit into memory.
 
     Parameters
     ----------
     path : Path
-        Of the weights.
+        File of the weights.
     members : list of Member
     config : dict
     weights : mapping of str to Stored
     own_encoder : bool
-        Whether they have an encoder of another kind, of which nothing is known here.
+        Whether the networks have a custom encoder, whose weights are not checked.
     """
     layers = len(members[0].settings.hidden)
     if layers > len(weights) and not own_encoder:
@@ -133,7 +134,7 @@ def _in_encoder(name: str) -> bool:
 
 
 def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = False) -> dict[str, tuple[int, ...]]:
-    """The shapes of a network's weights by name, without those of an encoder of its own."""
+    """Return the shapes of a network's weights by name, without those of a custom encoder."""
     settings, n_features, n_labels = member.settings, config["n_features"], config["n_labels"]
     shapes: dict[str, tuple[int, ...]] = {}
     if settings.reads_texts:
@@ -159,7 +160,7 @@ def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = Fal
 def check_shapes(
     path: Path, wanted: Mapping[str, tuple[tuple[int, ...], str]], found: Mapping[str, Stored]
 ) -> None:
-    """Raise `DataError` for tensors whose names, shapes or types are not those that are wanted."""
+    """Raise `DataError` for tensors whose names, shapes or types differ from `wanted`."""
     for name in sorted({*wanted, *found}):
         shape = found[name].shape if name in found else None
         wanted_shape, wanted_type = wanted.get(name, (None, ""))

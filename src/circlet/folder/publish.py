@@ -1,7 +1,7 @@
-"""How a model gets into its folder as a whole: files under new names, then `config.json`, which lists them.
+"""Write a model into its folder atomically: files under new names first, then `config.json`, which lists them.
 
-Until `config.json` is replaced, the folder holds the former model; from then on, the new one. Whatever a process
-that is killed leaves behind is not listed, and is removed by the next one that writes here.
+Until `config.json` is replaced, the folder has the old model; from then on, the new one. Files that a killed
+process leaves behind are not listed, and the next writer removes them.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ log = logging.getLogger(__name__)
 
 
 class Publication:
-    """A model that is being written.
+    """A model being written.
 
     Parameters
     ----------
     folder : Path
     generation : int
-        The number of this model among those that were ever in the folder, from 1.
+        The number of this model among all models that the folder ever had, from 1.
     """
 
     def __init__(self, folder: Path, generation: int) -> None:
@@ -49,27 +49,27 @@ class Publication:
         self._paths: dict[str, Path] = {}
 
     def path(self, name: str, *, zipped: bool = False) -> Path:
-        """Where to write a file of the model; the caller does."""
+        """Return the path where the caller writes a file of the model."""
         self._paths[name] = self.folder / name_in(self.generation, name, zipped=zipped)
         return self._paths[name]
 
     def commit(self, config: dict[str, Any], card: str) -> None:
-        """Let the folder hold this model; the configuration lacks only the list of its files.
+        """Replace the folder's model; `config` is complete except for the list of files.
 
-        The card is for people, who look for it under the same name in every folder. So it is none of the listed
-        files, and replaces the former one when the model has.
+        The card has the same name in every folder, where people look for it. So it is not listed, and replaces the
+        old card after the model was replaced.
         """
         listed = {name: described(path) for name, path in self._paths.items()}
         whole = {**config, "generation": self.generation, "files": listed}
         files.write_json(self.folder / CONFIG, sealed(whole))
         try:
             files.write_text(self.folder / CARD, card)
-        except OutputError as error:  # the model itself is there
+        except OutputError as error:  # the model itself is complete
             log.warning("%s", error)
 
     def clean_up(self) -> None:
-        """Remove the files of the former model if this one is committed; otherwise those of this one."""
-        # The folder itself knows. Ctrl-C may come after `config.json` was replaced, and before anybody took note.
+        """Remove the files of the old model if this one is committed, or else the files of this one."""
+        # Ask the folder: Ctrl-C may come just after `config.json` was replaced, before a flag could be set.
         if _generation(self.folder) == self.generation:
             _remove_others(self.folder, set(self._paths.values()))
             remove_run(self.folder)
@@ -80,9 +80,9 @@ class Publication:
 
 @contextmanager
 def publishing(folder: Path) -> Iterator[Publication]:
-    """Write a model, in place of any that is there; the body writes its files and commits it.
+    """Write a model, replacing the one in the folder; the body writes the files and commits.
 
-    If the body fails, the folder holds the former model as before.
+    If the body fails, the old model stays.
     """
     with writing(folder):
         new = Publication(folder, new_generation(folder))
@@ -93,16 +93,16 @@ def publishing(folder: Path) -> Iterator[Publication]:
 
 
 def new_generation(folder: Path) -> int:
-    """The number of the next model in a folder; no file has it yet, unless there is no model."""
+    """Return a number for the next model in a folder that no file has yet; 1 if there is no model."""
     if not (folder / CONFIG).exists():
         return 1
     return 1 + max(_generation(folder), *(number for _, number in model_files(folder)), 1)
 
 
 def settle(folder: Path) -> bool:
-    """Finish what a killed process had begun; whether it was a run that had already saved its model.
+    """Clean up after a killed process; return whether its run had already saved the model.
 
-    Files of a model that was not committed, or of one that was replaced, are removed.
+    Files of models that were not committed, or were replaced, are removed.
     """
     try:
         config = read_config(folder)
@@ -112,7 +112,7 @@ def settle(folder: Path) -> bool:
     try:
         run = files.read_json(folder / RUN)
     except DataError:
-        return False  # there is none, or whoever resumes it will complain
+        return False  # there is no run, or resuming it will raise the error
     number = run.get("generation") if isinstance(run, dict) else None
     finished = type(number) is int and number <= config["generation"]
     if finished:
@@ -121,7 +121,7 @@ def settle(folder: Path) -> bool:
 
 
 def remove_run(folder: Path) -> None:
-    """Remove the files of a run that is over; last its description, by which the others can be resumed."""
+    """Remove the files of a finished run; its description last, because resuming needs it."""
     for path in folder.glob("checkpoint*.safetensors"):
         if is_checkpoint(path.name):
             _remove(path)
@@ -130,7 +130,7 @@ def remove_run(folder: Path) -> None:
 
 
 def _generation(folder: Path) -> int:
-    """The number of the model in a folder; 0 if its configuration does not say."""
+    """Return the number of the model in a folder; 0 if its configuration has none."""
     try:
         config = files.read_json(folder / CONFIG)
     except DataError:
@@ -148,5 +148,5 @@ def _remove_others(folder: Path, own: set[Path]) -> None:
 def _remove(path: Path) -> None:
     try:
         path.unlink(missing_ok=True)
-    except OSError as error:  # on some systems, as long as anybody uses it; the next save tries again
+    except OSError as error:  # in use, on some systems; the next save tries again
         log.info("%s could not be removed (%s)", path, error.strerror)

@@ -1,7 +1,7 @@
-"""Rows that a model keeps, and their labels.
+"""Rows that a model keeps, with their labels.
 
-- `sample.safetensors`: some that were held out, to see later how good a copy of the model is;
-- `remembered.safetensors`: some that were trained on, so that the model forgets nothing when it is taught more.
+- `sample.safetensors`: some held-out rows, to measure smaller copies of the model;
+- `remembered.safetensors`: some training rows, so that the model forgets nothing when it learns from corrections.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from circlet.folder.tensors import map_tensors
 
 __all__ = ["REMEMBERED_NUMBERS", "Sample", "merged", "read_sample", "sample_of", "write_sample"]
 
-#: The most rows that are kept, and the most numbers of all their features together: 2 MB.
+#: Limits on the kept rows: their number, and the total number of their feature values (2 MB).
 ROWS, NUMBERS = 2000, 250_000
-#: The same of the rows that are remembered: 4 MB.
+#: The limit on feature values of remembered rows: 4 MB.
 REMEMBERED_NUMBERS = 500_000
 
 
@@ -32,7 +32,7 @@ class Sample(NamedTuple):
     Parameters
     ----------
     rows : csr_matrix or ndarray of shape (n, n_features)
-        Scaled, as a network sees them.
+        Scaled features, as the network takes them.
     labels : csr_matrix of shape (n, n_labels)
     """
 
@@ -41,7 +41,7 @@ class Sample(NamedTuple):
 
 
 def sample_of(rows: Any, labels: sp.csr_matrix, most: int = ROWS, numbers: int = NUMBERS) -> Sample | None:
-    """Some of these scaled rows, evenly spaced, and their labels; None if there are none."""
+    """Take at most `most` evenly spaced rows with about `numbers` values, and their labels; None if empty."""
     n = labels.shape[0]
     if not n or not most:
         return None
@@ -52,7 +52,7 @@ def sample_of(rows: Any, labels: sp.csr_matrix, most: int = ROWS, numbers: int =
 
 
 def merged(before: Sample | None, after: Sample | None, share: float, most: int) -> Sample | None:
-    """Rows of two samples, of which the second is worth this share of the whole."""
+    """Merge two samples; the second gets this share of the result."""
     if before is None or after is None:
         return after if before is None else before
     wanted = round(share * most)
@@ -66,7 +66,7 @@ def merged(before: Sample | None, after: Sample | None, share: float, most: int)
 
 
 def write_sample(path: Path, sample: Sample) -> None:
-    """Write the file."""
+    """Write a sample to a file."""
     labels = sample.labels.tocsr()
     arrays = {f"labels.{name}": array.astype(np.int32) for name, array in _places(labels).items()}
     if sp.issparse(sample.rows):
@@ -78,7 +78,7 @@ def write_sample(path: Path, sample: Sample) -> None:
 
 
 def read_sample(folder: Path, config: dict[str, Any], name: str = SAMPLE) -> Sample | None:
-    """The sample of this name, of a model with this configuration; None if it has none."""
+    """Read the sample with this file name; None if the model has none."""
     if name not in config["files"]:
         return None
     path = checked(folder, config, name)
@@ -102,7 +102,7 @@ def read_sample(folder: Path, config: dict[str, Any], name: str = SAMPLE) -> Sam
 
 
 def _spaced(n: int, most: int) -> npt.NDArray[np.int64]:
-    """At most so many of n rows, evenly spaced."""
+    """Return at most `most` evenly spaced row numbers below n."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
 
 

@@ -1,14 +1,14 @@
-"""Tensors in files: as NumPy arrays over the mapped file, and as weights in fewer bits.
+"""Tensors in files: memory-mapped as NumPy arrays, and weights in fewer bits.
 
-**The file.** safetensors has eight bytes with the length of a header, the header in JSON, and the numbers of all
-tensors, one after the other. The library writes files, for `circlet.files.write_tensors`, and checks them. Arrays
-over a mapped file are made here, because the library copies numbers, knows no bfloat16 for NumPy, and does not say
-where in the file a tensor is. Nothing is read before it is used.
+**The file.** A safetensors file has the length of a header in eight bytes, the header in JSON, and the numbers of
+all tensors. The safetensors library writes and checks files. This module maps the arrays, because the library
+copies numbers, does not support bfloat16 with NumPy, and does not return a tensor's position in the file. Numbers
+are read only when they are used.
 
 **Fewer bits.** Weights may be stored in bf16, or as integers of 8 or 4 bits with a scale per row. Only float32
-matrices are rounded; biases, scales and other tensors that are not matrices stay as they are. A row of the sparse
-first layer is a feature, a row of any other layer an output. Weights are read as float32 again. Rounding those
-again changes nothing, so a model loses nothing more by being loaded and saved.
+matrices are rounded; biases, scales and other tensors that are not matrices stay unchanged. A row of the sparse
+first layer is a feature, a row of any other layer an output. Weights are read back as float32. Rounding these
+again changes nothing, so loading and saving a model loses nothing more.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
     "type_name",
 ]
 
-#: NumPy has no bfloat16: the upper 16 bits of a float32. A type of its own keeps them apart from integers.
+#: NumPy has no bfloat16 (the upper 16 bits of a float32). This type distinguishes it from integers.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 #: Types by their names in a file.
 TYPES: dict[str, np.dtype[Any]] = {
@@ -68,13 +68,13 @@ TYPES: dict[str, np.dtype[Any]] = {
 
 
 class _Mapped(mmap.mmap):
-    """A mapped file that stays open where systems can read at a place, so that it can also be read."""
+    """A mapped file; it stays open where the system has `preadv`, so that it can also be read."""
 
     descriptor: int | None = None
 
 
 def place_in_file(array: npt.NDArray[Any]) -> tuple[int, int] | None:
-    """A descriptor of the file that a tensor is mapped from, and its first byte there; None if there is none."""
+    """Return a descriptor of the file that a tensor is mapped from, and its offset there; None if not mapped."""
     content = _content_of(array)
     if content is None or content.descriptor is None:
         return None
@@ -82,7 +82,7 @@ def place_in_file(array: npt.NDArray[Any]) -> tuple[int, int] | None:
 
 
 def release(array: npt.NDArray[Any]) -> None:
-    """Let go of pages of the file that a tensor is mapped from: only what is read again counts as memory again."""
+    """Release the pages of the file that a tensor is mapped from; they leave our memory until read again."""
     content = _content_of(array)
     if content is not None and hasattr(mmap, "MADV_DONTNEED"):
         content.madvise(mmap.MADV_DONTNEED)
@@ -92,12 +92,12 @@ def _content_of(array: npt.NDArray[Any]) -> _Mapped | None:
     base: Any = array
     while isinstance(base, np.ndarray):
         base = base.base
-    content = getattr(base, "obj", base)  # a memoryview's, in between
+    content = getattr(base, "obj", base)  # there may be a memoryview in between
     return content if isinstance(content, _Mapped) else None
 
 
 def map_tensors(path: Path) -> dict[str, npt.NDArray[Any]]:
-    """The tensors of a file by name, read-only; a `DataError` names what is wrong with the file."""
+    """Map the tensors of a file, read-only, by name; raise `DataError` if the file is damaged."""
     from safetensors import SafetensorError, safe_open
 
     files.check_regular(path, "tensors")
@@ -131,28 +131,28 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def type_name(dtype: np.dtype[Any]) -> str:
-    """What a type is called in messages."""
+    """Return the name of a type for messages."""
     return "bfloat16" if dtype == BFLOAT16 else dtype.name
 
 
 # Weights in fewer bits
 
-#: How weights may be stored, and what that means.
+#: The ways to store weights, with their descriptions.
 STORES = {
     "float32": "as they were learned",
     "bf16": "matrices in 16 bits, 8 of them significant",
     "int8": "matrices in 8 bits, with a scale per row",
     "int4": "matrices in 4 bits, with a scale per row",
 }
-#: The scales of a matrix have its name with this prefix.
+#: Prefix of the name of a matrix's scales.
 SCALES = "scales."
-#: The scale of rows of zeros, and of numbers so small that their scale would not be a normal float32.
+#: The least scale: for rows of zeros, and of numbers so small that their scale would not be a normal float32.
 LEAST_SCALE = float(np.finfo(np.float32).tiny)
-#: What int4 tries as the scale of a row, in parts of the one that its largest number fits. If that is an outlier,
-#: the others lose less if it is cut off.
+#: Scales that int4 tries for a row, as fractions of the scale that fits its largest number. If that number is an
+#: outlier, clipping it reduces the error of the others.
 CUTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-#: The two numbers in a byte: the one in its lower half comes first. Each is stored as 1…15, for −7…7; a row of odd
-#: length ends with a half of 0.
+#: The two numbers in each byte; the lower half comes first. Each is stored as 1…15, for −7…7; in a row of odd
+#: length, the last half byte is 0.
 HALVES = np.stack([np.arange(256) % 16 - 8, np.arange(256) // 16 - 8], axis=1).astype(np.float32)
 
 Array: TypeAlias = "npt.NDArray[Any]"
@@ -161,18 +161,18 @@ Floats: TypeAlias = "npt.NDArray[np.float32]"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A tensor as it is stored, which may be in fewer bits.
+    """A tensor as stored, possibly in fewer bits.
 
     Parameters
     ----------
     numbers : ndarray
-        In the type that it is stored in.
+        Numbers in the stored type.
     scales : ndarray of shape (rows,) or None
-        What the rows of a matrix of integers are multiplied by.
+        Factors of the rows of a matrix of integers.
     rounded : bool
-        Whether it is a float32 matrix that was rounded.
+        Whether the tensor is a rounded float32 matrix.
     columns : int or None
-        The length of a row of which each byte holds two integers.
+        Length of a row if each byte holds two integers.
     """
 
     numbers: Array
@@ -187,13 +187,13 @@ class Stored:
 
     @property
     def dtype(self) -> np.dtype[Any]:
-        """The type of its numbers once they are read."""
+        """The type of the numbers that `read` returns."""
         return np.dtype(np.float32) if self.rounded else self.numbers.dtype
 
     def read(self, rows: Any = ...) -> Array:
-        """The tensor or, given an array or a slice, some of its rows, in the type that it has when it is used.
+        """Return the tensor, or the rows in an array or slice, in the type `dtype`.
 
-        A view if all of it is stored in that type.
+        The result is a view if the whole tensor is stored in that type.
         """
         if self.scales is not None:
             out = self.integers(rows)
@@ -204,7 +204,7 @@ class Stored:
         return _chosen(self.numbers, rows)
 
     def integers(self, rows: Any = ...) -> Floats:
-        """What `read` returns for a matrix that has scales, but without them; in memory of its own."""
+        """Return a copy of the integers of a matrix with scales, as float32, before scaling."""
         numbers = _chosen(self.numbers, rows)
         if self.columns is None:
             return numbers.astype(np.float32)
@@ -218,7 +218,7 @@ def check_store(store: str) -> None:
 
 
 def packed(tensors: Mapping[str, Array], store: str) -> dict[str, Array]:
-    """Tensors as they are stored; a matrix that is non-finite, or would become so, raises `DataError`."""
+    """Convert tensors to their stored form; raise `DataError` for a matrix that is or becomes non-finite."""
     check_store(store)
     out: dict[str, Array] = {}
     for name, tensor in tensors.items():
@@ -234,7 +234,7 @@ def packed(tensors: Mapping[str, Array], store: str) -> dict[str, Array]:
 
 
 def stored(path: Path, tensors: Mapping[str, Array], store: str) -> dict[str, Stored]:
-    """The tensors of the file `path`; one that is not stored as `store` says raises `DataError`."""
+    """Return the tensors of the file `path`; raise `DataError` if one is not stored as `store`."""
     if store == "float32":
         return {name: Stored(tensor) for name, tensor in tensors.items()}
     own = {name for name in tensors if store == "bf16" or not name.startswith(SCALES)}
@@ -254,7 +254,7 @@ def stored(path: Path, tensors: Mapping[str, Array], store: str) -> dict[str, St
 
 
 def _to_bf16(tensor: Floats) -> Array:
-    """The upper 16 bits of each number, rounded to the nearest and, between two, to the even one."""
+    """Return the upper 16 bits of each number, rounded to nearest, ties to even."""
     bits = tensor.view(np.uint32)
     odd = (bits >> 16) & 1
     with np.errstate(over="ignore"):
@@ -269,23 +269,23 @@ def _from_bf16(halves: npt.NDArray[np.uint16]) -> Floats:
 
 
 def _to_int8(tensor: Floats) -> tuple[npt.NDArray[np.int8], Floats]:
-    """Integers −127…127 `(rows, columns)` and scales `(rows,)`; the rounding error is at most half a scale."""
+    """Round to integers −127…127 `(rows, columns)` with scales `(rows,)`; the error is at most half a scale."""
     scales = exact(np.abs(tensor).max(axis=1, initial=0) / np.float32(127))
     return np.rint(tensor / scales[:, None]).astype(np.int8), scales
 
 
 def _to_int4(tensor: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
-    """Bytes of two integers `(rows, ⌈columns / 2⌉)` and scales `(rows,)`, of all `CUTS` with the least error."""
+    """Round to bytes of two integers `(rows, ⌈columns / 2⌉)` with scales `(rows,)`, the best of all `CUTS`."""
     fitting = np.abs(tensor).max(axis=1, initial=0) / np.float32(7)
     scales, numbers = np.empty_like(fitting), np.empty(tensor.shape, dtype=np.int8)
     least = np.full(len(tensor), np.inf)
     for cut in CUTS:
         tried = exact(fitting * np.float32(cut))
         found = np.clip(np.rint(tensor / tried[:, None]), -7, 7)
-        # In units of the largest scale, whose square can't overflow.
+        # In units of the largest scale, so that the squares cannot overflow.
         off = (found * np.float32(cut) - tensor / exact(fitting)[:, None]).astype(np.float64)
         error = np.einsum("ij,ij->i", off, off)
-        # The first one is never worse for numbers that were rounded before, which therefore stay as they are.
+        # For numbers that were rounded before, the first scale is exact, so they stay unchanged.
         better = error < least * (1 - 1e-6)
         least[better], scales[better], numbers[better] = error[better], tried[better], found[better]
     halves = (numbers + 8).astype(np.uint8)
@@ -296,7 +296,7 @@ def _to_int4(tensor: Floats) -> tuple[npt.NDArray[np.uint8], Floats]:
 
 
 def exact(scales: Floats) -> Floats:
-    """Scales whose products with −127…127 are exact: the last 7 bits are cleared.
+    """Clear the last 7 bits of scales, so that their products with −127…127 are exact.
 
     The largest number of a row is then read back as an exact multiple, which gives the same scale again. Clearing
     rounds down, so the multiple never overflows.
@@ -307,7 +307,7 @@ def exact(scales: Floats) -> Floats:
 
 
 def _row_length(halves: npt.NDArray[np.uint8]) -> int:
-    """The number of columns of a matrix with two of them in each byte."""
+    """Return the number of columns of a matrix with two numbers per byte."""
     odd = halves.size > 0 and bool((halves[:, -1] < 16).all())
     return 2 * int(halves.shape[1]) - odd
 
@@ -317,7 +317,7 @@ def _chosen(whole: Array, rows: Any) -> Array:
 
 
 def check_scales(path: Path, name: str, numbers: Array, scales: Array, wanted: npt.DTypeLike) -> None:
-    """Raise `DataError` unless a matrix is stored in the type that is wanted, with a valid scale for each row."""
+    """Raise `DataError` unless a matrix has the wanted type and a valid scale for each row."""
     if not is_matrix(numbers, wanted):
         raise DataError(
             f"{path}: found scales for {name}, of shape {numbers.shape} in {type_name(numbers.dtype)}; "
@@ -351,5 +351,5 @@ def check_finite(name: str, tensor: Floats, rounded: Floats, store: str) -> None
 
 
 def is_matrix(tensor: Array, dtype: npt.DTypeLike) -> bool:
-    """Whether it is a matrix of this type."""
+    """Whether `tensor` is a matrix of this type."""
     return tensor.ndim == 2 and tensor.dtype == dtype

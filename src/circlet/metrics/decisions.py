@@ -1,4 +1,4 @@
-"""How good decisions are: labels that are probable enough, compared with the true ones; and the best threshold."""
+"""Measure decisions (labels whose probability reaches a threshold) and find the best threshold."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Floats = npt.NDArray[np.float64]
 
 
 class Curve(NamedTuple):
-    """Precision, recall and F1 over all decisions, if all labels of at least a probability are predicted.
+    """Precision, recall and F1 over all decisions, for every threshold.
 
     Parameters
     ----------
     thresholds : ndarray
-        Every probability that occurs, falling.
+        All distinct probabilities, descending; labels with at least this probability are predicted.
     precision, recall, f1 : ndarray
     """
 
@@ -31,30 +31,31 @@ class Curve(NamedTuple):
 
 
 def curve_of(chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_true: int) -> Curve:
-    """What every threshold gives.
+    """Compute precision, recall and F1 for every threshold.
 
     Parameters
     ----------
     chances : ndarray of shape (m,)
-        Probabilities of labels that are predicted for some document.
+        Probabilities of pairs of document and label.
     right : ndarray of shape (m,)
-        Whether each is a label of its document.
+        Whether the label is a true label of the document.
     n_true : int
-        How many labels the documents have, those that are not among the predicted ones included.
+        Number of all true labels of the documents, including those without a probability.
     """
     order = np.argsort(-chances, kind="stable")
     falling, found = chances[order].astype(np.float64), np.cumsum(right[order])
-    # Labels of the same probability are predicted together.
+    # Labels with the same probability are predicted together.
     last = np.flatnonzero(np.append(falling[1:] != falling[:-1], True)[: len(falling)])
     hits, predicted = found[last].astype(np.float64), last + 1.0
     return Curve(falling[last], hits / predicted, hits / max(n_true, 1), 2 * hits / (predicted + n_true))
 
 
 def best_threshold(chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_true: int, aim: Aim) -> float | None:
-    """The threshold that suits an aim best; None if nothing shows one. Parameters are those of `curve_of`.
+    """Return the best threshold for an aim, or None if the data show none. See `curve_of` for the parameters.
 
-    For a precision, it is the lowest threshold that reaches it; for a recall, the highest. Where none does, the
-    one that comes closest. It lies halfway between the lowest probability that is predicted and the next one.
+    For a precision, return the lowest threshold that reaches it; for a recall, the highest. If no threshold
+    reaches the aim, return the one that comes closest. A threshold lies halfway between the lowest predicted
+    probability and the next one.
     """
     if not right.any():
         return None
@@ -66,26 +67,26 @@ def best_threshold(chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_tr
         place = int(reached[-1]) if len(reached) else int(np.argmax(precision))
     else:
         place = min(int(np.searchsorted(recall, aim.target)), len(recall) - 1)
-        place = int(np.searchsorted(recall, recall[place]))  # no wrong label more than needed
+        place = int(np.searchsorted(recall, recall[place]))  # with as few wrong labels as possible
     if place + 1 == len(thresholds):
         return float(thresholds[place])
     return float(thresholds[place] + thresholds[place + 1]) / 2
 
 
 class LabelReport(NamedTuple):
-    """Numbers of the labels that occur, `(m,)` each: those that are true or predicted in some document.
+    """Measures of the labels that are true or predicted in at least one document, `(m,)` each.
 
     Parameters
     ----------
     labels : ndarray
-        Their columns: the most frequent ones first.
+        The labels' columns, most frequent first.
     support, predicted : ndarray
-        How many documents have each label, and how many are predicted to have it.
+        In how many documents each label is true, and in how many it is predicted.
     precision, recall, f1 : ndarray
-        0 where there is nothing to divide by, as in scikit-learn.
+        0 where the denominator is 0, as in scikit-learn.
     confusions : csr_matrix of shape (m, n_labels)
-        In how many documents the label was missed and another one wrongly predicted; only the most frequent
-        others.
+        In how many documents the label was missed and another label wrongly predicted; only for the most
+        frequent other labels.
     """
 
     labels: npt.NDArray[np.int64]
@@ -98,7 +99,7 @@ class LabelReport(NamedTuple):
 
 
 class Decisions(NamedTuple):
-    """The true labels of documents, and how probable a model finds the labels that it may predict.
+    """The true labels of documents, and a model's probabilities of labels.
 
     Parameters
     ----------
@@ -112,15 +113,15 @@ class Decisions(NamedTuple):
     chances: sp.csr_matrix
 
     def curve(self) -> Curve:
-        """Precision, recall and F1 over all decisions, for every threshold."""
+        """Compute precision, recall and F1 over all decisions, for every threshold."""
         chances = self.chances
         right = stored(self.truth, rows(chances), chances.indices.astype(np.int64))
         return curve_of(chances.data, right, self.truth.nnz)
 
     def summary(self, threshold: float) -> dict[str, dict[str, float]]:
-        """Precision, recall and F1 at a threshold: over all decisions (micro), and as means over labels (macro).
+        """Compute precision, recall and F1 at a threshold: over all decisions (micro), and as label means (macro).
 
-        Labels that are neither true nor predicted in any document count for nothing.
+        Labels that are neither true nor predicted in any document are left out of the means.
         """
         report = self.per_label(threshold, others=0)
         hits = float(np.round(report.recall * report.support).sum())
@@ -137,7 +138,7 @@ class Decisions(NamedTuple):
         return {"micro": micro, "macro": macro}
 
     def per_label(self, threshold: float, others: int = 3) -> LabelReport:
-        """Numbers of each label at a threshold, with at most so many `others` that it is confused with."""
+        """Measure each label at a threshold, with at most `others` labels that it is confused with."""
         truth, guesses = self.truth, self._predicted(threshold)
         hits = truth.multiply(guesses).tocsr()
         n_labels = truth.shape[1]
@@ -147,7 +148,7 @@ class Decisions(NamedTuple):
         true, guessed, found = (each[labels].astype(np.float64) for each in (support, predicted, right))
         confusions = sp.csr_matrix((len(labels), n_labels), dtype=np.int64)
         if others:
-            # Both factors are sparse, and so is the product: a label is missed in few documents.
+            # The product is as sparse as its factors, since a label is missed in few documents.
             missed, wrong = _without(truth, hits), _without(guesses, hits)
             confusions = _largest((missed.T.tocsr()[labels] @ wrong).tocsr(), others)
         return LabelReport(
@@ -161,7 +162,7 @@ class Decisions(NamedTuple):
         )
 
     def _predicted(self, threshold: float) -> sp.csr_matrix:
-        """Ones for the labels that reach the threshold."""
+        """Return a matrix with ones for the labels that reach the threshold."""
         chances, row = self.chances, rows(self.chances)
         kept = chances.data >= threshold
         places = (row[kept], chances.indices[kept])
@@ -169,14 +170,14 @@ class Decisions(NamedTuple):
 
 
 def _without(matrix: sp.csr_matrix, other: sp.csr_matrix) -> sp.csr_matrix:
-    """The ones of a matrix that another, which has no further ones, does not have; as integers, to count."""
+    """Return the entries set in `matrix` but not in `other`, its subset, as integers for counting."""
     left = (matrix - other).tocsr()
     left.eliminate_zeros()
     return left.astype(np.int64)
 
 
 def _largest(matrix: sp.csr_matrix, k: int) -> sp.csr_matrix:
-    """The k largest entries of each row, largest first; among equal ones the lower column first."""
+    """Keep the k largest entries of each row, largest first; for ties, the lower column first."""
     row = rows(matrix)
     order = np.lexsort((matrix.indices, -matrix.data, row))
     kept = order[np.arange(len(order)) - matrix.indptr[row] < k]

@@ -1,4 +1,4 @@
-"""How good a model is on a dataset."""
+"""Evaluate a model on a dataset."""
 
 from __future__ import annotations
 
@@ -15,25 +15,25 @@ from circlet.data.catalog import ENTRIES
 from circlet.errors import DataError
 from circlet.metrics import evaluate, inverse_propensity, inverse_propensity_of_counts
 
-#: So many labels of a document, the best ones, can be predicted at any threshold; no more are looked at.
+#: How many labels of a document, the best ones, can be predicted at any threshold; the rest is ignored.
 PREDICTED = 100
-#: Documents whose labels are ranked at a time, if probabilities are kept.
+#: Documents ranked at a time if probabilities are kept.
 BLOCK = 4096
 
 
 class Ranker(Protocol):
-    """What ranks labels in an evaluation: `circlet.runtime.Tagger`, over a model of either kind."""
+    """Interface of an object that ranks labels, such as `circlet.runtime.Tagger`."""
 
     model_: Any
 
     def ranked(
         self, X: Any, k: int, *, favor_rare: float = ...
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Ids and probabilities of the k best labels of each document."""
+        """Return ids and probabilities of the k best labels of each document."""
 
 
 class Labeled(Protocol):
-    """What is asked of a model about its labels."""
+    """Interface of a model that knows its labels."""
 
     label_names: list[str] | None
     label_uris: list[str] | None
@@ -53,14 +53,14 @@ class Evaluation:
         Metrics by name, such as ``P@1``. PSP is missing if the labels' frequencies are unknown.
     documents : int
     unknown_labels : int
-        Labels of these documents that the model does not know and therefore can't suggest.
+        Number of the documents' labels that the model does not know and thus cannot suggest.
     truth : csr_matrix of shape (documents, n_labels)
     ranked : ndarray of shape (documents, deepest k)
-        Labels, best first; −1 for none.
+        Labels, best first; −1 for an empty place.
     label_names : list of str or None
-        Of all columns, those that the model does not know included.
+        Names of all columns, including labels that the model does not know.
     chances : csr_matrix of shape (documents, n_labels) or None
-        Probabilities of the labels that may be predicted, if they were asked for.
+        Probabilities of the labels that may be predicted, if requested.
     """
 
     values: dict[str, float]
@@ -82,9 +82,9 @@ def evaluate_model(
 ) -> Evaluation:
     """Rank a dataset's test rows, or all rows if it has no test part, and measure P@k, PSP@k and nDCG@k.
 
-    Propensities come from the dataset's training rows, or from the frequencies that the model has seen.
-    `favor_rare` is that of `Tagger.suggest`. If `least` is given, the result has the probabilities of
-    all labels that are at least so probable, of the `PREDICTED` best of each document.
+    Propensities come from the dataset's training rows, or from the label counts in the model. For `favor_rare`,
+    see `Tagger.suggest`. If `least` is given, the result has the probabilities, of at least `least`, among the
+    `PREDICTED` best labels of each document.
     """
     model, part = tagger.model_, dataset.test or dataset.train
     if not part.Y.nnz:
@@ -109,7 +109,7 @@ def evaluate_model(
         ids, _ = tagger.ranked(documents, deepest, favor_rare=favor_rare)
     else:
         ids, chances = _with_chances(tagger, documents, deepest, truth.shape, favor_rare, least)
-    # A model with fewer labels leaves places empty, which count as wrong.
+    # A model with fewer labels leaves places empty; these count as wrong.
     ids = np.pad(ids, ((0, 0), (0, deepest - ids.shape[1])), constant_values=-1)
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
@@ -120,7 +120,7 @@ def evaluate_model(
 def _with_chances(
     tagger: Ranker, documents: Any, depth: int, shape: tuple[int, int], favor_rare: float, least: float
 ) -> tuple[npt.NDArray[np.int64], sp.csr_matrix]:
-    """Ids of the best labels, and probabilities of those of at least `least`; documents are ranked only once."""
+    """Return the best labels' ids, and the probabilities of at least `least`; rank documents only once."""
     best, row, label, chance = [], [], [], []
     for start in range(0, shape[0], BLOCK):
         some = documents[start : start + BLOCK]
@@ -136,7 +136,7 @@ def _with_chances(
 
 
 def _all_names(model: Labeled, dataset: Dataset) -> list[str] | None:
-    """The names of the columns that `in_label_space` gives."""
+    """Return the names of the columns of `in_label_space`."""
     if model.label_names is None or dataset.label_names is None:
         return model.label_names or dataset.label_names
     return [*model.label_names, *(dataset.label_names[label] for label in label_columns(model, dataset)[1])]
@@ -155,7 +155,7 @@ def _propensities(model: Any, dataset: Dataset, n_labels: int) -> npt.NDArray[np
 
 
 def in_label_space(model: Labeled, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr_matrix:
-    """Labels in the model's columns; labels that it does not know get additional columns."""
+    """Map labels to the model's columns; labels that the model does not know get additional columns."""
     if model.label_names is None or dataset.label_names is None:
         if dataset.n_labels != model.n_labels:
             raise DataError(
@@ -169,14 +169,14 @@ def in_label_space(model: Labeled, dataset: Dataset, Y: sp.csr_matrix) -> sp.csr
     entries = Y.tocoo()
     shape = (Y.shape[0], model.n_labels + len(new))
     matched = sp.csr_matrix((entries.data, (entries.row, columns[entries.col])), shape=shape)
-    matched.data[:] = 1  # a label that is there twice, by its name and by its URI
+    matched.data[:] = 1  # a label may occur twice, by its name and by its URI
     return matched
 
 
 def label_columns(model: Labeled, dataset: Dataset) -> tuple[npt.NDArray[np.int64], list[int]]:
-    """The column of each label of a dataset in the model's order, and those labels that are new, which follow.
+    """Return the model's column of each label of a dataset, and the new labels, which get the columns after these.
 
-    Labels are the same if their URIs are, or their names; data may call a label of the model by either.
+    Labels match by URI or by name; the data may refer to a label of the model by either.
     """
     names = dataset.label_names or []
     known = {name: column for column, name in enumerate(model.label_names or [])}

@@ -1,9 +1,9 @@
-"""How good a ranking is: P@k, recall@k, nDCG@k, PSP@k, PSnDCG@k and label coverage@k, and F1 at a threshold.
+"""Measures of a ranking: P@k, recall@k, nDCG@k, PSP@k, PSnDCG@k and label coverage@k, and F1 at a threshold.
 
 Every function takes the true labels `y_true`, (n, n_labels) of zeros and ones (sparse or dense), and computes one
 number for the whole set. Most also take `ranked`, which is one of
 
-- an integer array (n, >= k) of label ids, best first; -1 is a place without a prediction;
+- an integer array (n, >= k) of label ids, best first; -1 marks a place without a prediction;
 - a SciPy sparse matrix (n, n_labels) of scores: only stored entries are predicted, stored zeros included;
 - a floating-point array (n, n_labels) of scores: every label is predicted.
 
@@ -11,14 +11,14 @@ Scores are ranked from high to low, and equal scores by label id, lower ids firs
 
 The conventions are those of the Extreme Classification Repository's own scripts (PyXClib) and of napkinXC:
 
-- A row without true labels counts as a row and gains nothing: 0 for P, recall and nDCG, and nothing in either
-  sum of PSP and PSnDCG.
+- A row without true labels counts, and gains nothing: 0 for P, recall and nDCG, and nothing in either sum of PSP
+  and PSnDCG.
 - A place without a prediction is a wrong prediction: P@k always divides by k. So k may exceed the number of
-  labels. A ranking with fewer than min(k, n_labels) columns is refused, because it was cut for a smaller k: pad
-  it with -1 if there really are no more predictions.
+  labels. A ranking with fewer than min(k, n_labels) columns raises an error, because it was probably cut for a
+  smaller k: pad it with -1 if there are no more predictions.
 - PSP@k and PSnDCG@k are ratios of two sums over the whole set: the gain, and the largest possible gain.
-- A label that is not in the training set has N_l = 0: its weight is the largest of all, and finite.
-- If nothing can be gained because no row has a label, the value is 0, where napkinXC gives NaN or an error.
+- A label that is not in the training set has N_l = 0: its weight is the largest, and finite.
+- If no row has a label, the value is 0; napkinXC gives NaN or an error.
 
 >>> import numpy as np
 >>> y_true = np.array([[1, 0, 1, 0], [0, 1, 0, 0]])
@@ -60,7 +60,7 @@ def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 
     Returns
     -------
     dict
-        From each k, in the order given, to its value.
+        The value for each k, in the given order.
     """
     return _one("P", y_true, ranked, k)
 
@@ -74,9 +74,9 @@ def recall_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 
 
 
 def ndcg_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
-    """Discounted gain Σ 1/log2(place + 1) of the true labels found, over that of a perfect row, averaged.
+    """Discounted gain Σ 1/log2(place + 1) of the true labels found, divided by that of a perfect row, averaged.
 
-    A perfect row has its min(k, number of true labels) first places right. Parameters and result are those of
+    In a perfect row, the first min(k, number of true labels) places are right. Parameters and result are those of
     `precision_at_k`.
     """
     return _one("nDCG", y_true, ranked, k)
@@ -116,7 +116,7 @@ def psp_at_k(
     Returns
     -------
     dict
-        From each k, in the order given, to its value.
+        The value for each k, in the given order.
     """
     return _one("PSP", y_true, ranked, k, inv_propensity, normalize)
 
@@ -145,7 +145,7 @@ def evaluate(
     metrics: Sequence[str] | None = None,
     normalize: bool = True,
 ) -> dict[str, float]:
-    """Compute several metrics of one ranking, which is compared with the true labels only once.
+    """Compute several metrics of a ranking, comparing it with the true labels only once.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def evaluate(
     Returns
     -------
     dict
-        From ``"P@1"``, ``"P@3"``, ... to the value, metric by metric in the given order.
+        Values by name, ``"P@1"``, ``"P@3"``, ..., metric by metric in the given order.
     """
     if metrics is None:
         metrics = [name for name in _METRICS if inv_propensity is not None or name not in _WEIGHTED]
@@ -197,7 +197,7 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     Parameters
     ----------
     y_train : (n, n_labels) sparse or dense, of zeros and ones
-        Labels of the training rows, n >= 3: for fewer, log N − 1 is negative and the estimate is no probability.
+        Labels of n >= 3 training rows: for fewer, log N − 1 is negative and the estimate is not a probability.
     a : float
         0.5 for the Wikipedia sets, 0.6 for the Amazon sets, the default for all others.
     b : float
@@ -206,7 +206,7 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     Returns
     -------
     (n_labels,) array
-        At least 1, and larger for rarer labels; largest for a label that is in no training row.
+        At least 1, larger for rarer labels, and largest for a label that is in no training row.
     """
     labels = label_matrix(y_train, "y_train")
     n, n_labels = labels.shape
@@ -218,7 +218,7 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
 def inverse_propensity_of_counts(
     counts: npt.NDArray[np.int64], n: int, a: float = 0.55, b: float = 1.5
 ) -> npt.NDArray[np.float64]:
-    """Inverse propensities, as `inverse_propensity` gives them, of labels that `counts` of n >= 3 rows have."""
+    """Compute `inverse_propensity` from label counts in n >= 3 rows."""
     if not (math.isfinite(a) and math.isfinite(b) and a >= 0 and b > 0):
         raise ParameterError(f"`a` must be a number >= 0 and `b` one > 0, got a={a!r} and b={b!r}")
     a, b = float(a), float(b)
@@ -233,12 +233,12 @@ def inverse_propensity_of_counts(
 def log_weights(
     counts: npt.NDArray[np.int64] | None, documents: int, n_labels: int, favor_rare: float
 ) -> npt.NDArray[np.float64]:
-    """τ log w of each label, `(n_labels,)`: w is its inverse propensity, and τ is `favor_rare`.
+    """Return τ log w of each label, `(n_labels,)`, for its inverse propensity w and τ = `favor_rare`.
 
     Parameters
     ----------
     counts : int64 ndarray or None
-        How many of the documents have each label. Labels beyond its end have never occurred; None is unknown.
+        Number of documents with each label; labels beyond its end have never occurred. None means unknown.
     documents, n_labels : int
     favor_rare : float
         0 for weights of 1, 1 for inverse propensities.
@@ -265,7 +265,7 @@ def micro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
     ----------
     y_true : (n, n_labels) sparse or dense, of zeros and ones
     y_pred : (n, n_labels) sparse or dense scores, or decisions of zeros and ones
-        Entries that a sparse matrix does not store are not predicted, whatever the threshold.
+        Entries that a sparse matrix does not store are never predicted, whatever the threshold.
     threshold : float
         A label is predicted if its score is above the threshold.
     """
@@ -276,8 +276,8 @@ def micro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
 def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
     """Mean F1 over all n_labels labels; a label that is neither true nor predicted in any row counts as 0.
 
-    Parameters are those of `micro_f1`. scikit-learn computes the same mean; napkinXC's stops at the highest label
-    that occurs.
+    Parameters are those of `micro_f1`. scikit-learn computes the same mean; napkinXC ignores labels after the
+    highest one that occurs.
     """
     hit, predicted, true = _decisions(y_true, y_pred, threshold)
     return float(np.mean(2 * hit / np.maximum(predicted + true, 1)))
@@ -285,20 +285,20 @@ def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
 
 @dataclass(frozen=True)
 class _Found:
-    """True labels that a ranking found: place from 0, label, and the number of true labels in the row."""
+    """The true labels that a ranking found: place from 0, label, and number of true labels in the row."""
 
     place: Ints
     label: Ints
     n_true: Ints
 
     def weighted(self, k: int, weights: npt.NDArray[np.float64]) -> float:
-        """Sum of the weights of the labels in the first k places."""
+        """Sum the weights of the labels in the first k places."""
         return float(np.sum(weights[self.label[self.place < k]]))
 
     def discounted(self, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
-        """Sum over rows of the discounted gain in the first k places over the row's perfect unweighted gain."""
+        """Sum, over rows, the discounted gain of the first k places divided by the perfect unweighted gain."""
         kept = self.place < k
-        most = min(k, np.iinfo(self.n_true.dtype).max)  # NumPy compares integers of one type
+        most = min(k, np.iinfo(self.n_true.dtype).max)  # so that it fits the type of n_true
         place, n_true = self.place[kept], np.minimum(self.n_true[kept], most)
         discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
         gain = discount[place] / np.cumsum(discount)[n_true - 1]
@@ -307,7 +307,7 @@ class _Found:
 
 @dataclass(frozen=True)
 class _Match:
-    """What the metrics are computed from: what was found and, for normalization, the best possible."""
+    """The input of the metrics: the labels found and, for normalization, those of the best possible ranking."""
 
     found: _Found
     best: _Found | None
@@ -371,12 +371,12 @@ def _one(
 
 
 def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) -> _Found:
-    """What the best possible ranking finds: the true labels of each row, by decreasing weight."""
+    """Return the hits of the best possible ranking: the true labels of each row, by decreasing weight."""
     n_labels = truth.shape[1]
     by_weight = np.argsort(-weights, kind="stable")
     rank = np.empty_like(by_weight)
     rank[by_weight] = np.arange(n_labels)
-    # Row and rank combined in one integer sort several times faster than two keys.
+    # Row and rank, combined in one integer, sort several times faster than two keys.
     row, rank = np.divmod(np.sort(rows(truth) * n_labels + rank[truth.indices]), n_labels)
     place = np.arange(len(row)) - truth.indptr[row]
     kept = place < depth
@@ -384,7 +384,7 @@ def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) ->
 
 
 def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, Ints, Ints]:
-    """Count, for each label, the rows where it is correctly predicted, predicted, and true."""
+    """For each label, count the rows where it is correctly predicted, predicted, and true."""
     if not math.isfinite(threshold):
         raise ParameterError(f"`threshold` must be a finite number, got {threshold!r}")
     truth = label_matrix(y_true, "y_true")
@@ -430,7 +430,7 @@ def number_array(values: Any, name: str) -> npt.NDArray[Any]:
 
 
 def label_matrix(y: Matrix, name: str) -> sp.csr_matrix:
-    """Check zeros and ones (n, n_labels), and convert them to CSR with sorted indices and only ones stored."""
+    """Check a matrix of zeros and ones (n, n_labels), and convert it to CSR with sorted indices and no zeros."""
     matrix: Any = y if sp.issparse(y) else number_array(y, name)
     if matrix.ndim != 2 or 0 in matrix.shape:
         raise DataError(f"{name} has shape {matrix.shape}; wanted (n, n_labels), both at least 1")
@@ -463,7 +463,7 @@ def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
 
 
 def decided(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Ints, Ints]:
-    """Row and label of every score above `threshold`."""
+    """Return row and label of every score above `threshold`."""
     scores: Any = y_pred if sp.issparse(y_pred) else number_array(y_pred, "y_pred")
     _check_shape(scores, truth, "y_pred")
     if not sp.issparse(scores):
@@ -478,15 +478,15 @@ def decided(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Int
 
 
 def rows(matrix: sp.csr_matrix) -> Ints:
-    """The row of every stored entry."""
+    """Return the row of every stored entry."""
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
 def stored(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bool_]:
-    """Whether `matrix` stores each (row, label), given as two arrays that broadcast; label -1 is never stored."""
+    """Whether `matrix` stores each (row, label), two broadcastable arrays; label -1 is never stored."""
     n_labels = matrix.shape[1]
     keys = rows(matrix) * n_labels + matrix.indices  # increasing, because indices are sorted and occur once
-    # -1 must not become the last label of the previous row.
+    # Label -1 must not turn into the last label of the previous row.
     queries = np.where(label >= 0, row * n_labels + label, -1)
     if not len(keys):
         return np.zeros(queries.shape, dtype=bool)
@@ -525,7 +525,7 @@ def _rank_sparse(scores: sp.csr_matrix, depth: int) -> Ints:
     row = rows(scores)
     _refuse_nan(scores.data, lambda at: row[at], "ranked")
     falling = -scores.data.astype(np.result_type(scores.dtype, np.float32), copy=False)
-    order = np.lexsort((falling, row))  # stable, so equal scores stay in the order of their ids
+    order = np.lexsort((falling, row))  # stable, so that equal scores stay in the order of ids
     place = np.arange(scores.nnz) - scores.indptr[row]
     kept = place < depth
     ids = np.full((scores.shape[0], depth), -1, dtype=np.int64)
@@ -534,14 +534,14 @@ def _rank_sparse(scores: sp.csr_matrix, depth: int) -> Ints:
 
 
 def rank_dense(scores: npt.NDArray[Any], depth: int, block: int = 1 << 22) -> Ints:
-    """The labels of the best scores (n, depth); about `block` scores are ranked at a time."""
+    """Return the labels of the best scores (n, depth), ranking about `block` scores at a time."""
     n, n_labels = scores.shape
     _refuse_nan(scores, lambda at: at // n_labels, "ranked")
     ids = np.empty((n, depth), dtype=np.int64)
     step = max(1, block // n_labels)
     for start in range(0, n, step):
         falling = -scores[start : start + step]
-        # With argpartition it would be arbitrary which of the labels that tie for the last place are chosen.
+        # Not argpartition, which chooses arbitrarily among labels that tie for the last place.
         last = np.partition(falling, depth - 1, axis=1)[:, depth - 1 : depth]
         inside, ties = falling < last, falling == last
         room = depth - inside.sum(axis=1, keepdims=True)
@@ -553,7 +553,7 @@ def rank_dense(scores: npt.NDArray[Any], depth: int, block: int = 1 << 22) -> In
 
 
 def _canonical(matrix: Any, name: str) -> sp.csr_matrix:
-    """Convert a sparse matrix to CSR with sorted indices, each once; the caller's matrix is not modified."""
+    """Convert a sparse matrix to CSR with sorted, distinct indices, without modifying the caller's matrix."""
     matrix = as_csr(matrix, name)
     if not matrix.has_canonical_format:
         matrix = matrix.copy()
@@ -567,7 +567,7 @@ def _check_shape(scores: Any, truth: sp.csr_matrix, name: str, hint: str = "") -
 
 
 def _refuse_nan(values: npt.NDArray[Any], row_of: Callable[[int], int], name: str) -> None:
-    # The sum is NaN if any value is (or if there are infinities of both signs), and it needs no additional array.
+    # A fast first check without an extra array: the sum is NaN if a value is, or with infinities of both signs.
     with np.errstate(invalid="ignore", over="ignore"):
         if not np.isnan(values.sum()):
             return

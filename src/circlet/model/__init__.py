@@ -1,4 +1,4 @@
-"""What is fitted, saved, loaded and used: a network with its features, label names and calibration."""
+"""The trained model: networks with features, label names and calibration; how it is fitted, saved and loaded."""
 
 from circlet.extras import for_training
 

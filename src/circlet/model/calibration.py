@@ -1,4 +1,4 @@
-"""Calibration: from a label's score to the probability that it is right, and the probability that is enough."""
+"""Calibration: map a label's score to the probability that the label is right, and choose the threshold."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ from circlet.training import CALIBRATION, THRESHOLD
 
 __all__ = ["as_if_new", "calibrate", "calibration_record", "choose_threshold"]
 
-#: So many labels of each row, the best ones, can be predicted when a threshold is chosen.
+#: A threshold is chosen among this many best labels of each row.
 DEPTH = 100
 
 
 def calibrate(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) -> tuple[float, float]:
-    """Platt's scaling: slope and intercept of the logistic curve from score to probability.
+    """Fit Platt's scaling: slope and intercept of the logistic curve from score to probability.
 
-    It is fitted on the `depth` best labels of each held-out row, since nobody asks for the probability of others.
+    The curve is fitted on the `depth` best labels of each held-out row, since other labels are hardly ever shown.
     As in Platt's paper, the target for n right labels is (n + 1) / (n + 2) instead of 1, and likewise for wrong
-    ones, so that a few rows never make anything certain.
+    labels, so that a few rows never give a probability of 0 or 1.
     """
     ids, scores = top_k(ensemble, X, depth)
     right = _are_right(Y, ids)
@@ -37,36 +37,36 @@ def calibrate(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) 
     n_right = int(right.sum())
     target = np.where(right, (n_right + 1) / (n_right + 2), 1 / (right.size - n_right + 2))
     slope, intercept = _logistic_curve(scores.ravel().astype(np.float64), target)
-    # A falling curve would reverse the ranking, and means that there was nothing to learn.
+    # A falling curve would reverse the ranking; it means that the network learned nothing.
     return (slope, intercept) if slope > 0 else (1.0, 0.0)
 
 
 def choose_threshold(
     ensemble: Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], aim: str
 ) -> float | None:
-    """The probability from which on labels should be predicted, by held-out rows; None if they don't show one."""
+    """Choose the probability threshold for predicting labels on held-out rows; None if they show none."""
     ids, scores = top_k(ensemble, X, DEPTH)
     chances = _sigmoid(curve[0] * scores.astype(np.float64) + curve[1])
     return best_threshold(chances.ravel(), _are_right(Y, ids), int(Y.nnz), Aim.of(aim))
 
 
 def calibration_record(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, aim: str) -> dict[str, Any]:
-    """The calibration and the threshold by held-out rows, as the record of an epoch has them."""
+    """Compute calibration and threshold on held-out rows, as entries for an epoch's record."""
     curve = calibrate(ensemble, X, Y)
     return {CALIBRATION: list(curve), THRESHOLD: choose_threshold(ensemble, X, Y, curve, aim)}
 
 
 def _are_right(Y: sp.csr_matrix, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-    """Whether each of the ids, `(n, k)`, is a label of its row; flat."""
+    """Whether each of the ids, `(n, k)`, is a label of its row; flattened."""
     rows = np.broadcast_to(np.arange(len(ids))[:, None], ids.shape)
     found: npt.NDArray[np.bool_] = np.asarray(Y[rows.ravel(), ids.ravel()]).ravel() > 0
     return found
 
 
 def _logistic_curve(x: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> tuple[float, float]:
-    """Slope and intercept of the logistic curve with the least cross-entropy, by Newton's method.
+    """Fit slope and intercept of a logistic curve by Newton's method, minimizing the cross-entropy.
 
-    For two numbers it needs a few steps, which take less time than importing scikit-learn.
+    For two numbers this takes a few steps, and less time than importing scikit-learn.
     """
     center, spread = float(x.mean()), float(x.std()) or 1.0
     inputs = np.stack([(x - center) / spread, np.ones_like(x)])
@@ -75,10 +75,10 @@ def _logistic_curve(x: npt.NDArray[np.float64], target: npt.NDArray[np.float64])
     for _ in range(100):
         chance = _sigmoid(curve @ inputs)
         gradient = inputs @ (chance - target)
-        # A little of the identity, since the scores may all be equal.
+        # A small multiple of the identity makes the matrix invertible if all scores are equal.
         curvature = (inputs * (chance * (1 - chance))) @ inputs.T + 1e-9 * np.eye(2)
         step, before = np.linalg.solve(curvature, gradient), loss
-        # Far from the minimum, a whole step may go too far.
+        # Far from the minimum, a full step may overshoot.
         while (loss := _cross_entropy((curve - step) @ inputs, target)) > before and np.abs(step).max() > 1e-12:
             step /= 2
         curve -= step
@@ -97,10 +97,10 @@ def _cross_entropy(logits: npt.NDArray[np.float64], target: npt.NDArray[np.float
 
 
 def as_if_new(rows: Any, held_out: npt.NDArray[np.int64]) -> Any:
-    """Rows that are held out, without the features that no other row has, as new documents would come.
+    """Return held-out rows without the features that no other row has, so that they are like new documents.
 
-    A vectorizer that has seen all texts knows all their words, and no network has learned anything about words
-    that only held-out texts have. What is left of a row keeps the row's length.
+    A vectorizer fitted on all texts also knows the words that only held-out texts have, but the network has
+    learned nothing about them. The remaining features are rescaled to the row's original norm.
     """
     own = rows[held_out]
     if isinstance(rows, TokenRows):

@@ -1,8 +1,8 @@
-"""Settles what a run's settings leave open: by rules, then by a short trial, or as an interrupted run had it.
+"""Decide the open settings of a run: by rules, then by a short trial, or from the record of an interrupted run.
 
 **The trial.** Small networks, trained on some of the rows, show which optimizer suits the first layer. On most
-sparse data SGD is better, because Adam learns rare words by heart. Where documents are a handful of words each,
-rare words are all there is, and Adam is better. Nothing simpler than a trial has told the two apart.
+sparse data SGD is better, because Adam overfits rare words. If documents have only a handful of words, rare words
+are the only evidence, and Adam is better. No simpler criterion has distinguished the two cases.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ __all__ = ["Decider", "Trial", "first_layer"]
 
 
 class Trial(NamedTuple):
-    """How large a trial is: quick, but long enough for the slower learner to be ahead if it is the better one."""
+    """The size of a trial: quick, but long enough for the slower optimizer to win if it is better."""
 
-    #: On fewer rows it tells nothing.
+    #: With fewer rows, a trial shows nothing.
     fewest_rows: int = 1000
-    #: The most rows that it trains on, and that it ranks labels of.
+    #: The most rows for training, and for evaluation.
     most_rows: int = 2500
     most_ranked: int = 1000
-    #: Of hidden layers and codes, at most.
+    #: The largest hidden layer and code dimension.
     width: int = 256
     dim: int = 400
     training: TrainingSettings = TrainingSettings(epochs=4, batch_size=64)
@@ -59,15 +59,15 @@ class Decider:
         All rows, or texts.
     settings : RunSettings
     resumed : Path, optional
-        The folder of an interrupted run, whose decisions stand.
+        Folder of an interrupted run, whose decisions are kept.
     world : World
-        The processes that train together: the first one decides for all.
+        The processes that train together; the first one decides for all.
     trial : Trial
 
     Attributes
     ----------
     settings : RunSettings
-        With what has been decided so far.
+        The settings, with all decisions so far.
     decisions : list of Decision
     """
 
@@ -85,12 +85,13 @@ class Decider:
         self._may_try = "first_layer" in settings.undecided and effort_of(settings.preset).trial
         path = None if resumed is None else resumed / DECIDED
         try:
-            # None if there is no such run, or it had not yet decided anything.
+            # None if there is no such run, or it has no decisions yet.
             found = world.from_first(
                 lambda: None if path is None or not path.is_file() else {"decided": files.read_json(path)}
             )
             if found is not None:
-                # What is given now stands. If it is not what was decided then, the checkpoint is another run's.
+                # Settings given now take precedence. If they differ from the decisions, the checkpoint does not
+                # fit.
                 decided = [Decision.from_dict(each) for each in found["decided"]]
                 self.decisions = [each for each in decided if each.name in settings.undecided]
                 self.settings = settings.with_values({each.name: each.value for each in self.decisions})
@@ -101,7 +102,7 @@ class Decider:
             ) from error
 
     def by_rule(self) -> RunSettings:
-        """The settings with everything decided that rules decide."""
+        """Apply the rules and return the settings."""
         X, Y = self.split.X, self.split.Y
         documents, labels = Y.shape
         facts = Facts(
@@ -119,7 +120,7 @@ class Decider:
         return self.settings
 
     def tries(self, held_out: npt.NDArray[np.int64] | None) -> bool:
-        """Whether a trial decides the optimizer of the first layer: not where a rule is sure that it is AdamW."""
+        """Whether a trial decides the optimizer of the first layer: not if the rule has chosen AdamW."""
         ruled = self.settings.training.first_layer == "sgd"
         enough = held_out is not None and self.split.n - len(held_out) >= self.trial.fewest_rows
         return self._may_try and ruled and enough
@@ -131,9 +132,9 @@ class Decider:
         evaluated: tuple[Any, sp.csr_matrix],
         device: torch.device | None = None,
     ) -> RunSettings:
-        """The settings with the optimizer of the first layer that a trial on scaled rows has found."""
+        """Choose the optimizer of the first layer by a trial on scaled rows, and return the settings."""
         learned = np.delete(np.arange(self.split.n), held_out)
-        # Each process tries on its own, so that the trial is the same for any number of them.
+        # Each process runs the whole trial, so that it does not depend on the number of processes.
         own = first_layer(rows, self.split.Y, learned, evaluated, self.settings, device, self.trial)
         found = Decision.from_dict(self.world.from_first(own.as_dict))
         self.decisions = [found if each.name == found.name else each for each in self.decisions]
@@ -141,20 +142,20 @@ class Decider:
         return self.settings
 
     def record(self) -> dict[str, Any]:
-        """What was decided, for the model's record."""
+        """Return the decisions, for the model's record."""
         return {"decided": [each.as_dict() for each in self.decisions]} if self.decisions else {}
 
     def save(self, folder: Path) -> None:
-        """Keep the decisions beside a run's checkpoints."""
+        """Save the decisions beside a run's checkpoints."""
         files.prepare_folder(folder)
         if self.decisions:
             files.write_json(folder / DECIDED, self.record()["decided"])
         else:
-            (folder / DECIDED).unlink(missing_ok=True)  # of a run that was never resumed
+            (folder / DECIDED).unlink(missing_ok=True)  # left by a run that was never resumed
 
 
 def _typical(counts: npt.NDArray[np.int64]) -> float:
-    """The most documents that the labels have that make up half of all labels of documents."""
+    """Return the document count of a typical label: half of all assignments are to labels with at most so many."""
     ordered = np.sort(counts)
     if not ordered.sum():
         return math.inf
@@ -170,7 +171,7 @@ def first_layer(
     device: torch.device | None,
     size: Trial,
 ) -> Decision:
-    """Try out both optimizers of the first layer.
+    """Compare both optimizers of the first layer in a trial.
 
     Parameters
     ----------
@@ -179,9 +180,9 @@ def first_layer(
     learned : int64 ndarray
         The rows that may be trained on.
     evaluated : (rows, labels)
-        Rows to rank labels of.
+        Rows for evaluation.
     settings : RunSettings
-        Of the run that the trial is for; its seed determines the trial.
+        Settings of the run; the seed determines the trial.
     device : torch.device or None
     size : Trial
     """

@@ -1,4 +1,4 @@
-"""From documents and their labels to a trained model."""
+"""Fit a model to documents and their labels."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ from circlet.training.distributed import ALONE, World
 
 __all__ = ["calibration_run", "fit", "lost_by_rounding", "remember", "share_weights", "train_members"]
 
-#: The number of training rows that probabilities are calibrated on if no rows are held out.
+#: Training rows for calibrating probabilities if no rows are held out.
 ENOUGH_TO_CALIBRATE = 2000
 
 
 class Rows(NamedTuple):
-    """Documents as networks take them.
+    """Documents as input of the networks.
 
     Parameters
     ----------
     rows : scaled rows
-        What is learned from, with labels `Y`.
+        Training rows, with labels `Y`.
     held_out : int64 ndarray or None
-        Those of these rows that are held out at first, and join the others in the end.
+        Numbers of the rows that are held out at first and trained on in the end.
     evaluated : (rows, labels) or None
-        What validation and calibration are done on: held-out rows, as new ones would come.
+        Held-out rows for validation and calibration, with only the features that new documents could have.
     vectorizer, scaling
-        Fitted; what made the rows.
+        The fitted objects that made the rows.
     sparse : bool
-        Whether most of their values are zeros, which are left out.
+        Whether the rows are sparse.
     """
 
     rows: Any
@@ -84,14 +84,14 @@ def fit(
 
     The plan:
 
-    1. Decide: rules settle what the settings leave open.
-    2. Features: some rows are held out, and texts become features.
-    3. Trial: if no rule is sure, two small networks show which optimizer suits the first layer.
-    4. Of few documents, a calibration run for each member: a network like it is trained without the held-out rows,
-       calibrated on them and thrown away. A copy of it with rounded weights shows what a smaller model loses.
-    5. Train each member: on all rows after a calibration run; otherwise on the rows that are not held out, which
-       then join for a last, short epoch, before which the member is calibrated on them.
-    6. Calibrate, if held-out rows do not join.
+    1. Decide: rules choose the settings that are left open.
+    2. Features: hold some rows out, and turn texts into features.
+    3. Trial: if no rule decides, two small networks show which optimizer suits the first layer.
+    4. With few documents, make a calibration run for each member: train an equal network without the held-out
+       rows, calibrate it on them, and discard it. A copy with rounded weights shows what a smaller model loses.
+    5. Train each member: after a calibration run, on all rows. Otherwise on the rows that are not held out; then
+       calibrate it on the held-out rows, and train on these in a last, short epoch.
+    6. Calibrate, if held-out rows are not trained on.
 
     So with the default settings, a few thousand documents take five networks for one member, and four of them are
     trained: two in the trial, one in the calibration run, and the member. Saving the model is the last stage; see
@@ -104,17 +104,17 @@ def fit(
     settings : RunSettings
         Texts are always weighted by tf-idf, whatever the scaling.
     validation : Split, optional
-        Rows for choosing the best epoch and calibrating probabilities, instead of rows that are held out.
+        Rows for choosing the best epoch and calibrating probabilities, instead of held-out rows.
     label_names : list of str, optional
-        What labels are called, in the order of the columns.
+        Names of the labels, in the order of the columns.
     encoder : nn.Module, optional
-        Replaces the default encoder; see `Network`. Each of several networks has a copy of it.
+        Replaces the default encoder; see `Network`. Each of several networks gets a copy.
     device : torch.device, optional
-        Where to train; by default on the CPU.
+        Device for training; by default the CPU.
     reporter : Reporter, optional
-        Told how training goes.
+        Receives the progress of training.
     folder : Path, optional
-        Where a checkpoint is written after every epoch.
+        Folder for a checkpoint after every epoch.
     resume : bool
         Continue from the checkpoint in `folder`, if there is one.
     world : World
@@ -158,7 +158,7 @@ def fit(
 
 
 def _for_encoder(split: Split, settings: RunSettings, custom: nn.Module | None) -> Split:
-    """Documents as the encoder takes them: if it reads texts, without the features that they may also have."""
+    """Return the documents as input of the encoder: without their features if it reads texts."""
     if not settings.network.reads_texts:
         return split
     if custom is not None:
@@ -174,7 +174,7 @@ def _for_encoder(split: Split, settings: RunSettings, custom: nn.Module | None) 
 
 
 def _check(split: Split, validation: Split | None, label_names: list[str] | None) -> None:
-    """Refuse documents that nothing can be learned from, or that could crash the process."""
+    """Raise an error for documents that cannot be trained on, or that could crash the process."""
     if not split.n:
         raise ParameterError("there are no documents to train on")
     for name, matrix in (("X", split.X), ("Y", split.Y)):
@@ -190,7 +190,7 @@ def _check(split: Split, validation: Split | None, label_names: list[str] | None
 
 
 def _as_rows(split: Split, validation: Split | None, settings: RunSettings) -> Rows:
-    """Hold rows out, if no others are given for validation, and make features of texts."""
+    """Hold rows out unless there is a validation set, and turn texts into features."""
     held_out = None if validation is not None else settings.held_out(split.n)
     if held_out is not None and not settings.joins:
         split, validation = split.take(np.delete(np.arange(split.n), held_out), copy=False), split.take(held_out)
@@ -225,7 +225,7 @@ def _untrained(
     label_names: list[str] | None,
     encoder: nn.Module | None,
 ) -> Model:
-    """A model with new networks that knows what it will learn from."""
+    """Make a model with new networks, which counts its documents already."""
     n, n_labels = data.Y.shape
     n_features = int(data.rows.shape[1])
     networks = [
@@ -254,9 +254,9 @@ def _untrained(
         return model
     calibration_runs = data.held_out is not None and settings.has_calibration_run(n)
     if not calibration_runs and not settings.network.reads_texts:
-        # With a calibration run, a model has learned from these rows as from any: they would say nothing about
-        # others. What that run lost is in its history instead. Smaller copies are measured without torch, which
-        # can't read texts.
+        # After a calibration run, the model is trained on these rows too, so they cannot measure a copy; the
+        # history has the loss of the calibration run instead. Copies are measured without torch, which texts would
+        # need.
         model.sample = sample_of(*data.evaluated)
     if data.held_out is None:
         model.count(data.evaluated[1], held_out=True)
@@ -280,16 +280,17 @@ def train_members(
 ) -> None:
     """Train the networks of a model one after the other, and add their records to its history.
 
-    Rows that are held out join in the end, and each network is calibrated just before. Of few documents, each
-    network has a calibration run instead, and features that can't be told apart share their weights in the end.
-    The model's threshold is the mean of those of its networks, which are best for `aim` on these rows.
+    Held-out rows are trained on in the end, and each network is calibrated just before. With few documents, each
+    network has a calibration run instead, and in the end, features that occur in the same rows share their
+    weights. The model's threshold is the mean of its networks' thresholds, which are best for `aim` on the
+    held-out rows.
 
-    Each network has its own checkpoint in the folder until the model is saved, those of calibration runs included,
-    so that an interrupted run goes on with the network that it was at. `options` are further arguments of
+    Until the model is saved, each network and each calibration run has a checkpoint in the folder, so that an
+    interrupted run continues with the network that it was training. `options` are further arguments of
     `circlet.training.train`.
     """
     if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
-        # The first network starts anew. Old checkpoints of the others must not be taken for this run's.
+        # A new run starts. Remove old checkpoints, so that they are not mistaken for this run's.
         checkpoint.remove(folder)
     several, thresholds = len(model.networks) > 1, []
     shared = {**options, "reporter": reporter, "folder": folder, "resume": resume}
@@ -321,7 +322,7 @@ def train_members(
                 model.set_curve(number, (slope, intercept))
             if record.get(THRESHOLD) is not None:
                 thresholds.append(record[THRESHOLD])
-    if thresholds:  # no rows are left to choose one for several networks by
+    if thresholds:  # no held-out rows are left to choose a common threshold
         model.threshold = float(np.mean(thresholds))
 
 
@@ -338,22 +339,22 @@ def calibration_run(
     reporter: Reporter,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train a network like this one without the held-out rows, which then say how good the next one is.
+    """Train an equal network without the held-out rows, and measure it on these.
 
-    The next one learns from all rows. Its calibration, its threshold, and what it loses if its weights are
-    rounded, are those of this one, which has the same sizes and is thrown away.
+    The given network will be trained on all rows. It takes its calibration, its threshold, and the loss of rounded
+    weights from this calibration run, whose network is discarded.
 
     Parameters
     ----------
     network : Network
-        It has not learned anything yet, and is left alone.
+        An untrained network, which is not changed.
     rows : scaled rows
     Y : csr_matrix
     held_out : ndarray of int64
     validation : tuple
-        The held-out rows, as new ones would come, and their labels.
+        The held-out rows, like new documents, and their labels.
     aim : str
-        What its threshold shall be best for; see `circlet.settings.run`.
+        Goal of the threshold; see `circlet.settings.run`.
     sparse : bool
         Whether rows are sparse.
     settings, reporter, **options
@@ -362,8 +363,7 @@ def calibration_run(
     Returns
     -------
     dict
-        Its metric on the held-out rows, its calibration and threshold, and what rounding costs it, as a record
-        has them.
+        Metric on the held-out rows, calibration, threshold, and loss by rounding, as entries of a record.
     """
     custom = copy.deepcopy(network.encoder) if network.custom else None
     trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=custom)
@@ -375,7 +375,7 @@ def calibration_run(
     reporter.calibration_run_over(metrics)
     found = {**metrics, **calibration_record(Ensemble([trained]), *validation, aim)}
     if not isinstance(trained.encoder, Encoder):
-        return found  # the runtime, which measures smaller copies, can run no other encoder
+        return found  # smaller copies are measured by the runtime, which supports only the default encoder
     return {**found, LOST: lost_by_rounding(trained, *validation)}
 
 
@@ -387,15 +387,15 @@ def lost_by_rounding(
     tried: tuple[int, int, int] = (-4, 3, 6),
     enough: tuple[float, float] = (0.1, 1.0),
 ) -> list[list[float]]:
-    """Points of `METRIC` that a network loses on rows if its weights are rounded: pairs of coarseness and points.
+    """Measure how many points of `METRIC` a network loses on rows when its weights are rounded.
 
     Parameters
     ----------
     network, rows, Y
     tried : (finest, first, coarsest)
-        The coarsenesses that are tried, in half octaves.
+        Range of the coarseness, in half octaves.
     enough : (few, many)
-        Points: once so few are lost, nothing finer is tried, and once so many are, nothing coarser.
+        Stop trying finer steps at a loss of `few` points, and coarser ones at `many`.
 
     Returns
     -------
@@ -407,7 +407,7 @@ def lost_by_rounding(
     weights = as_arrays(network.weights())
     steps, sparse = steps_of(weights, "a smaller copy"), bool(sp.issparse(rows))
     if sparse:
-        # Of the features, which may be many, only those that these rows have matter.
+        # Only the features of these rows matter, which may be few of many.
         name, touched = f"{hidden_layers(network.settings)[0]}.weight", np.unique(rows.indices)
         rows = rows[:, touched]
         weights[name], steps[name] = weights[name][touched], steps[name][touched]
@@ -430,13 +430,13 @@ def lost_by_rounding(
 def share_weights(network: Network, rows: Any) -> None:
     """Give features that occur in the same rows the mean of their weights.
 
-    Among few documents, many features occur in exactly the same ones: a rare word and most of its character
-    n-grams. Training moves their weights in the same direction, so what differs between them is the noise that
-    they started with. With the mean of their weights, a network says the same about these documents, and a smaller
-    copy of it (`circlet.folder.deflated`) stores them only once.
+    With few documents, many features occur in exactly the same ones: a rare word and most of its character
+    n-grams. Training moves their weights in the same direction, so these differ only by their random start. With
+    the mean of the weights, the network's outputs for these documents stay the same, and a smaller copy
+    (`circlet.folder.deflated`) stores the weights only once.
 
-    A feature counts as much as its values are large, so that the sum over the features of such a row stays the
-    same. Nothing is done about dense or mapped rows, and with custom encoders.
+    Features are weighted by the size of their values, so that the sum over the features of such a row stays the
+    same. Dense and mapped rows, and custom encoders, are left unchanged.
     """
     if not sp.issparse(rows) or not isinstance(network.encoder, Encoder):
         return
@@ -460,20 +460,20 @@ def share_weights(network: Network, rows: Any) -> None:
 
 
 def _calibrate(model: Model, data: Rows, settings: RunSettings) -> None:
-    """Fit the curve from scores to probabilities, and choose the threshold, where no rows joined."""
+    """Fit the curve to probabilities and choose the threshold, unless held-out rows are trained on."""
     if data.evaluated is not None:
         model.calibrate(*data.evaluated)
         model.threshold = choose_threshold(
             model.ranker, *data.evaluated, model.calibration, settings.threshold_for
         )
     elif settings.network.loss != "bce":
-        # Scores of cosine and softmax are not log-odds. Training rows make them look too good, but no calibration
-        # at all would be worse.
+        # Scores of cosine and softmax are not log-odds. Calibrating on training rows is too optimistic, but better
+        # than no calibration.
         model.calibrate(data.rows[:ENOUGH_TO_CALIBRATE], data.Y[:ENOUGH_TO_CALIBRATE])
 
 
 def remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:
-    """Keep some of these rows, in proportion to all that the model has seen, for teaching it later."""
+    """Keep some of these rows for learning from corrections, in proportion to all rows seen."""
     if model.network.settings.reads_texts:
         return  # teaching needs rows of features
     most = int(model.training.get("remember", RunSettings.remember))

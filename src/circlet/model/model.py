@@ -1,4 +1,4 @@
-"""A trained tagger: everything between a document and its ranked labels, in one object."""
+"""A trained model: everything between a document and its ranked labels, in one object."""
 
 from __future__ import annotations
 
@@ -61,25 +61,25 @@ __all__ = [
 
 
 class Model(BaseModel):
-    """Networks, mostly one, and everything that tagging documents needs.
+    """One or more networks, and everything else that tagging documents needs.
 
     Parameters
     ----------
     ranker : Ensemble
-        What scores labels.
+        The networks, which score labels.
     scaling : Scaling
-        Fitted; it is applied to rows before a network sees them.
+        Fitted scaling of the networks' input.
     **about
         See `BaseModel`.
 
     Attributes
     ----------
     sample : Sample or None
-        Some of the rows that were held out and their labels, by which a smaller copy can be chosen.
+        Some held-out rows and their labels, for choosing a smaller copy.
     index : Index or None
-        What it predicts for the documents that it has learned from; see `circlet.model.session`.
+        Vectors of the training documents; see `circlet.model.session`.
     remembered : Sample or None
-        Some of the rows that were trained on and their labels, which `circlet.model.teaching` needs.
+        Some training rows and their labels, for `circlet.model.teaching`.
     """
 
     def __init__(self, ranker: Ensemble, scaling: Scaling, **about: Any) -> None:
@@ -92,12 +92,12 @@ class Model(BaseModel):
 
     @property
     def networks(self) -> list[Network]:
-        """Its networks, mostly one."""
+        """The networks, usually one."""
         return self.ranker.networks
 
     @property
     def network(self) -> Network:
-        """Its only or first network; others differ from it in seed, codes and weights."""
+        """The first network; the others differ in seed, codes and weights."""
         return self.networks[0]
 
     @property
@@ -107,16 +107,16 @@ class Model(BaseModel):
 
     @property
     def only_torch(self) -> bool:
-        """Whether it has an encoder that only torch can run: one that reads texts, or a module of the user's."""
+        """Whether only torch can run the encoder: one that reads texts, or a custom module."""
         return self.network.custom or self.network.settings.reads_texts
 
     @property
     def device(self) -> torch.device:
-        """Where the networks are."""
+        """Device of the networks."""
         return self.ranker.device
 
     def count(self, Y: sp.csr_matrix, *, held_out: bool = False) -> None:
-        """Add documents with these labels to the documents seen."""
+        """Add documents with these labels to the counts of documents and labels."""
         name = "held_out" if held_out else "documents"
         self.training[name] = int(self.training.get(name, 0)) + Y.shape[0]
         if self.label_counts is not None:
@@ -127,8 +127,8 @@ class Model(BaseModel):
     def calibrate(self, rows: Any, Y: sp.csr_matrix) -> None:
         """Fit the curve from scores to probabilities on scaled rows and their labels.
 
-        Each of several networks gets its own curve first. Their mean needs another one: together they know more
-        than each of them, but the mean of their probabilities is no more certain than each of them is.
+        Each of several networks first gets its own curve. The mean of their probabilities needs another curve: it
+        is more accurate than each network, but not more confident.
         """
         if len(self.networks) > 1:
             self.ranker.calibrations = [calibrate(Ensemble([each]), rows, Y) for each in self.networks]
@@ -137,8 +137,8 @@ class Model(BaseModel):
     def set_curve(self, member: int, curve: tuple[float, float]) -> None:
         """Set the curve from the scores of one network to probabilities.
 
-        The mean of several networks' probabilities is then taken as it is, since no rows are left to fit another
-        curve on.
+        The mean of several networks' probabilities is then used uncalibrated, since no rows are left to fit a
+        curve.
         """
         if len(self.networks) > 1:
             self.ranker.calibrations[member] = curve
@@ -146,7 +146,7 @@ class Model(BaseModel):
             self.calibration = curve
 
     def rows(self, documents: Any) -> Any:
-        """Scaled feature rows of texts, a sparse matrix or an array."""
+        """Turn documents (texts, or a sparse matrix or array) into scaled feature rows."""
         rows = self.checked(documents)
         return self.scaling.transform(rows if self.vectorizer is None else self.vectorizer.transform(rows))
 
@@ -160,7 +160,7 @@ class Model(BaseModel):
         threshold: float | None = None,
         favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first.
+        """Return ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first.
 
         Parameters
         ----------
@@ -197,15 +197,15 @@ class Model(BaseModel):
         return self._gain[2]
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
-        """Scores of all labels, `(some documents, n_labels)` at a time; there is at least one block."""
+        """Yield the scores of all labels in at least one block, `(some documents, n_labels)`."""
         return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
-        """Write the model to a folder, its weights stored as `circlet.folder.tensors.STORES` says."""
+        """Write the model to a folder; for `store`, see `circlet.folder.tensors.STORES`."""
         write(Path(folder), self.contents(), store)
 
     def contents(self) -> Contents[npt.NDArray[Any]]:
-        """What its folder will hold."""
+        """Return the content of the model's folder."""
         tensors = as_arrays(self.ranker.weights()) | other_tensors(self.scaling, self.label_counts)
         config = {
             "network": self.network.settings.as_dict(),
@@ -223,7 +223,7 @@ class Model(BaseModel):
         return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept, **others)  # type: ignore[arg-type]
 
     def as_runtime(self) -> RuntimeModel:
-        """The same model without torch, as it is now."""
+        """Return the current state as a model without torch."""
         if self.only_torch:
             raise ParameterError("found an encoder that only torch can run; wanted the usual layers to look into")
         saved = self.contents()
@@ -232,7 +232,7 @@ class Model(BaseModel):
         return RuntimeModel.restore(Path("model"), replace(saved, config=config, tensors=stored))  # type: ignore[arg-type]
 
     def _members(self) -> list[dict[str, Any]]:
-        """What the configuration says about each network: what differs between them."""
+        """Return the part of the configuration that differs between the networks."""
         return [
             {
                 "seed": network.settings.seed,
@@ -246,9 +246,9 @@ class Model(BaseModel):
     def load(
         cls, folder: Path | str, device: torch.device | None = None, encoder: nn.Module | None = None
     ) -> Model:
-        """Read a model from a folder; if anything is wrong with it, a `DataError` says what.
+        """Read a model from a folder; raise `DataError` if the folder is damaged.
 
-        A model that was trained with a custom encoder needs one of the same shape to load the weights into.
+        A model with a custom encoder needs an `encoder` of the same shape, which gets the weights.
         """
         folder = Path(folder)
         with explained(folder):
@@ -262,7 +262,7 @@ class Model(BaseModel):
         device: torch.device | None = None,
         encoder: nn.Module | None = None,
     ) -> Model:
-        """The model that was read from a folder; `load` explains errors better."""
+        """Make a model from a folder's content; `load` gives better error messages."""
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
         check_weights(path, members, config, parts.weights, own_encoder=encoder is not None)
@@ -295,7 +295,7 @@ class Model(BaseModel):
 
 
 def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | None) -> Ensemble:
-    """The networks that a configuration describes, without their weights."""
+    """Make the networks of a configuration, without their weights."""
     networks = [
         Network(
             member.settings,
@@ -318,7 +318,7 @@ def _check_finite(path: Path, tensors: dict[str, torch.Tensor]) -> None:
 
 
 def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
-    """Write a model, in place of any that is there; whoever reads the folder finds one of them, complete.
+    """Write a model to a folder, atomically replacing an existing model.
 
     The files of an interrupted run are removed.
 
@@ -326,7 +326,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     ----------
     folder : Path
     model : Contents
-        Its configuration lacks what describes the files themselves.
+        The content; the configuration has no description of the files yet.
     store : str
         One of `tensors.STORES`.
     """
@@ -366,12 +366,12 @@ def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) 
 
 
 def as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
-    """Tensors as contiguous arrays, which share their memory where they can."""
+    """Convert tensors to contiguous arrays, without copies where possible."""
     return {name: _as_array(tensor.detach().cpu().contiguous()) for name, tensor in tensors.items()}
 
 
 def as_tensors(stored: dict[str, Stored]) -> dict[str, Tensor]:
-    """The tensors of a folder for torch, in memory of their own."""
+    """Copy the tensors of a folder to torch tensors."""
     return {name: _as_tensor(each.read()) for name, each in stored.items()}
 
 

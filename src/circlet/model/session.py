@@ -1,8 +1,8 @@
-"""A run of training: begun, resumed or continued in a folder, and published there; and teaching a saved model.
+"""Training runs: begin, resume or continue a run in a folder and save its model there; teach a saved model.
 
-`circlet train`, the estimator, Annif's backend and the lessons of the service come here. While a run trains, its
-folder holds `run.json`, which says what was asked for, beside its checkpoints and the model of before, if there is
-one. Whoever writes holds the folder's lock.
+`circlet train`, the estimator, Annif's backend and the service's learning use this module. During a run, the
+folder has `run.json` with the request, the checkpoints, and the old model, if any. The writer holds the folder's
+lock.
 """
 
 from __future__ import annotations
@@ -58,26 +58,26 @@ __all__ = [
     "teach_saved",
 ]
 
-#: How data is read unless options say otherwise.
+#: The default options for reading data.
 READ: dict[str, Any] = {
     name: value for name, value in (load_dataset.__kwdefaults__ or {}).items() if name != "ids"
 }
-#: The settings that training a finished model further can change; the others are the model's.
+#: The settings that can change when a finished model is trained further.
 FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay", "input_dropout")
 
 
 @dataclass(frozen=True)
 class Run:
-    """What `circlet train` was asked for, and `run.json` keeps until the run is over.
+    """A request to `circlet train`, which `run.json` stores until the run is finished.
 
     Parameters
     ----------
     data : str or list of str
         A dataset's name, or files and folders.
     given : dict
-        Settings by name; those that are None were not given. The character n-grams may be "none".
+        Settings by name; None if not given. The character n-grams may be "none".
     read : dict
-        How data is read, by the names of `READ`; None was not given.
+        Options for reading data, with the names of `READ`; None if not given.
     preset : str or None
     seed : int or None
     store : str or None
@@ -85,11 +85,11 @@ class Run:
     keep_index : bool or None
         Whether the model gets an index of its documents.
     feedback : dict or None
-        A log of feedback to learn from, `file`, and the number of `records` that it had.
+        `file`, a log of feedback to learn from, and its number of `records` at the start of the run.
     further : bool
-        Whether the finished model in the folder is trained further.
+        Whether to train the finished model in the folder further.
     processes : int
-        How many processes the run was started with.
+        Number of processes at the start of the run.
     """
 
     data: str | list[str]
@@ -105,10 +105,10 @@ class Run:
 
     @cached_property
     def settings(self) -> RunSettings:
-        """Its settings, which are checked here; what is decided from the data is still open."""
+        """The checked settings; those that depend on the data are still open."""
         given = {name: tuple(each) if isinstance(each, list) else each for name, each in self.given.items()}
         if "batch_size" in given and given["batch_size"] is not None:
-            # As many as there were when the run was started: a resumed run has the same batches.
+            # The number of processes at the start, so that a resumed run has the same batches.
             given["batch_size"] *= self.processes
         without = {"char_ngrams": None} if given.get("char_ngrams") == "none" else {}
         settings = RunSettings.from_preset(self.preset or "default", {**given, **without}, seed=self.seed or 0)
@@ -116,22 +116,22 @@ class Run:
 
     @property
     def reads(self) -> dict[str, Any]:
-        """How its data is read."""
+        """All options for reading the data."""
         return {**READ, **{name: value for name, value in self.read.items() if value is not None}}
 
     @property
     def source(self) -> str:
-        """Its data, as on the command line."""
+        """The data, as on the command line."""
         return self.data if isinstance(self.data, str) else " ".join(self.data)
 
     def save(self, folder: Path) -> None:
         """Write `run.json`."""
-        # A number that no model here has had: if there is one when the run is resumed, the run has saved it.
+        # A number that no model here has had: if a resumed run finds this model, the run has already saved it.
         files.write_json(folder / RUN, {"generation": new_generation(folder), **asdict(self)})
 
     @classmethod
     def load(cls, folder: Path) -> Run:
-        """Read `run.json`; a `DataError` unless it is what `save` wrote."""
+        """Read `run.json`; raise `DataError` unless `save` wrote it."""
         path = folder / RUN
         try:
             found = files.read_json(path)
@@ -147,7 +147,7 @@ class Run:
         return run
 
     def _check(self) -> None:
-        """Raise `KeyError`, `TypeError` or `ValueError` for values that no run has."""
+        """Raise `KeyError`, `TypeError` or `ValueError` for invalid values."""
         about = self.feedback or {"file": "", "records": 0}
         sound = {
             "data": isinstance(self.data, str)
@@ -187,12 +187,12 @@ def carry_out(
     folder : Path
     run : Run
     resume : bool
-        Go on with the interrupted run in the folder, which must be this one.
+        Continue the interrupted run in the folder, which must equal this one.
     overwrite : bool
         Replace the finished model in the folder.
     device : torch.device, optional
     world : World
-        The processes that train together; only the first one looks at the folder and writes into it.
+        The processes that train together; only the first one reads and writes the folder.
     reporter : Reporter, optional
 
     Returns
@@ -203,7 +203,7 @@ def carry_out(
     Raises
     ------
     InterruptedRunError
-        If it was interrupted; the folder then holds what resumes it.
+        If the run was interrupted; it can be resumed from the folder.
     """
     reporter = reporter or Reporter()
     with writing(folder, patience=0) if world.is_first else nullcontext():
@@ -249,15 +249,15 @@ def carry_out(
 
 
 def _begun(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
-    """The run to carry out in `folder`: this one, or the one to resume; None if that one is finished already."""
-    # Processes that torchrun starts again, because one of them ended, go on with their own run.
+    """Return the run to carry out: this one, or the one to resume; None if that one is already finished."""
+    # If torchrun restarts all processes because one of them ended, they continue their run.
     again = os.environ.get(RESTARTS, "0") != "0" and (folder / RUN).is_file()
     resume = resume or again
     if settle(folder) and resume:
         return None
     if resume:
         return asdict(_resumed(folder, run))
-    # Neither a finished model nor an interrupted run is lost by mistake.
+    # Never overwrite a finished model or an interrupted run by mistake.
     if (folder / checkpoint.NAME).exists():
         raise ParameterError(
             f"{folder} holds the checkpoint of an interrupted run: continue it with --resume, or choose another "
@@ -277,7 +277,7 @@ def _begun(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str
 
 
 def _resumed(folder: Path, run: Run) -> Run:
-    """The run that was started in `folder`; options that are given again must agree with it."""
+    """Read the run that was started in `folder`; options that are given again must be the same."""
     if not (folder / RUN).is_file():
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
     started = Run.load(folder)
@@ -308,7 +308,7 @@ def _resumed(folder: Path, run: Run) -> Run:
 
 
 def _before(run: Run, folder: Path, device: torch.device | None) -> Model | None:
-    """The finished model that is trained further, if that is asked for, and possible with these options."""
+    """Load the finished model to train further, if requested; raise an error if an option rules it out."""
     if run.keep_index and run.settings.network.reads_texts:
         raise ParameterError(
             f"--keep-index: found encoder {run.settings.network.encoder}, which only torch can run; leave it out"
@@ -328,12 +328,12 @@ def _before(run: Run, folder: Path, device: torch.device | None) -> Model | None
 
 @contextmanager
 def _described(run: Run, folder: Path) -> Iterator[None]:
-    """Keep the description of a run beside its checkpoint until it is over."""
+    """Keep the description of a run beside its checkpoint until the run is finished."""
     files.prepare_folder(folder)
     run.save(folder)
     try:
         yield
-    except (InterruptedRunError, LostError):  # it goes on when it is resumed, or all processes are there again
+    except (InterruptedRunError, LostError):  # the run can be continued
         raise
     except CircletError:
         if not (folder / checkpoint.NAME).exists():
@@ -342,16 +342,16 @@ def _described(run: Run, folder: Path) -> Iterator[None]:
 
 
 def read_documents(run: Run, *, ids: bool, model: Model | None = None) -> Dataset:
-    """The documents to train on, or to train a model further on, with the feedback of users."""
+    """Read the documents to train on, with the feedback of users."""
     dataset = load_dataset(run.data, **run.reads, ids=ids)
     if run.feedback is not None:
-        # If the data has names for its URIs, these may be others than the model's, so that URIs tell labels apart.
+        # The data's names for URIs may differ from the model's, so labels are matched by URI.
         names: dict[str, str] = {}
         if model is not None and model.label_names is not None and model.label_uris is not None:
             own = set(dataset.label_uris or dataset.label_names or ())
             both = zip(model.label_names, model.label_uris, strict=True)
             names = dict((uri, name) if name in own else (name, uri) for name, uri in both)
-        # As many records as there were when the run was started, so that it can be resumed.
+        # Only the records at the start of the run, so that a resumed run has the same data.
         log = FeedbackLog(run.feedback["file"], run.feedback["records"])
         dataset = corrected(dataset, judged(log.entries(), names))
     if not dataset.train.Y.nnz:
@@ -376,7 +376,7 @@ def begin(
     resume: bool = False,
     world: World = ALONE,
 ) -> Model:
-    """Train a new model by `fit`; it may get an index of its documents, and URIs of its labels."""
+    """Train a new model by `fit`, and optionally add an index of its documents and the URIs of its labels."""
     reporter = reporter or Reporter()
     model = fit(
         split,
@@ -407,9 +407,9 @@ def go_on(
     world: World = ALONE,
     **changes: Any,
 ) -> None:
-    """Train a model further on the documents of a dataset, in place, labels that are new to it included.
+    """Train a model further, in place, on the documents of a dataset, which may have new labels.
 
-    Labels are matched by their names or URIs. `changes` override `further_settings`.
+    Labels are matched by name or URI. `changes` override `further_settings`.
     """
     documents: Any = dataset.train.texts if model.vectorizer is not None else dataset.train.X
     if documents is None:
@@ -433,9 +433,9 @@ def go_on(
 
 
 def further_settings(model: Model, **changes: Any) -> TrainingSettings:
-    """Settings for training a model further: those it was trained with, but gentler; `changes` override them.
+    """Return settings for training a model further; `changes` override them.
 
-    For 5 epochs, at up to half of the original learning rate.
+    They are the model's own settings, but with 5 epochs and half of the original learning rate.
     """
     known = (each.name for each in fields(TrainingSettings) if each.name in model.training)
     training = TrainingSettings(**{name: model.training[name] for name in known})
@@ -457,13 +457,13 @@ def fit_further(
 ) -> None:
     """Train a model on more documents, in place.
 
-    Labels in columns beyond the model's are added. Features and calibration stay as they are. If the model has an
-    index of the documents that it learned from, these are added to it.
+    Labels in columns beyond the model's are added. Features and calibration stay unchanged. If the model has an
+    index of its training documents, the new documents are added to it.
 
     Parameters
     ----------
     model : Model
-        What is trained further.
+        The model to train.
     documents : list of str, or rows
         Of the kind that the model was trained on.
     Y : csr_matrix of shape (n, n_labels)
@@ -471,13 +471,13 @@ def fit_further(
     settings : TrainingSettings
         Usually those of `further_settings`.
     reporter : Reporter, optional
-        Told how training goes.
+        Receives the progress of training.
     folder : Path, optional
-        Where a checkpoint is written after every epoch.
+        Folder for a checkpoint after every epoch.
     resume : bool
         Continue from the checkpoint in `folder`, if there is one.
     ids : sequence of str or int, optional
-        What the documents are called in the index.
+        Ids of the documents in the index.
     world : World
         The processes that train together; see `circlet.training.train`.
     """
@@ -503,19 +503,19 @@ def add_to_index(
     reporter: Reporter | None = None,
     batch_size: int = 4096,
 ) -> None:
-    """Add what a model now predicts for documents to its index, or begin one.
+    """Add documents to a model's index, with the model's current predictions; create the index if needed.
 
-    What an earlier state of the model predicted for other documents stays as it is: codes do not change, and
-    training further changes predictions little.
+    Earlier predictions for other documents stay in the index: codes do not change, and further training changes
+    predictions little.
 
     Parameters
     ----------
     model : Model
     documents : list of str, or rows
     ids : sequence of str or int, optional
-        What they are called; by default they are numbered, after those that are in the index.
+        Ids of the documents; by default they continue the numbering of the index.
     reporter : Reporter, optional
-        Told how far it has come.
+        Receives the progress.
     batch_size : int
         Documents at a time.
     """
@@ -534,14 +534,14 @@ def add_to_index(
 
 
 def store_of(folder: Path) -> str:
-    """How the weights of the model in a folder are stored again after it has learned more."""
+    """Return how to store the weights of the model in a folder after further training."""
     store: str = read_config(folder)["store"]
-    # What `circlet compress` would choose for the new weights is not known before they are learned.
+    # Deflated weights would need a new search by `circlet compress`.
     return "float32" if store == DEFLATED else store
 
 
 def teach_saved(folder: Path, output: Path, corrections: Sequence[Judged]) -> Taught:
-    """Teach the model in a folder, and write the taught one to another; what became of the corrections."""
+    """Teach the model in a folder, write the result to another folder, and report on the corrections."""
     with explained(folder):
         saved = read(folder, whole=True, estimator=True)
         model = Model.restore(folder, saved)

@@ -1,21 +1,20 @@
 """Teaching: a trained model learns from a few corrections at once, and forgets nothing.
 
-The encoder stays as it is. For each label ℓ that corrections name, the head learns to add ℓ's code to its output,
-more of it the more a document resembles those that deserve ℓ: its weight W becomes W + Σ cℓ uℓᵀ, a sum of one
-product for each such label. Codes are nearly orthogonal, so the scores of all other labels hardly change, whatever
-is learned; nothing that grows with the number of labels is computed. A label that is new gets the next code, and
-a bias.
+The encoder does not change. For each label ℓ in the corrections, the head learns to add ℓ's code to its output.
+The closer a document is to the texts with ℓ, the more of the code is added: the head's weight W becomes W + Σ cℓ
+uℓᵀ, with one product for each corrected label. Codes are nearly orthogonal, so the scores of all other labels
+hardly change, and no computation grows with the number of labels. A new label gets the next code, and a bias.
 
-The vectors uℓ minimize the sum of these, from zero, by L-BFGS (the weights are those of `Recipe`):
+L-BFGS, starting from zero, finds the vectors uℓ that minimize the sum of these terms (weighted as in `Recipe`):
 
 - for texts that accept or reject ℓ, the cross-entropy of ℓ's calibrated probability;
-- for rows that the model remembers from its training, the cross-entropy against ℓ's present probability there, or
-  against 0 if ℓ is new; all rows together are worth `balance` times these texts, or `known` times if ℓ is not new;
+- for remembered training rows, the cross-entropy against ℓ's current probability, or against 0 if ℓ is new; all
+  rows together have `balance` times the weight of these texts, or `known` times if ℓ is not new;
 - `ridge` · |uℓ|², with hidden vectors centered and scaled to a mean square norm of 1.
 
-Labels that a correction does not name are unknown, and have no part in the loss. Few corrections do not say how
-frequent a new label is, so its bias is set last: such that it is among the five best labels of a small `share` of
-the remembered rows.
+Labels that a correction does not name are unknown, and not part of the loss. A few corrections do not show how
+frequent a new label is, so its bias is set last: the label is then among the five best labels of a small `share`
+of the remembered rows.
 """
 
 from __future__ import annotations
@@ -43,9 +42,9 @@ __all__ = ["RECIPE", "Recipe", "Taught", "teach"]
 
 
 class Recipe(NamedTuple):
-    """How much each part counts; see above. The numbers were chosen on rows held out of training.
+    """Weights of the terms; see above. They were chosen on rows held out of training.
 
-    `benchmarks/results/teaching.md` has what was tried.
+    See `benchmarks/results/teaching.md` for the alternatives.
     """
 
     ridge: float = 1.0
@@ -56,16 +55,16 @@ class Recipe(NamedTuple):
 
 @dataclass(frozen=True)
 class Taught:
-    """What became of corrections.
+    """The result of teaching.
 
     Parameters
     ----------
     texts : int
-        The number of texts that were learned from.
+        Number of texts with corrections.
     new : list of str
         Labels that were added.
     left_out : list of str
-        Labels that the model has no room for.
+        New labels that the model has no room for.
     """
 
     texts: int
@@ -88,10 +87,10 @@ def teach(
     Parameters
     ----------
     model : Model
-        Of texts, with rows that it remembers.
+        A model of texts, with remembered rows.
     corrections : iterable of Entry or Judged
-        All that was ever said, in that order: teaching always starts from the model as it was trained. A label may
-        be called by its name or by its URI.
+        All corrections so far, in order: teaching always starts from the model as it was trained. They may refer
+        to a label by name or URI.
     may_grow : bool
         Whether labels may be added.
     recipe : Recipe
@@ -142,7 +141,7 @@ def _check(model: Model) -> None:
 
 
 def _room(model: Model) -> int:
-    """How many labels can be added."""
+    """Return how many labels can be added."""
     if model.label_names is None:
         return 0
     limits = []
@@ -155,7 +154,7 @@ def _room(model: Model) -> int:
 
 
 def _verdicts(corrections: Sequence[Judged], places: dict[str, int]) -> sp.csr_matrix:
-    """1 for labels that a text deserves and −1 for those it does not, `(texts, labels)`; 0 is unknown."""
+    """Return 1 for accepted and −1 for rejected labels, `(texts, labels)`; 0 for unknown."""
     entries = [
         (text, places[label], value)
         for text, each in enumerate(corrections)
@@ -187,7 +186,7 @@ def _teach(
         present[:, lesson.new] = 0
     weight = torch.where(lesson.new, recipe.balance, recipe.known) * (signs != 0).sum(dim=0)
     unknowns = [each.requires_grad_() for each in lesson.start]
-    # It mostly converges in half as many steps.
+    # It usually converges in half as many steps.
     optimizer = torch.optim.LBFGS(unknowns, max_iter=30, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
@@ -206,7 +205,7 @@ def _teach(
 
 
 class _Lesson:
-    """What one network learns about some labels: a direction in its hidden space, and an offset if they are new.
+    """One network's changes for some labels: directions in its hidden space, and offsets of new labels.
 
     Parameters
     ----------
@@ -237,27 +236,28 @@ class _Lesson:
             self.inputs = (hidden - self.mean) / self.spread
             outputs = network.head.output(hidden)
             if network.codebook is None:
-                # Without codes, scores change: by ten deviations of theirs where codes would by their norm.
+                # Without codes, scores change directly: by ten standard deviations, where codes would by their
+                # norm.
                 self.outputs, self.gain = outputs[:, self.labels], 10.0 * outputs.std()
             else:
                 self.outputs = outputs
                 self.codes = network.codebook.scored_codes(self.labels)
-                # Of the length of outputs, so that the same ridge suits all networks.
+                # Scaled to the length of the outputs, so that the same ridge suits all networks.
                 length = outputs.norm(dim=1).mean()
                 self.directions = torch.nn.functional.normalize(self.codes, dim=1) * length
                 self.products = self._products(outputs)
                 self.length = network.head.finished(outputs[:1]).norm()
                 codes = network.head.finished(outputs[len(taught) :])
-                # Scores that a label has to pass to be among the five best: so many are suggested, usually.
+                # Scores that a label must exceed to be among the five best, the usual number of suggestions.
                 best = max(1, min(5, scorer.n_labels // 2))
                 self.rivals = scorer.top_k(codes, best)[1][:, -1]
             scale = 1.0 if scorer.log_scale is None else float(scorer.log_scale.exp())
             self.scale = scale if network.codebook is None else scale * network.codebook.scale
-        #: Directions, `(hidden, m)`, and offsets, `(m,)`, to begin with.
+        #: Initial directions, `(hidden, m)`, and offsets, `(m,)`.
         self.start = [self.inputs.new_zeros(self.inputs.shape[1], len(labels)), self._first_offsets()]
 
     def _first_offsets(self) -> Tensor:
-        """For a new label, what takes its bias to the median of all biases, so that it can be suggested."""
+        """Return offsets that set the bias of new labels to the median of the old biases."""
         offsets, bias = torch.zeros_like(self.labels, dtype=torch.float32), self.network.scorer.bias
         if bias is not None and bool(self.new.any()):
             own = bias.detach()
@@ -266,7 +266,7 @@ class _Lesson:
         return offsets
 
     def log_odds(self, unknowns: Sequence[Tensor]) -> Tensor:
-        """Calibrated log-odds of the labels for all rows, `(n, m)`."""
+        """Compute the calibrated log-odds of the labels for all rows, `(n, m)`."""
         directions, offsets = unknowns
         added, scorer = self.inputs @ directions, self.network.scorer
         if self.network.codebook is None:
@@ -280,12 +280,12 @@ class _Lesson:
         return odds
 
     def _similarities(self, added: Tensor) -> Tensor:
-        """Inner products of the codes of labels and the head's outputs, with this much of each direction added."""
+        """Compute inner products of labels' codes and the head's outputs plus multiples of the directions."""
         if self.network.settings.head not in ("chrr-amplitude", "hrr"):
             found: Tensor = self.network.head.finished(self.outputs + added @ self.directions) @ self.codes.mT
             return found
-        # Outputs are divided by their norm as a whole, which follows from inner products that are computed once.
-        # Nothing as wide as a code is left to compute in each step.
+        # Outputs are divided by their norm, which follows from inner products that are computed only once. So no
+        # step computes with vectors as wide as a code.
         by_code, by_direction, square, crossed, squares = self.products
         norm = (square + 2 * (added * by_direction).sum(dim=1) + (added @ squares * added).sum(dim=1)).sqrt()
         similarities: Tensor = (by_code + added @ crossed) * (self.length / norm)[:, None]
@@ -297,22 +297,22 @@ class _Lesson:
         return outputs @ codes, outputs @ directions, square, self.directions @ codes, self.directions @ directions
 
     def settle(self, unknowns: Sequence[Tensor], accepted: Tensor, share: float) -> None:
-        """Set the biases of new labels so that this share of the remembered rows has them among the best.
+        """Set the biases of new labels so that they are among the best labels of this share of remembered rows.
 
-        But texts that were taught a label keep it.
+        Texts that accept a label keep it.
         """
         if self.network.scorer.bias is None or not bool(self.new.any()):
             return
         n, (slope, intercept) = len(accepted), self.curve
         log_odds = self.log_odds(unknowns)[:, self.new]
-        # A text keeps log-odds of 0.5 at least of a label that it was taught.
+        # A text that accepts a label keeps log-odds of at least 0.5.
         least = torch.where(accepted[:, self.new], log_odds[:n], torch.inf).amin(dim=0) - 0.5
         scores = (log_odds[n:] - intercept) / slope
         ahead = (scores - self.rivals[:, None]).quantile(1 - share, dim=0)
         unknowns[1][self.new] -= torch.minimum(ahead, (least / slope).clamp(min=0))
 
     def apply(self, unknowns: Sequence[Tensor]) -> None:
-        """Change the network accordingly."""
+        """Apply the changes to the network."""
         directions, offsets = unknowns
         scorer, output = self.network.scorer, self.network.head.output
         by_hidden = (directions / self.spread).mT
@@ -328,7 +328,7 @@ class _Lesson:
 
 
 def _hidden(network: Network, rows: Any) -> Tensor:
-    """The last hidden layer for rows, without dropout."""
+    """Compute the last hidden layer for rows, without dropout."""
     network.eval()
     with torch.no_grad():
         parts = [

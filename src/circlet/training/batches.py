@@ -1,4 +1,4 @@
-"""Training rows in batches: gathered while the previous step runs, or kept and gathered on a GPU."""
+"""Training batches, gathered while the previous step runs, or from rows kept on a GPU."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from circlet.training.distributed import ALONE, Share, World
 
 __all__ = ["Batches", "DeviceRows"]
 
-#: If a batch has less than this share of the features, only their rows of the first layer are updated. With more,
-#: gathering rows and putting them back costs as much as updating all of them: see benchmarks/scale_training.py.
+#: If a batch has less than this fraction of the features, only their rows of the first layer are updated. With
+#: more, gathering and writing back rows costs as much as updating all: see benchmarks/scale_training.py.
 FEW = 0.25
 
 
 class Batches:
-    """Rows and labels in batches, in an order that follows from the seed and the epoch.
+    """Batches of rows and labels; seed and epoch determine their order.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Batches:
     settings : TrainingSettings
     seed : int
     held_out : int64 ndarray, optional
-        Rows that no epoch has but a further one, number `settings.epochs`, in which they join as many others.
+        Rows that are used only in an additional last epoch, number `settings.epochs`, with as many other rows.
     world : World
         The processes that share each batch.
     """
@@ -59,30 +59,30 @@ class Batches:
         self.half = settings.precision == "auto"
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
-        # One batch decides for the whole run, so that a resumed run decides the same.
+        # One batch decides for the whole run, so that a resumed run makes the same decision.
         first = X[self.order(0)[: self.size]]
         self.sgd = settings.first_layer == "sgd"
         self.by_rows = sp.issparse(first) and (self.sgd or len(np.unique(first.indices)) < FEW * X.shape[1])
-        #: Entries of each row, where input dropout has to skip those of other processes.
+        #: Entries of each row, if input dropout must skip the random numbers of other processes.
         self.entries = _entries(X) if self.dropout and world.size > 1 else None
 
     def steps(self, epoch: int) -> int:
-        """The number of batches of an epoch."""
+        """Return the number of batches in an epoch."""
         return math.ceil(self.rows(epoch) / self.size)
 
     def rows(self, epoch: int) -> int:
-        """The number of rows of an epoch."""
+        """Return the number of rows in an epoch."""
         if self.learned is None:
             return int(self.X.shape[0])
         joining = len(self.held_out) + min(len(self.held_out), len(self.learned))
         return joining if epoch == self.joining else len(self.learned)
 
     def share(self, epoch: int, step: int) -> Share:
-        """The part of a batch that is for this process."""
+        """Return this process's part of a batch."""
         return self.world.share(min(self.size, self.rows(epoch) - step * self.size))
 
     def order(self, epoch: int) -> Any:
-        """The rows of an epoch, in their order."""
+        """Return the row numbers of an epoch, in order."""
         random = np.random.default_rng([self.seed, epoch])
         if self.learned is None:
             return random.permutation(self.X.shape[0])
@@ -92,7 +92,7 @@ class Batches:
         return random.permutation(np.concatenate([self.held_out, others]))
 
     def epoch(self, epoch: int, first: int) -> Iterator[tuple[Any, LabelSets]]:
-        """Batches from step `first` on, or this process's parts of them, prepared two steps ahead by a thread."""
+        """Yield (this process's parts of) the batches from step `first` on; a thread prepares two ahead."""
         order = self.order(epoch)
         parts = [order[start : start + self.size] for start in range(0, len(order), self.size)]
         with ThreadPoolExecutor(1) as thread:
@@ -126,7 +126,7 @@ class Batches:
 
 
 def _entries(X: Any) -> Any:
-    """The number of values of each row."""
+    """Return the number of values of each row."""
     if isinstance(X, TokenRows):
         return np.diff(X.starts)
     matrix = X.X if isinstance(X, ScaledRows) else X
@@ -134,18 +134,18 @@ def _entries(X: Any) -> Any:
 
 
 def _uniform(random: np.random.Generator, skipped: int, n: int) -> Any:
-    """The next n numbers after those that are skipped, as if all had been drawn."""
-    # Each state of the generator makes two numbers of 32 bits.
+    """Skip some random numbers and return the next n."""
+    # Each state of the generator gives two 32-bit numbers.
     random.bit_generator.advance(skipped // 2)  # type: ignore[attr-defined]
     return random.random(skipped % 2 + n, dtype=np.float32)[skipped % 2 :]
 
 
 class DeviceRows:
-    """All rows and labels on a GPU, and batches of them made there without involving the host.
+    """All rows and labels on a GPU, which makes the batches without the host.
 
     All batches with the same number of rows have the same shapes, so a step can be recorded once and replayed.
-    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns, and bfloat16 if that is
-    what it multiplies. Label sets are padded with labels of weight 0.
+    Sparse rows become dense, because a GPU multiplies zeros faster than it sorts columns, and bfloat16 if the GPU
+    multiplies in it. Label sets are padded with labels of weight 0.
     """
 
     def __init__(self, X: Any, Y: sp.csr_matrix, device: torch.device, *, half: bool = True) -> None:
@@ -160,12 +160,12 @@ class DeviceRows:
 
     @staticmethod
     def fits(X: Any, Y: sp.csr_matrix, batch_size: int, most: int = 1 << 28) -> bool:
-        """Whether dense batches have at most so many numbers, zeros included."""
+        """Whether dense batches have at most `most` numbers, including zeros."""
         widest = max(int(X.shape[1]), int(np.diff(Y.indptr).max(initial=0)))
         return batch_size * widest <= most
 
     def batch(self, rows: Tensor) -> tuple[Tensor, LabelSets]:
-        """Features `(m, n_features)` and labels of these rows."""
+        """Return features `(m, n_features)` and labels of these rows."""
         ids, present, _ = self.labels.gather(rows)
         documents = torch.arange(len(rows), device=rows.device)[:, None]
         width = ids.shape[1]
@@ -182,18 +182,18 @@ class DeviceRows:
             zeros = torch.zeros(len(rows), self.n_features, dtype=self.dtype, device=rows.device)
             return self.sparse.write(rows, zeros), labels
         columns, present, values = self.sparse.gather(rows)
-        # Padding repeats a row's last entry, which writes the same value again. A row without entries gets 0.
+        # Padding repeats a row's last entry and thus writes the same value again. Rows without entries get 0.
         values = (values * present[:, :1]).to(self.dtype)
         return values.new_zeros(len(rows), self.n_features).scatter_(1, columns, values), labels
 
 
 class _Ragged:
-    """A sparse matrix on a device, whose rows are gathered into a grid as wide as the longest row."""
+    """A sparse matrix on a device; rows are gathered into an array as wide as the longest row."""
 
     def __init__(self, matrix: sp.csr_matrix, device: torch.device) -> None:
         counts = np.diff(matrix.indptr)
         self.width = max(1, int(counts.max(initial=0)))
-        # At least one entry, so that a row without entries has something to repeat.
+        # At least one entry, so that padding can repeat it.
         indices, values = (
             np.append(array, 0) if not len(array) else array for array in (matrix.indices, matrix.data)
         )
@@ -204,13 +204,13 @@ class _Ragged:
         self.places = torch.arange(self.width, device=device)
 
     def write(self, rows: Tensor, zeros: Tensor) -> Tensor:
-        """The entries of these rows, written into zeros `(m, columns)`."""
+        """Write the entries of these rows into zeros `(m, columns)`."""
         from circlet.kernels.triton import write_rows
 
         return write_rows(rows, self.starts, self.counts, self.indices, self.values, self.width, zeros)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Columns, whether an entry is real, and values, `(m, width)` each; a row's last entry is its padding."""
+        """Return columns, whether entries are real, and values, `(m, width)`; padding repeats the last entry."""
         counts = self.counts[rows, None]
         position = self.starts[rows, None] + torch.minimum(self.places, (counts - 1).clamp_(min=0))
         position.clamp_(max=len(self.indices) - 1)  # an empty last row starts past the end

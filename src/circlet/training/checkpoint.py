@@ -1,4 +1,4 @@
-"""Checkpoints of a training run: a safetensors file for each network, always replaced as a whole."""
+"""Checkpoints of a training run: a safetensors file per network, replaced atomically."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ from circlet.training.optimizers import Optimizer
 
 __all__ = ["NAME", "Progress", "content_of", "identity_of", "name_of", "remove", "restore", "save"]
 
-#: What a checkpoint says about itself, besides a digest of all this.
+#: The keys of a checkpoint's description, besides its digest.
 _KEYS = {"run", "checksum", "epoch", "step", "total_loss", "history", "best_value"}
 
 
 @dataclass
 class Progress:
-    """How far a run has come: the next step, and the results so far."""
+    """The progress of a run: the next step, and the results so far."""
 
     epoch: int = 0
     step: int = 0
@@ -56,7 +56,7 @@ def save(
     optimizer: Optimizer | None,
     identity: Identity,
 ) -> None:
-    """Write the state of a run; a finished run needs no optimizer."""
+    """Write a checkpoint; a finished run needs no optimizer."""
     tensors: dict[str, Tensor] = {f"network.{key}": value for key, value in network.weights().items()}
     tensors |= {f"best.{key}": value for key, value in progress.best.items()}
     states = {} if optimizer is None else optimizer.state_dict()["state"]
@@ -83,9 +83,9 @@ def restore(
     identity: Identity,
     world: World = ALONE,
 ) -> Progress | None:
-    """Bring a new network and optimizer to the checkpoint's state; None if there is no checkpoint.
+    """Restore network and optimizer from a checkpoint, and return the progress; None without a checkpoint.
 
-    Of several processes, the first one reads it for all.
+    If there are several processes, the first one reads for all.
     """
     tensors: dict[str, Tensor] = {}
 
@@ -115,7 +115,7 @@ def restore(
 
 
 def _read(path: Path, identity: Identity) -> tuple[dict[str, Any], dict[str, Tensor]]:
-    """What a checkpoint says about itself, and its tensors; `DataError` unless it is intact and of this run."""
+    """Read a checkpoint's description and tensors; raise `DataError` unless it is intact and of this run."""
     try:
         tensors, metadata = read_tensors(path, "torch")
         about: Any = parse_json(metadata.get("about", "null"))
@@ -157,7 +157,7 @@ def identity_of(
     validation: Sequence[Any],
     label_names: list[str] | None,
 ) -> Identity:
-    """Everything that determines the weights: settings, and digests of rows, labels and their names."""
+    """Return everything that determines the weights: settings, and digests of rows, labels and label names."""
     shapes = [(name, tuple(tensor.shape)) for name, tensor in network.weights().items()]
     words = {
         "rows": "other documents or labels",
@@ -177,7 +177,7 @@ def identity_of(
 
 
 def content_of(matrices: Iterable[Any], texts: Iterable[str] = ()) -> str:
-    """A digest of texts, and of the shapes and numbers of rows and labels."""
+    """Return a digest of texts, and of the shapes and values of matrices."""
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text.encode(errors="surrogatepass") + b"\0")
@@ -210,7 +210,7 @@ def _part(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
 
 
 def _checksum(tensors: dict[str, Tensor]) -> int:
-    """Our own checksum, because safetensors checks only its header."""
+    """Compute a checksum of the numbers, because safetensors checks only the header."""
     value = 0
     for name in sorted(tensors):
         numbers: Any = tensors[name].reshape(-1).view(torch.uint8).numpy()

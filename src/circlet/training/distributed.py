@@ -1,9 +1,9 @@
-"""Training by several processes, which all hold the same weights.
+"""Training by several processes that all have the same weights.
 
-Every process has all documents, and learns from its share of each batch. Then gradients are summed; that of the
-first layer, which has a row per feature, each process works out from what all exchange about their documents. So
-all take the same step: to rounding, the step that one process would have taken with the whole batch. The first
-process alone writes files and reports.
+Every process has all documents and computes gradients for its share of each batch. Gradients are then summed over
+the processes. The gradient of the first layer has a row per feature, so the processes exchange their documents'
+features and hidden gradients instead, and each computes the sum. Thus all take the same step: up to rounding, the
+step of a single process with the whole batch. Only the first process writes files and reports.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ from circlet.network.encoders import RowGradient
 
 __all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined"]
 
-#: How long a process waits for the others before it gives up.
+#: How long a process waits for the others.
 MINUTES = 10
 TIMEOUT = timedelta(minutes=MINUTES)
-#: What torchrun says to each process.
+#: Environment variables that torchrun sets for each process.
 SIZE, LOCAL_RANK, LOCAL_SIZE, RESTARTS = (
     "WORLD_SIZE",
     "LOCAL_RANK",
@@ -48,16 +48,16 @@ class LostError(CircletError, ConnectionError):
 
 
 class Share(NamedTuple):
-    """The part of a batch that one process learns from.
+    """One process's part of a batch.
 
     Parameters
     ----------
     rows : slice
-        Never empty: of fewer documents than processes, some processes take the first one too, with weight 0.
+        Never empty: with fewer documents than processes, some processes take the first document with weight 0.
     of : int
-        Documents of the whole batch.
+        Documents in the whole batch.
     weight : float
-        What the mean loss of these rows contributes to the mean loss of the batch.
+        Weight of these rows' mean loss in the mean loss of the batch.
     """
 
     rows: slice
@@ -66,19 +66,19 @@ class Share(NamedTuple):
 
 
 class World:
-    """The processes that train a network together, as one of them sees them.
+    """The processes that train a network together, from the view of one of them.
 
     Parameters
     ----------
     rank, size : int
-        The number of this process, from 0, and how many there are.
+        Number of this process, from 0, and number of processes.
     store : torch.distributed.Store, optional
-        What `speaks` asks; it outlives single processes.
+        Used by `speaks`; it outlives single processes.
     """
 
     def __init__(self, rank: int = 0, size: int = 1, store: Any = None) -> None:
         self.rank, self.size, self.store = rank, size, store
-        #: For benchmarks: bytes that this process had for the others, and seconds that exchanges took it.
+        #: For benchmarks: bytes that this process sent, and seconds that it spent in exchanges.
         self.sent, self.seconds = 0, 0.0
 
     @property
@@ -87,12 +87,12 @@ class World:
         return self.rank == 0
 
     def share(self, n: int) -> Share:
-        """The part of a batch of n documents that is for this process."""
+        """Return this process's part of a batch of n documents."""
         start, stop = (each * n // self.size for each in (self.rank, self.rank + 1))
         return Share(slice(start, stop) if stop > start else slice(0, 1), n, (stop - start) / max(n, 1))
 
     def sum(self, *numbers: float) -> list[float]:
-        """The sums of numbers of all processes."""
+        """Sum each number over all processes."""
         if self.size == 1:
             return list(numbers)
         totals = torch.tensor(numbers, dtype=torch.float64)
@@ -101,7 +101,7 @@ class World:
         return totals.tolist()
 
     def gather(self, own: Tensor) -> list[Tensor]:
-        """The tensors of all processes, which differ in their first dimension at most."""
+        """Return the tensors of all processes; only their first dimensions may differ."""
         if self.size == 1:
             return [own]
         counts = torch.zeros(self.size, dtype=torch.int64)
@@ -116,13 +116,13 @@ class World:
         return [each[:n] for each, n in zip(found, counts.tolist(), strict=True)]
 
     def average_gradients(self, weights: Iterable[nn.Parameter], *, by_rows: bool) -> None:
-        """Sum the gradients of all processes; with losses weighted by `Share.weight`, that is their mean.
+        """Sum the gradients of all processes; with losses weighted by `Share.weight`, this is the mean.
 
         Parameters
         ----------
         weights : Parameters
         by_rows : bool
-            Whether the optimizer takes row gradients; otherwise they become gradients of whole weights.
+            Whether the optimizer takes row gradients; otherwise convert them to gradients of whole weights.
         """
         waiting, sparse = [], []
         for weight in weights:
@@ -144,10 +144,10 @@ class World:
                 each.wait()
 
     def exchange_rows(self, own: RowGradient) -> RowGradient:
-        """The row gradient of the whole batch, from those of all processes' documents.
+        """Combine the row gradients of all processes into that of the whole batch.
 
-        Documents' features and the gradients of their hidden units are exchanged, and the rows are summed from
-        these. The rows themselves would be many times as large: a document has hundreds of them.
+        The processes exchange the documents' features and the gradients of their hidden units, and each sums the
+        rows. The rows themselves are many times as large: a document has hundreds of them.
         """
         entries = own.entries
         ends = torch.cat([entries.starts[1:], entries.starts.new_tensor([len(entries.rows)])])
@@ -157,7 +157,7 @@ class World:
         before = np.cumsum([0, *map(len, gradients[:-1])])
         rows = torch.cat([part[:, 1] + int(n) for part, n in zip(parts, before, strict=True)]).long()
         columns, bits = (torch.cat([part[:, i] for part in parts]) for i in (0, 2))
-        # Stable: all processes add up documents in the order that one process would.
+        # A stable sort, so that documents are summed in the same order as by a single process.
         columns, order = columns.long().sort(stable=True)
         touched, counts = torch.unique_consecutive(columns, return_counts=True)
         values = bits.contiguous().view(torch.float32)[order]
@@ -165,7 +165,7 @@ class World:
         return RowGradient(whole, torch.cat(gradients), own.units)
 
     def from_first(self, make: Callable[[], Any]) -> Any:
-        """What `make` returns in the first process, the only one that calls it: anything that JSON can hold."""
+        """Call `make` in the first process only, and return its result, any JSON value, in all."""
         if self.size == 1:
             return make()
         text = json.dumps(make()).encode() if self.is_first else b""
@@ -176,7 +176,7 @@ class World:
         return json.loads(content.numpy().tobytes())
 
     def tensors_from_first(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """The first process's tensors by name; the others may have none, or have some to be overwritten."""
+        """Return the first process's tensors by name; the others pass none, or tensors to overwrite."""
         if self.size == 1:
             return dict(tensors)
         found = dict(tensors)
@@ -201,17 +201,17 @@ class World:
             )
 
     def speaks(self) -> bool:
-        """Whether this process is the first to report an error; what one says, the others need not repeat."""
+        """Whether this process is the first to report an error; the others stay silent."""
         if self.store is None:
             return True
         try:
             return int(self.store.add("errors", 1)) == 1
-        except RuntimeError:  # the store is gone too: nobody knows who has spoken
+        except RuntimeError:  # the store is gone too: report the error, possibly twice
             return True
 
     @contextmanager
     def _exchange(self, tensor: Tensor | None = None) -> Iterator[None]:
-        """Explain what happens if another process ends during an exchange."""
+        """Turn the end of another process during an exchange into a `LostError`."""
         if tensor is not None:
             self.sent += tensor.numel() * tensor.element_size()
         started = time.perf_counter()
@@ -224,15 +224,16 @@ class World:
             ) from error
 
 
-#: One process that trains on its own.
+#: A single process.
 ALONE = World()
 
 
 @contextmanager
 def joined(device: str) -> Iterator[tuple[World, torch.device]]:
-    """The processes that torchrun started this one with, and where it computes; `ALONE` without torchrun.
+    """Join the processes that torchrun started, and yield them and this process's device.
 
-    A `CircletError` of the body leaves only the first process that has one; the others end quietly.
+    Without torchrun, yield `ALONE`. Only the first process with a `CircletError` raises it; the others exit
+    quietly.
     """
     size = _number(SIZE, 1)
     if size == 1:
@@ -241,7 +242,7 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
     nccl = torch.cuda.is_available() and dist.is_nccl_available()
     try:
         found, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
-        # If torchrun starts all processes again, the store still has what the former ones said.
+        # If torchrun restarts all processes, the store still has the keys of the old ones.
         store = PrefixStore(f"circlet/{os.environ.get(RESTARTS, '0')}", found)
         backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
@@ -254,7 +255,7 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
     try:
         yield world, _own_device(device)
         if nccl:
-            dist.destroy_process_group()  # not after an error: it might wait for a process that is gone
+            dist.destroy_process_group()  # not after an error, when it might wait for a process that has ended
     except CircletError as error:
         if world.speaks():
             raise
@@ -266,7 +267,7 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
 
 
 def _own_device(name: str) -> torch.device:
-    """Where this process computes: each has a GPU of its own."""
+    """Return this process's device; each process has its own GPU."""
     if name == "auto" and not torch.cuda.is_available():
         return torch.device("cpu")
     if name not in ("auto", "cpu", "cuda"):
@@ -293,5 +294,5 @@ def _number(name: str, default: int) -> int:
 
 
 def _on_end(*_: Any) -> None:
-    """Called when the system or torchrun ends this process, the latter because another one has ended."""
+    """Handle the signal by which the system ends this process, or torchrun after another one has ended."""
     raise LostError("this process was ended, perhaps because another one was; start all again with --resume")

@@ -1,8 +1,8 @@
 """The loop: epochs of steps, validation, checkpoints.
 
-Everything random follows from the seed and the position in the run: the order of the rows from (seed, epoch),
-input dropout from (seed, epoch, step), hidden dropout from a generator whose state a checkpoint keeps. So a run
-that was killed and resumed ends with the same weights as one that was not, bit for bit on a CPU.
+All randomness depends only on the seed and the position in the run: the order of the rows on (seed, epoch), input
+dropout on (seed, epoch, step), hidden dropout on a generator whose state is in the checkpoint. So a run that was
+killed and resumed ends with the same weights as an uninterrupted one, bit for bit on a CPU.
 """
 
 from __future__ import annotations
@@ -56,22 +56,22 @@ __all__ = [
     "train",
 ]
 
-#: The names of a calibration and of the best threshold, in the record of the last epoch before rows join.
+#: Keys of calibration and best threshold in the record of the last epoch before held-out rows are added.
 CALIBRATION = "calibration"
 THRESHOLD = "threshold"
-#: The name of the loss on held-out rows, in the records of epochs, which have the loss in training too.
+#: Key of the loss on held-out rows in the records of epochs.
 VALIDATION_LOSS = "validation_loss"
 
 
 class Joining(NamedTuple):
-    """Rows that serve for validation and calibration first, and join the rows that are trained on in the end.
+    """Held-out rows that are used for validation and calibration, and added to the training rows in the end.
 
     Parameters
     ----------
     rows : int64 ndarray
-        Their numbers.
+        Row numbers.
     calibrate : callable
-        Called just before they join. It returns what the epoch's record shall hold besides.
+        Called just before the rows are added; returns further entries for the epoch's record.
     """
 
     rows: npt.NDArray[np.int64]
@@ -79,7 +79,7 @@ class Joining(NamedTuple):
 
 
 class InterruptedRunError(CircletError, KeyboardInterrupt):
-    """Training was interrupted, and a checkpoint was written if there is a folder for it."""
+    """Training was interrupted; if there is a folder, a checkpoint was written."""
 
 
 class DivergedError(CircletError, ArithmeticError):
@@ -110,38 +110,38 @@ def train(
     ----------
     network : Network
     X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
-        Scaled features, or the words of texts.
+        Scaled features, or word numbers of texts.
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     validation : (X, Y), optional
-        Rows that choose the best epoch, whose weights are kept.
+        Rows for choosing the best epoch, whose weights are kept.
     joining : Joining, optional
-        If the validation rows are among X and Y, and join the other rows in a short epoch at the end. They then
-        choose nothing: the weights of the last epoch are kept.
+        For validation rows that are part of X and Y: they are trained on in a short epoch at the end. Then no best
+        epoch is chosen, and the last weights are kept.
     device : torch.device, optional
     reporter : Reporter, optional
     folder : Path, optional
-        Where a checkpoint is written after every epoch. Saving the model there removes it.
+        Folder for a checkpoint after every epoch. Saving the model there removes it.
     resume : bool
         Continue from the checkpoint in `folder`, if there is one.
     fresh : bool
-        Whether the network is new, so that its biases are initialized from label frequencies. False if it was
-        already trained on other rows.
+        Whether the network is new; its biases are then initialized from label frequencies. False if it was already
+        trained on other rows.
     member : int, optional
-        The number of this network among several of a model, from 0, for the reporter and the records.
+        Number of this network among several of a model, from 0, for the reporter and the records.
     stage : int, optional
-        The number of this call among several of a run, from 0. Its checkpoint has its own name, and stays beside
-        those of the others when the network is trained: resuming then has nothing to do.
+        Number of this call among several of a run, from 0. Each stage has its own checkpoint, which stays after
+        the stage: resuming then skips the stage.
     label_names : list of str, optional
-        A checkpoint of labels with other names is refused.
+        A checkpoint with other label names raises an error.
     world : World
-        The processes that train it together, each with the same arguments; only the first one uses the folder.
+        The processes that train together, each with the same arguments; only the first one uses the folder.
 
     Returns
     -------
     list of dict
-        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric;
-        and of several networks, the member, from 1. If the best epoch was kept, it is marked as `kept`.
+        A record of every epoch: loss, seconds, documents per second, learning rate, validation metric, and with
+        several networks the member, from 1. The best epoch is marked as `kept` if the model has its weights.
     """
     place, folder = device or torch.device("cpu"), folder if world.is_first else None
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
@@ -155,7 +155,7 @@ def train(
 
 @dataclass
 class _Run:
-    """One training run and its progress; `train` explains the parameters."""
+    """One training run and its progress; see `train` for the parameters."""
 
     network: Network
     X: Any
@@ -188,7 +188,7 @@ class _Run:
     def go(self, resume: bool) -> list[dict[str, Any]]:
         if self.world.size > 1:
             self.world.check_same(self._identity.digest, "documents, labels or settings")
-            self.world.tensors_from_first(self.network.weights())  # drawn on another processor, they may differ
+            self.world.tensors_from_first(self.network.weights())  # random weights may differ between processors
         if resume:
             state = (self.network, self.optimizer, self._identity, self.world)
             self.progress = checkpoint.restore(self.checkpoint, *state) or self.progress
@@ -202,10 +202,10 @@ class _Run:
         if self.progress.best:
             self.network.load_weights(self.progress.best)
             worth = [self._worth(record) for record in self.progress.history]
-            # Among equal ones the last, as in `_validate`.
+            # Of equal epochs the last one, as in `_validate`.
             self.progress.history[len(worth) - 1 - int(np.argmax(worth[::-1]))][KEPT] = True
         if self.stage is not None and self.progress.epoch > first and self.checkpoint is not None:
-            # It stays here while others are trained, without what only its own training needed.
+            # The checkpoint stays while other stages are trained, without the state that only training needs.
             finished = replace(self.progress, best={})
             checkpoint.save(self.checkpoint, finished, self.network, None, self._identity)
         return self.progress.history
@@ -221,7 +221,7 @@ class _Run:
         rates = self._rates(n_steps)
         self.network.train()
         for own in self.steps.epoch(progress.epoch, rates, first):
-            # All processes know the whole loss, and stop after the same step, whichever was interrupted.
+            # All processes get the whole loss, and stop after the same step, whichever of them was interrupted.
             loss, stops = self.world.sum(own.loss, interrupted.is_set())
             taken = own._replace(loss=loss)
             if not math.isfinite(loss):
@@ -230,7 +230,7 @@ class _Run:
             progress.step += taken.steps
             self.reporter.step(taken)
             if self.world.size == 1:
-                stops = interrupted.is_set()  # also if it was only just now
+                stops = interrupted.is_set()  # an interruption may have come just now
             if stops and progress.step < n_steps:
                 self._stop()
         seconds = time.perf_counter() - started
@@ -244,7 +244,7 @@ class _Run:
             self._stop()
 
     def _record(self, n_steps: int, first: int, rate: float, seconds: float) -> None:
-        """Add an epoch to the history: validated and, if it is the last one before rows join, calibrated."""
+        """Validate an epoch, calibrate if it is the last one before held-out rows are added, and record it."""
         progress = self.progress
         documents = self.batches.rows(progress.epoch) - first * self.settings.batch_size
         record: dict[str, Any] = {
@@ -264,7 +264,7 @@ class _Run:
 
     @property
     def _joins(self) -> bool:
-        """Whether this epoch is the one in which held-out rows join."""
+        """Whether this is the epoch in which held-out rows are trained on."""
         return self.joining is not None and self.progress.epoch == self.settings.epochs
 
     def _rates(self, n_steps: int) -> list[float]:
@@ -281,14 +281,14 @@ class _Run:
 
     def _validate(self, X: Any, Y: sp.csr_matrix) -> dict[str, float]:
         found = measured(self.network, X, Y, self.settings.metric, self.world)
-        # Among equal epochs the last one wins, because it has learned most.
+        # Of equal epochs the last one wins, because it was trained longest.
         if self.joining is None and self._worth(found) >= self.progress.best_value:
             self.progress.best_value = self._worth(found)
             self.progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
         return found
 
     def _worth(self, record: dict[str, Any]) -> float:
-        """What validation measured, turned so that the highest is the best."""
+        """Return the validation metric of a record, negated for a loss, so that higher is better."""
         least = self.settings.metric == LEAST_LOSS
         worth: float = -record[VALIDATION_LOSS] if least else record[self.settings.metric]
         return worth
@@ -303,7 +303,7 @@ class _Run:
     def _stop(self) -> None:
         if self.progress.step:
             self._save()
-        # All wait until the checkpoint is written: torchrun kills the others 30 seconds after one has ended.
+        # All processes wait for the checkpoint: torchrun kills the others 30 seconds after one has ended.
         self.world.sum(0)
         if self.folder is None:
             raise InterruptedRunError("interrupted")
@@ -325,9 +325,9 @@ class _Run:
 
 
 def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: World = ALONE) -> dict[str, float]:
-    """A metric of scaled rows with these labels, by the name that it has in records.
+    """Measure a metric on scaled rows with these labels; return it by the name that records use.
 
-    Of several processes, each takes its share of the rows, and all get the same result.
+    Each of several processes takes its share of the rows, and all get the same result.
     """
     share = world.share(X.shape[0])
     own = X if world.size == 1 else X[share.rows]
@@ -342,7 +342,7 @@ def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: Wor
 
 
 def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
-    """The mean loss of rows with these labels."""
+    """Compute the mean loss of rows with these labels."""
     total, start = 0.0, 0
     for output in outputs_of(Ensemble([network]), X):
         labels = label_sets(Y[start : start + len(output)]).to(network.device)
@@ -353,11 +353,11 @@ def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
 
 
 def is_finite(weight: Tensor) -> bool:
-    """Whether a weight is finite, without the full-size temporaries of isfinite."""
+    """Whether all numbers of a weight are finite, without the full-size temporaries of isfinite."""
     if not weight.numel():
         return True
     numbers = torch.view_as_real(weight) if weight.is_complex() else weight
-    # Minimum and maximum are NaN if any number is, and infinite if one is. A sum of finite numbers could overflow.
+    # Minimum and maximum show any NaN or infinity. A sum of finite numbers could overflow.
     return all(bool(torch.isfinite(end)) for end in torch.aminmax(numbers.detach()))
 
 
@@ -365,8 +365,8 @@ def is_finite(weight: Tensor) -> bool:
 def _interruptions(world: World) -> Iterator[threading.Event]:
     """Make Ctrl-C wait for the end of a step; a second Ctrl-C does not wait.
 
-    Several processes that train together always wait, also when the system or torchrun ends them: a terminal and
-    torchrun both pass on the same Ctrl-C, and torchrun kills a process that takes too long.
+    Several processes always wait, also for signals from the system or torchrun: the terminal and torchrun both
+    deliver the same Ctrl-C. torchrun kills a process that takes too long.
     """
     interrupted = threading.Event()
     if threading.current_thread() is not threading.main_thread():

@@ -1,17 +1,17 @@
 """Optimizers by name, in the fastest form for the device.
 
-On a GPU they are torch's, fused. On a CPU they are `RowOptimizer`: torch's own arithmetic, on whole weights or
-only on the rows that a batch touched.
+GPUs use torch's fused optimizers. CPUs use `RowOptimizer`: torch's arithmetic, on whole weights or only on the
+rows that a batch touched.
 
 **Updates by rows.** If a batch touches few of many features, the first layer's weight gets a
-`circlet.network.encoders.RowGradient` instead of a full gradient, and only the rows that it names are updated, as
-torch would update a weight that has only these rows. This differs from updating the whole weight in two ways.
-Between two batches that have a feature, its row stands still, while a full update would still move it by momentum
-and shrink its moments. And weight decay acts on a row only when it is touched. Adam's bias correction counts all
-steps. A row that every batch touches is updated exactly as in full updates.
+`circlet.network.encoders.RowGradient` instead of a full gradient. Then only the rows in it are updated, as torch
+would update a weight with only these rows. This differs from updating the whole weight in two ways. A feature's
+row does not change between two batches with the feature, while full updates would move it by momentum and shrink
+its moments. And weight decay acts on a row only when the row is touched. Adam's bias correction counts all steps.
+A row that every batch touches is updated exactly as in full updates.
 
-**Why torch's classes are not used.** Creating one of them imports torch's compiler, which takes about a
-second. The functions that they call do not.
+**Why torch's classes are not used.** Creating an optimizer imports torch's compiler, which takes about a second.
+The functions that these classes call do not.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ __all__ = [
     "set_rate",
 ]
 
-#: The first layer's rate, if it is trained by SGD, as a multiple of the rate of the other layers. Networks whose
-#: output is normalized learn equally well with a tenth of it: their gradient shrinks as the weights grow.
+#: The first layer's learning rate under SGD, as a multiple of the rate of the other layers. Networks with
+#: normalized output learn equally well with a tenth of it, since their gradient shrinks as the weights grow.
 FIRST_LAYER_FACTOR = 5000.0
-#: The name of the step count in the state of a weight.
+#: Key of the step count in the state of a weight.
 COUNT = "step"
 
 State = dict[str, Tensor]
@@ -54,18 +54,18 @@ Group = dict[str, Any]
 
 
 class Algorithm(NamedTuple):
-    """How a weight is updated.
+    """An update rule for weights.
 
     Parameters
     ----------
     update : callable
         Called with weight, gradient, the weight's state and its group of options; updates weight and state.
     moments : tuple of str
-        The tensors of the state that have the weight's shape.
+        Names of the state's tensors, which have the weight's shape.
     counts : bool
         Whether the state also has the number of steps.
     options : dict
-        Options besides the rate and the weight decay.
+        Options besides learning rate and weight decay.
     """
 
     update: Callable[[Tensor, Tensor, State, Group], None]
@@ -132,7 +132,7 @@ def _by_plain_sgd(weight: Tensor, gradient: Tensor, state: State, group: Group) 
     weight.add_(gradient, alpha=-group["lr"])
 
 
-#: "plain-sgd" has neither momentum nor weight decay, so it needs no state, and can skip units that were dropped.
+#: "plain-sgd" has neither momentum nor weight decay, so it needs no state and can skip dropped units.
 ALGORITHMS = {
     "adamw": _by_adam(adamw),
     "adam": _by_adam(adam),
@@ -145,7 +145,7 @@ ALGORITHMS = {
 class RowOptimizer:
     """Updates weights by their gradients, or by their `RowGradient`.
 
-    It has those parts of a `torch.optim.Optimizer` that training uses.
+    Implements the part of `torch.optim.Optimizer` that training uses.
 
     Parameters
     ----------
@@ -153,8 +153,8 @@ class RowOptimizer:
         Each has `params`, `algorithm` (a key of `ALGORITHMS`), `lr` and, if needed, `weight_decay` and the
         algorithm's own options.
     block : int
-        Numbers of a row gradient at a time. A whole one of 5,000 rows of 2,048 is too large for any cache, and
-        each step would get fresh memory for it, which takes the system longer than the arithmetic.
+        Numbers of a row gradient computed at a time. A whole one, such as 5,000 rows of 2,048, exceeds the cache,
+        and allocating memory for it at each step takes longer than the arithmetic.
     """
 
     def __init__(self, *groups: Group, block: int = 1 << 20) -> None:
@@ -165,7 +165,7 @@ class RowOptimizer:
         self.state: dict[nn.Parameter, State] = {}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
-        """Forget all gradients."""
+        """Clear all gradients."""
         assert set_to_none
         for weight in self._weights():
             weight.grad = None
@@ -177,7 +177,7 @@ class RowOptimizer:
         for group in self.param_groups:
             algorithm = ALGORITHMS[group["algorithm"]]
             for weight in group["params"]:
-                # Taken away, because the next step must not use it again.
+                # Removed from the weight, because the next step must not use it again.
                 by_rows = RowGradient.taken_from(weight)
                 if by_rows is None and weight.grad is None:
                     continue
@@ -191,12 +191,12 @@ class RowOptimizer:
                     (_update_rows if algorithm.moments else _descend)(weight, by_rows, state, group, self.block)
 
     def state_dict(self) -> dict[str, Any]:
-        """The state of each weight, by the weight's number."""
+        """Return the state of each weight, by the weight's number."""
         numbered = enumerate(self._weights())
         return {"state": {i: self.state[weight] for i, weight in numbered if self.state.get(weight)}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Go on from what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         weights = list(self._weights())
         self.state = {weights[i]: dict(state) for i, state in state_dict["state"].items()}
 
@@ -212,7 +212,7 @@ def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Gro
         touched, values = gradient.rows[part], gradient.values(part)
         if gradient.units is not None:
             values = values.new_zeros(len(values), weight.shape[1]).index_copy_(1, gradient.units, values)
-        # Rows and moments are copied there and back. Every block takes the same step.
+        # Rows and moments are copied out and written back. All blocks have the same step count.
         rows, own = weight[touched], {name: state[name][touched] for name in algorithm.moments}
         if before is not None:
             own[COUNT] = before.clone()
@@ -225,7 +225,7 @@ def _update_rows(weight: Tensor, gradient: RowGradient, state: State, group: Gro
 
 
 def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group, block: int) -> None:
-    """Plain SGD, which moves nothing but the touched rows of the units that were kept."""
+    """Apply plain SGD to the touched rows, and only to the units that dropout kept."""
     rows, units, rate = gradient.rows, gradient.units, group["lr"]
     every = len(rows) == len(weight)
     for part in _blocks(gradient, block):
@@ -236,21 +236,21 @@ def _descend(weight: Tensor, gradient: RowGradient, state: State, group: Group, 
             weight.index_add_(0, rows[part], values, alpha=-rate)
         else:
             own = weight[part] if every else weight.index_select(0, rows[part])
-            # index_add_ along columns does the same, and takes seven times as long.
+            # index_add_ along columns does the same but takes seven times as long.
             own.scatter_add_(1, units.expand(len(own), -1), values.mul_(-rate))
             if not every:
                 weight.index_copy_(0, rows[part], own)
 
 
 def _blocks(gradient: RowGradient, block: int) -> Iterator[slice]:
-    """The touched rows, a few at a time."""
+    """Yield slices of the touched rows, a few at a time."""
     size = max(1, block // gradient.gradient.shape[1])
     return (slice(start, start + size) for start in range(0, len(gradient.rows), size))
 
 
 def _zeros(shape: torch.Size) -> Tensor:
-    """Zeros whose pages take no memory until they are written, such as rows of features that no document has."""
-    # NumPy's zeros do the same, but in pages of megabytes, each of which soon has a row that is touched.
+    """Allocate zeros whose pages take no memory until written, such as rows of features that no document has."""
+    # NumPy's zeros do the same, but with pages of megabytes, and soon each page has a touched row.
     return torch.frombuffer(mmap.mmap(-1, 4 * shape.numel()), dtype=torch.float32).view(shape)
 
 
@@ -260,8 +260,8 @@ Optimizer = torch.optim.Optimizer | RowOptimizer
 class FusedAdadelta(torch.optim.Adadelta):
     """Adadelta on a GPU in one pass over the weights.
 
-    torch's own version runs a dozen kernels, each of which moves as many bytes as the rest of a step.
-    The arithmetic and the state are torch's.
+    torch's version runs a dozen kernels, and each moves as many bytes as the rest of a step.
+    Arithmetic and state are the same as torch's.
     """
 
     @torch.no_grad()
@@ -282,7 +282,7 @@ class FusedAdadelta(torch.optim.Adadelta):
 
 
 class Together(torch.optim.Optimizer):
-    """Several optimizers of a GPU that step as one, each over its own weights."""
+    """Combines several GPU optimizers, each for its own weights, into one."""
 
     def __init__(self, parts: list[torch.optim.Optimizer]) -> None:
         self.parts = parts
@@ -300,19 +300,19 @@ class Together(torch.optim.Optimizer):
             part.step()
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Load what `state_dict` returned."""
+        """Restore the state from `state_dict`."""
         super().load_state_dict(state_dict)
         self._share()
 
     def _share(self) -> None:
-        """Give the parts the state and the groups of the whole."""
+        """Share state and groups with the parts."""
         groups = iter(self.param_groups)
         for part in self.parts:
             part.state, part.param_groups = self.state, [next(groups) for _ in part.param_groups]
 
 
 def set_rate(optimizer: Optimizer, rate: float | Tensor) -> None:
-    """Set the learning rate of the next steps; groups with a `factor` have a multiple of it."""
+    """Set the learning rate of the next steps, multiplied by a group's `factor`, if any."""
     for group in optimizer.param_groups:
         own = rate * group.get("factor", 1.0)
         if isinstance(group["lr"], Tensor):
@@ -322,7 +322,7 @@ def set_rate(optimizer: Optimizer, rate: float | Tensor) -> None:
 
 
 def make_optimizer(network: Network, settings: TrainingSettings, device: torch.device) -> Optimizer:
-    """The optimizer that the settings name, over all weights of a network."""
+    """Make the optimizer in the settings for all weights of a network."""
     first = first_weight(network) if settings.first_layer == "sgd" else None
     others = [parameter for parameter in network.parameters() if parameter is not first]
     rate = FIRST_LAYER_FACTOR * settings.lr
@@ -338,7 +338,7 @@ def make_optimizer(network: Network, settings: TrainingSettings, device: torch.d
 
 
 def first_weight(network: Network) -> nn.Parameter | None:
-    """The weight that multiplies the features; None in a custom encoder, whose layers are unknown."""
+    """Return the weight that multiplies the features; None for a custom encoder, whose layers are unknown."""
     if not isinstance(network.encoder, Encoder):
         return None
     weight = network.encoder.hidden[0].weight
@@ -349,7 +349,7 @@ def first_weight(network: Network) -> nn.Parameter | None:
 def _on_gpu(
     parameters: list[nn.Parameter], settings: TrainingSettings, device: torch.device
 ) -> torch.optim.Optimizer:
-    # A recorded step reads the rate from the device.
+    # A tensor, because a recorded step reads the rate from the device.
     rate, decay = torch.tensor(settings.lr, device=device), settings.weight_decay
     match settings.optimizer:
         case "adamw":

@@ -1,4 +1,4 @@
-"""How training reports its progress."""
+"""The interface by which training reports its progress."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class StepsTaken(NamedTuple):
-    """One or more training steps: how many, the sum of their losses, and the number of documents in them."""
+    """One or more training steps: their number, the sum of their losses, and the number of documents."""
 
     steps: int
     loss: float
@@ -36,16 +36,16 @@ class Reporter:
         ----------
         dataset : Dataset
         labels : int
-            How many the model will have.
+            Number of labels that the model will have.
         new : int, optional
-            How many of these a finished model did not know, if one is trained further.
+            Number of new labels, if a finished model is trained further.
         processes : int
-            How many train together.
+            Number of processes that train together.
         """
 
     @contextmanager
     def timed(self, stage: str, **about: Any) -> Iterator[None]:
-        """Tell `stage` how long the body took, unless it fails."""
+        """Measure the time of the body and report it by `stage`, unless the body fails."""
         started = time.perf_counter()
         yield
         self.stage({"stage": stage, **about, "seconds": round(time.perf_counter() - started, 3)})
@@ -54,7 +54,7 @@ class Reporter:
         """Called after each stage of a run, with its name and seconds, and the member if there are several."""
 
     def member(self, number: int) -> None:
-        """Called before each of several networks is trained, which are numbered from 0."""
+        """Called before each of several networks is trained; `number` starts from 0."""
 
     def decided(self, decisions: Sequence[Decision]) -> None:
         """Called before training, with the settings that were decided from the data."""
@@ -62,16 +62,16 @@ class Reporter:
             logger.info("%s: %s (%s)", each.name, each.value, each.why)
 
     def plan(self, epochs: int, members: int) -> None:
-        """Called before training: each of so many networks is trained for so many epochs, or fewer.
+        """Called before training, with the number of networks and the maximum number of epochs of each.
 
-        If held-out rows join in the end, a short epoch of that number follows, which has no record.
+        If held-out rows are added in the end, a short epoch with that number follows, which has no record.
         """
 
     def calibration_run(self, documents: int) -> None:
-        """Called before a network is trained only to calibrate the next one, which learns from all documents."""
+        """Called before a calibration run: its network is trained only to calibrate the next one."""
 
     def calibration_run_over(self, metrics: dict[str, float]) -> None:
-        """Called after it, with its metrics on held-out rows."""
+        """Called after a calibration run, with the metrics on held-out rows."""
         logger.info("calibration run: %s", metrics)
 
     def epoch(self, number: int, n_steps: int, done: int) -> None:
@@ -81,8 +81,8 @@ class Reporter:
         """Called after one or more steps."""
 
     def record(self, record: dict[str, Any]) -> None:
-        """Called after an epoch, with its numbers."""
+        """Called after an epoch, with its record."""
         logger.info("%s", record)
 
     def indexing(self, done: int, total: int) -> None:
-        """Called while documents are added to the index of a model, with how many already are."""
+        """Called while documents are added to a model's index, with the number added so far."""

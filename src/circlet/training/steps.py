@@ -1,8 +1,8 @@
-"""Steps of training: one by one, or recorded on a GPU as a CUDA graph and replayed.
+"""Training steps: launched one by one, or recorded on a GPU as a CUDA graph and replayed.
 
 A step of a small batch is about a hundred small kernels. Launching them from Python takes longer than running them
-on a GPU, so if every batch has the same shapes, one step is recorded and then replayed with a single launch. The
-order of the rows and the learning rates of an epoch are on the device, where the recorded step counts itself.
+on a GPU, so if all batches have the same shapes, one step is recorded and then replayed with a single launch. The
+order of the rows and the learning rates of an epoch are on the device, where the recorded step counts the steps.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ from circlet.training.reporter import StepsTaken
 
 __all__ = ["PlainSteps", "RecordedSteps", "make_steps"]
 
-#: Steps replayed before their losses are read, which makes the host wait.
+#: Steps replayed before the losses are read; reading makes the host wait.
 REPLAYS = 32
 #: Steps before recording: the optimizer creates its state in the first, and libraries choose their kernels.
 WARM_UP = 3
 
 
 class PlainSteps:
-    """Steps that are launched from Python, one by one, alone or together with other processes."""
+    """Launches steps from Python one by one, alone or together with other processes."""
 
     def __init__(self, network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
@@ -53,7 +53,7 @@ class PlainSteps:
 
 
 class RecordedSteps:
-    """Steps replayed from a CUDA graph, except for the first few of a run and a smaller last one of an epoch."""
+    """Replays steps from a CUDA graph, except for the first few of a run and an epoch's smaller last one."""
 
     def __init__(self, network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> None:
         self.network, self.optimizer, self.batches, self.device = network, optimizer, batches, device
@@ -80,7 +80,7 @@ class RecordedSteps:
             end = min(start + REPLAYS, len(rates))
             for step in range(start, end):
                 self._take(full=(step + 1) * size <= n)
-            # The one place where the host waits for the device.
+            # The only place where the host waits for the device.
             yield StepsTaken(end - start, float(self.losses[start:end].sum()), min(end * size, n) - start * size)
 
     def _take(self, *, full: bool) -> None:
@@ -118,18 +118,18 @@ Steps = PlainSteps | RecordedSteps
 
 
 def make_steps(network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> Steps:
-    """The fastest way to take steps for this network, these rows and this device."""
+    """Choose the fastest kind of steps for this network, these rows and this device."""
     kind = RecordedSteps if recordable(network, batches, device) else PlainSteps
     return kind(network, optimizer, batches, device)
 
 
 def recordable(network: Network, batches: Batches, device: torch.device, table: int = TABLE_LIMIT) -> bool:
-    """Whether every step runs on the device alone, in shapes that do not change."""
+    """Whether every step runs on the device alone, with constant shapes."""
     book = network.codebook
     return (
         device.type == "cuda"
         and batches.world.size == 1
-        # A custom encoder may look at its values or draw random numbers of its own.
+        # A custom encoder may depend on values, or draw its own random numbers.
         and isinstance(network.encoder, Encoder)
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
         # Without a table, each batch generates a different number of codes.
@@ -147,20 +147,20 @@ def learn(
     world: World = ALONE,
     share: Share | None = None,
 ) -> Tensor:
-    """One step: the loss of a batch, its gradient, and a step of the optimizer.
+    """Take one step: compute the loss of a batch and its gradient, and update the weights.
 
     With `half`, layers compute in bfloat16 if that is faster on the device. If several processes share the batch,
-    the loss is what this one's `share` adds to that of the whole.
+    the returned loss is the contribution of this process's `share`.
     """
     optimizer.zero_grad(set_to_none=True)
     by_rows, first = True, first_weight(network)
     if share is not None and isinstance(rows, SparseRows) and rows.by_columns is not None:
         by_rows = rows.by_columns.by_rows
-        # Then what there is to say about the documents is less than the sum of their gradients, sent twice.
+        # Then exchanging the documents takes fewer bytes than sending the sum of the gradients twice.
         if world.size > 1 and first is not None and share.of < 2 * len(first):
             rows = rows.for_row_gradients()
     kind = labels.ids.device.type
-    # No cache of cast weights: a step uses each weight once, and a recorded step must not keep any between steps.
+    # Cast weights are not cached: a step uses each only once, and a recorded step must not keep them.
     faster = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
     with faster if half and multiplies_bfloat16(kind) else nullcontext():
         output = network(rows)
