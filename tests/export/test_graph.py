@@ -17,7 +17,7 @@ from scipy.special import expit, logit
 from circlet.codebooks import SpectralCodebook
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.export import graph as module
-from circlet.export.graph import OPSET, Graph, Rows, mean_log_odds, scaled, scores
+from circlet.export.graph import OPSET, Graph, Rows, mean_of, scaled, scores
 from circlet.features.rows import Scaling
 from circlet.runtime.codebooks import CODEBOOKS
 from circlet.runtime.scorers import Scorer
@@ -169,7 +169,7 @@ class TestMeanLogOdds:
         graph = Graph()
         parts = [graph.input(f"x{i}", np.float32, ["batch", "n"], "") for i in range(len(columns))]
         feeds = {f"x{i}": np.float32(column)[None] for i, column in enumerate(columns)}
-        return last(graph, mean_log_odds(graph, parts, curves), **feeds)[0]
+        return last(graph, mean_of(graph, parts, curves), **feeds)[0]
 
     def test_solved_by_hand(self):
         logits = np.array([[log(0.2 / 0.8), 0.0], [log(0.6 / 0.4), log(3)]])

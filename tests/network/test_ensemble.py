@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from functools import cache
-from math import log
 
 import numpy as np
 import pytest
@@ -14,8 +13,9 @@ from scipy.special import expit, logit
 from circlet.errors import ParameterError
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.batch import as_batch
-from circlet.network.ensemble import PER_SCORE, mean_log_odds, score_blocks, top_k
-from circlet.network.scorer import Gain
+from circlet.network.ensemble import PER_SCORE, score_blocks, top_k
+from circlet.scoring import tensors
+from circlet.scoring.ranking import Gain
 
 F, L = 20, 12
 X = sp.random(30, F, density=0.3, format="csr", dtype=np.float32, random_state=0)
@@ -45,37 +45,6 @@ def mean_by_hand(head: str) -> np.ndarray:
     return np.mean(
         [expit(a * np.float64(scores) + b) for scores, (a, b) in zip(each, CURVES, strict=True)], axis=0
     )
-
-
-class TestMeanLogOdds:
-    def test_solved_by_hand(self):
-        parts = [torch.tensor([log(0.2 / 0.8), 0.0]), torch.tensor([log(0.6 / 0.4), log(3)])]
-        torch.testing.assert_close(mean_log_odds(parts), torch.tensor([log(0.4 / 0.6), log(0.625 / 0.375)]))
-
-    @pytest.mark.parametrize(
-        ("logits", "expected"),
-        [
-            ([1000.0, 1000.0], 1000.0),
-            ([-1000.0, -1000.0], -1000.0),
-            ([500.0, -500.0], 0.0),
-            ([1e30, 1e30], 1e30),
-            ([-200.0, -1e30], -200 - log(2)),  # half of e⁻²⁰⁰
-            ([100.0, 90.0, 90.0], 90 + log(3 / 2)),
-        ],
-    )
-    def test_next_to_0_and_1_nothing_is_rounded(self, logits, expected):
-        assert float(mean_log_odds(torch.tensor([each]) for each in logits)) == pytest.approx(expected, rel=1e-6)
-
-    @given(st.lists(st.floats(-15, 15, width=32), min_size=1, max_size=5))
-    def test_is_the_mean_of_probabilities(self, logits):
-        found = float(mean_log_odds(torch.tensor([each]) for each in logits))
-        assert found == pytest.approx(logit(expit(np.float64(logits)).mean()), rel=1e-4, abs=1e-4)
-
-    @pytest.mark.parametrize("n", [7, 37])
-    def test_equal_at_all_places(self, n):
-        """Labels with equal scores are ordered by id, so that not even the last digit may depend on the place."""
-        for one, other in torch.randn(200, 2, generator=torch.Generator().manual_seed(0)) * 5:
-            assert len(mean_log_odds([one.repeat(n), other.repeat(n)]).unique()) == 1
 
 
 class TestScores:
@@ -138,7 +107,7 @@ class TestRows:
     @pytest.mark.parametrize("head", ["chrr-amplitude", "fc"])
     def test_by_gain(self, head):
         network = Ensemble([make(0, head)])
-        gain = Gain(2.0, -1.0, torch.linspace(0, 3, L, dtype=torch.float64))
+        gain = Gain(2.0, -1.0, torch.linspace(0, 3, L, dtype=torch.float64), tensors)
         options = {"gain": gain, "allowed": np.arange(L) > 2, "batch": 7}
         ids, scores = top_k(network, X, 4, **options)
         every = np.concatenate(list(score_blocks(network, X)))

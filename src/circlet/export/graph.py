@@ -30,9 +30,10 @@ from circlet.runtime.network import Floats
 from circlet.runtime.scorers import Scorer
 from circlet.scoring.arrays import LEAST_NORM, TINY
 from circlet.scoring.heads import HEADS
+from circlet.scoring.ranking import mean_log_odds
 from circlet.version import __version__
 
-__all__ = ["LARGEST", "OPSET", "Graph", "Rows", "mean_log_odds", "outputs", "scaled", "scores", "tagger"]
+__all__ = ["LARGEST", "OPSET", "Graph", "Rows", "mean_of", "outputs", "scaled", "scores", "tagger"]
 
 try:
     import onnx
@@ -95,7 +96,7 @@ class Graph:
         self._nodes.append(helper.make_node(operator, values, names, **attributes))
         return names
 
-    # The primitives of `circlet.scoring.arrays` that heads need.
+    # The primitives of `circlet.scoring.arrays` that are needed here.
 
     def split(self, value: str, parts: int) -> list[str]:
         count = len(self._nodes)
@@ -109,6 +110,20 @@ class Graph:
 
     def tanh(self, value: str) -> str:
         return self.add("Tanh", value)
+
+    def subtract(self, a: str, b: str) -> str:
+        return self.add("Sub", a, b)
+
+    def log_sigmoid(self, x: str) -> str:
+        return self.subtract(self.add("Min", x, np.float32(0)), self._log_1p_exp_minus_abs(x))
+
+    def log_sum(self, a: str, b: str) -> str:
+        difference = self.subtract(a, b)
+        return self.add("Add", self.add("Max", a, b), self._log_1p_exp_minus_abs(difference))
+
+    def _log_1p_exp_minus_abs(self, x: str) -> str:
+        power = self.add("Exp", self.add("Neg", self.add("Abs", x)))
+        return self.add("Log", self.add("Add", power, np.float32(1)))
 
     def unit(self, rows: str, norm: float = 1.0) -> str:
         norms = self.add("ReduceL2", rows, axes=[1], keepdims=1)
@@ -272,31 +287,12 @@ def _angles(codes: SpectralCodebook, slots: np.ndarray) -> tuple[Floats, Floats]
     return np.cos(theta).astype(np.float32), np.sin(theta).astype(np.float32)
 
 
-def mean_log_odds(graph: Graph, parts: list[str], calibrations: list[tuple[float, float]]) -> str:
-    """Log-odds of the mean of the probabilities that several networks give all labels, from their scores.
-
-    As in `circlet.network.ensemble`, with sums of logarithms.
-    """
-    true = false = ""
-    for part, curve in zip(parts, calibrations, strict=True):
-        slope, intercept = map(np.float32, curve)
-        logit = graph.add("Add", graph.add("Mul", part, slope), intercept)
-        # log σ(x) = min(x, 0) − log(1 + e^{−|x|})
-        log_true = graph.add("Sub", graph.add("Min", logit, np.float32(0)), _log_1p_exp_minus_abs(graph, logit))
-        log_false = graph.add("Sub", log_true, logit)
-        true = _log_sum(graph, true, log_true) if true else log_true
-        false = _log_sum(graph, false, log_false) if false else log_false
-    return graph.add("Sub", true, false)
-
-
-def _log_sum(graph: Graph, a: str, b: str) -> str:
-    difference = graph.add("Sub", a, b)
-    return graph.add("Add", graph.add("Max", a, b), _log_1p_exp_minus_abs(graph, difference))
-
-
-def _log_1p_exp_minus_abs(graph: Graph, x: str) -> str:
-    power = graph.add("Exp", graph.add("Neg", graph.add("Abs", x)))
-    return graph.add("Log", graph.add("Add", power, np.float32(1)))
+def mean_of(graph: Graph, parts: list[str], calibrations: list[tuple[float, float]]) -> str:
+    """Log-odds of the mean of the probabilities that several networks give all labels, from their scores."""
+    curves = [[np.float32(number) for number in curve] for curve in calibrations]
+    pairs = zip(parts, curves, strict=True)
+    logits = (graph.add("Add", graph.add("Mul", part, slope), intercept) for part, (slope, intercept) in pairs)
+    return str(mean_log_odds(graph, logits))
 
 
 def tagger(model: RuntimeModel, weights: Mapping[str, Stored], k: int) -> Graph:
@@ -318,7 +314,7 @@ def tagger(model: RuntimeModel, weights: Mapping[str, Stored], k: int) -> Graph:
     rows = scaled(graph, _inputs(graph, model), model.scaling)
     heads = [outputs(graph, rows, member, weights) for member in model.members]
     parts = [scores(graph, head, scorer) for head, scorer in zip(heads, model.scorers, strict=True)]
-    joined = parts[0] if len(parts) == 1 else mean_log_odds(graph, parts, model.scorer.calibrations)
+    joined = parts[0] if len(parts) == 1 else mean_of(graph, parts, model.scorer.calibrations)
     graph.add("Identity", joined, name="scores")
     best, _ = graph.add_all("TopK", "scores", np.array([k]), names=["best", "labels"])
     slope, intercept = (np.float32(number) for number in model.calibration)

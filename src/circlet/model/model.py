@@ -46,9 +46,10 @@ from circlet.folder.tensors import BFLOAT16, Stored
 from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network, ensemble
-from circlet.network.scorer import Gain
 from circlet.runtime.model import BaseModel, RuntimeModel
 from circlet.runtime.network import checked
+from circlet.scoring import tensors as torch_ops
+from circlet.scoring.ranking import Gain
 from circlet.training.loop import is_finite
 from circlet.version import __version__
 
@@ -192,7 +193,7 @@ class Model(BaseModel):
         made_from = (favor_rare, self.calibration, self.documents_seen, self.n_labels, self.device)
         if self._gain is None or self._gain[0] is not self.label_counts or self._gain[1] != made_from:
             weights = log_weights(self.label_counts, self.documents_seen, self.n_labels, favor_rare)
-            gain = Gain(*self.calibration, torch.from_numpy(weights).to(self.device))
+            gain = Gain(*self.calibration, torch.from_numpy(weights).to(self.device), torch_ops)
             self._gain = self.label_counts, made_from, gain
         return self._gain[2]
 

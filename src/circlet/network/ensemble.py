@@ -13,7 +13,6 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import logsigmoid
 
 from circlet.checks import check_ranking
 from circlet.codebooks import decoding
@@ -22,9 +21,10 @@ from circlet.features.rows import TokenRows
 from circlet.folder.members import member_prefix
 from circlet.network.batch import as_batch
 from circlet.network.network import Network
-from circlet.network.scorer import Gain, top_k_by_gain
+from circlet.scoring import tensors
+from circlet.scoring.ranking import Gain, mean_log_odds, top_k_by_gain
 
-__all__ = ["Ensemble", "mean_log_odds", "outputs_of", "score_blocks", "top_k"]
+__all__ = ["Ensemble", "outputs_of", "score_blocks", "top_k"]
 
 #: Bytes per score of a row: the sums so far, a network's scores and what computing them takes, then the ranking.
 PER_SCORE = 40
@@ -154,29 +154,10 @@ class Ensemble:
 
     def _mean(self, scores: Iterable[Tensor]) -> Tensor:
         curves = zip(scores, self.calibrations, strict=True)
-        return mean_log_odds((each * slope).add_(intercept) for each, (slope, intercept) in curves)
-
-
-def mean_log_odds(logits: Iterable[Tensor]) -> Tensor:
-    """Log-odds of the mean of the probabilities that have these log-odds."""
-    # Sums of logarithms: probabilities next to 0 and 1 would be rounded to them, and their order would be lost.
-    true: Tensor | None = None
-    false: Tensor | None = None
-    for each in logits:
-        log_true = logsigmoid(each)
-        log_false = log_true - each
-        true = log_true if true is None else _log_sum(true, log_true)
-        false = log_false if false is None else _log_sum(false, log_false)
-    assert true is not None
-    assert false is not None
-    return true - false
-
-
-def _log_sum(a: Tensor, b: Tensor) -> Tensor:
-    """The logarithm of the sum of two numbers, from their logarithms."""
-    # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
-    # equal scores would no longer be ordered by id.
-    return (a - b).abs_().neg_().exp_().log1p_().add_(torch.maximum(a, b))
+        mean: Tensor = mean_log_odds(
+            tensors, ((each * slope).add_(intercept) for each, (slope, intercept) in curves)
+        )
+        return mean
 
 
 def top_k(

@@ -25,7 +25,8 @@ import numpy.typing as npt
 from circlet.errors import ParameterError
 from circlet.hashing import permuted, uniform
 from circlet.runtime.network import Floats
-from circlet.runtime.ranking import PER_SCORE, Found, best_columns, merged
+from circlet.scoring.arrays import Found, best_columns
+from circlet.scoring.ranking import PER_SCORE, merged
 from circlet.threads import in_parallel, steps
 
 __all__ = [

@@ -27,6 +27,8 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network, checked
 from circlet.runtime.scorers import Scorer
+from circlet.scoring import arrays
+from circlet.scoring.ranking import mean_log_odds
 
 __all__ = ["Attribution", "Contribution", "Explanation", "attributed", "explained", "mean_slopes"]
 
@@ -136,7 +138,7 @@ def _mean_gradients(model: RuntimeModel, ways: list[_Way], panels: int) -> tuple
         curves = np.array(model.scorer.calibrations)[:, :, None, None]
         log_odds = curves[:, 0] * np.stack(own) + curves[:, 1]
         weights = curves[:, 0] * _mean_weights(log_odds)
-        ends = _log_odds_of_mean(log_odds[:, :, [0, -1]])
+        ends = mean_log_odds(arrays, log_odds[:, :, [0, -1]])
     else:
         weights, ends = np.ones((1, len(own[0]), panels)), own[0][:, [0, -1]]
     return [way.gradients(each) for way, each in zip(ways, weights, strict=True)], ends
@@ -232,13 +234,6 @@ def _times(rows: Doubles, weight: Floats) -> Doubles:
     """A product in single precision, which is what weights are in, of one flat batch."""
     flat = rows.reshape(-1, rows.shape[-1]).astype(np.float32) @ weight
     return flat.astype(np.float64).reshape(*rows.shape[:-1], weight.shape[1])
-
-
-def _log_odds_of_mean(log_odds: Doubles) -> Doubles:
-    """Log-odds of the mean of probabilities, from the log-odds of each, `(networks, …)`."""
-    true, false = (-np.logaddexp(0, sign * log_odds) for sign in (-1, 1))
-    found: Doubles = np.logaddexp.reduce(true, axis=0) - np.logaddexp.reduce(false, axis=0)
-    return found
 
 
 def _mean_weights(log_odds: Doubles) -> Doubles:

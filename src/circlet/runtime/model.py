@@ -25,10 +25,10 @@ from circlet.folder.tensors import Stored
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network
-from circlet.runtime.ranking import MEMORY, Found, budget_of, together
-from circlet.runtime.scorers import Ensemble, Gain, Scorer, top_k_by_gain
-from circlet.scoring.arrays import unit
+from circlet.runtime.scorers import Ensemble, Scorer
+from circlet.scoring.arrays import Found, unit
 from circlet.scoring.heads import HEADS
+from circlet.scoring.ranking import MEMORY, Gain, budget_of, together, top_k_by_gain
 from circlet.threads import in_parallel, steps, worker_count
 
 __all__ = [
@@ -264,7 +264,10 @@ class RuntimeModel(BaseModel):
         def rank(output: list[Floats], budget: int) -> Found:
             if gain is None:
                 return self.scorer.top_k(output, k, memory=budget, allowed=mask, threshold=threshold)
-            return top_k_by_gain(self.scorer, output, k, gain, memory=budget, allowed=mask, threshold=threshold)
+            found: Found = top_k_by_gain(
+                self.scorer, output, k, gain, memory=budget, allowed=mask, threshold=threshold
+            )
+            return found
 
         return self._ranked(lambda start, end: self._rows(documents, start, end), count(documents), rank, memory)
 

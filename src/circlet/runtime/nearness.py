@@ -12,9 +12,9 @@ from circlet.features.rows import Entries
 from circlet.folder.index import Index
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network
-from circlet.runtime.ranking import MEMORY, Found, best_columns, merged
 from circlet.runtime.scorers import Scorer
-from circlet.scoring.arrays import unit
+from circlet.scoring.arrays import Found, best_columns, unit
+from circlet.scoring.ranking import MEMORY, merged
 from circlet.threads import steps
 
 __all__ = ["near_labels", "similar_documents"]

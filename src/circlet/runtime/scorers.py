@@ -1,7 +1,4 @@
-"""From heads' outputs to the scores of labels, and to the best of them, as `circlet.network.scorer` has it.
-
-Ranking by expected gain is how rare labels are favored; `circlet.network.scorer` says why it is exact.
-"""
+"""From heads' outputs to the scores of labels, and to the best of them, as `circlet.network.scorer` has it."""
 
 from __future__ import annotations
 
@@ -12,14 +9,11 @@ import numpy.typing as npt
 
 from circlet.runtime.codebooks import Codebook
 from circlet.runtime.network import Floats
-from circlet.runtime.ranking import PER_SCORE, Found, best_columns, budget_of, together, without
+from circlet.scoring import arrays
+from circlet.scoring.arrays import Found, best_columns
+from circlet.scoring.ranking import PER_SCORE, budget_of, larger, mean_log_odds, together, without
 
-__all__ = [
-    "Ensemble",
-    "Gain",
-    "Scorer",
-    "top_k_by_gain",
-]
+__all__ = ["Ensemble", "Scorer"]
 
 
 Mask = npt.NDArray[np.bool_]
@@ -80,7 +74,7 @@ class Scorer:
         """
         k, budget = min(k, self.n_labels), budget_of(memory)
         if not len(output) or k < 1:
-            return _nothing(len(output), k)
+            return arrays.nothing(output, max(k, 0))
         found: Iterable[Found]
         if self.codebook is None:
             found = _of_rows(self.logits, output, PER_SCORE * self.n_labels, offsets, allowed, k, budget)
@@ -90,7 +84,7 @@ class Scorer:
             if self.absolute:
                 # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
                 negated = self.codebook.best(output * -self.scale, k, prepared, allowed, budget)
-                found = [_larger(together(found), together(negated))]
+                found = [larger(arrays, together(found), together(negated))]
         return without(together(found), threshold)
 
     def _offsets(self, codebook: Codebook, offsets: Floats | None) -> Floats | None:
@@ -131,9 +125,8 @@ class Ensemble:
             return self.scorers[0].logits(outputs[0])
         scores = (scorer.logits(own) for scorer, own in zip(self.scorers, outputs, strict=True))
         curves = zip(scores, self.calibrations, strict=True)
-        return mean_log_odds(
-            each * np.float32(slope) + np.float32(intercept) for each, (slope, intercept) in curves
-        )
+        mean: Floats = mean_log_odds(arrays, (each * slope + intercept for each, (slope, intercept) in curves))
+        return mean
 
     def top_k(
         self,
@@ -152,7 +145,7 @@ class Ensemble:
             )
         n, k = len(outputs[0]), min(k, self.n_labels)
         if not n or k < 1:
-            return _nothing(n, k)
+            return arrays.nothing(outputs[0], max(k, 0))
         joined, book = np.concatenate(outputs, axis=1), self.scorers[0].codebook
         # The sums so far, a network's scores and what computing them takes, then the ranking: bytes per score.
         row_bytes = 40 * max(self.n_labels, 0 if book is None else book.per_row)
@@ -162,37 +155,6 @@ class Ensemble:
 
         found = _of_rows(logits, joined, row_bytes, offsets, allowed, k, budget_of(memory))
         return without(together(found), threshold)
-
-
-def _larger(first: Found, second: Found) -> Found:
-    """The best labels of two rankings, `(n, k)` each; a label of both has the higher of its scores."""
-    ids, scores = (np.concatenate(both, axis=1) for both in zip(first, second, strict=True))
-    order = np.lexsort((-scores, ids), axis=1)
-    ids, scores = (np.take_along_axis(each, order, axis=1) for each in (ids, scores))
-    scores[:, 1:][ids[:, 1:] == ids[:, :-1]] = -np.inf
-    places, best = best_columns(scores, first[0].shape[1])
-    return np.where(best == -np.inf, -1, np.take_along_axis(ids, places, axis=1)), best
-
-
-def mean_log_odds(logits: Iterable[Floats]) -> Floats:
-    """Log-odds of the mean of the probabilities that have these log-odds."""
-    # Sums of logarithms: probabilities next to 0 and 1 would be rounded to them, and their order would be lost.
-    true: Floats | None = None
-    false: Floats | None = None
-    for each in logits:
-        log_true = np.minimum(each, 0) - np.log1p(np.exp(-np.abs(each)))
-        log_false = log_true - each
-        true = log_true if true is None else _log_sum(true, log_true)
-        false = log_false if false is None else _log_sum(false, log_false)
-    assert true is not None
-    assert false is not None
-    return true - false
-
-
-def _log_sum(a: Floats, b: Floats) -> Floats:
-    """The logarithm of the sum of two numbers, from their logarithms."""
-    total: Floats = np.maximum(a, b) + np.log1p(np.exp(-np.abs(a - b)))
-    return total
 
 
 def _of_rows(
@@ -213,112 +175,3 @@ def _of_rows(
         if allowed is not None:
             scores = np.where(allowed, scores, np.float32(-np.inf))
         yield best_columns(scores, k)
-
-
-def _nothing(n: int, k: int) -> Found:
-    return np.zeros((n, max(k, 0)), dtype=np.int64), np.zeros((n, max(k, 0)), dtype=np.float32)
-
-
-#: Candidates for k places at first: some for each place, and some more.
-PER_PLACE, MORE = 2, 16
-#: How many times as many candidates there are in each further round.
-GROWTH = 4
-#: Bytes per candidate: ids, scores and gains, and copies for sorting.
-PER_CANDIDATE = 100
-#: By how much a gain may exceed its bound, which is rounded to single precision.
-SLACK = 1e-6
-
-
-class Gain:
-    """What suggesting a label is expected to bring.
-
-    Parameters
-    ----------
-    slope, intercept : float
-        A label's probability is σ(slope · score + intercept); slope > 0.
-    log_weights : float64 ndarray of shape (n_labels,)
-        Logarithms of what right labels are worth.
-    """
-
-    def __init__(self, slope: float, intercept: float, log_weights: npt.NDArray[np.float64]) -> None:
-        self.slope, self.intercept, self.log_weights = slope, intercept, log_weights
-        #: What is added to scores so that they are ranked by the bounds of gains, `(n_labels,)`.
-        self.offsets: Floats = (log_weights / slope).astype(np.float32)
-        self.least_offset = float(self.offsets.min())
-
-    @property
-    def weights(self) -> npt.NDArray[np.float64]:
-        """What right labels are worth, `(n_labels,)`."""
-        worth: npt.NDArray[np.float64] = np.exp(self.log_weights)
-        return worth
-
-    def log_probabilities(self, scores: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
-        """Logarithms of the probabilities of labels with these scores."""
-        logs: npt.NDArray[np.float64] = -np.logaddexp(0, -(self.slope * scores + self.intercept))
-        return logs
-
-
-def top_k_by_gain(
-    scorer: Ensemble,
-    outputs: list[Floats],
-    k: int,
-    gain: Gain,
-    *,
-    memory: int | None = None,
-    allowed: Mask | None = None,
-    threshold: float | None = None,
-) -> Found:
-    """Ids and scores of the k labels with the highest gains for each document, like `Ensemble.top_k` otherwise.
-
-    Labels below the threshold leave their places to others.
-    """
-    n = len(outputs[0])
-    k = max(0, min(k, scorer.n_labels))
-    ids, scores = np.zeros((n, k), dtype=np.int64), np.zeros((n, k), dtype=np.float32)
-    rows = np.arange(n if k else 0)
-    depth = min(PER_PLACE * k + MORE, scorer.n_labels)
-    while len(rows):
-        still_open = []
-        for some in _split(rows, max(1, budget_of(memory) // (PER_CANDIDATE * depth))):
-            part = [own[some] for own in outputs]
-            found = scorer.top_k(part, depth, offsets=gain.offsets, memory=memory, allowed=allowed)
-            ids[some], scores[some], settled = _best_candidates(found, k, gain, threshold)
-            still_open.append(some[~settled])
-        if depth == scorer.n_labels:
-            break
-        rows, depth = np.concatenate(still_open), min(GROWTH * depth, scorer.n_labels)
-    return ids, scores
-
-
-def _best_candidates(
-    candidates: Found, k: int, gain: Gain, threshold: float | None
-) -> tuple[npt.NDArray[np.int64], Floats, Mask]:
-    """Ids and scores of the k best candidates, and whether no other label can be among them.
-
-    `candidates` are ids and scores plus offsets, `(rows, candidates)`, highest first.
-    """
-    ids, sums = candidates
-    last = sums[:, -1].astype(np.float64)
-    # In the order of their ids, so that the lower id is the first of equals.
-    order = np.argsort(ids, axis=1)
-    ids = np.take_along_axis(ids, order, axis=1)
-    # −∞ where there is no label.
-    precise = np.take_along_axis(sums, order, axis=1).astype(np.float64) - gain.offsets[ids]
-    scores, log_probabilities = precise.astype(np.float32), gain.log_probabilities(precise)
-    if threshold is not None:
-        log_probabilities = np.where(scores < threshold, -np.inf, log_probabilities)
-    places, gains = best_columns(log_probabilities + gain.log_weights[ids], k)
-    none = gains == -np.inf
-    settled = (last == -np.inf) | (gains[:, -1] > gain.slope * last + gain.intercept + SLACK)
-    if threshold is not None:
-        # All other labels are below the threshold.
-        settled |= (last - gain.least_offset).astype(np.float32) < threshold
-    return (
-        np.where(none, -1, np.take_along_axis(ids, places, axis=1)),
-        np.where(none, np.float32(-np.inf), np.take_along_axis(scores, places, axis=1)),
-        settled,
-    )
-
-
-def _split(rows: npt.NDArray[np.int64], size: int) -> Iterator[npt.NDArray[np.int64]]:
-    return (rows[start : start + size] for start in range(0, len(rows), size))

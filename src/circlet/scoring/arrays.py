@@ -6,18 +6,21 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
-from numpy import sin, tanh
 
-__all__ = ["LEAST_NORM", "TINY", "concat", "packed", "sin", "split", "tanh", "unit", "unit_pairs"]
+sin, subtract, tanh, where = np.sin, np.subtract, np.tanh, np.where
 
 #: Single precision, except in explanations.
 Floats: TypeAlias = "npt.NDArray[Any]"
+Integers: TypeAlias = "npt.NDArray[np.int64]"
+#: Ids and scores, `(n, k)` each; −1 and −∞ where there is no label.
+Found: TypeAlias = "tuple[Integers, Floats]"
 
 #: Added to the squared norm of a pair, to keep its gradient finite at (0, 0). Its square is still a normal
 #: float32, far below any pair's norm.
 TINY = 1e-12
 #: The least norm that a vector is divided by, as in torch.
 LEAST_NORM = 1e-12
+_LOWEST = np.finfo(np.float32).min
 
 
 def split(rows: Floats, parts: int) -> list[Floats]:
@@ -27,7 +30,7 @@ def split(rows: Floats, parts: int) -> list[Floats]:
 
 def concat(parts: list[Floats]) -> Floats:
     """Arrays side by side."""
-    return np.concatenate(parts, axis=1)
+    return np.concatenate(parts, axis=-1)
 
 
 def unit(rows: Floats, norm: float = 1.0) -> Floats:
@@ -53,3 +56,94 @@ def packed(half_turns: Floats) -> Floats:
     """Packed phasors of angles, given as parts of π."""
     theta = half_turns * np.pi
     return concat([np.cos(theta), np.sin(theta)])
+
+
+def single(numbers: Floats) -> Floats:
+    """The numbers in single precision."""
+    return numbers.astype(np.float32)
+
+
+def double(numbers: Floats) -> Floats:
+    """The numbers in double precision."""
+    return numbers.astype(np.float64)
+
+
+def as_array(numbers: Floats) -> Floats:
+    """The numbers as a NumPy array."""
+    return numbers
+
+
+def take(numbers: Floats, columns: Integers) -> Floats:
+    """Some columns of each row."""
+    return np.take_along_axis(numbers, columns, axis=1)
+
+
+def by_id(ids: Integers, scores: Floats) -> Integers:
+    """The columns of each row ordered by id, and those with the same id by score, the highest first."""
+    return np.lexsort((-scores, ids), axis=1)
+
+
+def nothing(rows: Floats, k: int) -> Found:
+    """Places for ids and scores of k labels of each row."""
+    return np.zeros((len(rows), k), dtype=np.int64), np.zeros((len(rows), k), dtype=np.float32)
+
+
+def numbered(outputs: list[Floats]) -> Integers:
+    """The numbers of documents, from 0, of which there is an output of each network."""
+    return np.arange(len(outputs[0]))
+
+
+def pick(outputs: list[Floats], rows: Integers) -> list[Floats]:
+    """The outputs for some documents."""
+    return [own[rows] for own in outputs]
+
+
+def log_sigmoid(x: Floats) -> Floats:
+    """Logarithms of probabilities, from their log-odds."""
+    logs: Floats = np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))
+    return logs
+
+
+def log_sum(a: Floats, b: Floats) -> Floats:
+    """The logarithm of the sum of two numbers, from their logarithms."""
+    total: Floats = np.maximum(a, b) + np.log1p(np.exp(-np.abs(a - b)))
+    return total
+
+
+def best_columns(scores: Floats, k: int, labels: npt.NDArray[Any] | None = None) -> Found:
+    """The k best columns of each row and their scores; columns of −∞ are left out.
+
+    `labels` has each column's label, which is returned instead; they are distinct where scores are above −∞.
+    """
+    n, m = scores.shape
+    # All scores that are at least as high as a k-th best one, or a little lower, are candidates: so are all ties.
+    least = np.maximum(_below_k_best(scores, k), _LOWEST)
+    places = np.flatnonzero(scores >= least[:, None])
+    values = scores.reshape(-1)[places]
+    if n == 1:
+        ids = places if labels is None else labels[places].astype(np.int64)
+        order = np.lexsort((ids, -values))[:k]
+        if len(order) == k:
+            return ids[order][None, :], values[order][None, :]
+    rows, columns = np.divmod(places, m)
+    ids = columns if labels is None else labels[columns]
+    order = np.lexsort((ids, -values, rows))
+    # The rows keep their order, so that a place in it minus the row's first place is a rank.
+    ranks = np.arange(len(rows)) - np.searchsorted(rows, rows)
+    order, rows, ranks = order[ranks < k], rows[ranks < k], ranks[ranks < k]
+    best_ids, best = np.full((n, k), -1, dtype=np.int64), np.full((n, k), -np.inf, dtype=scores.dtype)
+    best_ids[rows, ranks], best[rows, ranks] = ids[order], values[order]
+    return best_ids, best
+
+
+def _below_k_best(scores: Floats, k: int) -> Floats:
+    """For each row, a number that at least k of its scores reach, and not many more."""
+    n, m = scores.shape
+    # Of all scores that are `groups` apart, only the largest is looked at: k of those are reached by k scores. The
+    # maxima are those of whole rows of numbers, which is fast.
+    size = 8 << max(0, m.bit_length() // 2 - 6)
+    groups = m // size
+    if groups >= 8 * k:
+        scores = scores[:, : groups * size].reshape(n, size, groups).max(axis=1)
+        m = groups
+    return np.partition(scores, m - k, axis=1)[:, m - k]

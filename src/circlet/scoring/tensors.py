@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 
 import torch
-from torch import Tensor, sin, tanh
+from torch import Tensor
 
 from circlet.algebra import circular
-from circlet.scoring.arrays import LEAST_NORM, TINY
+from circlet.codebooks import decoding
+from circlet.scoring.arrays import LEAST_NORM, TINY, Floats
 
-__all__ = ["concat", "packed", "sin", "split", "tanh", "unit", "unit_pairs"]
+best_columns, log_sigmoid = decoding.best_columns, torch.nn.functional.logsigmoid
+sin, subtract, tanh, where = torch.sin, torch.subtract, torch.tanh, torch.where
 
 
 def split(rows: Tensor, parts: int) -> list[Tensor]:
@@ -42,3 +44,53 @@ def unit_pairs(rows: Tensor) -> Tensor:
 def packed(half_turns: Tensor) -> Tensor:
     """See `circlet.scoring.arrays.packed`."""
     return circular.pack(math.pi * half_turns.float())
+
+
+def single(numbers: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.single`."""
+    return numbers.float()
+
+
+def double(numbers: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.double`."""
+    return numbers.double()
+
+
+def as_array(numbers: Tensor) -> Floats:
+    """See `circlet.scoring.arrays.as_array`."""
+    array: Floats = numbers.cpu().numpy()
+    return array
+
+
+def take(numbers: Tensor, columns: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.take`."""
+    return numbers.gather(1, columns)
+
+
+def by_id(ids: Tensor, scores: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.by_id`."""
+    order = scores.argsort(dim=1, descending=True, stable=True)
+    return order.gather(1, ids.gather(1, order).argsort(dim=1, stable=True))
+
+
+def nothing(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """See `circlet.scoring.arrays.nothing`."""
+    ids = torch.zeros(len(rows), k, dtype=torch.int64, device=rows.device)
+    return ids, torch.zeros(len(rows), k, device=rows.device)
+
+
+def numbered(outputs: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.numbered`."""
+    return torch.arange(len(outputs), device=outputs.device)
+
+
+def pick(outputs: Tensor, rows: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.pick`."""
+    return outputs[rows]
+
+
+def log_sum(a: Tensor, b: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.log_sum`."""
+    # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
+    # equal scores would no longer be ordered by id.
+    return (a - b).abs_().neg_().exp_().log1p_().add_(torch.maximum(a, b))

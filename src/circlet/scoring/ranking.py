@@ -1,0 +1,191 @@
+"""The best labels by score, by |similarity| or by expected gain, and the scores of several networks as one.
+
+**Ranking by expected gain** favors rare labels. A suggestion that is right with probability p and then worth w has
+the expected gain p · w. In logarithms, with p = σ(x) and x = slope · score + intercept,
+
+    log p + log w  ≤  x + log w  =  slope · (score + log w / slope) + intercept,
+
+because σ(x) < eˣ. The right-hand side is a bound that the scorer's fast `top_k` can rank by, with log w / slope as
+an offset of each label. It finds some candidates, those with the highest bounds, and their gains are computed. All
+other labels have bounds, and so gains, of at most the last candidate's bound. If the k best candidates by gain are
+above it, they are the k best of all labels; if not, more candidates are found. So the ranking is exact, and only
+few of the labels' scores are ever kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from circlet.scoring import arrays
+from circlet.scoring.arrays import Found
+
+__all__ = [
+    "MEMORY",
+    "PER_SCORE",
+    "Found",
+    "Gain",
+    "budget_of",
+    "larger",
+    "mean_log_odds",
+    "merged",
+    "together",
+    "top_k_by_gain",
+    "without",
+]
+
+#: Bytes for scores and temporaries at a time: more does not fit into the cache and is slower.
+MEMORY = 1 << 26
+#: Bytes per score: coefficients and the score, a mask, and ids.
+PER_SCORE = 20
+#: Candidates for k places at first: some for each place, and some more.
+PER_PLACE, MORE = 2, 16
+#: How many times as many candidates there are in each further round.
+GROWTH = 4
+#: Bytes per candidate: ids, scores and gains, and copies for sorting.
+PER_CANDIDATE = 100
+#: By how much a gain may exceed its bound, which is rounded to single precision.
+SLACK = 1e-6
+
+
+def budget_of(memory: int | None) -> int:
+    """Bytes that scores may take at a time, if the caller allows `memory`."""
+    return MEMORY if memory is None else min(int(memory), MEMORY)
+
+
+def together(parts: Iterable[Found]) -> Found:
+    """What was found for rows, from what was found for some of them after the other."""
+    found = list(parts)
+    if len(found) == 1:
+        return found[0]
+    ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
+    return ids, scores
+
+
+def without(found: Found, threshold: float | None) -> Found:
+    """The same with no label where the score is below the threshold."""
+    ids, scores = found
+    if threshold is None or scores.min(initial=np.inf) >= threshold:
+        return found
+    low = scores < threshold
+    return np.where(low, -1, ids), np.where(low, -np.inf, scores).astype(scores.dtype)
+
+
+def merged(one: Found, other: Found, k: int) -> Found:
+    """The k best of both, row by row; no id is in both."""
+    ids = np.concatenate([one[0], other[0]], axis=1)
+    scores = np.concatenate([one[1], other[1]], axis=1)
+    order = np.lexsort((ids, -scores))[:, :k]
+    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+
+
+def larger(ops: Any, first: Any, second: Any) -> Any:
+    """The best labels of two rankings, `(n, k)` each; a label of both has the higher of its scores."""
+    ids, scores = ops.concat([first[0], second[0]]), ops.concat([first[1], second[1]])
+    order = ops.by_id(ids, scores)
+    ids, scores = ops.take(ids, order), ops.take(scores, order)
+    scores[:, 1:][ids[:, 1:] == ids[:, :-1]] = -np.inf
+    places, best = ops.best_columns(scores, first[0].shape[1])
+    return ops.where(best == -np.inf, -1, ops.take(ids, places)), best
+
+
+def mean_log_odds(ops: Any, logits: Iterable[Any]) -> Any:
+    """Log-odds of the mean of the probabilities that have these log-odds."""
+    # Sums of logarithms: probabilities next to 0 and 1 would be rounded to them, and their order would be lost.
+    true = false = None
+    for each in logits:
+        log_true = ops.log_sigmoid(each)
+        log_false = ops.subtract(log_true, each)
+        true = log_true if true is None else ops.log_sum(true, log_true)
+        false = log_false if false is None else ops.log_sum(false, log_false)
+    return ops.subtract(true, false)
+
+
+class Gain:
+    """What suggesting a label is expected to bring.
+
+    Parameters
+    ----------
+    slope, intercept : float
+        A label's probability is σ(slope · score + intercept); slope > 0.
+    log_weights : float64 array of shape (n_labels,)
+        Logarithms of what right labels are worth, on the scorer's device.
+    ops : module
+        The primitives for such arrays.
+    """
+
+    def __init__(self, slope: float, intercept: float, log_weights: Any, ops: Any = arrays) -> None:
+        self.slope, self.intercept, self.log_weights, self.ops = slope, intercept, log_weights, ops
+        #: What is added to scores so that they are ranked by the bounds of gains, `(n_labels,)`.
+        self.offsets = ops.single(log_weights / slope)
+        self.least_offset = float(self.offsets.min())
+
+    @property
+    def weights(self) -> arrays.Floats:
+        """What right labels are worth, `(n_labels,)`."""
+        worth: arrays.Floats = np.exp(self.ops.as_array(self.log_weights))
+        return worth
+
+    def log_probabilities(self, scores: Any) -> Any:
+        """Logarithms of the probabilities of labels with these scores."""
+        return self.ops.log_sigmoid(self.slope * scores + self.intercept)
+
+
+def top_k_by_gain(
+    scorer: Any,
+    output: Any,
+    k: int,
+    gain: Gain,
+    *,
+    memory: int | None = None,
+    allowed: Any = None,
+    threshold: float | None = None,
+) -> Any:
+    """Ids and scores of the k labels with the highest gains for each output, like `scorer.top_k` otherwise.
+
+    Labels below the threshold leave their places to others.
+    """
+    ops, k, rows = gain.ops, max(0, min(k, scorer.n_labels)), gain.ops.numbered(output)
+    ids, scores = ops.nothing(rows, k)
+    depth = min(PER_PLACE * k + MORE, scorer.n_labels)
+    while k and len(rows):
+        still_open = []
+        size = max(1, budget_of(memory) // (PER_CANDIDATE * depth))
+        for some in (rows[start : start + size] for start in range(0, len(rows), size)):
+            part = ops.pick(output, some)
+            found = scorer.top_k(part, depth, offsets=gain.offsets, memory=memory, allowed=allowed)
+            ids[some], scores[some], settled = _best_candidates(found, k, gain, threshold)
+            still_open.append(some[~settled])
+        if depth == scorer.n_labels:
+            break
+        rows, depth = ops.concat(still_open), min(GROWTH * depth, scorer.n_labels)
+    return ids, scores
+
+
+def _best_candidates(candidates: Any, k: int, gain: Gain, threshold: float | None) -> tuple[Any, Any, Any]:
+    """Ids and scores of the k best candidates, and whether no other label can be among them.
+
+    `candidates` are ids and scores plus offsets, `(rows, candidates)`, highest first.
+    """
+    ops, (ids, sums) = gain.ops, candidates
+    last = ops.double(sums[:, -1])
+    # In the order of their ids, so that the lower id is the first of equals.
+    order = ids.argsort()
+    ids = ops.take(ids, order)
+    precise = ops.double(ops.take(sums, order)) - gain.offsets[ids]  # −∞ where there is no label
+    scores, log_probabilities = ops.single(precise), gain.log_probabilities(precise)
+    if threshold is not None:
+        log_probabilities = ops.where(scores < threshold, -np.inf, log_probabilities)
+    places, gains = ops.best_columns(log_probabilities + gain.log_weights[ids], k)
+    none = gains == -np.inf
+    settled = (last == -np.inf) | (gains[:, -1] > gain.slope * last + gain.intercept + SLACK)
+    if threshold is not None:
+        # All other labels are below the threshold.
+        settled |= ops.single(last - gain.least_offset) < threshold
+    return (
+        ops.where(none, -1, ops.take(ids, places)),
+        ops.where(none, -np.inf, ops.take(scores, places)),
+        settled,
+    )
