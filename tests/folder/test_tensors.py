@@ -5,7 +5,6 @@ import json
 import os
 import pickle
 import struct
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +37,6 @@ from circlet.folder.tensors import (
 
 RANDOM = np.random.default_rng(0)
 RANDOM_ARRAY = RANDOM.standard_normal(3)
-PLAIN = [dtype for dtype in TYPES.values() if dtype != BFLOAT16]
 
 
 def made(dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -84,21 +82,7 @@ class TestRoundTrip:
 
 
 class TestBesideSafetensors:
-    """The same bytes as the library's, which wrote the files of older versions and reads ours elsewhere."""
-
-    @given(
-        st.dictionaries(
-            st.text(st.characters(exclude_categories=["Cs"]), min_size=1).filter("__metadata__".__ne__),
-            st.tuples(st.sampled_from(PLAIN), st.lists(st.integers(0, 3), max_size=3)),
-            max_size=6,
-        )
-    )
-    def test_of_arrays(self, described):
-        arrays = {name: made(dtype, tuple(shape)) for name, (dtype, shape) in described.items()}
-        with tempfile.TemporaryDirectory() as folder:
-            write_tensors(Path(folder) / "ours", arrays)
-            of_numpy.save_file(arrays, Path(folder) / "theirs")
-            assert (Path(folder) / "ours").read_bytes() == (Path(folder) / "theirs").read_bytes()
+    """Files that the library wrote for torch or with metadata."""
 
     def test_of_bfloat16(self, tmp_path):
         tensors = {"b": torch.randn(3, 4).bfloat16(), "a": torch.randn(5), "c": torch.ones(2, dtype=torch.int8)}
