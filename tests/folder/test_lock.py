@@ -110,6 +110,14 @@ def test_a_link_is_not_followed(tmp_path):
         pass
 
 
+@pytest.mark.parametrize("within", ["", "model"])
+def test_a_link_to_itself_is_refused(tmp_path, within):
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    with pytest.raises(OutputError, match="cannot write"), writing(loop / within):
+        pass
+
+
 class TestNewFolders:
     def test_an_empty_one_does_not_stay(self, tmp_path):
         with writing(tmp_path / "a" / "b"):

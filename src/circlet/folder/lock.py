@@ -49,7 +49,7 @@ def writing(
         Waits for some seconds between two attempts.
     """
     held: set[Path] = _held.__dict__.setdefault("folders", set())
-    place = folder.resolve()
+    place = Path(os.path.realpath(files.followed(folder)))  # `resolve` fails where a link leads to itself
     if place in held:
         yield
         return
