@@ -351,6 +351,19 @@ def numbers(decision: Decision) -> tuple[int, float, float]:
     return int(found[1].replace(",", "")), float(found[2]), float(found[3])
 
 
+@pytest.fixture
+def trainings(monkeypatch) -> list[tuple[int, TrainingSettings, NetworkSettings]]:
+    """What is trained on the way: the number of rows, and the settings of training and network."""
+    made, train = [], deciding.train
+
+    def watch(network: Any, X: Any, Y: Any, settings: TrainingSettings, **options: Any) -> Any:
+        made.append((X.shape[0], settings, network.settings))
+        return train(network, X, Y, settings, **options)
+
+    monkeypatch.setattr(deciding, "train", watch)
+    return made
+
+
 class TestTrial:
     def test_it_is_one_of_the_two(self):
         found = try_out()
@@ -379,17 +392,10 @@ class TestTrial:
         assert found.value == best
         assert numbers(found)[1:] == (100 * sgd, 100 * same)
 
-    def test_each_is_trained_in_its_turn(self, monkeypatch):
-        trained = []
-        train = deciding.train
-
-        def watch(network: Any, X: Any, Y: Any, settings: TrainingSettings, **options: Any) -> Any:
-            trained.append((X.shape[0], settings.first_layer, network.settings.seed))
-            return train(network, X, Y, settings, **options)
-
-        monkeypatch.setattr(deciding, "train", watch)
+    def test_each_is_trained_in_its_turn(self, trainings):
         try_out()
-        assert trained == [(200, "sgd", 0), (200, "same", 0)]
+        found = [(n, settings.first_layer, network.seed) for n, settings, network in trainings]
+        assert found == [(200, "sgd", 0), (200, "same", 0)]
 
 
 class TestRowsOfATrial:
@@ -457,16 +463,8 @@ class TestNetworksOfATrial:
     def test_every_kind_can_be_tried(self, network):
         assert try_out(RunSettings(network)).value in ("sgd", "same")
 
-    def test_they_are_small_and_of_the_same_kind(self, monkeypatch):
-        made = []
-        network = deciding.Network
-
-        def watch(settings: NetworkSettings, *shape: Any, **options: Any) -> Any:
-            made.append(settings)
-            return network(settings, *shape, **options)
-
-        monkeypatch.setattr(deciding, "Network", watch)
+    def test_they_are_small_and_of_the_same_kind(self, trainings):
         large = NetworkSettings(head="chrr", dim=5000, hidden=(4096, 6), loss="cosine", slots=9000, seed=4)
         try_out(RunSettings(large), SHORT._replace(width=10, dim=16))
         small = NetworkSettings(head="chrr", dim=16, hidden=(10, 6), loss="cosine", dropout=0.0, seed=4)
-        assert made == [small, small]
+        assert [network for _, _, network in trainings] == [small, small]
