@@ -11,7 +11,7 @@ from circlet.network.heads import Head
 from circlet.scoring.heads import HEADS
 
 CIRCULAR = ["chrr", "chrr-half", "chrr-sin", "chrr-tanh"]
-WIDTH = {**dict.fromkeys([*CIRCULAR, "chrr-amplitude"], 10), "hrr": 5, "fc": 5}  # of a head with dim 5
+WIDTH = {"circular": 10, "real": 5, None: 5}  # of a code with dim 5
 
 # EURLex-4K as the paper trains it: features, hidden width, labels, dimension.
 F, H, L, D = 5000, 768, 3993, 800
@@ -34,7 +34,7 @@ class TestEveryHead:
     @pytest.mark.parametrize("n", [0, 1, 7])
     def test_shape_and_type(self, name, n):
         out = Head(name, 8, 5, generator=seeded())(hidden(n))
-        assert out.shape == (n, WIDTH[name])
+        assert out.shape == (n, WIDTH[HEADS[name].codes])
         assert out.dtype == torch.float32
         assert torch.isfinite(out).all()
 

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from circlet.errors import ParameterError
+from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings
 from circlet.settings.network import ENCODERS, reader_shapes, reader_width
 
@@ -16,7 +17,7 @@ def small(**changes) -> NetworkSettings:
 
 class TestSettings:
     WRONG = (
-        ("head", "one of chrr, chrr-amplitude, chrr-half, chrr-sin, chrr-tanh, hrr, fc", ["CHRR", ["chrr"]]),
+        ("head", f"one of {', '.join(HEADS)}", ["CHRR", ["chrr"]]),
         ("loss", "one of cosine, absolute-cosine, bce, mean-bce, softmax", ["mse"]),
         ("codebook", "auto or one of spectral, independent, four-phase, two-phase, holographic", ["random", None]),
         ("slots", "None or an integer >= 1", [0]),
