@@ -28,6 +28,7 @@ texts.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import difflib
 import fnmatch
 import gzip
@@ -814,14 +815,9 @@ def _on_terminal(words: list[str], stdin: str, work: Path) -> tuple[int, str, st
         assert process.stdin is not None
         process.stdin.write(stdin.encode())
         process.stdin.close()
-        while True:
-            try:
-                chunk = os.read(screen, 1 << 16)
-            except OSError:  # Linux says so when the last process has closed the terminal
-                break
-            if not chunk:
-                break
-            chunks.append(chunk)
+        with contextlib.suppress(OSError):  # Linux says so when the last process has closed the terminal
+            while chunk := os.read(screen, 1 << 16):
+                chunks.append(chunk)
         assert process.stderr is not None
         err = process.stderr.read().decode()
     os.close(screen)
@@ -886,19 +882,16 @@ def _models(work: Path) -> Iterator[tuple[str, dict[str, Any]]]:
 
 # --- Scores ------------------------------------------------------------------------------------------------------
 
-CIRCULAR = ("chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh")
-COMBINATIONS: list[tuple[str, tuple[str, ...], tuple[str, ...]]] = [
-    *(
-        (
-            head,
-            ("spectral", "independent", "four-phase", "two-phase"),
-            ("bce", "mean-bce", "cosine", "absolute-cosine", "softmax"),
-        )
-        for head in CIRCULAR
+LOSSES = ("bce", "mean-bce", "cosine", "absolute-cosine", "softmax")
+#: Codebooks and losses that go together with each head.
+COMBINATIONS: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
+    **dict.fromkeys(
+        ("chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh"),
+        (("spectral", "independent", "four-phase", "two-phase"), LOSSES),
     ),
-    ("hrr", ("holographic",), ("bce", "mean-bce", "cosine", "absolute-cosine", "softmax")),
-    ("fc", ("auto",), ("bce", "mean-bce", "softmax")),
-]
+    "hrr": (("holographic",), LOSSES),
+    "fc": (("auto",), ("bce", "mean-bce", "softmax")),
+}
 STORES = ("float32", "bf16", "int8", "int4")
 
 
@@ -935,7 +928,7 @@ def _stored(models: Path) -> dict[str, Any]:
 
     kept: dict[str, Any] = {}
     X, Y = rows_and_labels("sparse", 80, 30, 17, seed=3)
-    for head, codebooks, losses in COMBINATIONS:
+    for head, (codebooks, losses) in COMBINATIONS.items():
         for codebook, loss, members in itertools.product(codebooks, losses, (1, 3)):
             name = f"{head}/{codebook}/{loss}/{members}"
             own = {"head": head, "codebook": codebook, "loss": loss, "members": members}
