@@ -1,10 +1,10 @@
-"""What a tagger answers: labels with their scores, and how they are written to JSONL, CSV, TSV or Parquet.
+"""A tagger's answers: labels with scores, and their output as JSONL, CSV, TSV or Parquet.
 
-Each document has its `id`, its `labels`, best first, and their `scores`; and the `uris` of labels that have some.
+Each document has an `id`, its `labels`, best first, and their `scores`; and `uris`, if labels have URIs.
 
 - `jsonl`: an object per document; labels and scores are lists.
 - `csv`, `tsv`: a header and a row per document; labels and scores are lists in JSON's notation, each in one field.
-  `circlet.data.records` recognizes such labels, which may have any separator in them.
+  `circlet.data.records` reads such lists back, whatever separators the labels contain.
 - `parquet`: a row per document; labels and scores are columns of lists.
 
 JSONL, CSV and TSV are compressed if the file's name ends in `.gz`.
@@ -24,25 +24,25 @@ from circlet.errors import DataError, ParameterError
 from circlet.extras import require
 from circlet.files import writing
 
-#: What the name of a file may end in.
+#: The supported suffixes.
 ENDINGS = (".jsonl", ".csv", ".tsv", ".parquet")
 
 
 def rounded(score: float) -> float:
-    """A number as programs get it, in JSON, Parquet and over HTTP: six significant digits.
+    """Round a score for programs (JSON, Parquet, HTTP) to six significant digits.
 
-    Single precision has seven, the last of which depends on what else was computed at the same time.
+    Single precision has seven, but the last one may depend on the other documents of a batch.
     """
     return float(f"{score:.6g}")
 
 
 def shown(score: float, sign: str = "") -> str:
-    """A number as people read it in tables: four decimals; with a `sign` of "+", both signs are written."""
+    """Format a score for tables, with four decimals; a `sign` of "+" also shows plus signs."""
     return f"{score:{sign}.4f}"
 
 
 class Suggestion(NamedTuple):
-    """A label that a model suggests for a document, its probability, and its URI if labels have some."""
+    """A suggested label, its probability, and its URI if labels have URIs."""
 
     label: str | int
     score: float
@@ -51,13 +51,13 @@ class Suggestion(NamedTuple):
 
 @dataclass(frozen=True)
 class Answer:
-    """What a document is called, and the labels that are suggested for it, best first."""
+    """The id of a document and its suggested labels, best first."""
 
     id: str | int
     labels: Sequence[Suggestion]
 
     def columns(self, *, with_uris: bool) -> dict[str, Any]:
-        """What is written of it, by name."""
+        """Return the output columns, by name."""
         uris = {"uris": [each.uri for each in self.labels]} if with_uris else {}
         scores = [each.score for each in self.labels]
         return {"id": self.id, "labels": [each.label for each in self.labels], **uris, "scores": scores}
@@ -67,7 +67,7 @@ Write = Callable[[Sequence[Answer]], object]
 
 
 def format_of(path: Path) -> str:
-    """The format that the name of a file asks for.
+    """Return the format for a file name.
 
     Raises
     ------
@@ -90,19 +90,19 @@ def format_of(path: Path) -> str:
 def writing_answers(
     path: Path, *, named: bool = True, with_uris: bool = False, group: int = 1 << 18
 ) -> Iterator[Write]:
-    """Open a file for answers, in the format that its name asks for, and yield what writes some of them.
+    """Open a file for answers, in the format of its suffix, and yield a function that writes a list of them.
 
-    The file appears when the body ends; if an error ends it, whatever was at `path` stays.
+    The file appears when the body ends; after an error, an existing file stays unchanged.
 
     Parameters
     ----------
     path : Path
     named : bool
-        Whether labels are names, not ids; Parquet has to know before it sees one.
+        Whether labels are names, not ids; Parquet needs to know this before the first label.
     with_uris : bool
-        Whether labels have URIs besides.
+        Whether labels have URIs as well.
     group : int
-        Labels to hold in memory for one row group of a Parquet file.
+        Number of labels in a row group of a Parquet file, which is kept in memory.
     """
     kind = format_of(path)
     with writing(path) as out:
@@ -116,7 +116,7 @@ def writing_answers(
 
 
 def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[Answer]], Iterator[bytes]]]:
-    """How answers are written in a format of lines: what comes first, and what makes lines of some of them."""
+    """Return the header of a format of lines, and a function that formats answers as lines."""
     if kind == "jsonl":
         return b"", lambda answers: (json_line(answer, with_uris=with_uris).encode() for answer in answers)
     from circlet.data.records import line_writer
@@ -126,14 +126,14 @@ def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[A
 
 
 def json_line(answer: Answer, *, with_uris: bool) -> str:
-    """An answer as a line of JSONL."""
+    """Format an answer as a line of JSONL."""
     return json.dumps(answer.columns(with_uris=with_uris), ensure_ascii=False) + "\n"
 
 
 class _RowGroups:
-    """A Parquet file, written in groups of rows that are large enough to be read efficiently.
+    """Writes a Parquet file in row groups that are large enough to be read efficiently.
 
-    Ids are integers if those of the first group are, and else strings: a file says so at its start.
+    Ids are integers if those of the first group are, and otherwise strings: the file's schema comes first.
     """
 
     def __init__(self, out: IO[bytes], named: bool, with_uris: bool, group: int) -> None:
@@ -154,7 +154,7 @@ class _RowGroups:
             self.writer.close()
 
     def write(self, documents: Sequence[Answer]) -> None:
-        """Add documents; they are written when there are enough of them."""
+        """Add documents, and write a row group when there are enough of them."""
         self.held += documents
         self.size += sum(1 + len(document.labels) for document in documents)
         if self.size >= self.group:

@@ -1,4 +1,4 @@
-"""The documents that somebody wants tagged: texts or feature rows, one or many, in any of the usual containers."""
+"""Documents to tag: texts or feature rows, one or many, in any of the usual containers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["as_many", "as_rows", "as_texts", "count"]
 
 
 def as_many(X: Any) -> Any:
-    """`X` itself, or a batch of one if it is a single document: a text, or a row of shape (n_features,)."""
+    """Turn a single document (a text, or a row of shape (n_features,)) into a batch; else unchanged."""
     if isinstance(X, str):
         return [X]
     if isinstance(X, (list, tuple)):
@@ -27,10 +27,10 @@ def as_many(X: Any) -> Any:
 
 
 def as_texts(X: Any) -> list[str] | None:
-    """`X` as a list if there is a text in it, else None; the vectorizer checks that all are texts."""
+    """Return `X` as a list if it contains a text, or None; the vectorizer checks that all are texts."""
     if isinstance(X, str):
         raise DataError("found one text; wanted a list of texts")
-    if isinstance(X, (Iterator, Set, Mapping, ValuesView)) and not sp.issparse(X):  # some sparse ones are dicts
+    if isinstance(X, (Iterator, Set, Mapping, ValuesView)) and not sp.issparse(X):  # sparse ones may be dicts
         raise DataError(f"found a {type(X).__name__}, which has no fixed order; wanted a list of texts or rows")
     if not isinstance(X, (list, tuple)):
         if getattr(X, "ndim", 0) != 1 or getattr(getattr(X, "dtype", None), "kind", "") not in ("O", "U", "T"):
@@ -40,14 +40,14 @@ def as_texts(X: Any) -> list[str] | None:
 
 
 def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
-    """Finite rows of numbers, sparse or dense float32, with the features that a model was trained on.
+    """Check feature rows, and return them as finite numbers, sparse or dense float32.
 
     Parameters
     ----------
     X : sparse matrix, array, data frame or list of lists
     n_features : int
     names : list of str, optional
-        The names of the columns that the model was trained on, if they had names; a data frame must have the same.
+        The model's column names, if it has them; a data frame must have the same.
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and [str(name) for name in columns] != names:
@@ -78,5 +78,5 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
 
 
 def count(documents: Any) -> int:
-    """How many documents there are."""
+    """Return the number of documents."""
     return len(documents) if isinstance(documents, list) else int(documents.shape[0])

@@ -1,4 +1,4 @@
-"""A saved model at work: the face of `circlet.model.Model` for use, without torch."""
+"""Apply a saved model without torch, with the same methods as `circlet.model.Model`."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ class BaseModel:
     Parameters
     ----------
     scaling : Scaling
-        Fitted; it is applied to rows before a network sees them.
+        Fitted scaling of the networks' input.
     n_features : int
     sparse : bool
     label_names : list of str or None
     label_uris : list of str or None
-        The URIs of labels that have names besides.
+        URIs of the labels, if they have names as well.
     vectorizer : TextVectorizer, Tokenizer or None
         Turns texts into rows; None if documents are rows already.
     calibration : (slope, intercept)
@@ -56,12 +56,11 @@ class BaseModel:
     history : list of dict
         A record per epoch.
     training : dict
-        How it was trained.
+        Settings and counts of the training.
     threshold : float or None
-        The probability from which on labels should be predicted, by rows that were held out in training; None if
-        that is unknown.
+        The best probability threshold on held-out rows; None if unknown.
     label_counts : int64 ndarray of shape (n_labels,) or None
-        How many of all documents seen have each label, held-out ones included; None if unknown.
+        Number of documents seen with each label, including held-out ones; None if unknown.
     """
 
     def __init__(
@@ -86,25 +85,25 @@ class BaseModel:
 
     @property
     def documents_seen(self) -> int:
-        """How many documents it was trained or validated on."""
+        """Number of documents that the model was trained or validated on."""
         return int(self.training.get("documents", 0)) + int(self.training.get("held_out", 0))
 
     def probabilities(self, scores: npt.ArrayLike) -> npt.NDArray[np.float32]:
-        """Calibrated probabilities of scores."""
+        """Convert scores to calibrated probabilities."""
         slope, intercept = self.calibration
         logits = slope * np.asarray(scores, dtype=np.float64) + intercept
         chances: npt.NDArray[np.float64] = np.exp(-np.logaddexp(0, -logits))
         return chances.astype(np.float32)
 
     def least_score(self, probability: float) -> float | None:
-        """A score that no label of at least this probability is below; None for 0, which has no such score."""
+        """Return a lower bound on the scores of labels with at least this probability; None for 0."""
         # A little lower, because `probabilities` are rounded to single precision.
         least = float(probability) * (1 - 2**-23)
         slope, intercept = self.calibration
         return (math.log(least / (1 - least)) - intercept) / slope if least else None
 
     def checked(self, documents: Any) -> Any:
-        """Documents of the kind that the model was trained on: a list of texts, or sparse or dense rows."""
+        """Check that documents are of the model's kind: a list of texts, or sparse or dense rows."""
         if self.vectorizer is not None:
             if not _is_texts(documents):
                 raise DataError("this model was trained on texts; wanted a list of texts, got feature rows")
@@ -126,12 +125,12 @@ def _is_texts(documents: Any) -> bool:
     return isinstance(documents, Sequence) and not isinstance(documents, np.ndarray)
 
 
-#: Documents at a time, and the fewest that are worth a thread of their own.
+#: Documents at a time, and the fewest that are worth a separate thread.
 BATCH, FEWEST = 512, 64
 
 
 class RuntimeModel(BaseModel):
-    """Networks, mostly one, and everything that tagging documents needs; read-only.
+    """One or more networks, and everything else that tagging documents needs; read-only.
 
     Several threads can use it at once.
 
@@ -141,11 +140,11 @@ class RuntimeModel(BaseModel):
     networks : list of Network
         One for each member.
     scorer : Ensemble
-        What turns the outputs of all networks into scores.
+        Turns the outputs of all networks into scores.
     index : Index or None
-        Vectors of the documents that it has learned from.
+        Vectors of the training documents.
     scaling : Scaling
-        Fitted; it is applied to rows before a network sees them.
+        Fitted scaling of the networks' input.
     **about
         See `BaseModel`.
 
@@ -172,16 +171,16 @@ class RuntimeModel(BaseModel):
 
     @classmethod
     def load(cls, folder: Path | str) -> RuntimeModel:
-        """Read a model from a folder; if anything is wrong with it, a `DataError` says what."""
+        """Read a model from a folder; raise `DataError` if the folder is damaged."""
         folder = Path(folder)
         with explained(folder):
             return cls.restore(folder, read(folder))
 
     @classmethod
     def restore(cls, folder: Path, saved: Contents[Stored], *, used: bool = True) -> RuntimeModel:
-        """The model that was read from a folder; `load` explains errors better.
+        """Make a model from a folder's content; `load` gives better error messages.
 
-        Unless it will be `used`, a model may have encoders that only torch can run; it then has no networks.
+        If not `used`, the model may have encoders that only torch can run; it then has no networks.
         """
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
@@ -221,12 +220,12 @@ class RuntimeModel(BaseModel):
 
     @property
     def codebook(self) -> Codebook | None:
-        """Where its only or first network has the labels' codes from; None for `fc`."""
+        """Codebook of the first network; None for `fc`."""
         return self.scorers[0].codebook
 
     @property
     def scorers(self) -> list[Scorer]:
-        """The scorer of each of its networks."""
+        """The scorer of each network."""
         return self.scorer.scorers
 
     def top_k(
@@ -246,8 +245,8 @@ class RuntimeModel(BaseModel):
         documents : list of str, or rows
         k : int
         memory : int, optional
-            Bytes that scores may take at a time, 64 MB by default; tables that do not depend on the documents come
-            on top. Rows are processed one by one if it is less than a row needs.
+            Bytes that scores may take at a time, 64 MB by default; tables that do not depend on the documents are
+            extra. If it is less than a row needs, rows are processed one by one.
         allowed : bool ndarray of shape (n_labels,), optional
             Labels where it is False are never suggested.
         threshold : float, optional

@@ -1,4 +1,4 @@
-"""Documents like a document, and labels like a label."""
+"""Similar documents and similar labels."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from circlet.threads import steps
 
 __all__ = ["near_labels", "similar_documents"]
 
-#: Documents of an index that are converted at a time.
+#: Documents of an index converted at a time.
 BLOCK = 1 << 12
-#: The most documents or features that labels are compared by.
+#: The most documents or features for comparing labels.
 SOME = 1 << 11
 #: Variances below this part of the squares are rounding errors.
 TINY = 1e-9
 
 
 def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int) -> Found:
-    """Numbers of the k documents of an index that are most like each of some documents, and the cosines.
+    """Return numbers and cosines of the k documents in an index that are most similar to each document.
 
-    Alike are documents for which the model predicts the same: the cosine is that of their predictions, or the mean
-    of several networks' cosines.
+    Documents are similar if the model predicts the same for them: the cosine is that of the predictions, averaged
+    over the networks.
     """
     k, found = min(k, len(index)), []
     for vectors in model.vectors(documents):
@@ -50,12 +50,12 @@ def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int)
 
 
 def near_labels(model: RuntimeModel, label: int, k: int) -> Found:
-    """Ids of the k labels that are nearest to a label, and how near they are, `(k,)` each; itself left out.
+    """Return ids and similarities of the k labels nearest to a label, `(k,)` each, without the label itself.
 
-    Codes are random, so that they say nothing about labels. What the network has learned does: labels are near if
-    documents have high or low scores of both. The nearness is the correlation of their scores over the documents
-    of the index; without one, over documents that have a single feature each. Of many, evenly spaced ones are
-    taken. Several networks' correlations are averaged. No table of all labels is made.
+    Codes are random, so they contain no information about labels. The network's scores do: labels are near if the
+    same documents have high or low scores for both. The similarity is the correlation of the scores over (at most
+    2,048 evenly spaced) documents of the index or, without an index, over documents with a single feature each. It
+    is averaged over the networks. No table of all labels is made.
     """
     total = sum(
         _correlations(network, scorer, vectors, label)
@@ -69,7 +69,7 @@ def near_labels(model: RuntimeModel, label: int, k: int) -> Found:
 
 
 def _some_vectors(model: RuntimeModel) -> list[Floats]:
-    """Vectors of some documents, for each network."""
+    """Return vectors of some documents, for each network."""
     if model.index is not None:
         rows = _spaced(len(model.index))
         joined = model.index.numbers[rows].astype(np.float32) * model.index.scales[rows, None]
@@ -86,11 +86,11 @@ def _some_vectors(model: RuntimeModel) -> list[Floats]:
 
 
 def _correlations(network: Network, scorer: Scorer, vectors: Floats, label: int) -> npt.NDArray[np.float64]:
-    """Correlations of a label's scores with those of every label, over documents with these vectors."""
+    """Correlate a label's scores with those of every label, over documents with these vectors."""
     sums, squares, products = np.zeros((3, scorer.n_labels))
     for start, end in steps(len(vectors), max(1, MEMORY // (8 * scorer.n_labels))):
         part = vectors[start:end]
-        # Scale and bias change no correlation.
+        # Scale and bias do not change correlations.
         book = scorer.codebook
         scores = part @ network.head_layers[0].weight if book is None else book.scores(part)
         if scorer.absolute:

@@ -1,12 +1,10 @@
-"""The smallest copy of a model that is still as good, or the best one that fits into so many bytes.
+"""Search for the smallest copy of a model that loses at most some points, or for the best copy of a given size.
 
-Weights are rounded to multiples of a step (`circlet.folder.deflated`) and deflated (`circlet.folder.deflated`).
-Coarser steps give smaller models and worse rankings; how much worse is measured on rows that were held out. A
-model that has learned from all rows had a calibration run without some of them, and how much worse that run became
-is written in its history (`circlet.folder.history`).
+Weights are rounded to multiples of a step and deflated (`circlet.folder.deflated`). Coarser steps give smaller
+models and worse rankings; the loss is measured on held-out rows. A model trained on all rows has the loss of its
+calibration run in the history instead (`circlet.folder.history`).
 
-A copy that is luckier than a finer one is not chosen: the search goes on to coarser steps only as long as each of
-them is good enough.
+The search for the smallest copy stops at the first step that loses too much.
 """
 
 from __future__ import annotations
@@ -51,9 +49,9 @@ class Tried:
     coarseness : float
         See `circlet.folder.deflated.rounded`.
     bytes : int
-        The size of the whole folder; some bytes too much, maybe.
+        Size of the whole folder; an upper bound, a few bytes too large.
     loss : float
-        How many points of the metric the copy loses, or its calibration run did; a point is a hundredth.
+        Points of the metric that the copy, or the calibration run, loses; a point is a hundredth.
     """
 
     coarseness: float
@@ -68,14 +66,14 @@ class Found:
     Parameters
     ----------
     weights : dict
-        What to write with `circlet.folder.compress.write_copy`.
+        Weights for `circlet.folder.compress.write_copy`.
     chosen : Tried
     tried : list of Tried
-        All that were tried, from fine to coarse.
+        All copies that were tried, from fine to coarse.
     metric : float or None
-        Of the model itself on the sample; None without one.
+        Metric of the model itself on the sample; None without a sample.
     config : dict
-        Of the model.
+        Configuration of the model.
     """
 
     weights: dict[str, Array]
@@ -88,16 +86,16 @@ class Found:
 def smallest_within(
     folder: Path, known: Sample | Curve, loss: float, watch: Callable[[Tried], None] = lambda tried: None
 ) -> Found:
-    """The smallest copy of a model that loses at most so many points.
+    """Find the smallest copy of a model that loses at most `loss` points.
 
     Parameters
     ----------
     folder : Path
     known : Sample or Curve
-        Rows to measure on, or what rounding cost the calibration run.
+        Rows to measure on, or the loss of the calibration run.
     loss : float
     watch : callable
-        Called with each copy that was tried.
+        Called with each copy tried.
     """
     if not loss >= 0:
         raise ParameterError(f"`loss` must be a number of points >= 0, got {loss!r}")
@@ -117,7 +115,7 @@ def smallest_within(
 def best_that_fits(
     folder: Path, known: Sample | Curve, size: int, watch: Callable[[Tried], None] = lambda tried: None
 ) -> Found:
-    """The copy of a model with the finest steps whose folder has at most so many bytes; see `smallest_within`."""
+    """Find the copy with the finest steps whose folder has at most `size` bytes; see `smallest_within`."""
     search = _Search(folder, known, watch)
     chosen = search.finest(lambda tried: tried.bytes <= size)
     if chosen is None:
@@ -127,7 +125,7 @@ def best_that_fits(
 
 
 def kept(folder: Path) -> Sample | Curve | None:
-    """What a model knows about losses by itself; None for nothing."""
+    """Read a model's sample, or else the curve of its calibration run; None if it has neither."""
 
     def known(config: dict[str, Any]) -> Sample | Curve | None:
         history = checked(folder, config, HISTORY)
@@ -137,7 +135,7 @@ def kept(folder: Path) -> Sample | Curve | None:
 
 
 def sample_from(model: RuntimeModel, dataset: Dataset) -> Sample:
-    """The test rows of a dataset, or all rows if it has no test part, as a model sees them."""
+    """Return the scaled test rows of a dataset, or all rows if it has no test part, with labels of the model."""
     part = dataset.test or dataset.train
     documents: Any = part.texts if model.vectorizer is not None else part.X
     if documents is None:
@@ -166,18 +164,18 @@ class _Search:
             raise DataError(f"{located(folder, saved.config, WEIGHTS)}: {error}") from error
         self.rest = size_without_weights(folder, saved.config)
         self.tried: dict[float, Tried] = {}
-        #: The weights of the copy that was tried last, and of the one before, one of which will be chosen.
+        #: The weights of the last two copies; one of them will be chosen.
         self.weights: dict[float, dict[str, Array]] = {}
 
     def coarsest(self, holds: Callable[[Tried], bool]) -> float | None:
-        """The last step of the ladder before one for which a condition does not hold; from START either way."""
+        """Search from START for the coarsest step before the first one that violates a condition."""
         if holds(self[LADDER[START]]):
             above = zip(LADDER[START:], LADDER[START + 1 :], strict=False)
             return next((before for before, each in above if not holds(self[each])), LADDER[-1])
         return next((each for each in LADDER[:START][::-1] if holds(self[each])), None)
 
     def finest(self, holds: Callable[[Tried], bool]) -> float | None:
-        """The same in the other direction."""
+        """Search from START for the finest step before the first one that violates a condition."""
         if holds(self[LADDER[START]]):
             below = zip(LADDER[START:0:-1], LADDER[:START][::-1], strict=True)
             return next((before for before, each in below if not holds(self[each])), LADDER[0])
@@ -188,7 +186,7 @@ class _Search:
             rounded = deflated.rounded(self.whole, self.steps, coarseness)
             loss = self._loss(coarseness, rounded)
             weights = deflated.packed(rounded)
-            # The most bytes that a safetensors file with these arrays has.
+            # Upper bound on the size of a safetensors file with these arrays.
             numbers = sum(array.nbytes for array in weights.values())
             size = numbers + sum(len(name.encode()) + 100 for name in weights) + 16
             self.tried[coarseness] = Tried(coarseness, self.rest + size, loss)
@@ -203,7 +201,7 @@ class _Search:
         return 100 * ((self.metric or 0.0) - measured(copy, self.known))
 
     def found(self) -> list[Tried]:
-        """What was tried, from fine to coarse."""
+        """Return the copies tried, from fine to coarse."""
         return [self.tried[coarseness] for coarseness in sorted(self.tried)]
 
     def result(self, chosen: float) -> Found:
@@ -212,11 +210,11 @@ class _Search:
 
 
 def measured(model: RuntimeModel, sample: Sample) -> float:
-    """How well a model ranks the labels of a sample."""
+    """Measure `METRIC` of a model on a sample."""
     name, _, depth = METRIC.partition("@")
     k = int(depth)
     rows: Any = Entries.of(sample.rows) if sp.issparse(sample.rows) else sample.rows
     ids: npt.NDArray[np.int64] = model.best_of_rows(rows, k)
-    # A model with fewer labels leaves places empty, which count as wrong.
+    # A model with fewer labels leaves places empty; these count as wrong.
     ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)
     return float(evaluate(sample.labels, ids, k=k, metrics=(name,))[METRIC])

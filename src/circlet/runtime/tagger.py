@@ -1,8 +1,8 @@
-"""`Tagger`: what answers for a model. Everything that suggests, predicts or explains labels asks it.
+"""`Tagger` suggests, predicts and explains labels with a model, for all interfaces.
 
-A tagger decides how many labels there are, what they must reach, which ones are allowed, whether rare ones are
-favored, how many digits scores have, and what labels are called. Commands, the service, Annif, the estimator and
-Python differ only in how they show that.
+A tagger decides the number of labels, the threshold, which labels are allowed, whether rare ones are favored, the
+digits of scores, and the names of labels. Commands, the service, Annif, the estimator and Python only present the
+results differently.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ __all__ = ["Tagger", "Threshold", "load"]
 
 
 class Threshold(NamedTuple):
-    """The probability that labels must reach, and where it is from.
+    """The probability that labels must reach, and its origin.
 
     Parameters
     ----------
     value : float or None
-        None if labels are not cut.
+        None for no threshold.
     origin : {"asked", "stored", "default", "none"}
-        The caller asked for it, or training stored it in the model. If nobody said anything, rankings are not cut
-        ("none"), and sets of labels are cut at 0.5 ("default").
+        Given by the caller, or stored in the model by training. Otherwise rankings have no threshold ("none"), and
+        sets of labels have 0.5 ("default").
     """
 
     value: float | None
@@ -48,26 +48,26 @@ class Threshold(NamedTuple):
 
 
 class Tagger:
-    """Tags documents with a model that was trained and saved before.
+    """Tags documents with a saved model.
 
-    It does what a fitted `CircletClassifier` does with documents, and needs neither torch nor scikit-learn.
-    Several threads can use it at once.
+    It has the methods of a fitted `CircletClassifier` for documents, without torch and scikit-learn. Several
+    threads can use it at once.
 
     Parameters
     ----------
     model : RuntimeModel or circlet.model.Model
-        What scores labels; it becomes the attribute `model_`.
+        The model, which becomes the attribute `model_`.
     classes : ndarray of shape (n_labels,), optional
         The labels: names, or column numbers. By default those of the model.
     single : bool
         Whether a document has exactly one label.
     threshold : float or "auto"
-        `predict` returns all labels that are at least this probable; "auto" is what training found to be best, or
-        0.5 if it held no rows out.
+        `predict` returns all labels with at least this probability; "auto" is the threshold stored by training, or
+        0.5 if there is none.
     top_k : int, optional
-        If it is set, `predict` returns this many labels, the best, whatever the threshold.
+        If set, `predict` returns the `top_k` best labels, whatever the threshold.
     feature_names : list of str, optional
-        The names of the columns that the model was trained on.
+        Names of the feature columns in training.
 
     Attributes
     ----------
@@ -103,16 +103,16 @@ class Tagger:
         self.classes_: npt.NDArray[Any] = classes
         self.threshold, self.top_k, self.feature_names, self._one_each = threshold, top_k, feature_names, single
 
-    # What a classifier, which is a tagger once it is fitted, says in its own way.
+    # Overridden by the classifier, which is a tagger once it is fitted.
 
     @property
     def _model(self) -> Any:
-        """The model that computes answers."""
+        """The model that computes the answers."""
         return self.model_
 
     @property
     def _runtime(self) -> RuntimeModel:
-        """The model without torch: only this one can be looked into."""
+        """Return the model without torch, which explanations need."""
         model: RuntimeModel = self._model.as_runtime()
         return model
 
@@ -123,28 +123,28 @@ class Tagger:
 
     @property
     def _columns(self) -> list[str] | None:
-        """What the columns of feature rows are called, if they have names."""
+        """Names of the feature columns, if they have names."""
         return self.feature_names
 
     def _check_ready(self) -> None:
         """Raise an error if there is no model yet."""
 
     def _rows(self, X: Any) -> Any:
-        """Feature rows, checked to be like those that the model was trained on."""
+        """Check that feature rows are like the training rows, and return them."""
         return as_rows(X, self.model_.n_features, self.feature_names)
 
-    # What labels are called, and what they must reach
+    # Names of labels, and thresholds
 
     @property
     def uris_(self) -> list[str] | None:
-        """The URIs of the labels, in the order of `classes_`; None if labels have nothing but their names."""
+        """URIs of the labels, in the order of `classes_`; None if labels have no URIs."""
         self._check_ready()
         uris: list[str] | None = self.model_.label_uris
         return uris
 
     @property
     def named(self) -> bool:
-        """Whether answers call labels by text, and not by a number."""
+        """Whether labels are names, not numbers."""
         return self.classes_.dtype.kind not in "iu"
 
     @property
@@ -156,10 +156,10 @@ class Tagger:
     def ranking_threshold(
         self, asked: float | Literal["auto"] | None = "auto", *, favor_rare: float = 0.0
     ) -> Threshold:
-        """What a ranking is cut at: the threshold that is asked for, or that training stored in the model.
+        """Return the threshold of a ranking: `asked`, or the one that training stored in the model.
 
-        With None it is not cut. With "auto" it is cut at the stored threshold, if there is one; but not if rare
-        labels are favored, because training chose its threshold for labels in the order of their probability.
+        None means no threshold. "auto" is the stored threshold, if there is one; but none if rare labels are
+        favored, because training chose the threshold for labels ranked by probability.
         """
         if asked is None or (isinstance(asked, str) and asked == "auto"):
             stored = None if asked is None or favor_rare else self.model_.threshold
@@ -168,10 +168,9 @@ class Tagger:
         return Threshold(float(asked), "asked")
 
     def labels_threshold(self, asked: float | None = None) -> Threshold:
-        """What sets of labels are cut at, as `predict` gives them.
+        """Return the threshold of sets of labels, as in `predict`.
 
-        It is the threshold that is asked for, here or by the tagger's own parameter; else the one that training
-        stored in the model; else 0.5.
+        It is `asked`, or the tagger's own parameter, or the one that training stored in the model, or 0.5.
         """
         own: Any = self.threshold if asked is None else asked
         if not (isinstance(own, str) and own == "auto"):
@@ -193,12 +192,12 @@ class Tagger:
         memory: int | None = None,
         favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """The k best labels of each document by their numbers; parameters are those of `suggest`.
+        """Return the k best labels of each document by number; see `suggest` for the parameters.
 
         Returns
         -------
         ids : ndarray of shape (n, min(k, n_labels))
-            Places in `classes_`; −1 where `allowed` or `threshold` leave no label.
+            Positions in `classes_`; −1 where `allowed` or `threshold` leave no label.
         scores : ndarray of shape (n, min(k, n_labels))
             Calibrated probabilities; 0 where there is no label.
         """
@@ -241,7 +240,7 @@ class Tagger:
         memory: int | None = None,
         favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """The k best labels of each document, best first: the most probable ones, unless rare ones are favored.
+        """Return the k best labels of each document, best first: the most probable, unless rare ones are favored.
 
         Parameters
         ----------
@@ -251,14 +250,14 @@ class Tagger:
         allowed : collection of labels, optional
             Suggest only these.
         threshold : float or "auto", optional
-            Leave out labels that are less probable; "auto" is the threshold that training stored in the model, and
-            leaves none out if it stored none. By default none is left out, and every document has k labels.
+            Leave out labels below this probability; "auto" is the threshold that training stored in the model, if
+            any. By default no label is left out, and every document gets k labels.
         memory : int, optional
             Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
         favor_rare : float
             τ between 0 and 1: rank labels by p · w^τ, with a label's probability p and its inverse propensity w,
-            which is higher for rarer labels. With 0 the most probable labels come first; with 1, those of the
-            highest expected PSP. The scores are probabilities all the same.
+            which is higher for rarer labels. With 0, the most probable labels come first; with 1, those with the
+            highest expected PSP. In both cases, the scores are probabilities.
 
         Returns
         -------
@@ -312,7 +311,7 @@ class Tagger:
     # Scores, and sets of labels
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
-        """Scores of all labels.
+        """Return the scores of all labels.
 
         The result is dense and takes 4 bytes per document and label. With many labels, pass few documents at a
         time, or use `suggest` or `predict`, whose memory does not grow with the documents.
@@ -328,12 +327,12 @@ class Tagger:
         return scores
 
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
-        """Calibrated probabilities of all labels, dense as in `decision_function`.
+        """Return calibrated probabilities of all labels, dense as in `decision_function`.
 
         Returns
         -------
         ndarray of shape (n, n_labels)
-            With one class per row, they add up to 1: the probabilities given that exactly one class is true.
+            With one class per row, they add up to 1: the probabilities if exactly one class is true.
         """
         scores = self._all_scores(X)
         chances: npt.NDArray[np.float32] = (
@@ -342,19 +341,19 @@ class Tagger:
         return chances
 
     def predict(self, X: Any) -> Any:
-        """Labels of documents; `predict_labels` has their names.
+        """Predict the labels of documents as an indicator matrix; `predict_labels` returns their names.
 
         Parameters
         ----------
         X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
-            Or one text, which is a batch of one, as everywhere: the result has one row.
+            Or one text; the result then has one row.
 
         Returns
         -------
         csr_matrix of shape (n, n_labels), float32
-            Ones for labels that are at least as probable as `threshold` or, if `top_k` is set, for that many most
+            Ones for labels with a probability of at least `threshold` or, if `top_k` is set, for the `top_k` most
             probable labels; columns are in the order of `classes_`. With one class per row, an ndarray of shape
-            (n,) of the most probable classes.
+            (n,) with the most probable classes.
         """
         self._check_ready()
         least = self._least_score()
@@ -373,12 +372,12 @@ class Tagger:
         return sp.vstack(found, format="csr", dtype=np.float32)
 
     def predict_labels(self, X: Any) -> list[list[Any]]:
-        """The labels of documents that `predict` marks, as lists of names (or of column numbers), best first.
+        """Return the labels that `predict` marks, as lists of names (or column numbers), best first.
 
         Returns
         -------
         list of list
-            A list for each document, which may be empty; of one document, a list with one list.
+            A list for each document, which may be empty; for a single document, a list with one list.
         """
         self._check_ready()
         least = self._least_score()
@@ -397,7 +396,7 @@ class Tagger:
         return found if count(documents) else []
 
     def inverse_transform(self, Y: Any) -> list[list[Any]]:
-        """The labels that the rows of an indicator mark, such as that of `predict`, in the order of `classes_`.
+        """Convert an indicator matrix, as from `predict`, to lists of labels, in the order of `classes_`.
 
         Parameters
         ----------
@@ -413,13 +412,12 @@ class Tagger:
             return []
         return [part.tolist() for part in np.split(self.classes_[marked.indices], marked.indptr[1:-1])]
 
-    # Why a label, which documents are alike, which labels are near
+    # Explanations, similar documents, near labels
 
     def explain(self, X: Any, k: int = 1, labels: Collection[Any] | None = None) -> list[list[Explanation]]:
         """Explain why documents get labels: what each word, n-gram or feature adds to a label's score.
 
-        The numbers are integrated gradients from the empty document; `circlet.runtime.explain` says how they are
-        computed.
+        The contributions are integrated gradients from the empty document; see `circlet.runtime.explain`.
 
         Parameters
         ----------
@@ -428,7 +426,7 @@ class Tagger:
         k : int
             Explain the k most probable labels of each document.
         labels : collection of labels, optional
-            Explain these instead, in this order, however probable they are.
+            Explain these labels instead, in this order, whatever their probability.
 
         Returns
         -------
@@ -461,15 +459,15 @@ class Tagger:
         return found
 
     def similar(self, X: Any, k: int = 5) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Find the documents that the model has learned from and that are most like some documents.
+        """Find the training documents that are most similar to some documents.
 
-        Alike are documents for which the model predicts the same. It must have been trained with an index:
-        ``CircletClassifier(keep_index=True)`` or ``circlet train --keep-index``.
+        Documents are similar if the model predicts the same for them. The model must have been trained with an
+        index: ``CircletClassifier(keep_index=True)`` or ``circlet train --keep-index``.
 
         Returns
         -------
         ids : ndarray of shape (n, min(k, documents in the index))
-            What the documents are called in the data, or else their row numbers, from 0.
+            Ids of the documents in the training data, or else their row numbers, from 0.
         similarities : ndarray of the same shape, float32
             Cosines, best first.
         """
@@ -491,16 +489,16 @@ class Tagger:
         return ids[places], cosines
 
     def near_labels(self, label: Any, k: int = 10) -> tuple[npt.NDArray[Any], npt.NDArray[np.float32]]:
-        """Find the known labels that are nearest to a label, itself left out.
+        """Find the labels nearest to a label, without the label itself.
 
-        Labels are near if the model gives both high or low scores for the same documents: those of its index or,
-        if it has none, documents of a single feature each; see `circlet.runtime.nearness.near_labels`.
+        Labels are near if both get high or low scores for the same documents: those of the index or, without an
+        index, documents with a single feature each; see `circlet.runtime.nearness.near_labels`.
 
         Returns
         -------
         labels : ndarray of shape (min(k, n_labels − 1),)
         similarities : ndarray of the same shape, float32
-            Correlations, best first; 0 is unrelated, and less than 0 means that one speaks against the other.
+            Correlations, best first; 0 means unrelated, and below 0 that one label is evidence against the other.
         """
         from circlet.runtime.nearness import near_labels
 
@@ -509,10 +507,10 @@ class Tagger:
         ids, similarities = near_labels(self._runtime, self._id_of(label), int(k))
         return self.classes_[ids], similarities
 
-    # What these have in common
+    # Shared by these methods
 
     def _documents(self, X: Any) -> Any:
-        """A list of texts, or feature rows, checked to be like those that the model was trained on."""
+        """Check that texts or feature rows are like the training documents, and return them."""
         texts = as_texts([X] if isinstance(X, str) else X)
         if texts is None and self.model_.vectorizer is not None:
             if getattr(X, "shape", (len(X),) if isinstance(X, (list, tuple)) else None) != (0,):
@@ -539,13 +537,13 @@ class Tagger:
         return np.concatenate([block.argmax(axis=1) for block in self._model.score_blocks(documents)])
 
     def _check_parameters(self) -> None:
-        """Refuse a `threshold` or `top_k` that makes no sense."""
+        """Raise `ParameterError` for an invalid `threshold` or `top_k`."""
         self.labels_threshold()
         if self.top_k is not None and not is_integer(self.top_k, 1):
             raise ParameterError(f"`top_k` must be None or an integer >= 1, got {self.top_k!r}")
 
     def _least_score(self) -> float:
-        """The score whose probability is what sets of labels are cut at."""
+        """Return the score at the threshold of sets of labels."""
         self._check_parameters()
         threshold = self.labels_threshold().value
         assert threshold is not None
@@ -553,11 +551,11 @@ class Tagger:
         with np.errstate(divide="ignore"):  # at 0 and 1, where it is infinite
             log_odds = np.log(threshold) - np.log1p(-threshold)
         least = float((log_odds - intercept) / slope)
-        # No score is beyond single precision, and NumPy warns when it compares one with a finite number that is.
+        # Scores are in single precision, and NumPy warns when they are compared with a finite number beyond it.
         return math.copysign(math.inf, least) if abs(least) > float(np.finfo(np.float32).max) else least
 
     def _id_of(self, label: Any) -> int:
-        """The number of a label."""
+        """Return the number of a label."""
         known: list[Any] = self.classes_.tolist()
         try:
             return known.index(label)
@@ -580,7 +578,7 @@ def load(folder: Path | str) -> Tagger:
 
 
 def tagger_of(folder: Path, saved: Contents[Any], model: Any) -> Tagger:
-    """A tagger for a model, with what `CircletClassifier` has saved about it in a folder, if it has."""
+    """Make a tagger for a model, with the state that `CircletClassifier` saved in the folder, if any."""
     if (state := saved.estimator) is None:
         return Tagger(model)
     path = located(folder, saved.config, ESTIMATOR)
@@ -600,7 +598,7 @@ def tagger_of(folder: Path, saved: Contents[Any], model: Any) -> Tagger:
 
 
 def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
-    """Which classes are among these labels, `(n_labels,)`; a mask of them stays as it is."""
+    """Return a mask of the classes among these labels, `(n_labels,)`; a mask is returned unchanged."""
     is_mask = isinstance(labels, np.ndarray) and labels.dtype == bool and labels.shape == classes.shape
     if is_mask and classes.dtype != bool:
         found: npt.NDArray[np.bool_] = labels
@@ -619,7 +617,7 @@ def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 
 
 def _collected(labels: Any, name: str) -> list[Any]:
-    """Labels that the parameter `name` has, as a list."""
+    """Return the labels of the parameter `name` as a list."""
     if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
         raise ParameterError(f"`{name}` must be a collection of labels, got {labels!r}")
     return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
@@ -631,7 +629,7 @@ def _check_k(k: Any) -> None:
 
 
 def _shares(scores: npt.NDArray[np.float32], model: Any) -> npt.NDArray[np.float32]:
-    """Probabilities of classes if exactly one is true: proportional to the odds of each class by itself."""
+    """Return the probabilities of classes if exactly one is true: proportional to each class's own odds."""
     log_odds = model.calibration[0] * scores.astype(np.float64)
     odds = np.exp(log_odds - log_odds.max(axis=1, keepdims=True))
     found: npt.NDArray[np.float32] = (odds / odds.sum(axis=1, keepdims=True)).astype(np.float32)
@@ -645,7 +643,7 @@ def _best(
     threshold: float,
     weights: npt.NDArray[np.float64] | None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Ids and probabilities of the k most probable classes, or of those with the highest probability × weight.
+    """Return ids and probabilities of the k classes with the highest probability, or probability × weight.
 
     Where `allowed` and `threshold` leave no class, the id is −1 and the probability 0.
     """

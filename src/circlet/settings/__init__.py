@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from circlet.settings.run import RunSettings, TextSettings
     from circlet.settings.training import TrainingSettings
 
-    #: What a run has, unless it or its preset says otherwise, by name; "auto" is decided from the data.
+    #: The default of each setting, by name; "auto" is decided from the data.
     DEFAULTS: dict[str, Any]
 
 __all__ = [
@@ -26,7 +26,7 @@ __all__ = [
     "TrainingSettings",
 ]
 
-# Imported on first use: who uses a saved model needs no presets and no rules.
+# Imported on first use: applying a saved model needs no presets and no rules.
 _HOMES = {
     "AUTO": "fields",
     "Decision": "fields",

@@ -1,15 +1,15 @@
-"""Presets, and what is decided from the data: settings left open, by rules that a preset's effort scales.
+"""Presets, and the rules that decide open settings from the data; a preset's effort scales the rules.
 
-Most of their numbers come from trials on held-out training rows, which `benchmarks/choices.py` runs and
-`experiments/results/choices` keeps; only one of its datasets has very many documents, and all those with few-shot
-labels are parts of that one. Those for calibration runs, and for the epochs of fewer than 15,000 documents, rest
-on trials that are not kept. What no rule decides well, the optimizer of the first layer, is tried out by
-`circlet.model.deciding`.
+Most numbers of the rules come from trials on held-out training rows, run by `benchmarks/choices.py`, with results
+in `experiments/results/choices`. Only one of the datasets has very many documents, and all datasets with few-shot
+labels are parts of it. The numbers for calibration runs, and for the epochs of fewer than 15,000 documents, come
+from trials without stored results. No rule decides the optimizer of the first layer well; `circlet.model.deciding`
+tries it out.
 
-Encoders that read texts have rules of their own. The hidden layer is that of XML-CNN (Liu et al. 2017). Rate and
-dropout rest on a few short trials on held-out rows of pydocs that are not kept: at 0.003 and 0.006, the CNN
-learned more than at 0.001, and with XML-CNN's dropout of 0.5 less than with 0.2. More documents need fewer epochs
-by the same power as with features. No trial has chosen the rest.
+Encoders that read texts have their own rules. The hidden layer is that of XML-CNN (Liu et al. 2017). Learning rate
+and dropout come from a few short trials on held-out rows of pydocs, without stored results: the CNN learned more
+at 0.003 and 0.006 than at 0.001, and less with XML-CNN's dropout of 0.5 than with 0.2. More documents need fewer
+epochs by the same power as with features. No trial was made for the rest.
 """
 
 from __future__ import annotations
@@ -28,20 +28,20 @@ __all__ = ["DECIDABLE", "EFFORTS", "PRESETS", "Effort", "Facts", "by_rule", "eff
 
 @dataclass(frozen=True)
 class Effort:
-    """How much a preset spends.
+    """The effort of a preset.
 
     Parameters
     ----------
     epochs, fewest : int
         Epochs on few documents, and on very many.
     fewer : float
-        The exponent by which more documents need fewer epochs: 0 for as many epochs, 1 for as many steps.
+        Exponent of the decrease in epochs with more documents: 0 for constant epochs, 1 for constant steps.
     hidden : int
         Width of the hidden layer.
     dropout : tuple of (documents, share)
         Dropout at these numbers of documents; between them, it is linear in their logarithm.
     few_features : float
-        Dropout where there are fewer features than hidden units, which are then more alike.
+        Dropout with fewer features than hidden units, which makes the units similar.
     dim : float
         Factor of the dimension.
     batch_size : int
@@ -49,16 +49,16 @@ class Effort:
     lr : float
         The peak learning rate.
     many : tuple of (batch_size, lr, hidden)
-        These three above 50,000 documents.
+        These three values above 50,000 documents.
     steps : int
-        Steps that learning takes at least, however few documents there are.
+        Minimum number of training steps, however few documents there are.
     calibration_run : int
-        Up to this many documents, a model is trained without the held-out ones first, only to calibrate the one
-        that then learns from all: a few steps at the end do not make up for having been held out.
+        Up to this many documents, first train a network without the held-out documents, only to calibrate the one
+        that is trained on all: a few steps on them at the end are not enough.
     char_ngrams : bool
-        Whether few texts get character n-grams.
+        Whether small sets of texts get character n-grams.
     trial : bool
-        Whether the optimizer of the first layer is tried out.
+        Whether a trial chooses the optimizer of the first layer.
     """
 
     epochs: int
@@ -77,8 +77,8 @@ class Effort:
     trial: bool
 
 
-#: The presets that leave settings open, and decide them from the data with more or less effort: fast takes
-#: seconds, accurate has five times the epochs, with more dropout and smaller batches.
+#: The presets that decide open settings from the data, with more or less effort: fast takes seconds, accurate has
+#: five times the epochs, with more dropout and smaller batches.
 EFFORTS = {
     "fast": Effort(
         epochs=4,
@@ -129,7 +129,8 @@ EFFORTS = {
         trial=True,
     ),
 }
-#: What each preset has that differs from the defaults; those that leave nothing open start from `RunSettings()`.
+#: The settings of each preset that differ from the defaults; presets without open settings start from
+#: `RunSettings()`.
 PRESETS: dict[str, dict[str, Any]] = {
     **{name: {} for name in EFFORTS},
     # The paper's section 4.3: two hidden layers, batch 64, 100 epochs, learning rate 1, its own loss and codes. It
@@ -149,10 +150,10 @@ PRESETS: dict[str, dict[str, Any]] = {
         "scaling": "l2",
         "patience": 20,
     },
-    # What the authors' published scripts do where the paper's text is silent or says otherwise: Adam at 0.001,
-    # × 0.7 an epoch, 25 epochs, unscaled features, leaky ReLU, torch's initial weights, and the epoch of the least
-    # loss on a tenth of the rows. Loss and ranking take the absolute value of the cosine, which the text has not:
-    # loss cosine leaves it out.
+    # The authors' published scripts, where they differ from the paper's text or add to it: Adam at 0.001, × 0.7
+    # per epoch, 25 epochs, unscaled features, leaky ReLU, torch's initial weights, and the epoch with the least
+    # loss on a tenth of the rows. Loss and ranking take the absolute value of the cosine; the text does not, like
+    # loss cosine.
     "authors": {
         "head": "chrr",
         "hidden": (768, 768),
@@ -176,7 +177,7 @@ _FULL_LOSS = {"paper": "bce", "authors": "mean-bce"}
 
 
 def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
-    """The settings of a preset, overridden by those of `given` that are not None."""
+    """Return the settings of a preset, overridden by the values of `given` that are not None."""
     if name not in PRESETS:
         raise ParameterError(f"`preset` must be one of {', '.join(PRESETS)}, got {name!r}")
     own = dict(PRESETS[name])
@@ -190,20 +191,20 @@ def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
 
 #: Texts up to this number get character n-grams, and at most this many features.
 FEW_TEXTS, MOST_FEATURES = 20_000, 50_000
-#: So do more texts with few-shot labels, and these then have at most this many features.
+#: More texts get character n-grams too if labels are few-shot, with at most this many features.
 MORE_FEATURES = 100_000
-#: Labels are few-shot if the typical one has at most this share of the documents, or this number of them. Rare
-#: words then tell labels apart, and a network must learn these by heart: by Adam, with many dimensions.
+#: Labels are few-shot if the typical one has at most this fraction of the documents, or this number of them. Rare
+#: words then distinguish labels, and the network must memorize these, by Adam and with many dimensions.
 FEW_SHOT_SHARE, FEW_SHOT = 1e-3, 3
-#: More dimensions than these do not tell few-shot labels further apart.
+#: More dimensions than these do not separate few-shot labels any better.
 FEW_SHOT_DIM = 5000
 BY_HEART = "rare labels are learned by heart"
-#: Above this number of documents, batches are larger, and Adam trains the first layer, too: so many documents show
-#: rare words often enough. The short trial is too short to tell.
+#: Above this number of documents, batches are larger, and Adam also trains the first layer, since rare words occur
+#: often enough. The trial is too short to decide this.
 VERY_MANY = 200_000
 #: Up to this many documents, batches are so small that an epoch has enough steps.
 SMALL_BATCHES = 3500
-#: Documents for which a preset has its epochs.
+#: The number of documents up to which a preset's `epochs` apply.
 ALL_EPOCHS = 15_000
 #: Above this number of documents, a preset has its settings for many.
 MANY_DOCUMENTS = 50_000
@@ -213,26 +214,26 @@ DIM, MANY = 800, 6e8
 
 @dataclass(frozen=True)
 class Facts:
-    """What the rules look at.
+    """Facts about the data, the input of the rules.
 
     Parameters
     ----------
     documents : int
-        How many documents there are to learn from.
+        Number of training documents.
     labels : int
-        How many labels there are.
+        Number of labels.
     texts : bool
         Whether documents are texts.
     sparse : bool
-        Whether their features are sparse, as those of texts are.
+        Whether features are sparse, like those of texts.
     adam : bool
-        Whether the other layers are trained by Adam or AdamW.
+        Whether Adam or AdamW trains the other layers.
     features : int or None
-        None if they are made of texts, which have many.
+        Number of features; None for texts, which have many.
     typical : float
-        Documents of a typical label: half of all labels of documents have at most so many.
+        Documents of a typical label: half of all assignments are to labels with at most so many.
     joins : bool
-        Whether held-out documents are learned from in the end, so that holding out many costs nothing.
+        Whether held-out documents are trained on in the end, so that holding out many costs nothing.
     reads : bool
         Whether the encoder reads texts word by word, and takes no features.
     """
@@ -249,7 +250,7 @@ class Facts:
 
     @property
     def few_shot(self) -> bool:
-        """Whether labels are few-shot, and documents not so many that they have rules of their own."""
+        """Whether labels are few-shot, and documents not so many that other rules apply."""
         rare = self.typical <= max(FEW_SHOT, FEW_SHOT_SHARE * self.documents)
         return rare and self.adam and self.documents <= VERY_MANY
 
@@ -268,7 +269,7 @@ def _epochs_to_read(facts: Facts, effort: Effort) -> tuple[int, str]:
     if n > ALL_EPOCHS:
         fewer = round(most * (ALL_EPOCHS / n) ** effort.fewer)
         return max(effort.fewest, fewer), "more documents need fewer epochs"
-    # The encoder starts with words that mean nothing: it takes three times the steps of a preset.
+    # The encoder starts with random word vectors, so it needs three times the steps of a preset.
     needed = math.ceil(3 * effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
     if needed > most:
         return min(needed, 3 * most), "few documents need more epochs"
@@ -288,7 +289,7 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     if facts.few_shot:
         return max(own, 2 * min(needed, effort.epochs + 10)), BY_HEART
     if n > SMALL_BATCHES:
-        # A dozen are enough, however few documents there are.
+        # A dozen epochs are enough, however few documents there are.
         needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer)))
     if needed > effort.epochs:
         return min(needed, 2 * effort.epochs + 20), "few documents need more epochs"
@@ -296,7 +297,7 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
-    """Documents per step, and why."""
+    """Return the number of documents per step, and the reason."""
     n = facts.documents
     if n <= SMALL_BATCHES:
         return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
@@ -359,7 +360,7 @@ def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
     grown = DIM * effort.dim * max(1.0, product / MANY) ** 0.45
     if facts.documents > VERY_MANY:
         grown *= 2
-    # More dimensions than half the number of labels tell no more labels apart.
+    # More dimensions than half the number of labels do not separate labels any better.
     dim = round(min(grown, max(DIM, facts.labels / 2)) / 10) * 10
     return dim, "as the preset says" if product <= MANY else "many documents can teach, and many labels need, more"
 
@@ -424,7 +425,7 @@ def _scaling(facts: Facts, effort: Effort) -> tuple[str, str]:
     return "standard", "the features are dense"
 
 
-#: The rule of each setting that may be left open, in the order in which they are shown.
+#: The rule of each setting that may be left open, in the order of the output.
 _RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
     "validation": _validation,
     "scaling": _scaling,
@@ -443,11 +444,11 @@ DECIDABLE = tuple(_RULES)
 
 
 def effort_of(preset: str) -> Effort:
-    """How much a preset spends; those that leave nothing open spend as the default does on what a user leaves."""
+    """Return the effort of a preset; a preset without open settings has the effort of the default preset."""
     return EFFORTS.get(preset, EFFORTS["default"])
 
 
 def by_rule(preset: str, names: frozenset[str], facts: Facts) -> list[Decision]:
-    """Decide these settings, with the effort of the preset, or of the defaults if it has none of its own."""
+    """Decide these settings by rules, with the effort of the preset."""
     effort = effort_of(preset)
     return [Decision(name, *rule(facts, effort)) for name, rule in _RULES.items() if name in names]

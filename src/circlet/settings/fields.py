@@ -1,6 +1,6 @@
-"""What a setting is: its help, allowed values and defaults, which stand in the metadata of its dataclass field.
+"""Settings: help, valid values and defaults, stored in the metadata of dataclass fields.
 
-The options of `circlet train`, Annif's parameters and the estimator's docstring are made from it.
+The options of `circlet train`, Annif's parameters and the estimator's docstring are made from them.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from circlet.checks import is_integer, is_real
 from circlet.errors import ParameterError
 
 NGrams = tuple[int, int]
-#: The value of a setting that is decided when the data are known.
+#: The value of a setting that is decided from the data.
 AUTO = "auto"
 #: The panels of `circlet train --help`, in their order.
 DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT = "Data", "What matters", "Network", "Optimization", "Output"
@@ -23,30 +23,30 @@ DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT = "Data", "What matters", "Network", "
 
 @dataclass(frozen=True)
 class Kind:
-    """What values a setting takes.
+    """The type and the valid values of a setting.
 
     Parameters
     ----------
     type : type
-        What an option on the command line is parsed as: int, float, bool or str.
+        Type of the option on the command line: int, float, bool or str.
     metavar : str
-        What stands for a value in the help.
+        Placeholder for a value in the help.
     documented : str
-        What docstrings call the type.
+        Name of the type in docstrings.
     words : str
-        What text stands for a value, such as "integers separated by commas".
+        Description of a value as text, such as "integers separated by commas".
     read : callable
-        The value that a text stands for; ValueError if it stands for none.
+        Parses a text; raises ValueError for an invalid one.
     wanted : str
-        What values are valid; follows "must be".
+        Description of valid values, after "must be".
     valid : callable
         Whether a value is valid.
     plain : callable
-        A valid value as Python's own: JSON can't hold NumPy's numbers, which a search grid may pass.
+        Converts a valid value to Python's types, since JSON has no NumPy numbers, which a search grid may pass.
     names : collection of str
-        The names that a value can be; may grow later.
+        Names that are valid values; may grow later.
     auto : bool
-        Whether "auto" is a name besides these.
+        Whether "auto" is valid as well.
     """
 
     type: type = str
@@ -62,11 +62,11 @@ class Kind:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The names that a value can be; empty if it is no name."""
+        """The names that are valid values; empty if values are not names."""
         return (*([AUTO] if self.auto else []), *self.names)
 
     def checked(self, name: str, value: Any) -> Any:
-        """A value as Python's own; `ParameterError` if it is not valid."""
+        """Convert a valid value to Python's types; raise `ParameterError` if it is not valid."""
         if self.names:
             wanted = f"{'auto or ' if self.auto else ''}one of {', '.join(self.names)}"
             valid = isinstance(value, str) and value in self.choices
@@ -84,18 +84,17 @@ class Setting:
     Parameters
     ----------
     kind : Kind
-        What values it takes.
+        Type and valid values.
     help : str
-        One line.
+        Help, one line.
     more : str
-        What else its documentation says.
+        Further documentation.
     usual : Any
-        What a run has, unless it or its preset says otherwise. A default of `RunSettings`, which decides nothing
-        from data, may be another.
+        Default of a run. The default of `RunSettings`, which decides nothing from data, may differ.
     panel : str or None
-        Where `circlet train --help` shows it; None if no option changes it.
+        Panel of `circlet train --help`; None if there is no option.
     option : str
-        The option's name.
+        Name of the option.
     """
 
     kind: Kind
@@ -116,18 +115,18 @@ def setting(
     usual: Any = None,
     option: str = "",
 ) -> Any:
-    """A dataclass field with a `Setting` as metadata: `line` is its help; `usual` is the default unless given."""
+    """Make a dataclass field with a `Setting` as metadata; `line` is the help, `usual` defaults to `default`."""
     about = Setting(kind, line, more, default if usual is None else usual, panel, option)
     return field(default=default, metadata={"setting": about})
 
 
 def settings_in(settings: type) -> dict[str, Setting]:
-    """The settings that are fields of a dataclass, by name."""
+    """Return the settings in a dataclass, by name."""
     return {each.name: each.metadata["setting"] for each in fields(settings) if "setting" in each.metadata}
 
 
 def check(settings: Any) -> None:
-    """Raise `ParameterError` for the first invalid field of a frozen dataclass; make the values Python's own."""
+    """Check the fields of a frozen dataclass, and convert their values to Python's types."""
     for name, each in settings_in(type(settings)).items():
         object.__setattr__(settings, name, each.kind.checked(name, getattr(settings, name)))
 
@@ -152,19 +151,19 @@ def whole(least: int, *, optional: bool = False) -> Kind:
 
 
 def number(wanted: str, valid: Callable[[Any], bool]) -> Kind:
-    """A finite number of which something holds."""
+    """A finite number that satisfies `valid`."""
     return Kind(
         float, "X", "float", "a number", _number, wanted, lambda value: is_real(value) and valid(value), float
     )
 
 
 def share() -> Kind:
-    """A share of less than all."""
+    """A fraction below 1."""
     return number("at least 0 and below 1", lambda value: bool(0 <= value < 1))
 
 
 def integers(wanted: str = "", *, documented: str, valid: Callable[[Any], bool] | None = None) -> Kind:
-    """A tuple of integers; without `valid`, any value is left as it is."""
+    """A tuple of integers; without `valid`, any value is accepted unchanged."""
     return Kind(
         metavar="N,N",
         documented=documented,
@@ -197,13 +196,13 @@ def _switch(text: str) -> bool:
 
 
 def shown(value: Any) -> str:
-    """The value of a setting as a command line has it."""
+    """Format the value of a setting as on the command line."""
     return "none" if value is None else ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
 
 
 @dataclass(frozen=True)
 class Decision:
-    """A setting's value, why it is that, and whether a trial has found it."""
+    """The decided value of a setting, the reason, and whether a trial decided."""
 
     name: str
     value: Any
@@ -212,17 +211,17 @@ class Decision:
 
     @property
     def shown(self) -> str:
-        """The value as text."""
+        """Format the value as text."""
         return shown(self.value)
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the decision as a dictionary for JSON."""
         value = list(self.value) if isinstance(self.value, tuple) else self.value
         return {"setting": self.name, "value": value, "why": self.why, "tried": self.tried}
 
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Decision:
-        """What `as_dict` returned."""
+        """Restore a decision from `as_dict`."""
         value = found["value"]
         return cls(
             found["setting"], tuple(value) if isinstance(value, list) else value, found["why"], found["tried"]

@@ -1,7 +1,7 @@
-"""The settings of a network, and the names that they can have; the sizes and shapes of encoders that read texts.
+"""The settings of a network and their valid names; sizes and shapes of encoders that read texts.
 
-`circlet.network.readers` computes with the weights of such encoders. Their shapes are known here because a damaged
-folder must be refused before anything is made that may not fit into memory.
+`circlet.network.readers` computes with the weights of such encoders. Their shapes are defined here, without torch,
+because a damaged folder must raise an error before anything too large is allocated.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CODEBOOKS: dict[str, str] = {
 
 
 class Learned(NamedTuple):
-    """What turns similarities into scores, and is learned with a loss."""
+    """The learned parameters that turn similarities into scores."""
 
     #: A factor.
     scale: bool
@@ -37,7 +37,7 @@ class Learned(NamedTuple):
     bias: bool
 
 
-#: The losses of `circlet.network.losses`, and what is learned with them if labels have codes.
+#: The losses of `circlet.network.losses`, and the parameters learned with them if labels have codes.
 LOSSES: dict[str, Learned] = {
     "cosine": Learned(scale=False, bias=False),
     "absolute-cosine": Learned(scale=False, bias=False),
@@ -45,9 +45,9 @@ LOSSES: dict[str, Learned] = {
     "mean-bce": Learned(scale=True, bias=True),
     "softmax": Learned(scale=True, bias=False),
 }
-#: The losses that compare codes and look only at a document's own labels.
+#: The losses that compare codes and use only a document's own labels.
 COSINES = ("cosine", "absolute-cosine")
-#: What maps documents to hidden vectors: hidden layers over features, or a network that reads the words of a text.
+#: The encoders, from documents to hidden vectors: layers over features, or networks that read a text's words.
 FEATURES = "features"
 ENCODERS = (FEATURES, "cnn", "lstm", "transformer")
 #: Numbers per word, and words of a text that are read, unless settings say otherwise.
@@ -57,7 +57,7 @@ ATTENTION_HEADS = 4
 
 
 def teachable(head: str, loss: str) -> bool:
-    """Whether `circlet.model.teaching` can teach such a network: it adds codes to outputs, and sets biases."""
+    """Whether `circlet.model.teaching` supports such a network: it adds codes to outputs, and sets biases."""
     return HEADS[head].additive and (HEADS[head].codes is None or LOSSES[loss].bias)
 
 
@@ -174,17 +174,17 @@ class NetworkSettings:
 
     @property
     def word_width(self) -> int:
-        """How many numbers stand for a word in an encoder that reads texts."""
+        """Length of a word's vector in an encoder that reads texts."""
         return self.embedding or EMBEDDING
 
     @property
     def words_read(self) -> int:
-        """How many words of a text such an encoder reads."""
+        """How many words of a text the encoder reads."""
         return self.max_words or MAX_WORDS
 
     @property
     def learned(self) -> Learned:
-        """What is learned besides the weights of the layers; `fc` has all of it in its last layer."""
+        """The parameters learned besides the layers; none for `fc`, whose last layer includes them."""
         return LOSSES[self.loss] if self.codes is not None else Learned(scale=False, bias=False)
 
     @property
@@ -194,7 +194,7 @@ class NetworkSettings:
 
     @property
     def leak(self) -> float:
-        """What the activation multiplies negative numbers by; leaky-relu does as torch's."""
+        """The activation's factor for negative numbers; that of leaky-relu is torch's."""
         return 0.01 if self.activation == "leaky-relu" else 0.0
 
     @property
