@@ -1,0 +1,68 @@
+"""Each primitive gives the same with NumPy and with torch."""
+
+from __future__ import annotations
+
+import inspect
+
+import numpy as np
+import pytest
+import torch
+
+from circlet.scoring import arrays, tensors
+
+pytestmark = pytest.mark.usefixtures("one_thread")
+RANDOM = np.random.default_rng(0)
+ROWS, OTHER = RANDOM.standard_normal((2, 3, 8)).astype(np.float32)
+COLUMNS = RANDOM.permuted(np.tile(np.arange(8), (3, 1)), axis=1)
+GIVEN = {
+    "as_array": (ROWS,),
+    "best_columns": (ROWS, 3),
+    "by_id": (COLUMNS // 2, ROWS),
+    "concat": ([ROWS, OTHER],),
+    "double": (ROWS,),
+    "log_sigmoid": (50 * ROWS,),
+    "log_sum": (ROWS, OTHER),
+    "nothing": (ROWS, 2),
+    "packed": (ROWS,),
+    "pick": (ROWS, np.array([2, 0])),
+    "sin": (ROWS,),
+    "single": (ROWS.astype(np.float64),),
+    "split": (ROWS, 2),
+    "subtract": (ROWS, OTHER),
+    "take": (ROWS, COLUMNS[:, :3]),
+    "tanh": (ROWS,),
+    "unit": (ROWS, 2.0),
+    "unit_pairs": (ROWS,),
+    "where": (ROWS > 0, -np.inf, ROWS),
+}
+
+
+def of_torch(each):
+    if isinstance(each, list):
+        return [of_torch(one) for one in each]
+    return torch.from_numpy(each.copy()) if isinstance(each, np.ndarray) else each
+
+
+def test_there_is_one_of_each_kind():
+    names = {name for name, each in vars(tensors).items() if callable(each) and not inspect.isclass(each)}
+    assert names - {"Floats"} == {*GIVEN, "numbered"}
+    assert all(callable(getattr(arrays, name)) for name in names)
+
+
+@pytest.mark.parametrize("name", GIVEN)
+def test_the_same(name):
+    own = [np.copy(each) if isinstance(each, np.ndarray) else each for each in GIVEN[name]]
+    if name == "pick":  # of each network, the runtime has an array of its own
+        own[0] = [own[0]]
+    found, expected = getattr(arrays, name)(*own), getattr(tensors, name)(*map(of_torch, GIVEN[name]))
+    several = isinstance(found, (list, tuple))
+    pairs = zip(found, expected if isinstance(expected, (list, tuple)) else [expected], strict=True)
+    for one, other in pairs if several else [(found, expected)]:
+        assert one.dtype == np.asarray(other).dtype
+        np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-6)
+
+
+def test_documents_are_numbered():
+    assert (
+        arrays.numbered([ROWS, OTHER]).tolist() == tensors.numbered(torch.from_numpy(ROWS)).tolist() == [0, 1, 2]
+    )
