@@ -1,4 +1,4 @@
-"""Numbers, shares and sizes, checked in one place: NumPy's numbers are numbers, booleans are not."""
+"""Checks of numbers, fractions and sizes: NumPy's numbers count as numbers, booleans do not."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def is_real(value: Any) -> bool:
 
 
 def check_share(name: str, value: Any, other: str = "") -> None:
-    """Raise `ParameterError` unless a value is a number from 0 to 1; `other` says what else the parameter may be.
+    """Raise `ParameterError` unless a value is a number from 0 to 1; `other` names further valid values.
 
     >>> check_share("threshold", 0.5)
     """
@@ -43,7 +43,7 @@ def check_share(name: str, value: Any, other: str = "") -> None:
 
 
 def bytes_of(text: str, option: str) -> int:
-    """The bytes of a size as people write it: kB, MB, GB and TB are powers of 1000; KiB, MiB, … powers of 1024.
+    """Parse a size in bytes: kB, MB, GB and TB are powers of 1000; KiB, MiB, … powers of 1024.
 
     Upper and lower case mean the same, and the B may be left out of decimal units.
 

@@ -1,4 +1,4 @@
-"""Where training and prediction run."""
+"""Devices for training and prediction."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["multiplies_bfloat16", "resolve_device"]
 
 
 def resolve_device(name: Any) -> torch.device:
-    """The device for a name; auto is a GPU if there is one."""
+    """Return the device with this name; auto is a GPU if there is one."""
     if not isinstance(name, (str, torch.device)):
         raise ParameterError(f"`device` must be auto, cpu, cuda, ... got {name!r}")
     if name == "auto":

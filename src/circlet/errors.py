@@ -1,9 +1,9 @@
 """The errors that circlet raises for a caller's mistakes.
 
-Every message names what was found and what was wanted. Each class also derives from the built-in that a
-Python programmer would catch. The command line prints them as one line and exits with 2.
+Every message names what was found and what was wanted. Each class also derives from the built-in exception that a
+Python programmer would catch. The command line prints the message as one line and exits with 2.
 
-What does not fit into memory is said in one way too: NumPy, CPUs and GPUs each have their own.
+Errors about memory, which differ between NumPy, CPUs and GPUs, become one `MemoryLimitError`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-#: Most characters of a message; what a file holds or a user types may be megabytes.
+#: Most characters of a message; quoted content of a file or command line may be megabytes long.
 LONGEST = 600
 
 
@@ -25,10 +25,10 @@ class CircletError(Exception):
 
 
 def shortened(message: str) -> str:
-    """A message as one line of at most `LONGEST` characters.
+    """Shorten a message to one line of at most `LONGEST` characters.
 
-    A very long one loses its middle: its start says where, and its end what was wanted. What a terminal would obey
-    and not show, such as an escape or a change of direction, is spelled out.
+    A very long message loses its middle: the start has the place, and the end what was wanted. Control characters,
+    such as an escape or a change of direction, are spelled out, so that no terminal obeys them.
     """
     line = " ".join(_ends(message).splitlines())
     if not line.isprintable():
@@ -78,18 +78,18 @@ class MissingExtraError(CircletError, ImportError):
 
 
 def bad(path: Path | str, line: int | None, found: str, wanted: str) -> DataError:
-    """The error for `path` (at `line`, if there is one): what was found and what was wanted."""
+    """Make the error for `path` (at `line`, if given): what was found and what was wanted."""
     place = f"{path}:{line}" if line else f"{path}"
     return DataError(f"{place}: found {found}; wanted {wanted}")
 
 
 def shown(value: bytes | str, limit: int = 60) -> str:
-    """`value` quoted for an error message, cut to `limit` characters."""
+    """Quote `value` for an error message, cut to `limit` characters."""
     text = value.decode("utf-8", "backslashreplace") if isinstance(value, bytes) else value
     return repr(text if len(text) <= limit else text[:limit] + "…")
 
 
-#: Torch has no error of its own for a CPU's memory, nor for sizes that no memory could have.
+#: Torch has no error class for a lack of CPU memory, or for impossible sizes; its messages have these words.
 _WORDS = (
     "allocate",
     "out of memory",
@@ -103,7 +103,7 @@ _WORDS = (
 
 @contextmanager
 def within_memory(what: str) -> Iterator[None]:
-    """Raise `MemoryLimitError` if the body, which makes `what`, asks for more memory than there is."""
+    """Raise `MemoryLimitError` if the body, which makes `what`, runs out of memory."""
     try:
         yield
     except (MemoryError, RuntimeError, OverflowError, TypeError) as error:
@@ -116,20 +116,20 @@ def within_memory(what: str) -> Iterator[None]:
 def check_fits(size: int) -> None:
     """Raise `MemoryError` if `size` bytes are more than the machine has.
 
-    A system may grant them all the same, and kill the process that uses them.
+    The system might grant the memory anyway, and kill the process that uses it.
     """
     try:
         most = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    except (AttributeError, ValueError):  # not on Windows, which grants no more than it has
+    except (AttributeError, ValueError):  # not available on Windows, which grants no more memory than it has
         return
     if size > most:
         raise MemoryError(f"it takes {size:,} bytes or more, and there are {most:,}")
 
 
 def about_memory(error: BaseException) -> str | None:
-    """What an error says about a lack of memory; None if it is about something else."""
+    """Return what an error says about a lack of memory; None if it has another reason."""
     text = str(error).partition("\n")[0]
     if not isinstance(error, MemoryError) and not any(word in text for word in _WORDS):
         return None
-    # Torch begins with the place in its own code.
+    # Torch's messages start with the place in torch's code.
     return text.rpartition("DefaultCPUAllocator: ")[2].partition(". Error code")[0] or "there is none left"

@@ -1,7 +1,7 @@
-"""What `pip install circlet` leaves out, and how code that needs it says so.
+"""Optional dependencies, and the error if one is missing.
 
-Using a model needs neither torch nor scikit-learn. Whatever needs them asks here, so that a user without them
-gets one line that says what to install.
+Applying a model needs neither torch nor scikit-learn. Code that needs them checks here, so that a user without
+them gets a one-line error that says what to install.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from circlet.errors import MissingExtraError
 
 __all__ = ["for_training", "require"]
 
-#: What the extra `train` installs, by the names that are imported.
+#: The distributions of the extra `train`, by import name.
 TRAINING = {"torch": "torch", "sklearn": "scikit-learn"}
 
 
 def require(module: str, *, extra: str, purpose: str) -> None:
-    """Refuse work that needs a module which is not installed, before the work starts; nothing is imported.
+    """Raise an error if a module is not installed, before work that needs it; nothing is imported.
 
     Raises
     ------
@@ -31,7 +31,7 @@ def require(module: str, *, extra: str, purpose: str) -> None:
 
 @contextmanager
 def for_training(purpose: str) -> Iterator[None]:
-    """Around imports that need the extra `train`: if it is missing, the error says so."""
+    """Wrap imports that need the extra `train`; if it is missing, raise `MissingExtraError`."""
     try:
         yield
     except ModuleNotFoundError as error:

@@ -1,6 +1,6 @@
-"""Files: lines, JSON and tensors, read with checks, locked, and written so that a reader never sees half a file.
+"""Files: checked reading of lines, JSON and tensors; locks; and atomic writing, so that nobody reads half a file.
 
-Compressed input may grow only so much: a file of a megabyte can unpack to gigabytes, which no real data does.
+Compressed input may grow only by a limited factor: a hostile file of a megabyte can unpack to gigabytes.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ from typing import IO, Any, Literal, cast
 
 from circlet.errors import DataError, OutputError, ParameterError, bad
 
-#: What the names of gzipped files end with.
+#: The suffix of gzipped files.
 GZIPPED = ".gz"
 
-#: Levels of lists and objects that JSON may have, and digits of an integer in it.
+#: Most levels of lists and objects in JSON, and most digits of an integer.
 DEEPEST, LONGEST = 50, 300
 
-#: Environment variable with the most times that a file may grow, 100 if it is not set; real data grows 20 times.
+#: Environment variable with the largest factor by which a file may grow, 100 by default; real data grows 20 times.
 VARIABLE = "CIRCLET_UNPACK_RATIO"
 
 #: Bytes that any file may unpack to.
 FREE = 1 << 26
 
-#: The same where lines are read, each of which may take a hundred times its size in memory.
+#: The same for files of lines, since a line may take a hundred times its size in memory.
 FREE_LINES = 1 << 20
 _BLOCK = 1 << 16
 MAX_LINE = 1 << 26  # bytes; a longer line means a damaged or hostile file, and would fill the memory
 BOM = b"\xef\xbb\xbf"
 
-#: Temporary names: a dot, the file's name, the process that writes it, and maybe something random after an x.
+#: Temporary names: a dot, the file's name, the id of the writing process, and optionally x and random characters.
 _TEMPORARY = re.compile(r"\.(?P<name>.+)\.(?P<process>[0-9]+)(\.x\w+)?\.part")
 
 
 def read_bytes(path: Path, what: str = "file") -> bytes:
-    """The content of a file, unzipped if its name ends in `GZIPPED`; a `DataError` names what is wrong with it."""
+    """Read a file, unzipped if its name ends in `GZIPPED`; raise `DataError` if it cannot be read."""
     check_regular(path, what)
     try:
         return read_gzip(path) if path.suffix == GZIPPED else path.read_bytes()
@@ -57,10 +57,10 @@ def read_bytes(path: Path, what: str = "file") -> bytes:
 
 
 def check_regular(path: Path, what: str = "file") -> int:
-    """The size of a regular file; a `DataError` for anything else, since opening a pipe or a device may hang."""
+    """Return the size of a regular file; raise `DataError` for others, since opening a pipe or device may hang."""
     try:
         found = path.stat()
-    except (OSError, ValueError) as error:  # the second: a name with a zero character
+    except (OSError, ValueError) as error:  # ValueError: a name with a zero character
         raise DataError(f"{path}: found no readable {what} ({reason_of(error)})") from error
     if not stat.S_ISREG(found.st_mode):
         kind = "a folder" if stat.S_ISDIR(found.st_mode) else "a pipe, a socket or a device"
@@ -69,9 +69,9 @@ def check_regular(path: Path, what: str = "file") -> int:
 
 
 def read_json(path: Path) -> Any:
-    """Read a JSON file, which may be gzipped; a `DataError` names what is wrong with it.
+    """Read a JSON file, which may be gzipped; raise `DataError` if it cannot be read.
 
-    Numbers are finite, text has no half characters, and nothing is nested so deeply that handling it would fail.
+    Non-finite numbers, text with half of a surrogate pair, and deeply nested values are errors too.
     """
     try:
         return parse_json(read_bytes(path, "JSON").decode())
@@ -82,7 +82,7 @@ def read_json(path: Path) -> Any:
 
 
 def parse_json(text: str) -> Any:
-    """The value that JSON describes; `ValueError` or `RecursionError` for what `read_json` refuses."""
+    """Parse JSON; raise `ValueError` or `RecursionError` for invalid values, as in `read_json`."""
     value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_short)
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False).encode()  # fails for half of a surrogate pair
@@ -114,9 +114,9 @@ def _is_deeper(value: Any, levels: int) -> bool:
 
 
 def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Read the tensors of a safetensors file, and its metadata; a `DataError` names what is wrong with it.
+    """Read the tensors and metadata of a safetensors file; raise `DataError` if it cannot be read.
 
-    The file may be gzipped; then its metadata is not read.
+    The metadata of a gzipped file is not read.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -133,18 +133,18 @@ def read_tensors(path: Path, library: Literal["numpy", "torch"]) -> tuple[dict[s
 
 
 def reason_of(error: Exception) -> str:
-    """What an error says, without the path that a system's error repeats."""
+    """Return the message of an error, without the path in a system's error."""
     return str(getattr(error, "strerror", None) or error)
 
 
 def sha256(path: Path) -> str:
-    """The digest of a file's content."""
+    """Return the digest of a file's content."""
     with path.open("rb") as stream:
         return sha256_of(stream)
 
 
 def sha256_of(stream: IO[bytes]) -> str:
-    """The digest of what is left to read of an open file."""
+    """Return the digest of the rest of an open file."""
     digest = hashlib.sha256()
     while block := stream.read(1 << 20):
         digest.update(block)
@@ -154,13 +154,13 @@ def sha256_of(stream: IO[bytes]) -> str:
 def iter_lines(
     path: Path, *, start: int = 0, end: int | None = None, first: int = 1
 ) -> Iterator[tuple[int, bytes]]:
-    """The lines of `path`, line ends included, with their numbers from 1.
+    """Yield the lines of `path`, including line ends, with their numbers from 1.
 
     An empty file, a zero byte (a binary file), a line longer than `MAX_LINE` and a damaged or truncated gzip
     stream raise `DataError`; a byte order mark is dropped.
 
-    `start` and `end` ask for the lines between two bytes of a file that is not compressed; the first of them
-    starts at `start` and has the number `first`.
+    `start` and `end` select the lines between two byte positions of an uncompressed file; the first line starts at
+    `start` and has the number `first`.
     """
     number, at = first - 1, start
     with explained(path), open_bytes(path) as stream:
@@ -190,7 +190,7 @@ def iter_text(
     end: int | None = None,
     first: int = 1,
 ) -> Iterator[tuple[int, str]]:
-    """`iter_lines`, decoded from UTF-8; `progress` is told the bytes of each line."""
+    """Yield the lines of `iter_lines` decoded from UTF-8; `progress` gets the bytes of each line."""
     for number, line in iter_lines(path, start=start, end=end, first=first):
         if progress is not None:
             progress(len(line))
@@ -198,7 +198,7 @@ def iter_text(
 
 
 def decode(path: Path, number: int, line: bytes) -> str:
-    """`line` as text; a `DataError` that names the byte if it is not UTF-8."""
+    """Decode a line; raise a `DataError` that names the byte if the line is not UTF-8."""
     try:
         return line.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -207,7 +207,7 @@ def decode(path: Path, number: int, line: bytes) -> str:
 
 
 def peek(path: Path, size: int = 1 << 16) -> bytes:
-    """The first bytes of the (decompressed) content, without a byte order mark."""
+    """Return the first bytes of the (decompressed) content, without a byte order mark."""
     with explained(path), open_bytes(path) as stream:
         return stream.read(size).removeprefix(BOM)
 
@@ -225,8 +225,8 @@ def open_bytes(path: Path) -> IO[bytes]:
 
 
 def refuse_pipe(path: Path) -> None:
-    """Raise `DataError` for a pipe or a device, which can't be read twice, or never ends."""
-    # Before it is opened: opening a pipe waits for somebody who writes into it.
+    """Raise `DataError` for a pipe or a device, which cannot be read twice, or never ends."""
+    # Checked before opening, since opening a pipe waits for a writer.
     if path.exists() and not path.is_file() and not path.is_dir():
         wanted = "a regular file (only `circlet predict` reads texts from pipes, and from standard input as -)"
         raise bad(path, None, "a pipe or device", wanted)
@@ -247,11 +247,11 @@ def explained(path: Path) -> Iterator[None]:
 
 def open_gzip(path: Path) -> IO[bytes]:
     """Open a gzip file to read lines from it."""
-    # Lines take far longer to understand than to unpack, so the start is unpacked twice: what expands without
-    # bound is refused before its first line is looked at.
+    # Lines take far longer to parse than to unpack, so the start is unpacked twice: a file that grows without
+    # bound is refused before its first line is parsed.
     with (
         _Gunzip(path, path.open("rb"), FREE_LINES) as start,
-        suppress(OSError, EOFError, zlib.error),  # whoever reads on finds it too
+        suppress(OSError, EOFError, zlib.error),  # reading on raises it again
     ):
         while start.size <= 2 * FREE_LINES and start.read(_BLOCK):
             pass
@@ -260,13 +260,13 @@ def open_gzip(path: Path) -> IO[bytes]:
 
 
 def read_gzip(path: Path) -> bytes:
-    """The content of a gzip file."""
+    """Return the content of a gzip file."""
     with io.BufferedReader(_Gunzip(path, path.open("rb"), FREE), _BLOCK) as stream:
         return stream.read()
 
 
 def most_unpacked(packed: int, free: int = FREE) -> int:
-    """The bytes that `packed` bytes of a file may unpack to."""
+    """Return how many bytes `packed` bytes of a file may unpack to."""
     return free + _ratio() * packed
 
 
@@ -280,7 +280,7 @@ def check_unpacked(path: Path, packed: int, unpacked: int, free: int = FREE) -> 
 
 
 class _Gunzip(io.RawIOBase):
-    """What a gzip file holds; it is checked while it is read, before memory or time are spent on it."""
+    """The content of a gzip file; its growth is checked during reading, before it takes memory or time."""
 
     def __init__(self, path: Path, packed: IO[bytes], free: int) -> None:
         self.path, self.packed, self.free, self.size = path, packed, free, 0
@@ -311,7 +311,7 @@ def _ratio() -> int:
 def prepare_folder(folder: Path) -> None:
     """Create `folder` if needed, and check that a file can be written in it.
 
-    Called before long work starts, so that the work does not fail when its result is written.
+    Call this before long work, so that writing its result does not fail.
     """
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
@@ -320,7 +320,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def prepare_output(path: Path) -> None:
-    """Check that `output` can write `path`, before long work starts; its folder is made if needed."""
+    """Check, before long work, that `output` can write `path`; create its folder if needed."""
     if path.is_dir():
         raise OutputError(f"cannot write {path}: it is a folder")
     if not _is_special(path):
@@ -329,10 +329,10 @@ def prepare_output(path: Path) -> None:
 
 @contextmanager
 def output(path: Path) -> Iterator[IO[bytes]]:
-    """Open a file that a user has named, to write it completely or not at all.
+    """Open a file that a user has named, to write it atomically.
 
-    A symbolic link stays, and the file that it leads to is replaced. A device or a pipe is written to and can't be
-    replaced: what has been written stays there if the body fails.
+    A symbolic link stays, and its target is replaced. A device or a pipe cannot be replaced: if the body fails,
+    its output so far stays there.
     """
     if _is_special(path):
         with _write_errors(path), path.open("wb") as stream:
@@ -344,12 +344,12 @@ def output(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def writing(path: Path) -> Iterator[IO[bytes]]:
-    """Open `path` for writing, whole or not at all; compressed if its name ends in `.gz`."""
+    """Open `path` for atomic writing; compressed if its name ends in `.gz`."""
     with output(path) as raw:
         if path.suffix != ".gz":
             yield raw
             return
-        # No name and no time in the header, so that the same content gives the same bytes.
+        # The header has no name and no time, so that the same content gives the same bytes.
         with gzip.GzipFile("", "wb", fileobj=raw, mtime=0) as packed:
             yield cast(IO[bytes], packed)
 
@@ -369,7 +369,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def followed(path: Path) -> Path:
-    """The file that a symbolic link leads to, whether it exists or not; any other path itself."""
+    """Return the target of a symbolic link, whether it exists or not; return any other path unchanged."""
     if not path.is_symlink():
         return path
     target = Path(os.path.realpath(path))
@@ -379,10 +379,10 @@ def followed(path: Path) -> Path:
 
 
 def _is_special(path: Path) -> bool:
-    """Whether there is something, at the end of symbolic links, that is neither a regular file nor a folder."""
+    """Whether `path`, after following links, exists and is neither a regular file nor a folder."""
     try:
         mode = path.stat().st_mode
-    except OSError:  # there is nothing, or nothing that can be looked at; writing says what is wrong
+    except OSError:  # it does not exist or is not accessible; writing reports the reason
         return False
     return not stat.S_ISREG(mode) and not stat.S_ISDIR(mode)
 
@@ -392,28 +392,28 @@ def _write_errors(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        # The body may raise other kinds, such as a download's errors. The system's have a number, unless NumPy
-        # finds the disk full.
+        # The body may raise other errors, such as a download's. Errors of the system have a number, except NumPy's
+        # for a full disk.
         if isinstance(error, OutputError) or (error.errno is None and type(error) is not OSError):
             raise
         raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def temporary_beside(path: Path) -> Path:
-    """The name that this process gives to a file or folder until it is complete."""
+    """Return this process's temporary name for a file or folder until it is complete."""
     return path.with_name(f".{path.name}.{os.getpid()}.part")
 
 
 @contextmanager
 def scratch_beside(path: Path) -> Iterator[Path]:
-    """A temporary folder beside `path`; if this process is killed, `remove_leftovers` finds it."""
+    """Make a temporary folder beside `path`; if this process is killed, `remove_leftovers` removes it."""
     prefix = f".{path.name}.{os.getpid()}.x"
     with tempfile.TemporaryDirectory(prefix=prefix, suffix=".part", dir=path.parent) as scratch:
         yield Path(scratch)
 
 
 def remove_leftovers(folder: Path, name: str | None = None) -> None:
-    """Remove what killed processes were writing in a folder, or under one name in it."""
+    """Remove temporary files of killed processes in a folder, or only those for one name."""
     for path in folder.glob(".*.part"):
         found = _TEMPORARY.fullmatch(path.name)
         if found is None or name not in (None, found["name"]) or _is_running(int(found["process"])):
@@ -427,7 +427,7 @@ def remove_leftovers(folder: Path, name: str | None = None) -> None:
 
 def _is_running(process: int) -> bool:
     if os.name == "nt":
-        return True  # the question itself would end the process there
+        return True  # os.kill would end the process on Windows
     try:
         os.kill(process, 0)
     except (ProcessLookupError, OverflowError):
@@ -438,18 +438,18 @@ def _is_running(process: int) -> bool:
 
 
 def write_bytes(path: Path, content: bytes) -> None:
-    """Write `content` to `path`, completely or not at all."""
+    """Write `content` to `path` atomically."""
     with replacing(path) as temporary:
         temporary.write_bytes(content)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write `text` to `path`, completely or not at all."""
+    """Write `text` to `path` atomically."""
     write_bytes(path, text.encode())
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write `content` as JSON, completely or not at all; each innermost list stays on one line."""
+    """Write `content` as JSON atomically; each innermost list stays on one line."""
     write_text(path, _pretty(content) + "\n")
 
 
@@ -494,8 +494,8 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
     with replacing(path) as temporary:
         temporary.touch()
         mode = temporary.stat().st_mode
-        # safetensors writes its own temporary file, readable only by its owner, and a killed process leaves it
-        # behind. In a folder that is named like our own temporary files, it can be found and removed.
+        # safetensors writes a temporary file that only the owner can read, and a killed process leaves it behind.
+        # In a folder named like our temporary files, `remove_leftovers` can remove it.
         with scratch_beside(path) as scratch:
             written = scratch / path.name
             try:
@@ -512,7 +512,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
 
 
 def write_gzip(path: Path, content: bytes) -> None:
-    """Write `content` gzipped, completely or not at all; the name should end in `GZIPPED`."""
+    """Write `content` gzipped and atomically; the name should end in `GZIPPED`."""
     write_bytes(path, gzip.compress(content, mtime=0))
 
 

@@ -1,10 +1,10 @@
 """Random numbers that depend only on a seed and a position: the same on every device, in any order.
 
 32-bit numbers are stored as int64. Their products may overflow, but only the low 32 bits are kept, and these are
-always right. torch's own generators promise neither random access nor the same numbers on CPU and GPU.
+always right. torch's own generators guarantee neither random access nor the same numbers on CPU and GPU.
 
-Arrays of NumPy and tensors of torch have the same operators, so one definition serves both. Nothing here imports
-torch, because saved models are used without it.
+NumPy arrays and torch tensors have the same operators, so one definition serves both. This module does not import
+torch, because saved models are applied without torch.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ def uniform(seed: int, ids: Numbers, n: int) -> Any:
     """Numbers in [0, 1), `(m, n)` in float32: entry (i, j) depends only on seed, ids[i] and j."""
     of_numpy = isinstance(ids, np.ndarray)
     columns = _hashed(np.arange(n) if of_numpy else ids.new_ones(n).cumsum(0) - 1, seed, stream=3)
-    # Two 32-bit hashes of the label are mixed in one after the other: 64 bits, so that no two labels share a code.
+    # Mixing in two 32-bit hashes of the label gives 64 bits, so that no two labels share a code.
     bits = _mixed(columns[None, :] ^ _hashed(ids, seed, stream=4)[:, None])
     bits = _mixed(bits ^ _hashed(ids, seed, stream=5)[:, None])
-    # Only the upper 24 bits: a float32 holds no more, and rounding could give 1.
+    # Only the upper 24 bits: a float32 has no more, and rounding could give 1.
     bits >>= 8
     return (bits.astype(np.float32) if of_numpy else bits.float()) * 2.0**-24
 

@@ -1,7 +1,7 @@
-"""Whether what goes on is the same run: a record of what determines its results, and how another one differs.
+"""Identify a run by everything that determines its results, to tell whether a resumed run is the same.
 
-Checkpoints, descriptions of runs, partial outputs, plans of bulk tagging, searches and measurements keep such a
-record beside what has been done so far.
+Checkpoints, descriptions of runs, partial outputs, plans of bulk tagging, searches and measurements store such a
+record with their progress.
 """
 
 from __future__ import annotations
@@ -14,12 +14,12 @@ from typing import Any, NamedTuple
 
 __all__ = ["Difference", "Identity"]
 
-#: In place of a value that is not there and has no default.
+#: Stands for a missing value without a default.
 _UNSET = "unset"
 
 
 class Difference(NamedTuple):
-    """A value that was another one before; as text, in words for an error."""
+    """A value that differs from the earlier run; as text, a description for an error."""
 
     name: str
     before: Any
@@ -37,17 +37,17 @@ class Difference(NamedTuple):
 
 
 class Identity:
-    """What determines the results of a run, by name.
+    """The values that determine the results of a run, by name.
 
     Parameters
     ----------
     values : mapping
-        Anything that JSON can hold.
+        Any JSON values.
     defaults : mapping, optional
-        The defaults of some values. A record without one of these is that of a run that had the default, made by a
-        version that did not know of it.
+        Defaults of some values. If a record lacks such a value, an older version made it, and the run had the
+        default.
     words : mapping, optional
-        What to say if a value differs that tells people nothing, such as a digest.
+        Descriptions of differences in values that people cannot read, such as digests.
     """
 
     def __init__(
@@ -56,20 +56,20 @@ class Identity:
         defaults: Mapping[str, Any] | None = None,
         words: Mapping[str, str] | None = None,
     ) -> None:
-        # As they are read back from JSON, so that tuples and lists are the same.
+        # Converted as by JSON, so that tuples and lists are equal.
         self.values, self.defaults = (json.loads(json.dumps(dict(each or {}))) for each in (values, defaults))
         self.words = words or {}
 
     @classmethod
     def of(cls, *settings: Any, words: Mapping[str, str] | None = None, **others: Any) -> Identity:
-        """The fields of dataclasses, whose defaults do not count, and other values."""
+        """Make an identity of the fields of dataclasses, with their defaults, and other values."""
         known = [(field, getattr(each, field.name)) for each in settings for field in fields(each)]
         defaults = {field.name: field.default for field, _ in known if field.default is not MISSING}
         return cls({**{field.name: value for field, value in known}, **others}, defaults, words)
 
     @property
     def digest(self) -> str:
-        """The same for all runs with these values, defaults left out."""
+        """Return a digest of the values that differ from their defaults."""
         counted = {
             name: value
             for name, value in self.values.items()
@@ -78,7 +78,7 @@ class Identity:
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
     def differences(self, before: Mapping[str, Any]) -> list[Difference]:
-        """What differs from the values of an earlier run; nothing if it was the same run."""
+        """Return the differences from the values of an earlier run; empty if it was the same run."""
         found = []
         for name in dict.fromkeys((*self.values, *before)):
             then, now = (each.get(name, self.defaults.get(name, _UNSET)) for each in (before, self.values))

@@ -1,4 +1,4 @@
-"""Where a result came from: enough to run it again and to judge its times."""
+"""The origin of a result: enough to reproduce it and to judge its times."""
 
 from __future__ import annotations
 

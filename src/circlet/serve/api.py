@@ -1,7 +1,7 @@
-"""The endpoints of the service, and how they read a request and write their answer.
+"""The endpoints of the service: read a request, compute, and write the response.
 
-They are models and their labels, suggestions, explanations and similar documents; feedback and learning; and
-Annif's dialect, in which each model is a project, so that Annif's `http` backend and other clients of it can ask.
+There are endpoints for models and their labels, suggestions, explanations and similar documents; for feedback and
+learning; and Annif's dialect, in which each model is a project, for Annif's `http` backend and its other clients.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ Body = TypeVar("Body", bound=BaseModel)
 
 
 def parsed(request: Request, kind: type[Body]) -> Body:
-    """The body of a request as an object of this kind; 422 with one sentence if it is none."""
+    """Parse the body of a request as an object of this kind; respond 422 with one sentence if it is invalid."""
     try:
         return kind.model_validate_json(request.scope[BODY])
     except ValidationError as error:
@@ -41,7 +41,7 @@ def parsed(request: Request, kind: type[Body]) -> Body:
 
 
 def found_wanted(errors: Iterable[Any]) -> str:
-    """The first of pydantic's errors, in the words of the command line."""
+    """Format the first of pydantic's errors in the style of the command line."""
     first = next(iter(errors))
     message = str(first["msg"]).removeprefix("Value error, ")
     place = ".".join(str(each) for each in first["loc"] if each not in ("body", "query", "path"))
@@ -59,14 +59,14 @@ def found_wanted(errors: Iterable[Any]) -> str:
 
 @cache
 def described_body(kind: type[BaseModel]) -> dict[str, Any]:
-    """What OpenAPI says about a body that `parsed` reads."""
+    """Describe a body that `parsed` reads, for OpenAPI."""
     return {
         "requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}
     }
 
 
 def answer(content: Any, status: int = 200) -> Response:
-    """A JSON response, without the checks that FastAPI would make of our own numbers."""
+    """Make a JSON response, without FastAPI's validation of our own numbers."""
     encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
     return Response(encoded, status, media_type="application/json")
 
@@ -76,7 +76,7 @@ MOST = 1000
 
 
 class Service:
-    """What all endpoints share.
+    """The state and the checks that all endpoints share.
 
     Parameters
     ----------
@@ -87,36 +87,36 @@ class Service:
     def __init__(self, models: list[Served], limits: Limits) -> None:
         self.models = {model.name: model for model in models}
         self.limits, self.batcher = limits, Batcher(limits.queue)
-        #: Seconds until it is watched whether a client that waits is still there.
+        #: Seconds after which the service watches whether a waiting client has disconnected.
         self.watch_after = 0.1
 
     def model(self, name: str) -> Served:
-        """The model of this id, or 404."""
+        """Return the model with this id, or respond 404."""
         if name not in self.models:
             known = ", ".join(sorted(self.models))
             raise HTTPException(404, f"found no model {name[:80]!r}; wanted one of {known}")
         return self.models[name]
 
     def learner(self, name: str) -> Learner:
-        """Who teaches the model of this id, or 409."""
+        """Return the learner of the model with this id, or respond 409."""
         learner = self.model(name).learner
         if learner is None:
             raise HTTPException(409, f"the model {name!r} does not learn here; wanted `circlet serve --learn`")
         return learner
 
     def check_k(self, k: int) -> None:
-        """422 if more is asked for than may be."""
+        """Respond 422 if `k` exceeds the limit."""
         if k > self.limits.k:
             raise HTTPException(422, f"`k`: found {k:,}; wanted at most {self.limits.k}")
 
     def check_count(self, documents: int) -> None:
-        """413 if there are too many documents."""
+        """Respond 413 if there are too many documents."""
         if documents > self.limits.documents:
             most = self.limits.documents
             raise HTTPException(413, f"found {documents:,} documents; wanted at most {most:,} in a request")
 
     def check_texts(self, request: Request, texts: list[str]) -> None:
-        """413 if there are too many texts, or one is too long; leaves them for the log."""
+        """Respond 413 if there are too many texts, or one is too long; keep the texts for the log."""
         self.check_count(len(texts))
         longest, most = max(map(len, texts), default=0), self.limits.characters
         if longest > most:
@@ -124,7 +124,7 @@ class Service:
         request.scope[TEXTS] = texts
 
     async def computed(self, request: Request, key: Any, compute: Compute, documents: list[Any]) -> Any:
-        """What the batcher computes of documents; 503 if it has no room. Clients that leave are dropped."""
+        """Compute in the batcher; respond 503 if its queue is full. Drop requests whose client disconnects."""
         try:
             future = self.batcher.submit(key, compute, documents)
         except OverloadedError:
@@ -265,7 +265,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         return answer({"documents": documents})
 
     async def compute(request: Request, function: Any, documents: list[Any]) -> Any:
-        """What a function returns for one document, in the thread that computes."""
+        """Call a function on one document in the computing thread."""
         (found,) = await service.computed(request, object(), function, documents)
         return found
 
@@ -298,13 +298,13 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
 
 
 def suggested(found: Suggestion) -> dict[str, Any]:
-    """A label of a document, ready for JSON, with its URI if labels have URIs besides their names."""
+    """Convert a suggestion for JSON, with the label's URI if it has one."""
     uri = {} if found.uri is None else {"uri": found.uri}
     return {"label": str(found.label), **uri, "probability": found.score}
 
 
 def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
-    """What the tagger calls these labels, given by name or URI; 404 if it does not know one."""
+    """Return the tagger's labels for names or URIs; respond 404 if one is unknown."""
     for name in names:
         if name not in now.labels:
             raise HTTPException(404, f"found no label {name[:200]!r} among {len(now.names):,}; wanted known ones")
@@ -312,7 +312,7 @@ def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
 
 
 def explained(found: Any) -> dict[str, Any]:
-    """An `Explanation`, ready for JSON."""
+    """Convert an `Explanation` for JSON."""
     return {
         "label": str(found.label),
         "probability": rounded(found.probability),
@@ -338,7 +338,7 @@ def teaching_routes(service: Service) -> APIRouter:
     in_thread = anyio.to_thread.run_sync  # what writes to the disk, and waits for it
 
     def learned_soon(learner: Learner, entry: Entry) -> dict[str, Any]:
-        """What a client gets for feedback that was just kept or taken back."""
+        """Start learning, and return the response for recorded or undone feedback."""
         learner.notify()
         return {"id": entry.id, "learning": learner.state()}
 
@@ -353,7 +353,7 @@ def teaching_routes(service: Service) -> APIRouter:
         asked, learner = parsed(request, schemas.FeedbackRequest), service.learner(model)
         now = service.model(model).current
         service.check_texts(request, [asked.text])
-        # Known labels are kept by name, whatever the client calls them.
+        # Known labels are stored by name, even if the client sent URIs.
         accept = [str(now.labels.get(label, label)) for label in asked.accept]
         reject = [str(label) for label in own_labels(now, asked.reject)]
         entry = await in_thread(learner.feedback.add, asked.text, accept, reject, now.version)

@@ -48,14 +48,14 @@ def create_app(
     log_requests: bool = True,
     log_texts: bool = False,
 ) -> App:
-    """Make an ASGI application of models; it owns a thread, which ends with its lifespan or `service.close`.
+    """Make an ASGI application for models; its thread ends with the lifespan or `service.close`.
 
     Parameters
     ----------
     models : list of Served
     limits : Limits, optional
     access : Access, optional
-        Who may ask; by default everybody who can reach it.
+        Who may use the service; by default everybody who can reach it.
     log_requests, log_texts : bool
         Whether to log a line per request, and the texts in it.
     """
@@ -124,16 +124,16 @@ def create_app(
 
 
 class _Direct:
-    """Calls the endpoint that matters most without FastAPI's router, which would take longer than all the rest.
+    """Calls the most important endpoint without FastAPI's router, which takes longer than everything else.
 
     Parameters
     ----------
     app : ASGI application
-        Whoever has all other requests.
+        Handles all other requests.
     route : APIRoute
         POST, with a model in its path.
     handlers : dict
-        What answers each kind of error.
+        The handlers of each kind of error.
     """
 
     def __init__(self, app: Any, route: APIRoute, handlers: dict[type[Exception], Any]) -> None:
@@ -155,8 +155,8 @@ class _Direct:
 
 
 def static_routes(folder: Path = Path(__file__).parent / "page") -> APIRouter:
-    """The page at /, and its files below /page/, all read once: no path that a client names reaches the disk."""
-    # What systems disagree about.
+    """Serve the page at / and its files below /page/, all read once: no client's path reaches the disk."""
+    # Systems differ in these types.
     types = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
     #: By name: content, type and tag.
     files: dict[str, tuple[bytes, str, str]] = {}

@@ -1,8 +1,8 @@
-"""One thread computes for all requests: what waits and can be computed together is one call.
+"""One thread computes for all requests, and combines waiting requests with equal options in one call.
 
-A batch is as fast per document as a single document is slow, and threads that all compute only get in each
-other's way. So requests are queued, and the thread takes what has come in while it was busy. The queue is
-bounded; who finds it full has to come back later.
+A batch takes much less time per document than single documents, and several computing threads only slow each other
+down. So requests are queued, and the thread takes those that arrived while it was busy. The queue is bounded; if
+it is full, clients must retry later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ __all__ = ["Batcher", "OverloadedError"]
 
 log = logging.getLogger(__name__)
 
-#: Most documents of a call; more would only make others wait.
+#: Most documents per call; larger calls would make other requests wait.
 LARGEST = 128
 
 Compute = Callable[[list[Any]], Sequence[Any]]
@@ -42,16 +42,16 @@ class Batcher:
     Parameters
     ----------
     room : int
-        Documents that may wait. A request with more is accepted only if nothing else waits.
+        Number of documents that may wait. A larger request is accepted only if nothing else waits.
     pause : float
-        Seconds to wait for more requests if the last call had several: clients that were answered together ask
+        Seconds to wait for more requests if the last call had several: clients that got responses together ask
         again at about the same time.
     """
 
     def __init__(self, room: int, pause: float = 0.001) -> None:
         self.room, self.pause = room, pause
         self.waiting = self.calls = self.documents = 0
-        # By what they have in common, in the order in which the first of each came.
+        # Jobs by key, in the order of arrival of each key's first job.
         self._groups: dict[Hashable, list[_Job]] = {}
         self._changed = threading.Condition()
         self._closed = False
@@ -67,7 +67,7 @@ class Batcher:
         key : hashable
             Jobs with equal keys are computed by one call, of the `compute` of any of them.
         compute : callable
-            From a list of documents to a sequence of as many results; called in the batcher's thread.
+            Maps a list of documents to a sequence of as many results; called in the batcher's thread.
         documents : list
 
         Raises
@@ -84,7 +84,7 @@ class Batcher:
         return future
 
     def close(self) -> None:
-        """Finish what waits, and end the thread."""
+        """Finish the waiting jobs, and end the thread."""
         with self._changed:
             self._closed = True
             self._changed.notify()
@@ -95,10 +95,10 @@ class Batcher:
             self.calls += 1
             self.documents += sum(len(job.documents) for job in jobs)
             _compute(jobs)
-            del jobs  # while it waits, it should not keep the documents of others
+            del jobs  # do not keep the documents in memory while waiting
 
     def _taken(self) -> list[_Job]:
-        """The next jobs to compute together, none of them canceled; empty if it is time to stop."""
+        """Return the next jobs to compute together, without canceled ones; empty to stop."""
         with self._changed:
             while True:
                 if not self._groups and not self._closed:
@@ -123,16 +123,16 @@ class Batcher:
             if not job.future.cancelled():
                 jobs.append(job)
                 size += len(job.documents)
-        if group:  # behind all others, so that they have their turn
+        if group:  # goes to the end of the queue, so that other groups have their turn
             self._groups[key] = group
         return jobs
 
 
 def _compute(jobs: list[_Job]) -> None:
-    """Compute what several requests want, and give each its part."""
+    """Compute for several requests at once, and give each its part of the result."""
     try:
         results = jobs[0].compute([document for job in jobs for document in job.documents])
-    except Exception as error:  # whatever it is, it is for those who wait
+    except Exception as error:  # any error is passed on to the waiting requests
         if len(jobs) == 1:
             _deliver([(jobs[0].future, None, error)])
             return
@@ -162,5 +162,5 @@ def _deliver(outcomes: list[_Outcome]) -> None:
 
     try:
         outcomes[0][0].get_loop().call_soon_threadsafe(deliver)
-    except RuntimeError:  # the loop is closed: nobody waits anymore
+    except RuntimeError:  # the loop is closed, so no request waits anymore
         log.debug("%d requests were answered after the service had stopped", len(outcomes))

@@ -1,6 +1,6 @@
-"""Who may ask, how much and how often; headers that keep browsers safe; a line in the log, and counts.
+"""Access, limits and rates; security headers for browsers; the request log and metrics.
 
-Everything comes through here first, before a request's body is read or its path is looked at.
+Every request passes through the guard first, before its body is read or its path is routed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ log = logging.getLogger("circlet.serve")
 
 Scope = MutableMapping[str, Any]
 
-#: What answers have. The policy says what browsers may do with the page: nothing but what comes from here.
+#: Headers of all responses. The policy lets browsers load only the page's own files.
 HEADERS = [
     (
         b"content-security-policy",
@@ -51,13 +51,13 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 ]
-#: What anybody may see, token or not: the page, which asks for the token, and that the service is up.
+#: Paths that need no token: the page, which asks for the token, and the health check.
 OPEN = re.compile(r"/|/page/.*|/v1/health")
-#: Where the guard leaves a request's body in its `scope`.
+#: Key of the request's body in its `scope`.
 BODY = "circlet.body"
-#: Where endpoints leave the texts of a request, for the log, if that was asked for.
+#: Key in `scope` of the request's texts, for the log.
 TEXTS = "circlet.texts"
-#: The trusted part of `scope`, for `/v1/health`.
+#: Key in `scope`: whether the client is trusted, for `/v1/health`.
 TRUSTED = "circlet.trusted"
 SAFE = ("GET", "HEAD", "OPTIONS")
 
@@ -77,15 +77,15 @@ class Limits:
     k : int
         Labels per document.
     queue : int
-        Documents that wait to be tagged; beyond that, clients are asked to come back later.
+        Documents that may wait to be tagged; beyond that, clients must retry later.
     held : int
         Bytes of all requests' bodies at a time.
     connections : int
         Open connections.
     rate : float
-        Requests per second of a client, in the long run; 0 is no limit.
+        Requests per second of a client, on average; 0 means no limit.
     patience : float
-        Seconds that a client may take to send a request, or to take its answer.
+        Seconds that a client may take to send a request, or to receive the response.
     """
 
     body: int = 8 << 20
@@ -101,16 +101,16 @@ class Limits:
 
 @dataclass(frozen=True)
 class Access:
-    """Who may ask.
+    """Who may use the service.
 
     Parameters
     ----------
     token : str, optional
-        What clients must send as `Authorization: Bearer …`.
+        Token that clients must send as `Authorization: Bearer …`.
     hosts : collection of str, optional
-        The names by which the service may be called, without ports; None is any name.
+        Valid host names of the service, without ports; None accepts any name.
     origins : collection of str
-        Pages of other origins that may ask, like `https://example.org`.
+        Other origins whose pages may use the service, like `https://example.org`.
     """
 
     token: str | None = None
@@ -119,7 +119,7 @@ class Access:
 
 
 class Refusal(Exception):  # noqa: N818 — it is an answer
-    """A request that is not let in: a status, and one sentence."""
+    """A refused request: a status and one sentence."""
 
     def __init__(self, status: int, detail: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
         super().__init__(detail)
@@ -180,7 +180,7 @@ class Guard:
             self._check(scope, headers, started)
             body = await self._body(scope, headers, receive)
             if body is None:
-                return  # the client is gone
+                return  # the client has disconnected
             size, scope[BODY] = len(body), body
             await self.app(scope, receive, sending)
         except Refusal as refusal:
@@ -201,7 +201,7 @@ class Guard:
             await send({"type": "websocket.close", "code": 1008})
 
     def _check(self, scope: Scope, headers: dict[bytes, bytes], now: float) -> None:
-        """Raise `Refusal` unless the request may come in."""
+        """Raise `Refusal` unless the request is allowed."""
         if self.connections() > self.limits.connections:
             raise _later(f"found more than {self.limits.connections:,} connections; wanted fewer: try again later")
         address = scope["client"][0] if scope.get("client") else ""
@@ -229,7 +229,7 @@ class Guard:
                 )
 
     def _check_origin(self, headers: dict[bytes, bytes], host: str) -> None:
-        """Whatever changes something, or costs something, must not come from another page in a browser."""
+        """Raise `Refusal` for requests of other sites' pages, which must not cause changes or costs."""
         origin = headers.get(b"origin")
         if origin is None:
             if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
@@ -240,7 +240,7 @@ class Guard:
             raise Refusal(403, f"found the origin {text[:80]!r}; wanted this one, or `--allow-origin` for it")
 
     async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Any) -> bytes | None:
-        """The request's body, counted as held; None if the client leaves before it is complete."""
+        """Read the request's body and count it as held; return None if the client disconnects."""
         length = headers.get(b"content-length", b"")
         if scope["method"] in SAFE and not length and b"transfer-encoding" not in headers:
             return b""
@@ -271,7 +271,7 @@ class Guard:
         if not self.log_requests:
             return
         client = scope["client"][0] if scope.get("client") else "-"
-        # The path as it came in: percent-encoded, so that nobody writes lines of their own into the log.
+        # The raw, percent-encoded path, so that no client can inject lines into the log.
         path = scope.get("raw_path", b"").decode("latin-1")[:200]
         line = f"{client} {method} {path} {status} {1000 * seconds:.1f} ms"
         if self.log_texts and (texts := scope.get(TEXTS)):
@@ -280,7 +280,7 @@ class Guard:
 
 
 def name_of(host: str) -> str:
-    """The name in a Host header, without the port.
+    """Return the name in a Host header, without the port.
 
     >>> name_of("LocalHost:8000"), name_of("[::1]:8000"), name_of("::1")
     ('localhost', '::1', '::1')
@@ -295,14 +295,14 @@ def _later(detail: str) -> Refusal:
 
 
 class Rates:
-    """How often a client may ask: a bucket of tokens for each, which fills at a steady rate.
+    """Limits the request rate of each client by a token bucket, which fills at a steady rate.
 
     Parameters
     ----------
     rate : float
         Tokens per second.
     clients : int
-        How many to remember; who has been silent longest is forgotten first.
+        Number of clients to remember; the one that has been silent longest is forgotten first.
 
     >>> rates = Rates(2)
     >>> [rates.wait("a", 0.0) for _ in range(5)]
@@ -317,7 +317,7 @@ class Rates:
         self._buckets: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def wait(self, address: str, now: float) -> float:
-        """Take a token, or say how many seconds it takes until there is one; `now` is of a steady clock."""
+        """Take a token, or return the seconds until there is one; `now` is a monotonic time."""
         if not self.rate:
             return 0.0
         client = self.client_of(address)
@@ -331,7 +331,7 @@ class Rates:
 
     @staticmethod
     def client_of(address: str) -> str:
-        """Whose bucket an address has: its own or, for IPv6, that of its network, since one host may have 2⁶⁴."""
+        """Return the owner of an address's bucket: for IPv6 the network, since a host may have 2⁶⁴ addresses."""
         if ":" not in address:
             return address
         try:
@@ -357,7 +357,7 @@ class Monitor(Collector):
         self._seconds: dict[str, tuple[list[int], list[float]]] = {}
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
-        """A request was answered."""
+        """Count a request that was answered."""
         key = (route, method, status)
         self.requests[key] = self.requests.get(key, 0) + 1
         if route not in self._seconds:

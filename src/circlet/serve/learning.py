@@ -1,16 +1,16 @@
-"""Learning in the background: versions of a model, each taught by all feedback that there was.
+"""Learning in the background: versions of a model, each taught with all feedback so far.
 
-Beside a model's folder `tagger` lies `tagger.taught`:
+Beside a model's folder `tagger` there is `tagger.taught`:
 
 | | |
 |---|---|
-| `versions.json` | which version is served, those before it, and how much of the feedback it knows |
+| `versions.json` | the served version, earlier ones, and the number of feedback records it has learned |
 | `1`, `2`, … | the taught versions, each a whole model; version 0 is the model itself |
 | `.lock` | held by the process that teaches |
 
-Every lesson starts from version 0 and has all feedback that is not undone. So an undo is exact, and a process
-that is killed at any time loses nothing: the log has the feedback, and the next process learns what
-`versions.json` does not yet know. That file is replaced by a rename, after the version that it names is complete.
+Every lesson starts from version 0 and takes all feedback that is not undone. So an undo is exact, and a process
+that is killed at any time loses nothing: the log has the feedback, and the next process learns the records that
+`versions.json` does not count yet. That file is replaced atomically, after the new version is complete.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ VERSIONS = "versions.json"
 
 
 def taught_folder(folder: Path | str) -> Path:
-    """Where the taught versions of a model are."""
+    """Return the folder of a model's taught versions."""
     whole = Path(folder).resolve()
     return whole.with_name(f"{whole.name}.taught")
 
 
 def why_not(folder: Path | str) -> str | None:
-    """Why a model can't be taught here, in a sentence; None if it can."""
+    """Return why a model cannot be taught here, as a sentence; None if it can."""
     place = Path(folder).resolve().parent
     if not os.access(place, os.W_OK):
         return f"{place} can't be written; wanted a place for what is learned"
@@ -71,7 +71,7 @@ def why_not(folder: Path | str) -> str | None:
 
 @dataclass(frozen=True)
 class Version:
-    """A version, and the number of entries that it was taught."""
+    """A version, and the number of entries that it has learned."""
 
     version: str
     taught: int
@@ -79,18 +79,18 @@ class Version:
 
 @dataclass(frozen=True)
 class Versions:
-    """What `versions.json` says.
+    """The content of `versions.json`.
 
     Parameters
     ----------
     original : str
-        The digest of the configuration of version 0; another model has other versions.
+        Digest of version 0's configuration; another model has other versions.
     records : int
-        How many records of the log the served version knows, or was rolled back in spite of.
+        Number of records of the log that need no further lesson: learned, or skipped by a rollback.
     last : int
-        The last number that a version had.
+        The latest version number.
     kept : tuple of Version
-        From the oldest to the one that is served.
+        From the oldest to the served version.
     """
 
     original: str
@@ -104,7 +104,7 @@ class Versions:
         return self.kept[-1]
 
     def taught(self, entries: int, records: int) -> Versions:
-        """With a further version; the oldest one is dropped if there are too many, but never version 0."""
+        """Add a version; if there are too many, drop the oldest one other than version 0."""
         new = Version(str(self.last + 1), entries)
         rest = [each for each in self.kept if each.version != "0"]
         kept = (Version("0", 0), *rest[-(KEPT - 1) :], new) if KEPT > 1 else (Version("0", 0), new)
@@ -112,7 +112,7 @@ class Versions:
 
     @classmethod
     def read(cls, path: Path) -> Versions:
-        """From a file."""
+        """Read a file."""
         found = files.read_json(path)
         try:
             kept = tuple(Version(str(each["version"]), int(each["taught"])) for each in found["kept"])
@@ -127,7 +127,7 @@ class Versions:
             ) from error
 
     def write(self, path: Path) -> None:
-        """To a file, completely or not at all."""
+        """Write a file atomically."""
         files.write_json(path, asdict(self))
 
 
@@ -139,12 +139,12 @@ class Learner:
     folder : Path or str
         The model as it was trained; it is never changed.
     feedback : FeedbackLog
-        What users said; all of it that is not undone is learned.
+        Feedback of users; all of it that is not undone is learned.
     on_swap : callable
-        Called with the tagger and the name of each new version that shall be served: before this returns if a
-        taught version was served last time, then from another thread.
+        Called with tagger and name of each version to serve: from the constructor if a taught version was served
+        last time, and later from another thread.
     pause : float
-        Seconds between feedback and a lesson, in which more may come.
+        Seconds between feedback and a lesson, to collect more feedback.
 
     Raises
     ------
@@ -173,7 +173,7 @@ class Learner:
         except OSError as error:
             os.close(self._lock)
             raise OutputError(f"cannot teach in {self.place}: another process does; stop it first") from error
-        #: Guards what follows, for moments; the other one makes swaps happen one after the other.
+        #: The first protects the state below and is held only briefly; the second serializes swaps.
         self._changed, self._swapping = threading.Condition(), threading.Lock()
         self._child: subprocess.Popen[str] | None = None
         self._wanted, self._closed, self._learning = True, False, False
@@ -188,17 +188,17 @@ class Learner:
         self._thread.start()
 
     def notify(self) -> None:
-        """There is new feedback, or an undo: learn soon, everything that there is by then."""
+        """Announce new feedback or an undo; the learner will soon learn all feedback."""
         with self._changed:
             self._wanted = True
             self._changed.notify_all()
 
     def state(self) -> dict[str, Any]:
-        """What the learner is doing, and which version is served."""
+        """Return what the learner is doing, and which version is served."""
         records = len(self.feedback)
         with self._changed:
             waiting = max(0, records - self._versions.records)
-            # What was announced counts as learning, though the lesson may not have begun.
+            # Announced feedback counts as learning, even before the lesson begins.
             busy = self._learning or (self._wanted and waiting > 0)
             state = "learning" if busy else "idle" if self._failed is None else "failed"
             served = self._versions.served
@@ -212,7 +212,7 @@ class Learner:
             }
 
     def roll_back(self) -> str:
-        """Serve the previous version again, from now on; the version that is then served.
+        """Serve the previous version again, and return its name.
 
         The feedback stays in the log. With the next feedback, all of it that is not undone is learned again.
         """
@@ -231,7 +231,7 @@ class Learner:
         return versions.served.version
 
     def close(self) -> None:
-        """Stop learning; what has not been learned will be by the next learner."""
+        """Stop learning; the next learner will learn the remaining feedback."""
         with self._changed:
             if self._closed:
                 return
@@ -249,7 +249,7 @@ class Learner:
         self._versions = versions
 
     def _restored(self) -> Versions:
-        """The versions of an earlier process; the one that was served is served again, or learned anew."""
+        """Restore the versions of an earlier process, and serve the last one again, or learn it anew."""
         files.remove_leftovers(self.place)
         original = str(read_config(self.folder).get("sha256"))
         path, versions = self.place / VERSIONS, Versions(original)
@@ -279,7 +279,7 @@ class Learner:
                 self._wanted, self._learning = False, True
             try:
                 self._learn()
-            except Exception as error:  # whatever it was, the old model stays served, and the state says so
+            except Exception as error:  # the old model is still served; the state shows the error
                 log.warning("learning failed: %s", error)
                 with self._changed:
                     self._failed = str(error) or type(error).__name__
@@ -293,14 +293,14 @@ class Learner:
             before = self._versions
         if records == before.records:
             return
-        # Its name says that it is not complete, and which process to ask.
+        # A temporary name, which contains the id of this process.
         scratch = files.temporary_beside(self.place / str(before.last + 1))
         shutil.rmtree(scratch, ignore_errors=True)
         try:
             answer = self._lesson(scratch, [[each.text, each.accepted, each.rejected] for each in entries])
             if answer is None:
                 return
-            load(scratch)  # nothing is swapped in that can't be used
+            load(scratch)  # never swap in a version that cannot be loaded
             with self._swapping:
                 if self._versions is not before or self._closed:
                     return  # rolled back meanwhile
@@ -322,7 +322,7 @@ class Learner:
             shutil.rmtree(self._path(each), ignore_errors=True)
 
     def _lesson(self, output: Path, corrections: list[Any]) -> dict[str, Any] | None:
-        """Teach in a child process; what it answered, or None if it was stopped."""
+        """Teach in a child process; return its answer, or None if it was stopped."""
         asked = {"folder": str(self.folder.resolve()), "output": str(output), "corrections": corrections}
         with self._changed:
             if self._closed:
@@ -342,7 +342,7 @@ class Learner:
         reader = threading.Thread(target=lambda: errors.extend(child.stderr or ()), daemon=True)
         reader.start()
         try:
-            # Its input stays open until it has answered: where it ends, the child does.
+            # The child's input stays open until the answer, because the child exits when its input ends.
             with suppress(BrokenPipeError):
                 child.stdin.write(json.dumps(asked) + "\n")
                 child.stdin.flush()

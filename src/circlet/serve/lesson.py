@@ -1,12 +1,12 @@
-"""One lesson, in a process of its own: a model and corrections in, a taught model out.
+"""One lesson, in a separate process: read a model and corrections, write a taught model.
 
 It is the only part of the service that imports torch. `circlet.serve.learning` starts it as
 
     python -m circlet.serve.lesson
 
-and writes one line of JSON to it: the model's folder, the folder to write, and all feedback. It answers with
-one line of JSON: what was learned, or an error. Its input stays open meanwhile; when it ends, the service is gone,
-and so is this process.
+and sends one line of JSON: the model's folder, the output folder, and all feedback. The process answers with one
+line of JSON: the result, or an error. The input stays open meanwhile; if it ends, the service has ended, and this
+process exits.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from circlet.model.session import teach_saved
 
 
 def main(source: IO[str], answers: IO[str], *, alone: bool = True) -> int:
-    """Read a lesson, give it and answer; a process that does nothing else ends when its source does."""
+    """Read a lesson, carry it out and answer; if `alone`, exit the process when its source ends."""
     asked = json.loads(source.readline())
 
     def end_with_service() -> None:

@@ -1,4 +1,4 @@
-"""A model that is served: what it answers, what is known about it, and how another version takes its place."""
+"""A served model: its answers, its description, and how another version replaces it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ __all__ = ["LabelSearch", "Options", "Served", "Snapshot"]
 
 
 class Options(NamedTuple):
-    """How documents are tagged; those with equal options are tagged together."""
+    """Options for tagging; documents with equal options are tagged together."""
 
     k: int
     threshold: float | None = None
@@ -36,19 +36,19 @@ class Options(NamedTuple):
 
 
 class Snapshot:
-    """One version of a model. A request keeps the one that it has found, whatever is served meanwhile."""
+    """One version of a model. A request keeps its snapshot, even if the served version changes meanwhile."""
 
     def __init__(self, tagger: Tagger, version: str) -> None:
         self.tagger, self.version = tagger, version
 
     @cached_property
     def names(self) -> list[str]:
-        """The names of the labels; those without are called by their number."""
+        """Names of the labels, or their numbers if they have no names."""
         return [str(label) for label in self.tagger.classes_.tolist()]
 
     @cached_property
     def labels(self) -> dict[str, Any]:
-        """What the tagger calls each label, by its name and by its URI."""
+        """The tagger's labels, by name and by URI."""
         own, uris = self.tagger.classes_.tolist(), self.tagger.model_.label_uris
         return dict(zip(self.names, own, strict=True)) | dict(zip(uris or self.names, own, strict=True))
 
@@ -59,11 +59,11 @@ class Snapshot:
 
     @property
     def takes(self) -> str:
-        """What it tags: texts or rows."""
+        """What the model tags: texts or rows."""
         return "rows" if self.tagger.model_.vectorizer is None else "texts"
 
     def suggest(self, options: Options, documents: list[Any]) -> list[list[Suggestion]]:
-        """Labels of texts, or of rows given as numbers by column, best first."""
+        """Return the labels of texts, or of rows given as numbers by column, best first."""
         return self.tagger.answers(
             documents if self.takes == "texts" else _rows(documents, self.tagger.model_.n_features),
             options.k,
@@ -73,32 +73,32 @@ class Snapshot:
         )
 
     def suggesting(self, options: Options) -> tuple[Hashable, Any]:
-        """The key and the function of `circlet.serve.batching` that suggest labels."""
+        """Return key and function for suggesting labels by `circlet.serve.batching`."""
         return (id(self), options), partial(self.suggest, options)
 
 
 class Served:
-    """A model under the name by which clients call it.
+    """A model under its public name.
 
     Parameters
     ----------
     name : str
-        Its id.
+        Id of the model.
     tagger : Tagger
     version : str
     about : dict
-        What is known about its folder: `bytes`, `parts`, `modified`.
+        Facts about its folder: `bytes`, `parts`, `modified`.
     """
 
     def __init__(self, name: str, tagger: Tagger, version: str, about: dict[str, Any] | None = None) -> None:
         self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
         self.current = Snapshot(tagger, version)
-        #: Who teaches it, if it learns from feedback.
+        #: Teaches the model, if it learns from feedback.
         self.learner: Learner | None = None
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Served:
-        """Load a model from its folder; a `DataError` says what is wrong with it."""
+        """Load a model from its folder; raise `DataError` if the folder is damaged."""
         tagger, config = load(folder), read_config(folder)
         paths = {part: located(folder, config, part) for part in (CONFIG, *config["files"])}
         parts = [{"name": part, "bytes": files.check_regular(path)} for part, path in paths.items()]
@@ -127,7 +127,7 @@ class Served:
             self.swap(before.tagger, self.learner.state()["version"])
 
     def summary(self) -> dict[str, Any]:
-        """What a list of models says about it."""
+        """Return the model's entry in a list of models."""
         now = self.current
         return {
             "id": self.name,
@@ -138,7 +138,7 @@ class Served:
         }
 
     def card(self) -> dict[str, Any]:
-        """Everything about it."""
+        """Return everything about the model."""
         now = self.current
         model, threshold = now.tagger.model_, now.tagger.ranking_threshold()
         metrics = [name for record in model.history for name in metrics_of(record)]
@@ -166,19 +166,19 @@ def _rows(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
     ends = np.cumsum([0, *map(len, documents)])
     columns = np.fromiter((column for row in documents for column in row), dtype=np.int64, count=ends[-1])
     numbers = (value for row in documents for value in row.values())
-    with np.errstate(over="ignore"):  # what is too large becomes infinite, and is refused
+    with np.errstate(over="ignore"):  # too large numbers become infinite, and raise an error
         values = np.fromiter(numbers, dtype=np.float64, count=ends[-1]).astype(np.float32)
     return sp.csr_matrix((values, columns, ends), shape=(len(documents), n_features))
 
 
 class LabelSearch:
-    """The names of labels, the most frequent first, as one text that is searched at the speed of C.
+    """Searches the names of labels, most frequent first, as one text, at the speed of C.
 
     Parameters
     ----------
     names : list of str
     counts : int ndarray of shape (n_labels,) or None
-        How many documents have each label.
+        Number of documents with each label.
 
     >>> search = LabelSearch(["cats", "Cat", "wildcat", "dog"], np.array([1, 5, 9, 2]))
     >>> search.find("cat", 2)
@@ -191,12 +191,12 @@ class LabelSearch:
         self._counts = [None] * len(names) if counts is None else [int(counts[i]) for i in order]
         folded = [name.casefold().replace("\n", " ") for name in self._names]
         self._text = "\n" + "\n".join(folded) + "\n"
-        #: Where each name starts.
+        #: Start of each name in the text.
         self._starts = list(accumulate((len(name) + 1 for name in folded[:-1]), initial=1))
         self._ranked = lru_cache(maxsize=64)(self._rank)
 
     def find(self, query: str, limit: int) -> tuple[list[dict[str, Any]], int]:
-        """Labels whose names start with the query, then those that contain it, and how many they are in all."""
+        """Return labels whose names start with the query, then those that contain it, and their total number."""
         found = self._ranked(query.casefold().strip().replace("\n", " "))
         return [{"label": self._names[i], "documents": self._counts[i]} for i in found[:limit]], len(found)
 
@@ -208,7 +208,7 @@ class LabelSearch:
         return first + [line for line in self._lines_with(query, 0) if line not in known]
 
     def _lines_with(self, part: str, offset: int) -> Iterator[int]:
-        """The names that have a part; their first letter is `offset` characters behind where it is found."""
+        """Yield the name at `offset` characters after each match of `part`, each name once."""
         at = self._text.find(part)
         while at >= 0:
             line = bisect_right(self._starts, at + offset) - 1

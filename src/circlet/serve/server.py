@@ -24,17 +24,17 @@ __all__ = ["bound", "is_loopback", "run", "url_of"]
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """A socket that nobody else has; an `OutputError` says why there is none."""
+    """Bind a socket that no other program has; raise `OutputError` if that is impossible."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
         raise ParameterError(f"--host: found no address of {host!r} ({error.strerror})") from None
     found = socket.socket(family, kind, number)
     try:
-        if sys.platform != "win32":  # where it would let two programs have one port
+        if sys.platform != "win32":  # on Windows, it would let two programs share a port
             found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         found.bind(address)
-        found.listen(1)  # some systems find out only now that the port is taken
+        found.listen(1)  # some systems report only now that the port is in use
     except OSError as error:
         found.close()
         raise OutputError(
@@ -49,7 +49,7 @@ def is_loopback(listening: socket.socket) -> bool:
 
 
 def url_of(listening: socket.socket) -> str:
-    """Where a browser finds a socket."""
+    """Return the URL of a socket for a browser."""
     host, port = listening.getsockname()[:2]
     if ipaddress.ip_address(host.partition("%")[0]).is_unspecified:
         host = "127.0.0.1" if listening.family == socket.AF_INET else "::1"
@@ -66,7 +66,7 @@ def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies:
     started : callable
         Called when clients can connect.
     proxies : list of str, optional
-        Addresses of proxies whose `X-Forwarded-For` says who the client is.
+        Addresses of proxies whose `X-Forwarded-For` names the client.
     """
     config = uvicorn.Config(
         app,
@@ -84,11 +84,11 @@ def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies:
     server = _Server(config, app.guard.limits.patience, started)
     app.guard.connections = lambda: len(server.server_state.connections)
     before = sys.getswitchinterval()
-    # Threads take turns after 0.5 ms. With the default of 5 ms, the event loop would wait as long each time.
+    # Threads switch after 0.5 ms. With the default of 5 ms, the event loop would wait that long each time.
     sys.setswitchinterval(0.0005)
     try:
-        # Small products are no faster with several threads, which spin while they wait and slow down everything
-        # else; batches that are worth it are shared among threads as a whole.
+        # Several threads do not speed up small products; they spin while waiting and slow down everything else.
+        # Large batches are split among threads as a whole.
         with one_blas_thread():
             server.run(sockets=[listening])
     finally:
@@ -99,7 +99,7 @@ class _Server(uvicorn.Server):
     def __init__(self, config: uvicorn.Config, patience: float, started: Callable[[], Any]) -> None:
         super().__init__(config)
         self._patience, self._on_start = patience, started
-        #: Since when connections have been waiting for their clients, each with the request that it is about.
+        #: When each connection, with its request, began to wait for its client.
         self._since: dict[tuple[Any, Any], float] = {}
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
@@ -112,7 +112,7 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter)
 
     def _drop_slow(self, now: float) -> None:
-        """Drop the connections of clients that neither send nor take anything in time."""
+        """Drop the connections of clients that neither send nor receive anything in time."""
         connections: set[Any] = {*self.server_state.connections}
         waiting = [(each, each.cycle) for each in connections if waits_for_client(each)]
         self._since = {each: self._since.get(each, now) for each in waiting}
@@ -122,7 +122,7 @@ class _Server(uvicorn.Server):
 
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
-        """Stop at a signal, and let the program end as usual: uvicorn's own would raise the signal again."""
+        """Stop at a signal, and let the program end as usual; uvicorn would raise the signal again."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
