@@ -51,7 +51,7 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
-        ([], r"kept epoch 3, the last; nDCG@5 [\d.]+ on held-out rows, which then joined"),
+        ([], r"kept the last epoch \(3\); on held-out rows, before these were trained on: nDCG@5 [\d.]+"),
         (["--no-join", "--validation", "40"], r"kept epoch [123], the best on held-out rows: nDCG@5 [\d.]+"),
     ],
 )

@@ -200,7 +200,7 @@ def test_models_that_can_not_be_taught(trained, shared):
     forgetful.remembered = None
     with pytest.raises(ParameterError, match="remembers no rows"):
         teach(forgetful, MUSIC)
-    with pytest.raises(ParameterError, match="feedback is about texts"):
+    with pytest.raises(ParameterError, match="wanted one trained on texts, for feedback"):
         teach(shared("sparse"), MUSIC)
     for head, loss in (("chrr-tanh", "bce"), ("chrr", "cosine")):
         with pytest.raises(ParameterError, match=f"head {head} and loss {loss} can't be taught at once"):

@@ -81,7 +81,8 @@ def _lines(folder: Path, summary: dict[str, Any]) -> Iterator[str]:
         if chosen:
             yield f"{member}kept epoch {record['epoch']}, the best on held-out rows: {values}"
         elif values:
-            yield f"{member}kept epoch {record['epoch']}, the last; {values} on held-out rows, which then joined"
+            measured = f"on held-out rows, before these were trained on: {values}"
+            yield f"{member}kept the last epoch ({record['epoch']}); {measured}"
     aim = summary["training"].get("threshold_for", "f1")
     if summary["threshold"] is not None:
         best = "the best F1" if aim == "f1" else aim

@@ -241,7 +241,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
-        """Learn from documents and their labels.
+        """Fit the classifier to documents and their labels.
 
         Parameters
         ----------
@@ -258,7 +258,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         return self._fit(X, y, None)
 
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> CircletClassifier:
-        """Learn from more documents; the first call is a `fit`.
+        """Train further on more documents; the first call is a `fit`.
 
         New labels get the next free codes: no weight changes its shape, and the scores of the old labels stay the
         same until this training changes them. The features, including the words of texts, and the calibration of
@@ -290,7 +290,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         return self
 
     def score(self, X: Any, y: Any, sample_weight: Any = None) -> float:
-        """Share of documents whose best label is right (P@1); with one class per row, the accuracy.
+        """Return the fraction of documents whose best label is right (P@1); with one class per row, the accuracy.
 
         Labels that the classifier does not know count as missed.
         """
@@ -323,11 +323,11 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         Parameters
         ----------
         folder : Path or str
-            What `save` or `circlet train` wrote.
+            Folder of the model.
         device : str, optional
             Replaces the saved device.
         encoder : torch.nn.Module, optional
-            A module like the custom encoder that it was fitted with; the weights are loaded into a copy.
+            A module like the custom encoder in `fit`; the weights are loaded into a copy.
 
         Raises
         ------
@@ -391,7 +391,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         return self
 
     def _grow(self, targets: Targets) -> None:
-        """Add the labels of these targets that are new."""
+        """Add the new labels of these targets."""
         if len(targets.classes) > len(self.classes_):
             self.model_.ranker.grow(len(targets.classes))
             names = targets.names() or []
@@ -408,7 +408,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
             given["encoder"] = FEATURES
         return RunSettings.of(given, seed=_seed_of(self.random_state), preset=self.preset)
 
-    # What a tagger asks of it
+    # Overrides of `Tagger`
 
     @property
     def _model(self) -> Any:
@@ -431,11 +431,11 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
 
 
 class _Answering:
-    """What answers for a fitted model: on a CPU the same model without torch, unless only torch can run it.
+    """The model that computes answers: on a CPU the fitted model without torch, unless only torch can run it.
 
-    It is made when it is first needed, and left out of copies and pickles. If the model changes, there must be a
-    new one. Models of dense rows stay with torch: its products give a row the same digits wherever it stands in a
-    batch, as scikit-learn's checks want, and NumPy's do not.
+    It is made when first needed, and left out of copies and pickles. If the model changes, a new one must be made.
+    Models of dense rows use torch: its products give a row the same digits anywhere in a batch, as scikit-learn's
+    checks require; NumPy's do not.
     """
 
     def __init__(self, fitted: Model) -> None:
@@ -475,9 +475,9 @@ class Log(Reporter):
 
 
 def _rows(estimator: Any, X: Any, *, first: bool) -> Any:
-    """Finite float32 rows, CSR or dense; unless `first`, with as many features as the first fit had.
+    """Check rows as scikit-learn does, and return them as finite float32, CSR or dense.
 
-    They are checked as scikit-learn checks them.
+    Unless `first`, the number of features must be that of the first fit.
     """
     options = {"accept_sparse": "csr", "dtype": np.float32, "reset": first}
     if sp.issparse(X):
@@ -486,7 +486,7 @@ def _rows(estimator: Any, X: Any, *, first: bool) -> Any:
         with np.errstate(over="ignore"):  # values that are too large become infinite, and are rejected
             rows = validate_data(estimator, X, **options)
     except (TypeError, ValueError, OverflowError) as error:  # the last: an integer too large for any float
-        # After a whole sentence, scikit-learn recommends other estimators.
+        # After the first sentence, scikit-learn recommends other estimators.
         sentence = str(error).split("\n", 1)[0]
         kind = DTypeError if isinstance(error, TypeError) else DataError
         raise kind(sentence if sentence.endswith(".") else str(error)) from error
@@ -506,7 +506,7 @@ def _check_rows(documents: Any, Y: sp.csr_matrix) -> None:
 
 
 def _seed_of(random_state: Any) -> int:
-    """The int itself, or one drawn from a RandomState or a Generator; None draws from NumPy's global state."""
+    """Return the int itself, or draw one from a RandomState, a Generator or, for None, NumPy's global state."""
     if isinstance(random_state, np.random.Generator):
         return int(random_state.integers(2**31 - 1))
     if not is_integer(random_state):

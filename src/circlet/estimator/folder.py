@@ -1,4 +1,4 @@
-"""The folder of a `CircletClassifier`: a model's, and `estimator.json` with what only the estimator knows."""
+"""The folder of a `CircletClassifier`: a model's folder with `estimator.json`, the estimator's own state."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder:
 
 
 def _parameters_of(model: Model) -> dict[str, Any]:
-    """The parameters that the model itself knows."""
+    """Return the parameters stored in the model itself."""
     words = {} if model.vectorizer is None else model.vectorizer.parameters()
     known = {**model.network.settings.as_dict(), **model.training, **words, "members": len(model.networks)}
     return {
@@ -109,7 +109,7 @@ def _parameters_of(model: Model) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter in a form that JSON can hold."""
+    """Convert a parameter for JSON."""
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     return value.item() if isinstance(value, np.generic) else value

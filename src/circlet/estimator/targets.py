@@ -1,4 +1,4 @@
-"""Targets in the forms that users pass, and their conversion to the indicator that networks learn from.
+"""Targets in all forms that users pass, and their conversion to an indicator for training.
 
 | kind | what `y` is | `classes` |
 |---|---|---|
@@ -31,7 +31,7 @@ _ROWS = (list, tuple, set, frozenset, np.ndarray)
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The known labels, and the kind of target that they came from.
+    """The known labels, and the kind of target that they come from.
 
     Parameters
     ----------
@@ -49,7 +49,7 @@ class Targets:
         return self.kind == "single"
 
     def names(self) -> list[str] | None:
-        """The labels as text; None if they are just columns."""
+        """Return the labels as text; None if they are only columns."""
         return None if self.kind == "indicator" else [str(label) for label in self.classes.tolist()]
 
     @classmethod

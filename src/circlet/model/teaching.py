@@ -126,7 +126,7 @@ def teach(
 
 def _check(model: Model) -> None:
     if model.vectorizer is None:
-        raise ParameterError("this model takes rows, and feedback is about texts: wanted a model of texts")
+        raise ParameterError("found a model trained on feature rows; wanted one trained on texts, for feedback")
     if model.remembered is None:
         raise ParameterError(
             "this model remembers no rows of its training, so teaching it would make it forget: train it again "

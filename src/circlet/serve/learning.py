@@ -60,7 +60,7 @@ def why_not(folder: Path | str) -> str | None:
     if find_spec("torch") is None:
         return "learning needs torch, which is not installed: pip install 'circlet[train]'"
     if not config["texts"]:
-        return "the model takes rows, and feedback is about texts"
+        return "found a model trained on feature rows; wanted one trained on texts, for feedback"
     if REMEMBERED not in config["files"]:
         return "the model remembers no rows of its training: train it again without --remember 0"
     head, loss = config["network"]["head"], config["network"]["loss"]
