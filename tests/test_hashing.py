@@ -26,10 +26,6 @@ class TestUniform:
         numbers = uniform(seed, torch.tensor([0, 1, 2, 2**40]), 4) * 2**24
         assert numbers.long().tolist() == pinned[seed]
 
-    @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
-    def test_the_hash_is_the_published_one(self, numbers):
-        assert _mixed(torch.tensor(numbers)).tolist() == [lowbias32(number) for number in numbers]
-
     def test_numbers_are_below_one_on_a_grid_that_float32_holds(self):
         numbers = uniform(0, torch.arange(10_000), 20)
         assert numbers.shape == (10_000, 20)
@@ -92,11 +88,6 @@ class TestPermuted:
         assert values.min() >= 0
         assert values.max() < size
 
-    def test_its_argument_is_not_changed(self):
-        x = torch.arange(100)
-        permuted(x, 100, 0, stream=1)
-        assert torch.equal(x, torch.arange(100))
-
     def test_seeds_and_streams_differ(self):
         x = torch.arange(1000)
         first = permuted(x, 1000, 0, stream=1)
@@ -133,6 +124,7 @@ class TestArraysAndTensors:
         np.testing.assert_array_equal(found, permuted(torch.from_numpy(x), size, seed, stream=stream).numpy())
         np.testing.assert_array_equal(x, before)
 
-    def test_the_hash(self):
-        numbers = [0, 1, 2**16, 2**32 - 1]
-        assert _mixed(np.array(numbers)).tolist() == [lowbias32(number) for number in numbers]
+    @given(st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=20))
+    def test_the_hash_is_the_published_one(self, numbers):
+        for found in (_mixed(torch.tensor(numbers)), _mixed(np.array(numbers))):
+            assert found.tolist() == [lowbias32(number) for number in numbers]

@@ -49,43 +49,18 @@ class TestProcesses:
         assert (finished.returncode, finished.stderr) == (0, "")
 
 
-def test_help_names_every_command(circlet):
-    finished = circlet("--help")
-    assert finished.returncode == 0
-    for command in (
-        "demo",
-        "train",
-        "predict",
-        "evaluate",
-        "info",
-        "compress",
-        "export",
-        "embed",
-        "serve",
-        "datasets",
-        "reproduce",
-    ):
-        assert command in finished.stdout
-
-
-def test_no_command_shows_the_help(circlet):
-    assert "Usage" in circlet().stdout
-
-
 def test_version(circlet):
     assert circlet("--version") == (0, f"circlet {__version__}\n", "")
 
 
-class TestMistakes:
-    def test_unknown_option(self, refused):
-        line = refused("reproduce", "capacity", "--fast")
-        assert "--fast" in line
-        assert line.endswith("(see circlet reproduce capacity --help)")
-
-    def test_unknown_command(self, refused):
-        line = refused("learn")
-        assert "learn" in line
-        assert line.endswith("(see circlet --help)")
+@pytest.mark.parametrize(
+    ("words", "wrong", "command"),
+    [("reproduce capacity --fast", "--fast", " reproduce capacity"), ("learn", "learn", "")],
+)
+def test_mistakes(refused, words, wrong, command):
+    line = refused(*words.split())
+    assert wrong in line
+    assert line.endswith(f"(see circlet{command} --help)")
 
 
 def test_folders_of_the_user_are_temporary(circlet):

@@ -39,14 +39,6 @@ def test_evaluate_on_a_file_with_other_labels(circlet, model, write_jsonl, tmp_p
     assert "unknown" not in finished.stdout
 
 
-def test_evaluate_with_k_above_the_number_of_labels(circlet, model, write_jsonl, tmp_path):
-    rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a chess game", "labels": ["game", "5"]}]
-    path = write_jsonl(tmp_path / "more.jsonl", rows)
-    values = json.loads(circlet("evaluate", model, path, "--json", "-k", "1,6").stdout)
-    assert values["P@1"] == 0.5
-    assert values["P@6"] == pytest.approx(1 / 12)  # one of 2 × 6 places; the model fills only four of each
-
-
 @pytest.mark.parametrize("k", ["5", str(2**31 - 1)])
 def test_more_places_than_labels(circlet, model, data, k):
     values = json.loads(circlet("evaluate", model, data, "--json", "-k", f"4,{k}").stdout)

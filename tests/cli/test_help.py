@@ -69,6 +69,12 @@ def test_examples_have_only_options_that_exist(line):
     assert context.params
 
 
+def test_help_names_every_command(circlet):
+    finished = circlet("--help")
+    assert finished.returncode == 0
+    assert all(name.split()[0] in finished.stdout for name in COMMANDS)
+
+
 def test_every_command_has_examples():
     assert {name for name in COMMANDS if not name.startswith("reproduce")} == set(EXAMPLES)
 

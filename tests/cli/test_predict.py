@@ -206,26 +206,6 @@ class TestStreams:
         (line,) = finished.stderr.splitlines()
         assert "stdin:3: found bytes that are not UTF-8" in line
 
-    @pytest.mark.skipif(not Path("/dev/full").exists(), reason="this system has no device that is always full")
-    def test_a_full_disk(self, model, data, monkeypatch, capsys):
-        from circlet.cli import main
-
-        with Path("/dev/full").open("w") as full:
-            monkeypatch.setattr(sys, "stdout", full)
-            monkeypatch.setattr(sys, "argv", ["circlet", "predict", str(model), str(data)])
-            with pytest.raises(SystemExit, match="2"):
-                main()
-        assert capsys.readouterr().err == "circlet: cannot write to standard output: No space left on device\n"
-
-    def test_a_closed_stdout(self, monkeypatch, capsys):
-        from circlet.cli import main
-
-        monkeypatch.setattr(sys, "stdout", None)
-        monkeypatch.setattr(sys, "argv", ["circlet", "predict", "no model", "-"])
-        with pytest.raises(SystemExit, match="2"):
-            main()
-        assert capsys.readouterr().err == "circlet: cannot write to standard output: it is closed\n"
-
 
 def test_chunks_of_a_stream_are_predicted_like_single_lines(circlet, model, topics):
     texts = [row["text"] for row in topics(2100)]  # more than two chunks

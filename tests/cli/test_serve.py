@@ -109,7 +109,7 @@ class TestMistakes:
             other.bind(("127.0.0.1", 0))
             other.listen()
             port = other.getsockname()[1]
-            assert f"cannot listen on 127.0.0.1 port {port}" in refused("serve", model, "--port", port)
+            assert f"cannot listen on 127.0.0.1 port {port}: " in refused("serve", model, "--port", port)
 
     @pytest.mark.parametrize("origin", ["example.org", "https://example.org/", "ftp://example.org"])
     def test_origins(self, refused, model, origin):

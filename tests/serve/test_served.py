@@ -3,11 +3,9 @@ from __future__ import annotations
 import json
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.errors import DataError
 from circlet.runtime import load
 from circlet.serve.served import LabelSearch, Options, Served, Snapshot
 
@@ -21,11 +19,6 @@ def test_load(folder):
     json.dumps(made.card(), allow_nan=False)
 
 
-def test_damaged_folders(tmp_path):
-    with pytest.raises(DataError, match="is not a circlet model"):
-        Served.load(tmp_path, "name")
-
-
 def test_labels_without_names(shared, tmp_path):
     shared("sparse", False).save(tmp_path / "rows")
     now = Snapshot(load(tmp_path / "rows"), "v")
@@ -35,12 +28,6 @@ def test_labels_without_names(shared, tmp_path):
     (best, _) = now.suggest(Options(2), [{0: 2.0}])[0]
     assert isinstance(best.label, int)
     assert 0 < best.score < 1
-
-
-def test_suggestions_are_those_of_the_tagger(tagger, documents):
-    now, texts = Snapshot(tagger, "v"), documents("texts")[:5]
-    assert now.suggest(Options(2), texts) == tagger.answers(texts, k=2, threshold=None)
-    assert now.suggest(Options(3, threshold=1.0), texts) == [[]] * 5
 
 
 def test_equal_options_have_equal_keys(tagger):
