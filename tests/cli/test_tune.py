@@ -15,32 +15,38 @@ from circlet.tuning import Study, Trial
 
 
 @pytest.fixture
-def texts(tmp_path):
+def texts(write_jsonl, tmp_path):
     pairs = [("a red fox", ["animal", "red"]), ("the fast car", ["vehicle"]), ("a brown bear", ["animal"])] * 20
-    path = tmp_path / "mine.jsonl"
-    path.write_text("".join(json.dumps({"text": t, "labels": y}) + "\n" for t, y in pairs), encoding="utf-8")
-    return path
+    return write_jsonl(tmp_path / "mine.jsonl", [{"text": text, "labels": labels} for text, labels in pairs])
 
 
-def test_prints_a_command_that_trains(circlet, texts, tmp_path):
+@pytest.fixture
+def tuned(circlet, tmp_path):
+    """Search with these words, and train with the command that is found; the report, and that command's words."""
+
     # The defaults are always trained, and no race may fit into the budget.
-    found = circlet(
-        "tune", str(texts), "--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"
-    )
-    assert found.returncode == 0, found.stderr
-    report = json.loads(found.stdout)
+    def run(*words):
+        options = ["--budget", "1s", "--preset", "fast", "--output", tmp_path / "t", "--json"]
+        found = circlet("tune", *words, *options)
+        assert found.returncode == 0, found.stderr
+        report = json.loads(found.stdout)
+        command = shlex.split(report["command"])
+        trained = circlet(*(tmp_path / "tuned" if word == "tuned" else word for word in command[1:]))
+        assert trained.returncode == 0, trained.stderr
+        return report, command
+
+    return run
+
+
+def test_prints_a_command_that_trains(circlet, tuned, texts, tmp_path):
+    report, words = tuned(texts)
     assert report["trials"] >= 1
     assert 0 <= report["score"] <= 100
     assert (tmp_path / "t" / "tuning.png").exists()
     assert (tmp_path / "t" / "train.sh").read_text() == report["command"] + "\n"
-    words = shlex.split(report["command"])
     assert words[:2] == ["circlet", "train"]
     assert words[3:7] == ["--model", "tuned", "--preset", "fast"]
-    words[4] = str(tmp_path / "tuned")
-    trained = circlet(*words[1:])
-    assert trained.returncode == 0, trained.stderr
-
-    again = circlet("tune", str(texts), "--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"))
+    again = circlet("tune", texts, "--budget", "1s", "--preset", "fast", "--output", tmp_path / "t")
     assert f"going on after {report['trials']} trials" in again.stderr
     assert "Gain" in again.stdout
     assert report["command"] in again.stdout
@@ -48,31 +54,22 @@ def test_prints_a_command_that_trains(circlet, texts, tmp_path):
     assert "a larger budget searches longer" in again.stderr
 
 
-def test_the_command_reads_the_same_columns(circlet, tmp_path):
+def test_the_command_reads_the_same_columns(tuned, tmp_path):
     path = tmp_path / "mine.csv"
     path.write_text("body;tags\n" + "a red fox;animal|red\nthe fast car;vehicle\n" * 30, encoding="utf-8")
     columns = ["--text-column", "body", "--label-column", "tags", "--label-separator", "|", "--seed", "3"]
-    given = ["--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"]
-    found = circlet("tune", str(path), *columns, *given)
-    assert found.returncode == 0, found.stderr
-    words = shlex.split(json.loads(found.stdout)["command"])
+    _, words = tuned(path, *columns)
     assert words[5:13] == columns
-    words[4] = str(tmp_path / "tuned")
-    trained = circlet(*words[1:])
-    assert trained.returncode == 0, trained.stderr
 
 
-def test_several_files_with_names(circlet, tmp_path):
+def test_several_files_with_names(tuned, tmp_path):
     lines = ["a red fox\t<http://x/1>", "a fast car\t<http://x/2>"] * 15
     for part in ("a", "b"):
         (tmp_path / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
     (tmp_path / "names.tsv").write_text("<http://x/1>\tanimal\n<http://x/2>\tvehicle\n", encoding="utf-8")
     data = [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")]
     given = ["--names", str(tmp_path / "names.tsv")]
-    output = ["--budget", "1s", "--preset", "fast", "--output", str(tmp_path / "t"), "--json"]
-    found = circlet("tune", *data, *given, *output)
-    assert found.returncode == 0, found.stderr
-    words = shlex.split(json.loads(found.stdout)["command"])
+    _, words = tuned(*data, *given)
     assert words[2:8] == [*data, "--model", "tuned", *given]
 
 
@@ -133,15 +130,11 @@ def test_ctrl_c_says_how_to_go_on(texts, tmp_path, monkeypatch, capsys):
         (["--preset", "paper"], "--preset: wanted one of fast, default, accurate, got 'paper'"),
     ],
 )
-def test_mistakes(circlet, texts, tmp_path, options, message):
-    found = circlet("tune", str(texts), "--output", str(tmp_path / "t"), *options)
-    assert found.returncode == 2
-    assert message in found.stderr
+def test_mistakes(refused, texts, tmp_path, options, message):
+    assert message in refused("tune", texts, "--output", tmp_path / "t", *options)
     assert not (tmp_path / "t").exists()
 
 
-def test_too_few_documents(circlet, tmp_path):
-    (tmp_path / "few.jsonl").write_text('{"text": "a", "labels": ["b"]}\n' * 10)
-    found = circlet("tune", str(tmp_path / "few.jsonl"), "--output", str(tmp_path / "t"))
-    assert found.returncode == 2
-    assert "found 10 documents; wanted at least 40" in found.stderr
+def test_too_few_documents(refused, write_jsonl, tmp_path):
+    few = write_jsonl(tmp_path / "few.jsonl", [{"text": "a", "labels": ["b"]}] * 10)
+    assert "found 10 documents; wanted at least 40" in refused("tune", few, "--output", tmp_path / "t")
