@@ -92,15 +92,6 @@ def home() -> Iterator[Path]:
     assert list(folder.rglob("*")) == [], "a test wrote into the user's folder"
 
 
-@pytest.fixture(scope="module")
-def one_thread() -> Iterator[None]:
-    """For small tensors: several threads would mostly wait, for each other and for other programs."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
-
-
 class Finished(NamedTuple):
     """What is left of a command, by the names of `subprocess.CompletedProcess`."""
 

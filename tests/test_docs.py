@@ -76,7 +76,7 @@ class TestSeveralProcesses:
         assert network.parameter_counts()["total"] == 50 * 3 + size.dense
 
 
-def test_python_runs(one_thread):
+def test_python_runs():
     blocks = re.findall(r"```python\n(.*?)```", text(), re.DOTALL)
     assert len(blocks) == 2
     for code in blocks:
@@ -233,7 +233,7 @@ def test_page_of_limits(scale_page):
     assert scale_page.limits_section([None, None]) == ""
 
 
-def test_explain_runs(one_thread, tmp_path, monkeypatch):
+def test_explain_runs(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
     (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)

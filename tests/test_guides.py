@@ -66,7 +66,7 @@ def test_tutorial_runs(done):
     assert {"mine", "tagged.csv", "thresholds.png", "labels.csv"} <= {path.name for path in folder.iterdir()}
 
 
-@pytest.mark.usefixtures("after_tutorial", "one_thread")
+@pytest.mark.usefixtures("after_tutorial")
 @pytest.mark.parametrize(
     "page", [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in GUIDES]
 )
@@ -74,7 +74,7 @@ def test_guide_runs(page, circlet):
     assert run(page, circlet)
 
 
-def test_ideas_run(one_thread):
+def test_ideas_run():
     codes = blocks("ideas.md", "python")
     assert len(codes) == 2
     for _, code in codes:

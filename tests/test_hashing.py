@@ -8,8 +8,6 @@ from hypothesis import strategies as st
 
 from circlet.hashing import _mixed, permuted, uniform
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def lowbias32(x: int) -> int:
     """The published hash, in numbers that never overflow."""

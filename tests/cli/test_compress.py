@@ -8,8 +8,6 @@ import pytest
 
 from circlet.folder.layout import read_config
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir())

@@ -8,8 +8,6 @@ import pytest
 from circlet.cli import demo
 from circlet.data import load_dataset
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture
 def _quick(monkeypatch, data):

@@ -11,8 +11,6 @@ from circlet.cli.evaluate import check_table, draw_curves, write_table
 from circlet.errors import OutputError, ParameterError
 from circlet.metrics.decisions import Decisions, curve_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_evaluate(circlet, model, data):
     finished = circlet("evaluate", model, data, "--json", "-k", "1,2")

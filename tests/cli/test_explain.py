@@ -11,8 +11,6 @@ from rich.console import Console
 from circlet.cli import explain as module
 from circlet.runtime.explain import Contribution, Explanation
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SAVED = Path(__file__).parents[1] / "saved"
 TEXT = "The Wolf met a tram; the wolf ran."
 

@@ -7,8 +7,6 @@ from pathlib import Path
 import onnxruntime
 import pytest
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def here(tmp_path, monkeypatch) -> Path:

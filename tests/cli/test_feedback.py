@@ -14,8 +14,6 @@ from circlet.data.feedback import FeedbackLog
 from circlet.model.session import Run, read_documents
 from circlet.runtime import load
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 URI = "http://example.org/"
 TOPICS = ("animal", "food", "vehicle", "weather")
 

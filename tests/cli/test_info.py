@@ -13,8 +13,6 @@ from circlet.folder import layout
 from circlet.folder.history import KEPT
 from circlet.model import Model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_info(circlet, model, tmp_path):
     described = json.loads(circlet("info", model, "--json").stdout)

@@ -16,8 +16,6 @@ from circlet.errors import DataError, ParameterError
 from circlet.identity import Identity
 from circlet.runtime.answers import Answer, Suggestion
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 RUN = {"model": "m", "options": {"k": 5}}
 
 

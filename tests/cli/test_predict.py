@@ -27,8 +27,6 @@ FORMS: dict[str, Callable[[list], str]] = {
     "plain": lambda rows: "".join(f"{text}\n" for text, _ in rows),
 }
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_predict_from_stdin(circlet, model):
     finished = circlet(

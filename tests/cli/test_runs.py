@@ -18,8 +18,6 @@ from circlet.cli.runs import TrainingBar
 from circlet.model import Model
 from circlet.model.session import FURTHER, Run
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 SPORT = "football tennis chess rowing fencing judo sailing hockey"
 
 

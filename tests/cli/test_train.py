@@ -18,8 +18,6 @@ from safetensors.torch import load_file
 
 from circlet.scoring.heads import HEADS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def test_a_trained_folder_is_complete_without_leftovers(model):
     assert {path.name for path in model.iterdir()} == {

@@ -36,9 +36,6 @@ DEVICES = [
 ]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def is_real(book: Codebook) -> bool:
     return isinstance(book, HolographicCodebook)
 

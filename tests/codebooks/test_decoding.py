@@ -183,7 +183,7 @@ SAME_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_s
 books = st.sampled_from([SpectralCodebook, IndependentCodebook, HolographicCodebook])
 
 
-@pytest.mark.usefixtures("one_thread", "short_parts")
+@pytest.mark.usefixtures("short_parts")
 class TestSameWhateverTheBudget:
     @given(
         make=books,
@@ -265,7 +265,7 @@ class TestSameWhateverTheBudget:
         assert decode._budget(1000, torch.device("cpu")) == 1000
 
 
-@pytest.mark.usefixtures("one_thread", "short_parts")
+@pytest.mark.usefixtures("short_parts")
 class TestNothingPredicted:
     """A document without a known word may have an output of zeros. Then the bias ranks, and ids among equals."""
 
@@ -384,7 +384,6 @@ def most_held(run: Callable[[], object], tmp_path: Path) -> int:
     return max(accumulate(change for _, change in changes))
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize(
     ("make", "n_labels", "rows", "small", "beside"),
     # `beside` the budget there is a block of codes, if codes come in blocks.

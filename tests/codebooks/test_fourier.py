@@ -10,8 +10,6 @@ import torch
 from circlet.algebra import circular
 from circlet.codebooks import fourier
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 CPU = torch.device("cpu")
 FREQUENCIES = torch.tensor([1, 2, 5, 11])
 

@@ -9,8 +9,6 @@ from circlet.algebra import circular, holographic
 from circlet.codebooks import HolographicCodebook, IndependentCodebook, decoding
 from circlet.errors import ParameterError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestIndependent:
     def test_pinned_angles(self, pinned):

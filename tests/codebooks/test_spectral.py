@@ -11,8 +11,6 @@ from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ParameterError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestSpectral:
     def test_by_hand(self, monkeypatch):

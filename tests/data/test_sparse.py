@@ -196,8 +196,6 @@ def test_a_mapped_matrix_is_checked_once(tmp_path, monkeypatch):
     assert not is_known_good(mapped[0])
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 DATA = make_multilabel(300, 4000, 30, seed=0, n_test=40)
 
 

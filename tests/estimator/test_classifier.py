@@ -33,9 +33,6 @@ WORDS = ["red", "green", "blue", "round", "square", "flat"]
 LABELS = ["R", "G", "B", "r", "s", "f"]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 # scikit-learn
 
 

@@ -10,9 +10,6 @@ WORDS = ["red", "green", "blue", "round", "square", "flat"]
 LABELS = ["R", "G", "B", "r", "s", "f"]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("wrap", [tuple, np.array, lambda texts: np.array(texts, dtype=object)])
 def test_texts_in_any_container(on_texts, wrap, documents, learner):
     texts, labels = documents()

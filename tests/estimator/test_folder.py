@@ -16,9 +16,6 @@ WORDS = ["red", "green", "blue", "round", "square", "flat"]
 LABELS = ["R", "G", "B", "r", "s", "f"]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr", "fc"])
 def test_saved_and_loaded_is_the_same(tmp_path, head, documents, learner):
     texts, labels = documents()

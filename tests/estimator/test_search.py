@@ -17,7 +17,6 @@ LABELS = [["animal", "red"], ["vehicle"], ["animal"], ["vehicle", "old"]] * 9
 INDICATOR = MultiLabelBinarizer(sparse_output=True).fit_transform(LABELS)
 ROWS = TfidfVectorizer().fit_transform(TEXTS)
 GRID = {"dim": [16, 32]}
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def learner() -> CircletClassifier:

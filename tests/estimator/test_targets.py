@@ -12,9 +12,6 @@ from circlet.estimator.targets import renamed
 LABELS = ["R", "G", "B", "r", "s", "f"]
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def test_representations_agree(indicator, learner):
     X, Y = indicator()
     dense = Y.toarray().astype(int)

@@ -124,7 +124,6 @@ def of(book: SpectralCodebook) -> Scorer:
     return Scorer(own, book.n_labels, 1.0, None)
 
 
-@pytest.mark.usefixtures("one_thread")
 class TestSpectral:
     @given(
         n_labels=st.integers(1, 300),

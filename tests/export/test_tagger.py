@@ -13,8 +13,6 @@ from circlet.folder.tensors import STORES
 from circlet.scoring.heads import HEADS
 from circlet.settings.network import CODEBOOKS, LOSSES, NetworkSettings
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def fits(head: str, codebook: str, loss: str) -> bool:
     try:

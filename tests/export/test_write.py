@@ -18,7 +18,6 @@ from circlet.export.write import write_onnx
 
 PAGE = Path(__file__).parents[2] / "docs/export.md"
 TEXTS = ["a red fox", "the fast car", "a brown bear", "an old red lorry", "größere Bären", "日本のデータ"]
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 @pytest.fixture

@@ -20,8 +20,6 @@ from circlet.folder.tensors import STORES
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def tree(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}

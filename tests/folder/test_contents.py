@@ -25,8 +25,6 @@ from circlet.folder.contents import (
 from circlet.folder.tensors import STORES, Stored
 from circlet.model import Model
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("members", [1, 2])

@@ -20,7 +20,6 @@ from circlet.folder.tensors import BFLOAT16, map_tensors
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 LOADERS = pytest.mark.parametrize("load", [RuntimeModel.load, Model.load], ids=["runtime", "torch"])
 ONE_ROW = sp.csr_matrix(np.ones((1, 14), dtype=np.float32))
 

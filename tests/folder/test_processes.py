@@ -21,10 +21,7 @@ from circlet.folder.publish import settle
 from circlet.model import Model
 from circlet.model.model import write
 
-pytestmark = [
-    pytest.mark.usefixtures("one_thread"),
-    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there"),
-]
+pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
 
 
 @pytest.fixture

@@ -17,8 +17,6 @@ from circlet.runtime import Tagger
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]  # of the models in conftest.py
 DEPTHS = [1, 3]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def lone(texts: list[str], labels: list[list[str]]) -> Dataset:
     """A file of its own, whose labels are numbered in its own order."""

@@ -11,8 +11,6 @@ from circlet.settings import RunSettings
 
 N, F, L = 80, 14, 6  # of every model in conftest.py
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestCalibration:
     """A label is right with probability σ(slope · score + intercept)."""

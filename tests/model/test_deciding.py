@@ -23,8 +23,6 @@ from circlet.settings import EFFORTS, Decision, NetworkSettings, RunSettings, Tr
 from circlet.settings.auto import DECIDABLE
 from circlet.training import Reporter
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 HELD_OUT = np.arange(0, 30, 3)
 #: Small, and everything else is left open.
 SMALL = {"hidden": (16,), "dim": 24, "epochs": 3, "batch_size": 16}

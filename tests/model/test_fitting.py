@@ -40,8 +40,6 @@ NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
 
 KINDS = ["sparse", "dense", "texts"]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestFit:
     def test_learns(self, split, trained):

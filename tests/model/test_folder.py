@@ -30,8 +30,6 @@ NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
 KINDS = ["sparse", "dense", "texts"]
 CODEBOOK = {"n_labels": L, "dim": 24, "seed": 0, "length": 50}
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def assert_same(one: Model, other: Model, given: Any) -> None:
     for expected, found in zip(one.top_k(given, 4), other.top_k(given, 4), strict=True):

@@ -14,8 +14,6 @@ N, F, L = 80, 14, 6  # of every model in conftest.py
 
 KINDS = ["sparse", "dense", "texts"]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestRows:
     def test_scaled_like_the_training_rows(self, shared, documents):

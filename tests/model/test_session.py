@@ -21,8 +21,6 @@ from circlet.training import InterruptedRunError, Reporter, TrainingSettings
 N, L = 80, 6  # of every model in conftest.py
 NAMES = [str(label) for label in range(L)]
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestFitFurther:
     def wider(self, Y: sp.csr_matrix) -> sp.csr_matrix:

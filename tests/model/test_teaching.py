@@ -14,8 +14,6 @@ from circlet.model import Model, fit, teaching
 from circlet.model.teaching import teach
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 WORDS = {
     "animal": "fox wolf bear deer hare lynx otter badger",
     "vehicle": "car truck tram bicycle lorry van scooter train",

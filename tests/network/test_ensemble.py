@@ -21,7 +21,6 @@ F, L = 20, 12
 X = sp.random(30, F, density=0.3, format="csr", dtype=np.float32, random_state=0)
 CURVES = [(2.0, -1.0), (0.5, 0.25), (1.0, 0.0)]
 HEADS = {"chrr": "spectral", "chrr-amplitude": "independent", "hrr": "holographic", "fc": "auto"}
-pytestmark = pytest.mark.usefixtures("one_thread")
 
 
 def make(seed: int, head: str = "chrr", **changes) -> Network:

@@ -266,7 +266,6 @@ def test_mean_bce_is_bce_divided_by_the_number_of_labels(book):
     torch.testing.assert_close(averaged(output, sets_of(SETS)) * n, summed(output, sets_of(SETS)))
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 BOOK = SpectralCodebook(N, DIM, seed=1)
 SLOTS = BOOK.slots_on(torch.device("cpu"))
 

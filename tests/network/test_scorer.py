@@ -161,9 +161,6 @@ class TestGrowth:
         assert scorer.n_labels == N
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 class TestTopKByGain:
     def test_equal_weights_change_nothing(self):
         book = SpectralCodebook(300, 16)

@@ -39,7 +39,6 @@ def place(synthetic, tmp_path) -> Workplace:
     return Workplace(tmp_path)
 
 
-@pytest.mark.usefixtures("one_thread")
 @pytest.mark.parametrize("model", MODELS)
 def test_measures_a_forest(place, tmp_path, model):
     cell, reporter = TreeCell("small", model, SMALL, rows=200), Trees()

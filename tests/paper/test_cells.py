@@ -151,7 +151,7 @@ def write_dataset(folder: Path, seed: int = 0) -> None:
 
 
 @pytest.mark.slow
-def test_several_processes_give_the_same_numbers(tmp_path, one_thread):
+def test_several_processes_give_the_same_numbers(tmp_path):
     write_dataset(tmp_path / "data/delicious")
     small = {"head": "chrr", "dim": 16, "hidden": (8, 8), "epochs": 2}
     planned = [TrainingCell("delicious", "paper", small, seed) for seed in (0, 1)]

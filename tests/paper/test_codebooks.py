@@ -143,9 +143,6 @@ class TestScoring:
         assert found["sizes"]["50"]["spectral"]["definition_bytes"] < 100
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 class TestPlan:
     def test_cells(self):
         planned = codebooks.cells(Settings())

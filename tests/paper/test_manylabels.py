@@ -11,8 +11,6 @@ from circlet_paper.cells import Workplace
 from circlet_paper.manylabels import SHAPES, Settings, SyntheticCell
 from circlet_paper.training_cells import TrainingCell
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 class TestShapes:
     @pytest.mark.parametrize("name", SHAPES)

@@ -23,8 +23,6 @@ from circlet_paper.cell_bars import CellBars
 
 PNG = b"\x89PNG\r\n\x1a\n"
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch, tmp_path):

@@ -20,7 +20,6 @@ from circlet_paper import training_cells
 from circlet_paper.cells import Workplace
 from circlet_paper.training_cells import DEPTHS, FIXED, Recipe, Settings, TrainingCell
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 SMALL = {"head": "chrr", "dim": 16, "hidden": (8,), "epochs": 3}
 
 

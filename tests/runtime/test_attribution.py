@@ -28,8 +28,6 @@ from circlet.runtime.smallest import best_that_fits
 from circlet.scoring.heads import HEADS
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def loaded(model: Model, store: str = "float32") -> RuntimeModel:
     with tempfile.TemporaryDirectory() as folder:

@@ -15,8 +15,6 @@ from circlet.errors import ParameterError
 from circlet.runtime import codebooks as module
 from circlet.runtime.codebooks import CODEBOOKS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 BOOKS = list(CODEBOOKS)
 
 

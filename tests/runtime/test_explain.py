@@ -10,8 +10,6 @@ from hypothesis import strategies as st
 from circlet.runtime import RuntimeModel
 from circlet.runtime.explain import Contribution, Explanation, explained
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def made_of(contributions: list[Contribution]) -> Explanation:
     return Explanation("label", 1.0, 0.7, 0.0, contributions, 0.0)

@@ -12,8 +12,6 @@ import circlet
 from circlet import CircletClassifier
 from circlet.errors import DataError, ParameterError
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TOPICS = {"animal": "fox wolf bear", "vehicle": "car tram lorry", "food": "bread soup rice"}
 
 

@@ -32,8 +32,6 @@ from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def loaded(model: Model, store: str = "float32") -> tuple[Model, RuntimeModel]:
     """The model as torch loads it, and as it is used without."""

@@ -9,8 +9,6 @@ from circlet.runtime import RuntimeModel, nearness
 from circlet.runtime.nearness import near_labels, similar_documents
 from circlet.scoring.heads import HEADS
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def saved(model: Model, folder) -> RuntimeModel:
     model.save(folder)

@@ -82,9 +82,6 @@ def test_float32_is_not_copied():
     assert np.shares_memory(FeatureWeights(Stored(WEIGHT), Stored(BIAS)).weight.numbers, WEIGHT)
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 @pytest.mark.parametrize("prefix", ["", "members.1."])
 def test_by_hand_of_network(prefix):
     """Two hidden layers of one unit: max(0, 2 x − 1), then max(0, 3 h + 1), and two outputs."""

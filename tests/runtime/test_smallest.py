@@ -16,8 +16,6 @@ from circlet.model import Model
 from circlet.runtime import RuntimeModel
 from circlet.runtime.smallest import Tried, best_that_fits, sample_from, smallest_within
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory, on_synthetic) -> Path:

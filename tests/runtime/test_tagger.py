@@ -23,8 +23,6 @@ from circlet.runtime import Tagger, Threshold, load
 from circlet.runtime.answers import Suggestion
 from circlet.runtime.tagger import mask_of
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 TEXTS = ["a red apple", "a green apple", "a red car", "a green car"] * 5
 TAGS = [["fruit", "red"], ["fruit"], ["red", "vehicle"], ["vehicle"]] * 5
 ROWS = np.array([[1.0, 0, 2], [0, 1, 1], [1, 1, 0], [0, 0, 3]] * 5)

@@ -13,8 +13,6 @@ from circlet.network.heads import Head as Module
 from circlet.scoring import arrays, tensors
 from circlet.scoring.heads import HEADS, Head
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 
 def by_arrays(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
     weights = [[each.detach().numpy() for each in (layer.weight, layer.bias)] for layer in layers]

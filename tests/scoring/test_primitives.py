@@ -10,7 +10,6 @@ import torch
 
 from circlet.scoring import arrays, tensors
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 RANDOM = np.random.default_rng(0)
 ROWS, OTHER = RANDOM.standard_normal((2, 3, 8)).astype(np.float32)
 COLUMNS = RANDOM.permuted(np.tile(np.arange(8), (3, 1)), axis=1)

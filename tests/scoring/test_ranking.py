@@ -30,7 +30,6 @@ from circlet.scoring.ranking import (
 )
 
 INF = np.inf
-pytestmark = pytest.mark.usefixtures("one_thread")
 both = pytest.mark.parametrize("ops", [arrays, tensors], ids=["arrays", "tensors"])
 
 

@@ -19,8 +19,6 @@ from circlet.runtime import Threshold, load
 from circlet.runtime.answers import Suggestion, rounded
 from circlet.serve.served import Served
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 KNOWN = [*(f"label{number}" for number in range(6)), "one", "two", "three", "four", "five", "six", "seven"]
 Answers = list[list[Suggestion]]
 

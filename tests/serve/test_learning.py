@@ -28,8 +28,6 @@ from circlet.serve.learning import KEPT, Learner, taught_folder, why_not
 from circlet.serve.lesson import main
 from circlet.serve.served import Served
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 MUSIC = Judged("drum piano", ("music",), ("food",))
 
 

@@ -43,9 +43,6 @@ N, F, L = 60, 15, 10
 STEPS = 4  # of an epoch
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def data(seed: int = 0, n: int = N) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     numbers = np.random.default_rng(seed)
     X = sp.csr_matrix(numbers.random((n, F), dtype=np.float32) * (numbers.random((n, F)) < 0.4))

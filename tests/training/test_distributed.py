@@ -41,7 +41,6 @@ from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, LostError, World, joined
 from circlet.training.loop import mean_loss, measured
 
-pytestmark = pytest.mark.usefixtures("one_thread")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 forks = pytest.mark.skipif(sys.platform == "win32", reason="forks")
 

@@ -27,8 +27,6 @@ from circlet.training import (
 from circlet.training.batches import Batches
 from circlet.training.optimizers import set_rate
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
 N, F, L = 60, 15, 10
 HELD_OUT = np.array([0, 3, 7, 8, 20, 21, 22, 40, 41, 55, 58, 59])
 EPOCHS = 3

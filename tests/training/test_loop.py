@@ -36,9 +36,6 @@ CPU = torch.device("cpu")
 N_LABELS = 12
 
 
-pytestmark = pytest.mark.usefixtures("one_thread")
-
-
 def problem(n: int = 160, *, seed: int = 0) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     """Documents with one to two labels; each label has a feature of its own, and the rest is noise."""
     random = np.random.default_rng(seed)

@@ -250,7 +250,7 @@ class TestResuming:
             Study(other, tmp_path / "t.json")
 
 
-def test_real_trials(dataset, tmp_path, one_thread):
+def test_real_trials(dataset, tmp_path):
     """Test rows are not read, and what was decided for the defaults stands for all trials."""
     study = Study(dataset, tmp_path / "t.json", preset="fast")
     learned, judged = study._split(0)
@@ -277,7 +277,7 @@ def test_rows_of_equal_numbers_are_known(tmp_path, values, even):
     assert study._usual([], RunSettings.from_preset("fast", {}).flat())["even"] is even
 
 
-def test_trials_train_what_the_command_trains(dataset, tmp_path, one_thread, monkeypatch):
+def test_trials_train_what_the_command_trains(dataset, tmp_path, monkeypatch):
     """Held-out rows join in the end there; of few documents, only the calibration run is left out."""
     from circlet import model
 
