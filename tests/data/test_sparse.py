@@ -10,6 +10,7 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.training.runs import Stop, assert_same_weights
 
 import circlet
 from circlet.data import load_dataset
@@ -24,7 +25,7 @@ from circlet.features.rows import ScaledRows, Scaling
 from circlet.metrics import evaluate, inverse_propensity, micro_f1
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings
-from circlet.training import Reporter, TrainingSettings, checkpoint
+from circlet.training import TrainingSettings, checkpoint
 from circlet.training.batches import DeviceRows
 
 DENSE = np.array([[1, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 4]], dtype=np.float32)
@@ -212,11 +213,6 @@ def fitted(split: Split, scaling: str = "sqrt", loss: str = "bce", **given) -> M
     return fit(split, RunSettings(network, training, scaling=scaling, validation=0, remember=0), **given)
 
 
-def assert_same_weights(one: Model, other: Model) -> None:
-    for name, tensor in one.network.state_dict().items():
-        assert torch.equal(tensor, other.network.state_dict()[name]), name
-
-
 class TestMaps:
     def test_what_counts_as_mapped(self, mapped):
         assert mapped.format == "mapped matrices, sparse features"
@@ -331,7 +327,7 @@ class TestTraining:
     def test_ends_as_from_memory(self, mapped, scaling):
         from_memory = fitted(DATA.train, scaling, validation=DATA.test)
         from_files = fitted(mapped.train, scaling, validation=mapped.test)
-        assert_same_weights(from_files, from_memory)
+        assert_same_weights(from_files.network, from_memory.network)
         assert from_files.calibration == from_memory.calibration
         assert DATA.test is not None
         assert mapped.test is not None
@@ -346,39 +342,30 @@ class TestTraining:
             fitted(learned, scaling, loss=loss, validation=judged)
             for learned, judged in (data.validation_split(0.2, copy=False) for data in (mapped, DATA))
         )
-        assert_same_weights(from_files, from_memory)
+        assert_same_weights(from_files.network, from_memory.network)
         assert from_files.calibration == from_memory.calibration
         assert [record["nDCG@5"] for record in from_files.history] == [
             record["nDCG@5"] for record in from_memory.history
         ]
 
     def test_resumes_with_the_rows_it_began_with(self, mapped, tmp_path):
-        class Stop(Reporter):
-            def epoch(self, number, n_steps, done):
-                if number == 1:
-                    raise InterruptedError
-
         learned, judged = mapped.validation_split(0.2, copy=False)
         with pytest.raises(InterruptedError):
-            fitted(learned, folder=tmp_path, reporter=Stop(), validation=judged)
+            fitted(learned, folder=tmp_path, reporter=Stop(1), validation=judged)
         others, _ = mapped.validation_split(0.2, seed=1, copy=False)
         with pytest.raises(DataError, match="another run"):
             fitted(others, folder=tmp_path, resume=True, validation=judged)
         resumed = fitted(learned, folder=tmp_path, resume=True, validation=judged)
-        assert_same_weights(resumed, fitted(learned, validation=judged))
+        assert_same_weights(resumed.network, fitted(learned, validation=judged).network)
 
     def test_resumes_after_an_interruption(self, mapped, tmp_path):
-        class Stop(Reporter):
-            def epoch(self, number, n_steps, done):
-                if number == 1:
-                    raise InterruptedError
-
         with pytest.raises(InterruptedError):
-            fitted(mapped.train, folder=tmp_path, reporter=Stop())
+            fitted(mapped.train, folder=tmp_path, reporter=Stop(1))
         with pytest.raises(DataError, match="another run"):
             fitted(mapped.train, "l2", folder=tmp_path, resume=True)
         assert (tmp_path / checkpoint.NAME).is_file()
-        assert_same_weights(fitted(mapped.train, folder=tmp_path, resume=True), fitted(DATA.train))
+        resumed = fitted(mapped.train, folder=tmp_path, resume=True)
+        assert_same_weights(resumed.network, fitted(DATA.train).network)
 
 
 @pytest.mark.parametrize("judged", [0, 50])

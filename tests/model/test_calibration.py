@@ -32,17 +32,11 @@ class TestCalibration:
             inside = (probabilities >= low) & (probabilities < low + 0.2)
             assert right[inside].mean() == pytest.approx(probabilities[inside].mean(), abs=0.03)
 
-    @pytest.mark.parametrize(("name", "right"), [("all", np.ones((4, 3))), ("none", np.zeros((4, 3)))])
-    def test_nothing_to_tell_apart(self, name, right, monkeypatch):
-        ids, scores = np.tile(np.arange(3), (4, 1)), np.random.default_rng(0).random((4, 3), dtype=np.float32)
-        monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
-        assert calibrate(None, None, sp.csr_matrix(right)) == (1.0, 0.0)
-
-    def test_a_falling_curve_is_not_taken(self, monkeypatch):
+    @pytest.mark.parametrize("right", [[1.0] * 3, [0.0] * 3, [0.0, 0.0, 1.0]], ids=["all", "none", "falling"])
+    def test_nothing_to_tell_apart_and_falling_curves(self, right, monkeypatch):
         ids, scores = np.tile(np.arange(3), (40, 1)), np.tile(np.float32([3, 2, 1]), (40, 1))
         monkeypatch.setattr(calibration, "top_k", lambda *_, **__: (ids, scores))
-        right = sp.csr_matrix(np.tile([0.0, 0.0, 1.0], (40, 1)))
-        assert calibrate(None, None, right) == (1.0, 0.0)
+        assert calibrate(None, None, sp.csr_matrix(np.tile(right, (40, 1)))) == (1.0, 0.0)
 
     def test_few_rows_make_nothing_certain(self, monkeypatch):
         """Scores that separate completely would else have a curve without end."""

@@ -184,7 +184,8 @@ def test_no_columns(small_run, shapes, sparse):
         fit(Split(sp.csr_matrix(X) if sparse else X, sp.csr_matrix(Y)), small_run)
 
 
-MADE = make_multilabel(200, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
+ROWS = 200
+TOPICS = make_multilabel(ROWS, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
 HELD_OUT = np.arange(150, 200)
 TRAINING = TrainingSettings(epochs=8, batch_size=32, lr=0.02)
 
@@ -195,12 +196,12 @@ def made_of(sparse: bool) -> Network:
 
 @pytest.mark.parametrize("sparse", [True, False])
 def test_what_rounding_costs(sparse):
-    rows = MADE.X if sparse else MADE.X.toarray()
+    rows = TOPICS.X if sparse else TOPICS.X.toarray()
     made = made_of(sparse)
-    train(made, rows[:150], MADE.Y[:150], TRAINING)
+    train(made, rows[:150], TOPICS.Y[:150], TRAINING)
     before = {name: tensor.clone() for name, tensor in made.weights().items()}
     finest, _, coarsest = tried = (-2, 3, 6)
-    pairs = lost_by_rounding(made, rows[HELD_OUT], MADE.Y[HELD_OUT], tried=tried, enough=(0.1, 1.0))
+    pairs = lost_by_rounding(made, rows[HELD_OUT], TOPICS.Y[HELD_OUT], tried=tried, enough=(0.1, 1.0))
     assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
     assert pairs == sorted(pairs)
     assert pairs[-1][1] >= 1.0 or pairs[-1][0] == 2 ** (coarsest / 2)
@@ -208,7 +209,7 @@ def test_what_rounding_costs(sparse):
 
     def ndcg() -> float:
         ids, _ = top_k(Ensemble([made]), rows[HELD_OUT], 5)
-        return float(evaluate(MADE.Y[HELD_OUT], ids, k=5, metrics=("nDCG",))["nDCG@5"])
+        return float(evaluate(TOPICS.Y[HELD_OUT], ids, k=5, metrics=("nDCG",))["nDCG@5"])
 
     # The same of the whole network, with all features.
     whole, weights = ndcg(), as_arrays(before)
@@ -220,12 +221,12 @@ def test_what_rounding_costs(sparse):
 def test_a_calibration_run_leaves_the_network_itself_alone():
     made = made_of(True)
     before = {name: tensor.clone() for name, tensor in made.weights().items()}
-    validation = MADE.X[HELD_OUT], MADE.Y[HELD_OUT]
+    validation = TOPICS.X[HELD_OUT], TOPICS.Y[HELD_OUT]
     options = {"sparse": True, "aim": "f1", "reporter": Reporter()}
-    found = calibration_run(made, MADE.X, MADE.Y, HELD_OUT, validation, TRAINING, **options)
+    found = calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
     assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, LOST]
     assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
-    assert found == calibration_run(made, MADE.X, MADE.Y, HELD_OUT, validation, TRAINING, **options)
+    assert found == calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
 
 
 #: The features 0, 2 and 5 are in the same rows, and so are 1 and 4; 6 is in none.
@@ -285,8 +286,6 @@ def test_a_custom_encoder_is_left_alone():
     assert torch.equal(made.state_dict()["encoder.weight"], before)
 
 
-ROWS = 200
-TOPICS = make_multilabel(ROWS, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
 QUICK = {"hidden": (16,), "dim": 24, "epochs": 3, "batch_size": 32, "lr": 0.02}
 
 

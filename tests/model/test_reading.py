@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.training.runs import CtrlC, assert_same
 
 from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
@@ -21,7 +22,7 @@ from circlet.model.calibration import as_if_new
 from circlet.network.readers import TextEncoder
 from circlet.settings import RunSettings
 from circlet.settings.network import ENCODERS
-from circlet.training import InterruptedRunError, Reporter
+from circlet.training import InterruptedRunError
 
 READERS = ENCODERS[1:]
 SMALL = {"hidden": (16,), "dim": 24, "embedding": 8, "dropout": 0.2, "epochs": 3, "batch_size": 16, "lr": 0.01}
@@ -31,41 +32,20 @@ def run(encoder: str = "cnn", **changes) -> RunSettings:
     return RunSettings.of({"encoder": encoder, **SMALL, **changes}, preset="fast")
 
 
-def assert_same(one: Model, other: Model) -> None:
-    first, second = one.ranker.weights(), other.ranker.weights()
-    assert list(first) == list(second)
-    assert all(torch.equal(first[name], second[name]) for name in first)
-    assert one.calibration == other.calibration
-
-
-class Interrupting(Reporter):
-    """Acts like Ctrl-C after so many steps."""
-
-    def __init__(self, steps: int) -> None:
-        self.left = steps
-
-    def step(self, taken) -> None:
-        import signal
-
-        self.left -= taken.steps
-        if self.left == 0:
-            signal.raise_signal(signal.SIGINT)
-
-
 @pytest.mark.parametrize("encoder", READERS)
 @pytest.mark.parametrize("join", [True, False])
 def test_an_interrupted_run_ends_with_the_same_weights(encoder, join, split, tmp_path):
     settings = run(encoder, join=join, validation=20, input_dropout=0.1)
     whole = fit(split("texts"), settings)
     with pytest.raises(InterruptedRunError):
-        fit(split("texts"), settings, folder=tmp_path, reporter=Interrupting(6))
+        fit(split("texts"), settings, folder=tmp_path, reporter=CtrlC(6))
     resumed = fit(split("texts"), settings, folder=tmp_path, resume=True)
     assert_same(whole, resumed)
 
 
 def test_a_checkpoint_of_other_texts_is_refused(split, tmp_path):
     with pytest.raises(InterruptedRunError):
-        fit(split("texts"), run(), folder=tmp_path, reporter=Interrupting(6))
+        fit(split("texts"), run(), folder=tmp_path, reporter=CtrlC(6))
     with pytest.raises(DataError, match="found a checkpoint of another run"):
         fit(split("texts", 1), run(), folder=tmp_path, resume=True)
 

@@ -5,11 +5,31 @@ from __future__ import annotations
 import signal
 from typing import Any
 
+import numpy as np
+import scipy.sparse as sp
 import torch
 
 from circlet.model import Model
-from circlet.network import Network
-from circlet.training import Reporter, StepsTaken
+from circlet.network import Network, NetworkSettings
+from circlet.training import Reporter, StepsTaken, TrainingSettings
+
+N, F, L = 60, 15, 10
+
+
+def data(seed: int = 0, n: int = N) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    numbers = np.random.default_rng(seed)
+    X = sp.csr_matrix(numbers.random((n, F), dtype=np.float32) * (numbers.random((n, F)) < 0.4))
+    return X, sp.csr_matrix((numbers.random((n, L)) < 0.2).astype(np.float32))
+
+
+def make(**changes: Any) -> Network:
+    settings = {"dim": 16, "hidden": (12,), "dropout": 0.4, **changes}
+    return Network(NetworkSettings(**settings), F, L, sparse=True)
+
+
+def settings(**changes: Any) -> TrainingSettings:
+    chosen = {"epochs": 3, "batch_size": 16, "lr": 0.02, "input_dropout": 0.2, "metric": "P@1"}
+    return TrainingSettings(**{**chosen, **changes})
 
 
 class CtrlC(Reporter):
@@ -22,6 +42,17 @@ class CtrlC(Reporter):
         self.steps += 1
         if self.steps == self.at:
             signal.raise_signal(signal.SIGINT)
+
+
+class Stop(Reporter):
+    """Ends training with an error when this epoch, counted from 0, begins."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def epoch(self, number: int, n_steps: int, done: int) -> None:
+        if number == self.at:
+            raise InterruptedError
 
 
 def timeless(history: list[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,12 +8,13 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.training.runs import CtrlC, assert_same_weights, timeless
+from tests.training import runs
+from tests.training.runs import CtrlC, N, assert_same_weights, data, make, timeless
 
 from circlet.errors import DataError
 from circlet.folder.history import metrics_of
 from circlet.model.calibration import calibrate
-from circlet.network import Ensemble, Network, NetworkSettings
+from circlet.network import Ensemble, Network
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,
@@ -27,7 +28,6 @@ from circlet.training import (
 from circlet.training.batches import Batches
 from circlet.training.optimizers import set_rate
 
-N, F, L = 60, 15, 10
 HELD_OUT = np.array([0, 3, 7, 8, 20, 21, 22, 40, 41, 55, 58, 59])
 EPOCHS = 3
 #: Of an epoch without the rows that are held out, and of the last one, which has them and as many others.
@@ -35,25 +35,12 @@ FEW_STEPS, LAST_STEPS = 3, 2
 STEPS = EPOCHS * FEW_STEPS + LAST_STEPS
 
 
-def data() -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    numbers = np.random.default_rng(0)
-    X = sp.csr_matrix(numbers.random((N, F), dtype=np.float32) * (numbers.random((N, F)) < 0.4))
-    Y = sp.csr_matrix((numbers.random((N, L)) < 0.2).astype(np.float32))
-    return X, Y
-
-
 X, Y = data()
 VALIDATION = X[HELD_OUT], Y[HELD_OUT]
 
 
-def make(**changes) -> Network:
-    settings = {"dim": 16, "hidden": (12,), "dropout": 0.4, **changes}
-    return Network(NetworkSettings(**settings), F, L, sparse=True)
-
-
-def settings(**changes) -> TrainingSettings:
-    chosen = {"epochs": EPOCHS, "batch_size": 16, "lr": 0.02, "input_dropout": 0.2, "metric": "P@1", "join": True}
-    return TrainingSettings(**{**chosen, **changes})
+def settings(**changes: Any) -> TrainingSettings:
+    return runs.settings(**{"epochs": EPOCHS, "join": True, **changes})
 
 
 def joined(network: Network, *, chosen: TrainingSettings | None = None, **options: Any) -> list[dict[str, Any]]:

@@ -6,11 +6,12 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.training.runs import Stop
 from torch import nn
 
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.ensemble import top_k
-from circlet.training import Reporter, TrainingSettings, steps, train
+from circlet.training import TrainingSettings, steps, train
 from circlet.training.batches import Batches
 
 CUDA = torch.device("cuda")
@@ -96,14 +97,8 @@ class TestRecorded:
     def test_resumes_after_an_epoch(self, tmp_path):
         X, Y = data()
         whole = train(network(), X, Y, TrainingSettings(epochs=3, batch_size=32), device=CUDA)
-
-        class After(Reporter):
-            def epoch(self, number, n_steps, done):
-                if number == 2:
-                    raise InterruptedError
-
         chosen = TrainingSettings(epochs=3, batch_size=32)
         with pytest.raises(InterruptedError):
-            train(network(), X, Y, chosen, device=CUDA, folder=tmp_path, reporter=After())
+            train(network(), X, Y, chosen, device=CUDA, folder=tmp_path, reporter=Stop(2))
         rest = train(network(), X, Y, chosen, device=CUDA, folder=tmp_path, resume=True)
         np.testing.assert_allclose([r["loss"] for r in rest], [r["loss"] for r in whole], rtol=0.02)
