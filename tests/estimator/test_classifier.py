@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 
 import numpy as np
 import pytest
@@ -11,9 +12,9 @@ import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from tests.estimator.conftest import LABELS, WORDS
 
 from circlet import CircletClassifier
 from circlet.errors import DataError, ParameterError
@@ -28,9 +29,6 @@ EXPECTED_FAILURES = {
     "check_classifiers_multilabel_output_format_predict": SPARSE,
     "check_classifiers_multilabel_representation_invariance": SPARSE,
 }
-
-WORDS = ["red", "green", "blue", "round", "square", "flat"]
-LABELS = ["R", "G", "B", "r", "s", "f"]
 
 
 # scikit-learn
@@ -49,14 +47,6 @@ def test_clone_has_the_parameters_and_not_the_weights(on_texts):
     assert twin.get_params() == on_texts.get_params()
     with pytest.raises(NotFittedError, match="not fitted"):
         twin.predict(["red"])
-
-
-def test_grid_search_over_heads(indicator, learner):
-    X, Y = indicator()
-    search = GridSearchCV(learner(epochs=10), {"head": ["chrr", "fc"]}, cv=2, error_score="raise")
-    search.fit(X, Y)
-    assert search.best_score_ > 0.8
-    assert set(search.cv_results_["param_head"]) == {"chrr", "fc"}
 
 
 def test_pipeline(documents, learner):
@@ -238,29 +228,16 @@ def test_indicators_and_classes_grow_too(documents, indicator, learner):
 # Randomness and the log
 
 
-def test_same_seed_same_weights(indicator, learner):
+@pytest.mark.parametrize("loss", ["bce", "cosine"])
+@pytest.mark.parametrize("state", [int, np.random.RandomState, np.random.default_rng])
+def test_the_same_random_state_gives_the_same_weights(state, loss, indicator, learner):
     X, Y = indicator()
-    for loss in ("bce", "cosine"):
-        runs = [
-            learner(epochs=5, loss=loss, dropout=0.3, random_state=seed).fit(X, Y).decision_function(X)
-            for seed in (5, 5, 6)
-        ]
-        np.testing.assert_array_equal(runs[0], runs[1])
-        assert not np.array_equal(runs[0], runs[2])
-    states = [
-        learner(epochs=5, random_state=np.random.RandomState(3)).fit(X, Y).decision_function(X) for _ in range(2)
+    runs = [
+        learner(epochs=3, loss=loss, dropout=0.3, random_state=state(seed)).fit(X, Y).decision_function(X)
+        for seed in (5, 5, 6)
     ]
-    np.testing.assert_array_equal(*states)
-
-
-def test_the_same_generator_state_gives_the_same_weights(learner, indicator):
-    X, Y = indicator()
-    scores = [
-        learner(epochs=3, random_state=np.random.default_rng(seed)).fit(X, Y).decision_function(X)
-        for seed in (3, 3, 4)
-    ]
-    np.testing.assert_array_equal(scores[0], scores[1])
-    assert not np.array_equal(scores[0], scores[2])
+    np.testing.assert_array_equal(runs[0], runs[1])
+    assert not np.array_equal(runs[0], runs[2])
 
 
 def test_a_generator_moves_on(learner, indicator):
@@ -315,9 +292,8 @@ class TestSeedOf:
 
     @pytest.mark.parametrize("value", ["luck", 1.5, [1], np.array([1, 2]), np.float64(2)])
     def test_bad_states(self, value):
-        with pytest.raises(
-            ParameterError, match="`random_state` must be an int, a RandomState, a Generator or None"
-        ):
+        wanted = "`random_state` must be an int, a RandomState, a Generator or None, got "
+        with pytest.raises(ParameterError, match=re.escape(f"{wanted}{value!r}")):
             seed_of(value)
 
 
@@ -361,12 +337,6 @@ def test_members_are_named(caplog, indicator, learner):
         ({"threshold": 2}, "`threshold` must be between 0 and 1, got 2"),
         ({"threshold": None}, "`threshold` must be between 0 and 1, got None"),
         ({"random_state": -1}, "`random_state` must be at least 0, got -1"),
-        ({"random_state": np.int64(-5)}, "`random_state` must be at least 0, got -5"),
-        (
-            {"random_state": "luck"},
-            "`random_state` must be an int, a RandomState, a Generator or None, got 'luck'",
-        ),
-        ({"random_state": 1.5}, "`random_state` must be an int, a RandomState, a Generator or None, got 1.5"),
         ({"device": "abacus"}, "`device` 'abacus' is not available"),
         ({"device": None}, "`device` must be auto, cpu, cuda, ... got None"),
         ({"encoder": "bert"}, "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'"),

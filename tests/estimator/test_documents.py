@@ -3,12 +3,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from sklearn.base import clone
+from tests.estimator.conftest import LABELS, WORDS
 
-from circlet.errors import DataError, DTypeError
-
-WORDS = ["red", "green", "blue", "round", "square", "flat"]
-LABELS = ["R", "G", "B", "r", "s", "f"]
-
+from circlet import CircletClassifier
+from circlet.errors import DataError, DTypeError, ParameterError
 
 @pytest.mark.parametrize("wrap", [tuple, np.array, lambda texts: np.array(texts, dtype=object)])
 def test_texts_in_any_container(on_texts, wrap, documents, learner):
@@ -111,3 +110,33 @@ def test_documents_that_can_be_read_only_once(on_texts, learner, documents):
     for method in (on_texts.predict, on_texts.suggest, on_texts.predict_proba, on_texts.decision_function):
         with pytest.raises(DataError, match="found a map, which has no fixed order"):
             method(map(str.upper, texts))
+
+
+# Encoders that read texts
+
+TEXTS = ["red fox", "fast car", "brown bear", "old lorry"] * 8
+TAGS = [["animal", "red"], ["vehicle"], ["animal"], ["vehicle", "old"]] * 8
+SMALL = {"dim": 16, "hidden": (16,), "embedding": 16, "epochs": 12, "batch_size": 4, "lr": 0.01, "validation": 0}
+
+
+def test_fitted_saved_and_loaded(tmp_path):
+    classifier = CircletClassifier(encoder="cnn", **SMALL, dropout=0.0).fit(TEXTS, TAGS)
+    names, _ = classifier.suggest(["red fox", "old lorry"], k=2)
+    assert [set(row) for row in names.tolist()] == [{"animal", "red"}, {"vehicle", "old"}]
+    classifier.save(tmp_path)
+    loaded = CircletClassifier.load(tmp_path)
+    assert loaded.get_params() == clone(classifier).get_params()
+    assert np.array_equal(loaded.predict_proba(TEXTS[:4]), classifier.predict_proba(TEXTS[:4]))
+    loaded.partial_fit(TEXTS, [["new", *labels] for labels in TAGS])
+    assert "new" in loaded.classes_
+
+
+def test_rows_have_no_words():
+    with pytest.raises(DataError, match="found feature rows without texts; encoder lstm reads texts"):
+        CircletClassifier(encoder="lstm", **SMALL).fit(np.eye(32), TAGS)
+
+
+def test_settings_that_do_not_fit():
+    with pytest.raises(ParameterError, match="`char_ngrams` must be None"):
+        CircletClassifier(encoder="cnn", char_ngrams=(2, 3)).fit(TEXTS, TAGS)
+    assert CircletClassifier(encoder=None)._settings().network.encoder == "features"

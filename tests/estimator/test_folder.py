@@ -5,6 +5,7 @@ import json
 import numpy as np
 import pytest
 from sklearn.base import clone
+from tests.estimator.conftest import LABELS, WORDS
 
 from circlet import CircletClassifier
 from circlet.data.dataset import Split
@@ -12,8 +13,6 @@ from circlet.errors import DataError
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
-WORDS = ["red", "green", "blue", "round", "square", "flat"]
-LABELS = ["R", "G", "B", "r", "s", "f"]
 
 
 @pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr", "fc"])
