@@ -82,21 +82,8 @@ class TestTopK:
         scores[1, [9000, 17]] = 2
         check(scores, 5)
 
-    def test_all_scores_are_equal(self):
-        check(np.zeros((3, 40), dtype=np.float32), 7)
-
     def test_infinite_scores(self):
         check(np.array([[0, -np.inf, np.inf, np.inf, -np.inf]], dtype=np.float32), 4)
-
-    def test_k_above_the_number_of_labels(self):
-        ids, scores = top_k(same, torch.tensor([[1.0, 3.0, 2.0]]), 3, 10)
-        assert ids.tolist() == [[1, 2, 0]]
-        assert scores.tolist() == [[3, 2, 1]]
-
-    def test_one_label(self):
-        ids, scores = top_k(same, torch.tensor([[0.5], [0.25]]), 1, 3)
-        assert ids.tolist() == [[0], [0]]
-        assert scores.tolist() == [[0.5], [0.25]]
 
     @pytest.mark.parametrize("k", [2, 9])
     def test_no_predictions(self, k):

@@ -75,11 +75,6 @@ class TestIndependent:
         book.scores(predictions(book, 2))
         assert calls == [50, 60]
 
-    def test_cache_and_no_cache_agree(self):
-        ids = torch.arange(50)
-        plain, cached = IndependentCodebook(50, 4), IndependentCodebook(50, 4, cache=True)
-        assert torch.equal(plain.codes(ids), cached.codes(ids))
-
 
 class TestPhases:
     @pytest.mark.parametrize("phases", [2, 4, 8])
@@ -131,18 +126,7 @@ class TestHolographic:
         code = HolographicCodebook(5, 3, seed=0, projected=False).codes(torch.tensor([0]))[0]
         assert code.tolist() == pytest.approx([value / math.sqrt(3) for value in expected], abs=1e-6)
 
-    @pytest.mark.parametrize("projected", [True, False])
-    def test_scores_are_cosines(self, projected, predictions):
-        book = HolographicCodebook(50, 16, projected=projected)
-        predicted = predictions(book, 3)
-        expected = holographic.similarity(predicted[:, None], book.codes(torch.arange(50)), cosine=True)
-        torch.testing.assert_close(book.scores(predicted), expected)
-
     def test_projection_keeps_the_label(self):
         ids = torch.arange(20)
         plain = HolographicCodebook(20, 16, projected=False).codes(ids)
         torch.testing.assert_close(HolographicCodebook(20, 16).codes(ids), holographic.project(plain))
-
-    def test_state_says_whether_codes_are_projected(self):
-        for projected in (True, False):
-            assert HolographicCodebook(20, 16, projected=projected).state()["projected"] is projected

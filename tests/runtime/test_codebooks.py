@@ -176,14 +176,6 @@ def test_like_torch_of_series(n_labels, dim, seed, longest, n):
         np.testing.assert_allclose(found.values(coefficients, first, last), values[:, here], atol=2e-6)
 
 
-def test_by_the_definition():
-    _, series = pair_of_series(50, 7)
-    book = SpectralCodebook(50, 7)
-    packed = phasors(3, 7)
-    expected = packed @ book.codes(torch.arange(50)).numpy().T / 7
-    np.testing.assert_allclose(series.values(series.coefficients(packed))[:, series.places], expected, atol=1e-6)
-
-
 def test_nothing_is_left_of_earlier_predictions(monkeypatch):
     monkeypatch.setattr(module, "LONGEST", 64)
     monkeypatch.setattr(module, "SHORTEST", 16)
