@@ -19,6 +19,18 @@ Y = (sp.random(12, 7, density=0.3, format="csr", random_state=1) > 0).astype(np.
 RECORDS = [Record(n, f"text number {n}, with “quotes”", tuple("abc"[: n % 4])) for n in range(1, 13)]
 
 
+def put(folder, content: str | bytes, name="documents.dat"):
+    """Write a file, and give its path."""
+    path = folder / name
+    path.write_bytes(content if isinstance(content, bytes) else content.encode())
+    return path
+
+
+def csr(rows, dtype=np.float32):
+    """A small sparse matrix."""
+    return sp.csr_matrix(np.array(rows, dtype=dtype))
+
+
 def write_texts(folder, records):
     """Write documents to a folder, a text and a file of labels (`.key`) for each."""
     for number, record in enumerate(records, 1):

@@ -168,18 +168,14 @@ def test_another_file_under_the_same_name_is_refused(registry):
     assert_nothing_stored()
 
 
-def test_a_file_that_is_gone(registry, monkeypatch):
-    known = catalog.ENTRIES["toy"]
-    newer = Sdist("toy", "2.0", "0" * 64, "a", "b", "xmc")
-    monkeypatch.setitem(catalog.ENTRIES, "toy", Entry(known.title, sdist=newer))
-    with pytest.raises(FetchError, match=r"no longer has toy-2\.0\.tar\.gz"):
-        fetch("toy")
-
-
-def test_an_unknown_project(registry, monkeypatch):
-    gone = Sdist("gone", "1.0", "0" * 64, "a", "b", "xmc")
-    monkeypatch.setitem(catalog.ENTRIES, "toy", Entry("Toy", sdist=gone))
-    with pytest.raises(FetchError, match=r"cannot download gone-1\.0\.tar\.gz"):
+@pytest.mark.parametrize(
+    ("project", "message"),
+    [("toy", r"no longer has toy-2\.0\.tar\.gz"), ("gone", r"cannot download gone-2\.0\.tar\.gz")],
+)
+def test_a_file_or_a_project_that_is_gone(registry, monkeypatch, project, message):
+    newer = Sdist(project, "2.0", "0" * 64, "a", "b", "xmc")
+    monkeypatch.setitem(catalog.ENTRIES, "toy", Entry("Toy", sdist=newer))
+    with pytest.raises(FetchError, match=message):
         fetch("toy")
 
 
@@ -191,9 +187,10 @@ def test_no_connection(registry):
     assert_nothing_stored()
 
 
-def test_numbers_that_are_not_the_published_ones(registry, monkeypatch):
-    monkeypatch.setitem(catalog.ENTRIES, "toy", toy(registry.archive, labels=3))
-    with pytest.raises(DataError, match="toy: found 2 labels; the published set has 3"):
+@pytest.mark.parametrize(("name", "found", "published"), [("labels", 2, 3), ("features", 4, 5)])
+def test_numbers_that_are_not_the_published_ones(registry, monkeypatch, name, found, published):
+    monkeypatch.setitem(catalog.ENTRIES, "toy", toy(registry.archive, **{name: published}))
+    with pytest.raises(DataError, match=f"toy: found {found} {name}; the published set has {published}"):
         fetch("toy")
     assert not (catalog.data_folder() / "toy").exists()
 
@@ -435,3 +432,43 @@ def test_damage_gives_arrays_or_a_data_error(tmp_path, data):
     except DataError:
         return
     assert all(isinstance(array, np.ndarray) for array in found.values())
+
+
+# The catalog: where named datasets are kept, and names that it does not know
+
+
+def test_not_fetched_yet(monkeypatch, tmp_path):
+    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path))
+    with pytest.raises(DataError, match="circlet datasets fetch eurlex-4k"):
+        load_dataset("eurlex-4k")
+
+
+@pytest.mark.parametrize(("name", "near"), [("eurlex", "eurlex-4k"), ("Wiki10", "wiki10-31k")])
+def test_a_name_near_a_known_one(name, near):
+    with pytest.raises(DataError, match=rf"called '{name}'; did you mean {near}\?$"):
+        load_dataset(name)
+
+
+@pytest.mark.parametrize("name", ["nothere.jsonl", "fox fur", "a fox and its fur " * 500])
+def test_unknown_name(name):
+    with pytest.raises(DataError) as caught:
+        load_dataset(name)
+    message = str(caught.value)
+    assert message.startswith(f"found no file, folder or dataset called '{name[:60]}")
+    assert message.endswith("`circlet train --help` describes, or a name from `circlet datasets list`")
+    assert len(message) < 220
+
+
+def test_folder_of_the_platform(monkeypatch):
+    monkeypatch.delenv("CIRCLET_DATA", raising=False)
+    assert "circlet" in str(catalog.data_folder())
+
+
+def test_every_entry_is_complete():
+    for name, known in catalog.ENTRIES.items():
+        assert catalog.entry(name) is known
+        assert known.title
+        if known.sdist is not None:
+            assert len(known.sdist.sha256) == 64
+        elif name != "pydocs":
+            assert name in catalog.where_to_get(name)

@@ -10,14 +10,11 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tests.data.layouts import csr
 
 from circlet.data import Dataset, Split, load_dataset, matrices
 from circlet.data import sparse as _mapped
 from circlet.errors import DataError
-
-
-def csr(rows, dtype=np.float32):
-    return sp.csr_matrix(np.array(rows, dtype=dtype))
 
 
 def npy(array):
@@ -43,20 +40,29 @@ PARTS = {
 }
 
 
-@settings(max_examples=30)
-@given(data=st.data(), dense=st.booleans(), n=st.integers(1, 5))
-def test_round_trip(tmp_path_factory, data, dense, n):
-    folder = tmp_path_factory.mktemp("npz")
-    X = data.draw(arrays(np.float32, (n, 3), elements=st.floats(-10, 10, width=32)))
-    Y = csr(data.draw(arrays(np.float32, (n, 4), elements=st.sampled_from([0.0, 1.0]))))
-    split = Split(X if dense else sp.csr_matrix(X), Y)
-    matrices.write_matrices(folder, Dataset("d", split, split))
+@pytest.mark.parametrize(
+    ("format_", "files"),
+    [
+        ("npz matrices, sparse features", ["X.trn.npz", "X.tst.npz", "Y.trn.npz", "Y.tst.npz"]),
+        ("npz matrices, dense features", ["X.trn.npy", "X.tst.npy", "Y.trn.npz", "Y.tst.npz"]),
+        ("mapped matrices, sparse features", ["X.trn", "X.tst", "Y.trn", "Y.tst"]),
+    ],
+)
+@settings(max_examples=20)
+@given(data=st.data(), n=st.integers(1, 5), repeats=st.sampled_from([1, 300]))
+def test_round_trip(tmp_path_factory, format_, files, data, n, repeats):
+    folder, dense = tmp_path_factory.mktemp("matrices"), "dense" in format_
+    X = np.tile(data.draw(arrays(np.float32, (n, 3), elements=st.floats(-10, 10, width=32))), (repeats, 1))
+    Y = np.tile(data.draw(arrays(np.float32, (n, 4), elements=st.sampled_from([0.0, 1.0]))), (repeats, 1))
+    split = Split(X if dense else csr(X), csr(Y))
+    matrices.write_matrices(folder, Dataset("d", split, split), mapped="mapped" in format_)
+    assert sorted(path.name for path in folder.iterdir()) == files
     read = load_dataset(folder)
-    assert read.format == f"npz matrices, {'dense' if dense else 'sparse'} features"
+    assert read.format == format_
     for part in (read.train, read.test):
         assert sp.issparse(part.X) != dense
         assert np.array_equal(part.X if dense else part.X.toarray(), X)
-        assert np.array_equal(part.Y.toarray(), Y.toarray())
+        assert np.array_equal(part.Y.toarray(), Y)
         assert part.X.dtype == part.Y.dtype == np.float32
 
 
@@ -242,22 +248,6 @@ def claiming(n: int) -> bytes:
 
 
 class TestMapped:
-    @settings(max_examples=20)
-    @given(data=st.data(), n=st.integers(1, 5), repeats=st.sampled_from([1, 300]))
-    def test_round_trip(self, tmp_path_factory, data, n, repeats):
-        folder = tmp_path_factory.mktemp("mapped")
-        X = np.tile(data.draw(arrays(np.float32, (n, 3), elements=st.floats(-10, 10, width=32))), (repeats, 1))
-        Y = np.tile(data.draw(arrays(np.float32, (n, 4), elements=st.sampled_from([0.0, 1.0]))), (repeats, 1))
-        split = Split(csr(X), csr(Y))
-        matrices.write_matrices(folder, Dataset("d", split, split), mapped=True)
-        assert sorted(path.name for path in folder.iterdir()) == ["X.trn", "X.tst", "Y.trn", "Y.tst"]
-        read = load_dataset(folder)
-        assert read.format == "mapped matrices, sparse features"
-        for part in (read.train, read.test):
-            assert np.array_equal(part.X.toarray(), X)
-            assert np.array_equal(part.Y.toarray(), Y)
-            assert part.X.dtype == part.Y.dtype == np.float32
-
     def test_beside_packed_labels_and_dense_features(self, tmp_path):
         split = Split(np.ones((2, 3), np.float32), csr([[1, 0], [0, 1]]))
         matrices.write_matrices(tmp_path, Dataset("d", split), mapped=True)

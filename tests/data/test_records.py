@@ -6,6 +6,7 @@ import logging
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.data.layouts import put
 
 from circlet.data import load_dataset
 from circlet.data.load import recognize
@@ -41,12 +42,6 @@ def records(texts, names):
 
 def content(found):
     return [(record.text, record.labels) for record in found]
-
-
-def put(folder, data, name="a.txt"):
-    path = folder / name
-    path.write_bytes(data)
-    return path
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -131,7 +126,7 @@ def test_lines_and_streaming(tmp_path):
     stream = iter_records(path, "csv")
     assert next(stream) == Record(2, "a\nb", ("x",))
     assert next(stream) == Record(4, "c", ("y",))
-    with pytest.raises(DataError, match=r"a\.txt:5: found a row that cannot be read .*; wanted quotes"):
+    with pytest.raises(DataError, match=r"documents\.dat:5: found a row that cannot be read .*; wanted quotes"):
         next(stream)
 
 
@@ -218,48 +213,6 @@ def test_a_field_longer_than_the_csv_module_likes(tmp_path):
         ("jsonl", b'{"text": 3, "labels": []}\n', 1, "found 'text' of type int", "wanted a string"),
         (
             "jsonl",
-            b'{"text": "a", "labels": [3, true, 1.0, null]}\n',
-            1,
-            "found 'labels' of type list of NoneType, bool, float, int",
-            "wanted a list of strings or integers",
-        ),
-        (
-            "jsonl",
-            b'{"text": "a", "labels": true}\n',
-            1,
-            "found 'labels' of type bool",
-            "wanted a list of strings or integers",
-        ),
-        (
-            "jsonl",
-            b'{"text": "a", "labels": null}\n',
-            1,
-            "found 'labels' of type NoneType",
-            "wanted a list of strings",
-        ),
-        (
-            "jsonl",
-            b'{"text": "a", "labels": ["x\\ty"]}\n',
-            1,
-            r"found 'x\ty', a label name with a tab",
-            "wanted one without",
-        ),
-        (
-            "jsonl",
-            b'{"text": "a", "labels": ["x\\ny"]}\n',
-            1,
-            r"found 'x\ny', a label name with a tab",
-            "wanted one without",
-        ),
-        (
-            "jsonl",
-            b'{"text": "a", "labels": [""]}\n',
-            1,
-            "found '', an empty label name",
-            "wanted at least one",
-        ),
-        (
-            "jsonl",
             b'{"text": "\\ud800", "labels": []}\n',
             1,
             "found half of a surrogate pair",
@@ -319,6 +272,26 @@ def test_bad_files_are_named(tmp_path, kind, data, line, found, wanted):
     assert message.startswith(f"{path}:{line}: " if line else f"{path}: ")
     assert found in message
     assert wanted in message
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        (
+            "[3, true, 1.0, null]",
+            "'labels' of type list of NoneType, bool, float, int; wanted a list of strings or i",
+        ),
+        ("true", "'labels' of type bool; wanted a list of strings or integers"),
+        ("null", "'labels' of type NoneType; wanted a list of strings"),
+        (r'["x\ty"]', r"'x\\ty', a label name with a tab.*; wanted one without"),
+        (r'["x\ny"]', r"'x\\ny', a label name with a tab.*; wanted one without"),
+        ('[""]', "'', an empty label name; wanted at least one"),
+    ],
+)
+def test_labels_that_are_none(tmp_path, labels, message):
+    path = put(tmp_path, f'{{"text": "a", "labels": {labels}}}\n')
+    with pytest.raises(DataError, match=rf"documents\.dat:1: found {message}"):
+        list(iter_records(path, "jsonl"))
 
 
 @pytest.mark.parametrize("kind", FORMATS)

@@ -58,15 +58,9 @@ def broken(fault: str, index: type = np.int32, n: int = 3, columns: int = 4) -> 
 
 
 FAULTS = (
-    "beyond",
-    "far beyond",
-    "negative",
-    "falling",
-    "too many",
-    "start",
-    "short",
-    "columns of values",
-    "floats",
+    *("beyond", "far beyond", "negative"),  # indices
+    *("falling", "too many", "start"),  # pointers
+    *("short", "columns of values", "floats"),  # arrays
 )
 
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 import tracemalloc
 from itertools import pairwise
 
@@ -168,10 +166,6 @@ class TestScale:
         tracemalloc.stop()
         assert peak < 10**7  # less than a byte a label
         assert peak < 100 * (made.train.X.nnz + made.train.Y.nnz)
-
-    def test_without_torch(self):
-        code = "import sys, circlet.data.synthetic; sys.exit('torch' in sys.modules)"
-        assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
 class TestMistakes:

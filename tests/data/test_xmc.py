@@ -10,6 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_svmlight_file
+from tests.data.layouts import put
 
 from circlet.data import xmc
 from circlet.errors import DataError, ParameterError
@@ -27,12 +28,6 @@ def matrices(draw):
 
 def same(a, b):
     return a.shape == b.shape and np.array_equal(a.toarray(), b.toarray())
-
-
-def put(folder, content, name="data.txt"):
-    path = folder / name
-    path.write_bytes(content)
-    return path
 
 
 @settings(max_examples=60)

@@ -99,7 +99,7 @@ class TestFitFurther:
         """Train a copy of a model of two networks further, with a label more."""
         shared(members=2).save(tmp_path / "model")
         more = split("sparse", 3)
-        wider = sp.hstack([more.Y, more.Y[:, :1]], format="csr")
+        wider = self.wider(more.Y)
 
         def train(**given: Any) -> Model:
             model = Model.load(tmp_path / "model")

@@ -25,6 +25,11 @@ def dataset():
 
 
 @pytest.fixture
+def study(dataset, tmp_path):
+    return Study(dataset, tmp_path / "t.json")
+
+
+@pytest.fixture
 def clock(monkeypatch):
     """A clock that moves only when a trial is measured."""
     now = [0.0]
@@ -56,10 +61,9 @@ def dropout_matters(values, draw):
 
 
 class TestSearch:
-    def test_climbs_to_the_best(self, dataset, tmp_path, worth):
+    def test_climbs_to_the_best(self, study, worth):
         """Over what a preset that spends more decides, which has too much dropout."""
         worth(dropout_matters)
-        study = Study(dataset, tmp_path / "t.json")
         best = study.run(1500)
         assert best == study.best
         assert (best["dropout"], best["scaling"]) == (0.7, "l2")
@@ -69,67 +73,59 @@ class TestSearch:
         gains = [study.gain(given) for given in study.winners]
         assert gains == sorted(gains)
 
-    def test_nothing_is_tried_twice(self, dataset, tmp_path, worth):
+    def test_nothing_is_tried_twice(self, study, worth):
         worth(dropout_matters)
-        study = Study(dataset, tmp_path / "t.json")
         study.run(1500)
         trials = [(str(trial.given), trial.draw) for trial in study.trials]
         assert len(trials) == len(set(trials)) > 20
 
-    def test_the_budget_is_kept(self, dataset, tmp_path, worth):
+    def test_the_budget_is_kept(self, study, worth):
         """A race begins only if all of it would fit. Five draws of 14 and 7 seconds each, here."""
         worth(dropout_matters)
-        study = Study(dataset, tmp_path / "t.json")
         study.run(150)
         assert study.draws == 5
         assert 100 < study.spent <= 150
         assert study.wanted() > 150 - study.spent
 
-    def test_too_small_a_budget(self, dataset, tmp_path, worth):
+    def test_too_small_a_budget(self, study, worth):
         worth(dropout_matters)
-        study = Study(dataset, tmp_path / "t.json")
         assert study.run(1) == {}
         assert len(study.trials) == 1
         assert study.wanted() > 1
 
-    def test_a_lucky_draw_is_not_kept(self, dataset, tmp_path, worth):
+    def test_a_lucky_draw_is_not_kept(self, study, worth):
         worth(lambda values, draw: 50 + (3 if values["epochs"] > 7 else 0) * (1 if draw == 0 else -2))
-        study = Study(dataset, tmp_path / "t.json")
         assert study.run(300) == {}
         lucky = [given for given in study.tried if given.get("epochs", 0) > 7]
         assert lucky
         # One more draw, and the mean is behind: the race is over.
         assert all(len(study.trials_of(given)) == 2 for given in lucky)
 
-    def test_the_defaults_may_win(self, dataset, tmp_path, worth):
+    def test_the_defaults_may_win(self, study, worth):
         worth(lambda values, draw: 50.0)
-        study = Study(dataset, tmp_path / "t.json")
         assert study.run(100) == {}
         assert all(trial.draw == 0 for trial in study.trials)
 
-    def test_averaging_networks(self, dataset, tmp_path, worth):
+    def test_averaging_networks(self, study, worth):
         worth(lambda values, draw: 50.0 + values["members"])
-        study = Study(dataset, tmp_path / "t.json")
         assert study.run(1500) == {"members": 4}
         assert study.trials_of({"members": 4})[0].parameters == 4_000_000
 
-    def test_what_a_preset_that_spends_more_decides(self, dataset, tmp_path, worth):
+    def test_what_a_preset_that_spends_more_decides(self, study, dataset, tmp_path, worth):
         worth(dropout_matters)
-        study = Study(dataset, tmp_path / "t.json")
         (accurate,) = study._of_presets
         assert accurate["dropout"] == 0.8
         study.run(1500)
         assert {name: value for name, value in accurate.items() if value != ROWS[name]} in study.tried
         assert Study(dataset, tmp_path / "a.json", preset="accurate")._of_presets == []
 
-    def test_a_trial_that_fails_is_passed_over(self, dataset, tmp_path, worth):
+    def test_a_trial_that_fails_is_passed_over(self, study, worth):
         def score(values, draw):
             if values["first_layer"] == "same":
                 raise CircletError("diverged")
             return dropout_matters(values, draw)
 
         worth(score)
-        study = Study(dataset, tmp_path / "t.json")
         assert study.run(1500)["scaling"] == "l2"
         failed = [trial for trial in study.trials if trial.score is None]
         assert {trial.failure for trial in failed} == {"diverged"}
