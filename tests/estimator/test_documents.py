@@ -9,6 +9,7 @@ from tests.estimator.conftest import LABELS, WORDS
 from circlet import CircletClassifier
 from circlet.errors import DataError, DTypeError, ParameterError
 
+
 @pytest.mark.parametrize("wrap", [tuple, np.array, lambda texts: np.array(texts, dtype=object)])
 def test_texts_in_any_container(on_texts, wrap, documents, learner):
     texts, labels = documents()

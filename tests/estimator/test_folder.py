@@ -14,7 +14,6 @@ from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 
-
 @pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr", "fc"])
 def test_saved_and_loaded_is_the_same(tmp_path, head, documents, learner):
     texts, labels = documents()

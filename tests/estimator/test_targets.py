@@ -11,7 +11,6 @@ from circlet.errors import DataError
 from circlet.estimator.targets import renamed
 
 
-
 def test_representations_agree(indicator, learner):
     X, Y = indicator()
     dense = Y.toarray().astype(int)

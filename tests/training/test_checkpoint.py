@@ -42,8 +42,6 @@ except ImportError:  # Windows
 STEPS = 4  # of an epoch
 
 
-
-
 X, Y = data()
 HELD_OUT = data(1, 30)
 
