@@ -12,16 +12,16 @@ from circlet.algebra import circular
 from circlet.codebooks import Codebook, HolographicCodebook
 
 
-@pytest.fixture(scope="session")
-def predictions() -> Callable[..., torch.Tensor]:
+def predictions(book: Codebook, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     """Make what a head puts out: packed phasors, or vectors of norm 1."""
+    random = torch.randn(n, book.width, generator=torch.Generator().manual_seed(n), dtype=dtype)
+    real = isinstance(book, HolographicCodebook)
+    return normalize(random, dim=1) if real else circular.pack(circular.unpack(random))
 
-    def make(book: Codebook, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
-        random = torch.randn(n, book.width, generator=torch.Generator().manual_seed(n), dtype=dtype)
-        real = isinstance(book, HolographicCodebook)
-        return normalize(random, dim=1) if real else circular.pack(circular.unpack(random))
 
-    return make
+@pytest.fixture(scope="session", name="predictions")
+def _predictions() -> Callable[..., torch.Tensor]:
+    return predictions
 
 
 @pytest.fixture(scope="session")

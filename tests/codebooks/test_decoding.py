@@ -11,14 +11,16 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
+from tests.codebooks.conftest import predictions
 
-from circlet.algebra import circular
 from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook, fourier
 from circlet.codebooks import decoding as decode
 from circlet.codebooks.fourier import Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
 from circlet.network.losses import LOSSES
 from circlet.network.scorer import Scorer
+
+BOOKS = (SpectralCodebook, IndependentCodebook, HolographicCodebook)
 
 # Few different values, so that most rows have ties, some of them at the last place.
 scores_with_ties = hnp.arrays(
@@ -93,23 +95,19 @@ class TestTopK:
         assert scores.dtype == torch.float32
 
 
+@pytest.mark.parametrize("make", BOOKS)
 class TestWithCodebooks:
-    BOOKS = (SpectralCodebook, IndependentCodebook, HolographicCodebook)
-
-    @pytest.mark.parametrize("make", BOOKS)
     def test_stored_labels_come_back(self, make):
         book = make(300, 400, seed=1)
         ids, scores = top_k(book, book.codes(torch.tensor([7, 299, 0])), 300, 2)
         assert ids[:, 0].tolist() == [7, 299, 0]
         torch.testing.assert_close(scores[:, 0], torch.ones(3))
 
-    @pytest.mark.parametrize("make", BOOKS)
     def test_no_predictions(self, make):
         book = make(30, 8)
         ids, scores = top_k(book, torch.zeros(0, book.width), 30, 4)
         assert ids.shape == scores.shape == (0, 4)
 
-    @pytest.mark.parametrize("make", BOOKS)
     def test_a_codebooks_own_scores_give_the_same(self, make):
         book = make(90, 16)
         outputs = predictions(book, 5)
@@ -118,35 +116,25 @@ class TestWithCodebooks:
         assert torch.equal(ids, expected)
         torch.testing.assert_close(scores, close, atol=1e-6, rtol=0)
 
-    @pytest.mark.parametrize("make", BOOKS)
     def test_one_label(self, make):
         book = make(1, 8)
         ids, scores = top_k(book, book.codes(torch.tensor([0])), 1, 3)
         assert ids.tolist() == [[0]]
         torch.testing.assert_close(scores, torch.ones(1, 1))
 
-    @pytest.mark.parametrize("make", BOOKS)
     def test_outputs_of_another_width(self, make):
         with pytest.raises(ShapeError, match=r"shape \(batch, "):
             top_k(make(30, 8), torch.zeros(2, 5), 30, 4)
 
-    @pytest.mark.parametrize("make", BOOKS)
     def test_more_labels_later(self, make):
         book = make(20, 8, **({"length": 60} if make is SpectralCodebook else {}))
         top_k(book, predictions(book, 1), 20, 3)
         book.grow(50)
         assert top_k(book, book.codes(torch.tensor([44])), 50, 1)[0].item() == 44
 
-    def test_outputs_that_require_gradients(self):
-        book = SpectralCodebook(30, 8)
+    def test_outputs_that_require_gradients(self, make):
+        book = make(30, 8)
         assert not top_k(book, predictions(book, 2).requires_grad_(), 30, 4)[1].requires_grad
-
-
-def predictions(book: Codebook, n: int, seed: int = 0) -> torch.Tensor:
-    generator = torch.Generator().manual_seed(seed)
-    if isinstance(book, HolographicCodebook):
-        return torch.nn.functional.normalize(torch.randn(n, book.width, generator=generator), dim=1)
-    return circular.pack(circular.random(n, book.dim, generator=generator))
 
 
 def a_scorer(name: str, book: Codebook, seed: int = 0) -> Scorer:
@@ -167,7 +155,7 @@ def short_parts(monkeypatch):
 
 # The fixtures are the same for all examples.
 SAME_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture]
-books = st.sampled_from([SpectralCodebook, IndependentCodebook, HolographicCodebook])
+books = st.sampled_from(BOOKS)
 
 
 @pytest.mark.usefixtures("short_parts")
@@ -253,10 +241,10 @@ class TestSameWhateverTheBudget:
 
 
 @pytest.mark.usefixtures("short_parts")
+@pytest.mark.parametrize("make", BOOKS)
 class TestNothingPredicted:
     """A document without a known word may have an output of zeros. Then the bias ranks, and ids among equals."""
 
-    @pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
     def test_all_labels_are_equal(self, make):
         book = make(200, 16)
         for scorer in (book, a_scorer("cosine", book), a_scorer("softmax", book)):
@@ -264,7 +252,6 @@ class TestNothingPredicted:
             assert ids.tolist() == [[0, 1, 2, 3, 4]] * 2
             assert scores.tolist() == [[0.0] * 5] * 2
 
-    @pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
     def test_the_bias_ranks(self, make):
         book = make(200, 16)
         loss = a_scorer("bce", book)
@@ -279,8 +266,6 @@ class TestNothingPredicted:
 
 
 class TestLeftOut:
-    BOOKS = TestWithCodebooks.BOOKS
-
     @pytest.mark.parametrize("make", [*BOOKS, None])
     def test_masked_labels(self, make):
         book = None if make is None else make(60, 30)
@@ -342,7 +327,7 @@ class TestMistakes:
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
-@pytest.mark.parametrize("make", TestWithCodebooks.BOOKS)
+@pytest.mark.parametrize("make", BOOKS)
 @pytest.mark.parametrize("name", LOSSES)
 @pytest.mark.parametrize(("n_labels", "k"), [(40_000, 10), (40_000, 300), (300, 500), (1, 2)])
 def test_a_gpu_ranks_as_a_cpu_does(make, name, n_labels, k):

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 
 import pytest
 from hypothesis import given, settings
@@ -203,75 +204,55 @@ def test_a_field_longer_than_the_csv_module_likes(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("kind", "data", "line", "found", "wanted"),
+    ("kind", "data", "message"),
     [
-        ("jsonl", b'{"text": "a", "labels": []}\n{"text"\n', 2, "found '{\"text\"'", "wanted a JSON object"),
-        ("jsonl", b"[1]\n", 1, "found '[1]'", "wanted a JSON object"),
-        ("jsonl", b"[" * 100_000, 1, "found '[[[", "wanted a JSON object"),
-        ("jsonl", b'{"text": "a"}\n', 1, "found the keys 'text'", "wanted 'labels' among them, or --label-column"),
-        ("jsonl", b'{"labels": []}\n', 1, "found the keys 'labels'", "wanted 'text' among them, or --text-column"),
-        ("jsonl", b'{"text": 3, "labels": []}\n', 1, "found 'text' of type int", "wanted a string"),
+        ("jsonl", b'{"text": "a", "labels": []}\n{"text"\n', r""":2: found '\{"text"'.*; wanted a JSON object"""),
+        ("jsonl", b"[1]\n", r":1: found '\[1\]'.*; wanted a JSON object"),
+        ("jsonl", b"[" * 100_000, r":1: found '\[\[\[.*; wanted a JSON object"),
+        (
+            "jsonl",
+            b'{"text": "a"}\n',
+            ":1: found the keys 'text'.*; wanted 'labels' among them, or --label-column",
+        ),
+        (
+            "jsonl",
+            b'{"labels": []}\n',
+            ":1: found the keys 'labels'.*; wanted 'text' among them, or --text-column",
+        ),
+        ("jsonl", b'{"text": 3, "labels": []}\n', ":1: found 'text' of type int.*; wanted a string"),
         (
             "jsonl",
             b'{"text": "\\ud800", "labels": []}\n',
-            1,
-            "found half of a surrogate pair",
-            "wanted text that UTF-8",
+            ":1: found half of a surrogate pair.*; wanted text that UTF-8",
         ),
-        (
-            "jsonl",
-            b'{"text": "\xff", "labels": []}\n',
-            1,
-            "found byte 0xff at position 11",
-            "wanted UTF-8 text",
-        ),
+        ("jsonl", b'{"text": "\xff", "labels": []}\n', ":1: found byte 0xff at position 11.*; wanted UTF-8 text"),
         (
             "csv",
             b"text,tags\na,x\n",
-            1,
-            "found the columns 'text, tags'",
-            "wanted a column 'labels', or --label-column",
+            ":1: found the columns 'text, tags'.*; wanted a column 'labels', or --label-column",
         ),
         (
             "csv",
             b"body,labels\na,x\n",
-            1,
-            "found the columns 'body, labels'",
-            "wanted a column 'text', or --text-column",
+            ":1: found the columns 'body, labels'.*; wanted a column 'text', or --text-column",
         ),
-        ("csv", b"text,labels,text\na,x,b\n", 1, "found two columns 'text'", "wanted one"),
-        ("csv", b"text,labels\na,x\nb\n", 3, "found 1 fields", "wanted 2, as in the header"),
-        ("csv", b'text,labels\n"a"b,x\n', 2, "found a row that cannot be read", "wanted quotes"),
-        (
-            "csv",
-            b'text,labels\na,"x\ty"\n',
-            2,
-            r"found 'x\ty', a label name with a tab",
-            "wanted one without",
-        ),
-        ("csv", b"text,labels\n", None, "found no documents", "wanted at least one"),
-        (
-            "csv",
-            "text,labels\né,x\n".encode("latin-1"),
-            2,
-            "found byte 0xe9 at position 1",
-            "wanted UTF-8 text",
-        ),
-        ("fasttext", b"__label__ a\n", 1, "found '', an empty label name", "wanted at least one"),
-        ("fasttext", b"a\n\x00\n", 2, "found a zero byte (a binary file?)", "wanted lines of text"),
-        ("annif", b"a title\n", 1, "found no tab in 'a title'", "wanted text, a tab, subject URIs"),
-        ("annif", b"\n", None, "found no documents", "wanted at least one"),
-        ("tsv", b"", None, "found an empty file", "wanted data"),
+        ("csv", b"text,labels,text\na,x,b\n", ":1: found two columns 'text'.*; wanted one"),
+        ("csv", b"text,labels\na,x\nb\n", ":3: found 1 fields.*; wanted 2, as in the header"),
+        ("csv", b'text,labels\n"a"b,x\n', ":2: found a row that cannot be read.*; wanted quotes"),
+        ("csv", b'text,labels\na,"x\ty"\n', r":2: found 'x\\ty', a label name with a tab.*; wanted one without"),
+        ("csv", b"text,labels\n", ": found no documents.*; wanted at least one"),
+        ("csv", "text,labels\né,x\n".encode("latin-1"), ":2: found byte 0xe9 at position 1.*; wanted UTF-8 text"),
+        ("fasttext", b"__label__ a\n", ":1: found '', an empty label name.*; wanted at least one"),
+        ("fasttext", b"a\n\x00\n", r":2: found a zero byte \(a binary file\?\).*; wanted lines of text"),
+        ("annif", b"a title\n", ":1: found no tab in 'a title'.*; wanted text, a tab, subject URIs"),
+        ("annif", b"\n", ": found no documents.*; wanted at least one"),
+        ("tsv", b"", ": found an empty file.*; wanted data"),
     ],
 )
-def test_bad_files_are_named(tmp_path, kind, data, line, found, wanted):
+def test_bad_files_are_named(tmp_path, kind, data, message):
     path = put(tmp_path, data)
-    with pytest.raises(DataError) as caught:
+    with pytest.raises(DataError, match=f"^{re.escape(str(path))}{message}"):
         list(iter_records(path, kind))
-    message = str(caught.value)
-    assert message.startswith(f"{path}:{line}: " if line else f"{path}: ")
-    assert found in message
-    assert wanted in message
 
 
 @pytest.mark.parametrize(

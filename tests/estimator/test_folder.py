@@ -113,6 +113,10 @@ def damaged(change):
     return damage
 
 
+def with_parameter(name, value):
+    return damaged(lambda state: {**state, "parameters": {**state["parameters"], name: value}})
+
+
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
@@ -126,7 +130,7 @@ def damaged(change):
         (damaged(lambda state: {**state, "parameters": 4}), "found the parameters 4; wanted"),
         (damaged(lambda state: {**state, "target": "odd"}), "found the target 'odd'; wanted one of indicator"),
         (
-            damaged(lambda state: {**state, "parameters": {**state["parameters"], "device": None}}),
+            with_parameter("device", None),
             r"estimator.json: `device` must be auto, .* got None; to use another one, load\(folder, device=...\)",
         ),
         (damaged(lambda state: {**state, "classes": None}), "found damaged classes"),
@@ -136,14 +140,8 @@ def damaged(change):
         (damaged(lambda state: {**state, "classes": {"dtype": "U999999999", "values": []}}), "damaged classes"),
         (damaged(lambda state: {**state, "feature_names": ["a"]}), "found 1 feature names; wanted 6"),
         (damaged(lambda state: {**state, "feature_names": [1]}), "wanted a list of text"),
-        (
-            damaged(lambda state: {**state, "parameters": {**state["parameters"], "threshold": 3}}),
-            "estimator.json: `threshold` must be between 0 and 1, got 3",
-        ),
-        (
-            damaged(lambda state: {**state, "parameters": {**state["parameters"], "hidden": 3}}),
-            "estimator.json: ",
-        ),
+        (with_parameter("threshold", 3), "estimator.json: `threshold` must be between 0 and 1, got 3"),
+        (with_parameter("hidden", 3), "estimator.json: "),
     ],
 )
 def test_a_damaged_folder_is_refused(tmp_path, damage, message, documents, learner, change_config):
