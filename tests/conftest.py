@@ -160,6 +160,18 @@ def one_clear_line() -> Callable[[Any], str]:
 
 
 @pytest.fixture(scope="session")
+def works(circlet) -> Callable[..., Finished]:
+    """Run a command that must succeed."""
+
+    def run(*words: object, **given: Any) -> Finished:
+        finished = circlet(*words, **given)
+        assert finished.returncode == 0, finished.stderr
+        return finished
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def refused(circlet, one_clear_line) -> Callable[..., str]:
     """Run a command that must fail with one line on stderr, and give that line."""
 

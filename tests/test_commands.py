@@ -11,16 +11,13 @@ from typing import Any
 
 import pytest
 import typer
+from tests.test_site import PAGES
 
 from circlet.cli import app
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a source checkout")
 
-PAGES = [
-    *("README.md", "CONTRIBUTING.md", "SECURITY.md", "experiments/README.md", "benchmarks/README.md"),
-    *sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs").rglob("*.md")),
-]
 #: The languages of blocks with commands.
 SHELL = r"console|text|bash|sh"
 COMMANDS = typer.main.get_command(app)

@@ -76,11 +76,13 @@ class TestSeveralProcesses:
         assert network.parameter_counts()["total"] == 50 * 3 + size.dense
 
 
-def test_python_runs():
-    blocks = re.findall(r"```python\n(.*?)```", text(), re.DOTALL)
-    assert len(blocks) == 2
+@pytest.mark.parametrize(("page", "count"), [("docs/scale.md", 2), ("docs/explain.md", 1), ("docs/ideas.md", 2)])
+def test_python_runs(page, count, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    assert len(blocks) == count
     for code in blocks:
-        exec(compile(code, "docs/scale.md", "exec"), {})
+        exec(compile(code, page, "exec"), {})
 
 
 def test_numbers_are_the_committed_ones(scale_page):
@@ -231,13 +233,6 @@ def test_page_of_limits(scale_page):
     assert "1.50× the bandwidth floor of its FFT" in page
     assert "On the CPU, decoding takes 1.88 ms" in scale_page.limits_section([result, None])
     assert scale_page.limits_section([None, None]) == ""
-
-
-def test_explain_runs(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
-    page = (ROOT / "docs/explain.md").read_text(encoding="utf-8")
-    (code,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(compile(code, "docs/explain.md", "exec"), {})
 
 
 class TestAnnif:

@@ -31,12 +31,6 @@ def test_each_is_also_what_a_python_programmer_would_catch(name, builtin):
     assert issubclass(kind, builtin)
 
 
-def test_a_missing_extra_says_how_to_install_it():
-    error = errors.MissingExtraError("matplotlib", extra="plot", purpose="drawing the picture")
-    wanted = "drawing the picture needs matplotlib, which is not installed: pip install 'circlet[plot]'"
-    assert str(error) == wanted
-
-
 @pytest.mark.parametrize("kind", [errors.DataError, errors.OutputError, errors.FetchError])
 def test_a_long_message_loses_its_middle(kind):
     message = f"file.txt:3: found {'x' * 2_000_000}; wanted text"

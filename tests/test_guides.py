@@ -72,10 +72,3 @@ def test_tutorial_runs(done):
 )
 def test_guide_runs(page, circlet):
     assert run(page, circlet)
-
-
-def test_ideas_run():
-    codes = blocks("ideas.md", "python")
-    assert len(codes) == 2
-    for _, code in codes:
-        exec(compile(code, "docs/ideas.md", "exec"), {})

@@ -98,11 +98,9 @@ class TestArchives:
         assert f"circlet-99.tar.gz: its name is not that of version {number}" in found
         assert "circlet-99.tar.gz: LICENSE is missing" in found
 
-    def test_the_command(self, release, tmp_path):
+    def test_the_command(self, process, tmp_path):
         wheel = a_wheel(tmp_path / "circlet-99-py3-none-any.whl", ["circlet/a.py"])
-        finished = subprocess.run(
-            [sys.executable, SCRIPT, wheel, "--tag", "v1"], capture_output=True, text=True, check=False
-        )
+        finished = process(sys.executable, str(SCRIPT), str(wheel), "--tag", "v1")
         assert finished.returncode == 1
         assert "the tag is v1" in finished.stderr
         assert "wanted a wheel and an sdist" in finished.stderr

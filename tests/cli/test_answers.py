@@ -142,10 +142,6 @@ class TestCheck:
         with pytest.raises(ParameterError, match=r"found --json and --output a\.csv; wanted one"):
             answers.check(Path("a.csv"), as_json=True)
 
-    def test_no_format(self):
-        with pytest.raises(ParameterError, match="cannot tell the format of 'a'"):
-            answers.check(Path("a"), as_json=False)
-
     def test_a_folder(self, tmp_path):
         (tmp_path / "a.csv").mkdir()
         with pytest.raises(OutputError, match=r"cannot write .*a\.csv: it is a folder"):

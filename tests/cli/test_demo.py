@@ -18,9 +18,8 @@ def _quick(monkeypatch, data):
 
 
 @pytest.mark.usefixtures("_quick")
-def test_trains_compares_and_suggests(circlet):
-    finished = circlet("demo", "--device", "cpu", COLUMNS="120")
-    assert finished.returncode == 0, finished.stderr
+def test_trains_compares_and_suggests(works):
+    finished = works("demo", "--device", "cpu", COLUMNS="120")
     assert "200 docstrings to learn from, 4 labels" in finished.stderr
     for head in ("fc", "hrr", "chrr", "chrr-amplitude"):
         assert f"{head} " in finished.stdout

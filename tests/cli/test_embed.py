@@ -51,11 +51,10 @@ def _library(place, monkeypatch):
     sys.modules.pop("sentence_transformers", None)
 
 
-def test_texts_become_feature_files(circlet, place, tmp_path):
+def test_texts_become_feature_files(circlet, works, place, tmp_path):
     out = tmp_path / "new" / "features"
     words = ("embed", place / "data", "--sentence-model", place / "model", "--output", out, "--device", "cpu")
-    finished = circlet(*words)
-    assert finished.returncode == 0, finished.stderr
+    finished = works(*words)
     assert finished.stdout == ""
     assert "X.trn.npy: 2 texts, 2 features" in finished.stderr
     assert "X.tst.npy: 1 texts" in finished.stderr
@@ -69,7 +68,7 @@ def test_texts_become_feature_files(circlet, place, tmp_path):
     assert record["model"]["name"] == "model"
 
 
-def test_the_guide_ends_with_features_that_a_model_can_be_trained_on(circlet, place, tmp_path, monkeypatch):
+def test_the_guide_ends_with_features_that_a_model_can_be_trained_on(works, place, tmp_path, monkeypatch):
     page = Path(__file__).parents[2] / "docs/guides/encoders.md"
     if not page.exists():
         pytest.skip("not a source checkout")
@@ -79,8 +78,7 @@ def test_the_guide_ends_with_features_that_a_model_can_be_trained_on(circlet, pl
     monkeypatch.chdir(tmp_path)
     shutil.copy(place / "data" / "train.jsonl", "mine.jsonl")
     shutil.copytree(place / "model", "models/all-MiniLM-L6-v2")
-    finished = circlet(*command.split(), "--device", "cpu")
-    assert finished.returncode == 0, finished.stderr
+    works(*command.split(), "--device", "cpu")
     exec(compile(code, "docs/guides/encoders.md", "exec"), {})
     dataset = load_dataset("features")
     assert dataset.format == "npz matrices, dense features"

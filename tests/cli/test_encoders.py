@@ -22,10 +22,9 @@ WITHOUT = "import sys; sys.modules['torch'] = None; from circlet.cli import main
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory, circlet, data):
+def reader(tmp_path_factory, works, data):
     folder = tmp_path_factory.mktemp("reader") / "model"
-    done = circlet("train", data, "--model", folder, "--encoder", "cnn", *SIZES, "--validation", "20", "--json")
-    assert done.returncode == 0, done.stderr
+    done = works("train", data, "--model", folder, "--encoder", "cnn", *SIZES, "--validation", "20", "--json")
     assert json.loads(done.stdout)["network"]["encoder"] == "cnn"
     return folder
 
@@ -41,9 +40,8 @@ def test_it_is_used_as_any_model(reader, circlet, data):
     assert json.loads(circlet("evaluate", reader, data, "--json").stdout)["P@1"] > 0.9
 
 
-def test_info(reader, circlet):
-    shown = circlet("info", reader, "--verify")
-    assert shown.returncode == 0, shown.stderr
+def test_info(reader, circlet, works):
+    shown = works("info", reader, "--verify")
     assert "cnn, 16 numbers per word, up to 256 words of a text" in " ".join(shown.stdout.split())
     described = json.loads(circlet("info", reader, "--json").stdout)
     assert described["network"]["encoder"] == "cnn"

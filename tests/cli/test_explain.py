@@ -16,14 +16,11 @@ TEXT = "The Wolf met a tram; the wolf ran."
 
 
 @pytest.fixture(scope="module")
-def indexed(circlet, small, topics, write_jsonl, tmp_path_factory) -> Path:
+def indexed(works, small, topics, write_jsonl, tmp_path_factory) -> Path:
     """A model of documents with ids, and an index of them."""
     folder = tmp_path_factory.mktemp("indexed")
     rows = [{"id": f"d{i}", **row} for i, row in enumerate(topics(60))]
-    finished = circlet(
-        "train", write_jsonl(folder / "a.jsonl", rows), "--model", folder / "m", *small, "--keep-index"
-    )
-    assert finished.returncode == 0, finished.stderr
+    works("train", write_jsonl(folder / "a.jsonl", rows), "--model", folder / "m", *small, "--keep-index")
     return folder / "m"
 
 
@@ -43,9 +40,8 @@ def test_json(circlet, model):
     assert [round(each["probability"], 4) for each in found] == pytest.approx(predicted["scores"], abs=1e-4)
 
 
-def test_a_table_and_the_text(circlet, model):
-    finished = circlet("explain", model, TEXT, "--label", "animal")
-    assert finished.returncode == 0, finished.stderr
+def test_a_table_and_the_text(works, model):
+    finished = works("explain", model, TEXT, "--label", "animal")
     assert "[+Wolf+]" in finished.stdout
     assert "[+wolf+]" in finished.stdout
     assert "[+tram" not in finished.stdout
@@ -74,9 +70,8 @@ def test_with_colors_and_without():
     assert "[+" not in shown
 
 
-def test_what_a_terminal_would_obey_is_not_printed(circlet, model):
-    finished = circlet("explain", model, "wolf \x1b[31m fox", "-k", "1")
-    assert finished.returncode == 0
+def test_what_a_terminal_would_obey_is_not_printed(works, model):
+    finished = works("explain", model, "wolf \x1b[31m fox", "-k", "1")
     assert "\x1b" not in finished.stdout
 
 
@@ -97,9 +92,8 @@ def test_a_row_of_data(circlet, model, data, topics):
     )
 
 
-def test_rows(circlet):
-    finished = circlet("explain", SAVED / "matrix", SAVED / "rows", "--row", 0, "--json")
-    assert finished.returncode == 0, finished.stderr
+def test_rows(circlet, works):
+    finished = works("explain", SAVED / "matrix", SAVED / "rows", "--row", 0, "--json")
     first = json.loads(finished.stdout)["explanations"][0]
     assert {each["kind"] for each in first["contributions"]} == {"feature"}
     assert first["spans"] == []
@@ -117,21 +111,19 @@ class TestSimilar:
         assert all(set(topics(60)[int(each["id"][1:])]["labels"]) == own for each in found)
         assert found[0]["id"] in circlet("explain", indexed, text, "--similar", 3, "-k", 1).stdout
 
-    def test_what_other_commands_do_with_the_index(self, circlet, refused, indexed, topics, write_jsonl, tmp_path):
-        sizes = json.loads(circlet("info", indexed, "--verify", "--json").stdout)["bytes"]
+    def test_what_other_commands_do_with_the_index(self, works, refused, indexed, topics, write_jsonl, tmp_path):
+        sizes = json.loads(works("info", indexed, "--verify", "--json").stdout)["bytes"]
         assert sizes["index.safetensors"] == pytest.approx(60 * (128 + 4 + 6), rel=0.2)
-        assert "documents in the index 60" in " ".join(circlet("info", indexed).stdout.split())
-        finished = circlet("compress", indexed, "--store", "int8", "--output", tmp_path / "small")
-        assert finished.returncode == 0, finished.stderr
+        assert "documents in the index 60" in " ".join(works("info", indexed).stdout.split())
+        works("compress", indexed, "--store", "int8", "--output", tmp_path / "small")
         assert not (tmp_path / "small" / "index.safetensors").exists()
         assert "no index" in refused("explain", tmp_path / "small", "fox", "--similar", 1)
         copied = Path(shutil.copytree(indexed, tmp_path / "m"))
         more = write_jsonl(tmp_path / "more.jsonl", [{"id": "new", **topics(1)[0]}, topics(2)[1]])
-        finished = circlet("train", more, "--model", copied, "--continue", "--epochs", 1, "--device", "cpu")
-        assert finished.returncode == 0, finished.stderr
+        works("train", more, "--model", copied, "--continue", "--epochs", 1, "--device", "cpu")
         text = topics(1)[0]["text"]
         ids = [each["id"] for each in json.loads(
-            circlet("explain", copied, text, "--similar", 62, "--json").stdout)["similar"]]  # fmt: skip
+            works("explain", copied, text, "--similar", 62, "--json").stdout)["similar"]]  # fmt: skip
         assert len(ids) == 62
         assert {"d0", "d59", "new", 1} <= set(ids)
 

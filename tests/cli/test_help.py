@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shlex
-import subprocess
 import sys
 
 import pytest
@@ -69,9 +67,8 @@ def test_examples_have_only_options_that_exist(line):
     assert context.params
 
 
-def test_help_names_every_command(circlet):
-    finished = circlet("--help")
-    assert finished.returncode == 0
+def test_help_names_every_command(works):
+    finished = works("--help")
     assert all(name.split()[0] in finished.stdout for name in COMMANDS)
 
 
@@ -90,12 +87,9 @@ def test_every_command_has_examples():
         ("circlet eva", "evaluate"),
     ],
 )
-def test_a_shell_gets_them(words, expected):
+def test_a_shell_gets_them(process, words, expected):
     asked = {"_CIRCLET_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
-    finished = subprocess.run(
-        [sys.executable, "-m", "circlet"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
-    )
-    assert finished.stdout.split() == [expected]
+    assert process(sys.executable, "-m", "circlet", **asked).stdout.split() == [expected]
 
 
 def test_without_a_command_the_help_is_all(circlet):
@@ -104,13 +98,12 @@ def test_without_a_command_the_help_is_all(circlet):
     assert "(see " not in finished.stderr
 
 
-def test_a_shell_can_install_completion(circlet, monkeypatch):
+def test_a_shell_can_install_completion(works, monkeypatch):
     """The README names the option; the script that a shell gets is for this command."""
     options = {name for each in typer.main.get_command(app).params for name in each.opts}
     assert {"--install-completion", "--show-completion"} <= options
     shellingham = pytest.importorskip("shellingham")  # typer asks it which shell has started the command
     monkeypatch.setattr(shellingham, "detect_shell", lambda: ("bash", "/bin/bash"))
-    finished = circlet("--show-completion")
-    assert finished.returncode == 0
+    finished = works("--show-completion")
     assert "_CIRCLET_COMPLETE=complete_bash" in finished.stdout
     assert finished.stdout.rstrip().endswith(" circlet")

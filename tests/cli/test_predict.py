@@ -153,12 +153,11 @@ class TestIds:
     def test_numbers_of_rows_across_batches(self, circlet, model):
         assert self.ids(circlet("predict", model, "-", stdin="the fox\n" * 1030)) == list(range(1030))
 
-    def test_rows_of_a_matrix(self, circlet, small, tmp_path):
+    def test_rows_of_a_matrix(self, circlet, works, small, tmp_path):
         rows = "".join(f"{row % 2} {row % 2}:1 2:{row + 1}\n" for row in range(40))
         (tmp_path / "train.svm").write_text(rows)
         (tmp_path / "test.svm").write_text("0 0:1 2:3\n1 1:1 2:5\n")
-        trained = circlet("train", tmp_path, "--model", tmp_path / "m", *small, "--epochs", "1")
-        assert trained.returncode == 0, trained.stderr
+        works("train", tmp_path, "--model", tmp_path / "m", *small, "--epochs", "1")
         finished = circlet("predict", tmp_path / "m", tmp_path, "--threshold", "0")
         assert self.ids(finished) == [0, 1]
         assert sorted(json.loads(finished.stdout.splitlines()[0])["labels"]) == [0, 1]
@@ -254,36 +253,35 @@ def mixed(data) -> list[str]:
 
 
 class TestFavorRare:
-    def predict(self, circlet, model, texts, *options) -> list[dict[str, float]]:
-        finished = circlet("predict", model, "-", *options, stdin="".join(f"{text}\n" for text in texts))
-        assert finished.returncode == 0, finished.stderr
+    def predict(self, works, model, texts, *options) -> list[dict[str, float]]:
+        finished = works("predict", model, "-", *options, stdin="".join(f"{text}\n" for text in texts))
         rows = [json.loads(line) for line in finished.stdout.splitlines()]
         return [dict(zip(row["labels"], row["scores"], strict=True)) for row in rows]
 
-    def test_the_order_changes_and_not_the_probabilities(self, circlet, uneven, mixed):
-        plain = self.predict(circlet, uneven, mixed, "-k", "4", "--threshold", "0")
-        favored = self.predict(circlet, uneven, mixed, "-k", "4", "--favor-rare", "1")
+    def test_the_order_changes_and_not_the_probabilities(self, works, uneven, mixed):
+        plain = self.predict(works, uneven, mixed, "-k", "4", "--threshold", "0")
+        favored = self.predict(works, uneven, mixed, "-k", "4", "--favor-rare", "1")
         for one, other in zip(favored, plain, strict=True):  # dictionaries do not compare the order
             assert one == pytest.approx(other, rel=1e-5)  # the last of six digits may differ
         assert any(next(iter(row)) != "weather" for row in plain)
         assert all(next(iter(row)) == "weather" for row in favored)
-        best = self.predict(circlet, uneven, mixed, "-k", "1", "--favor-rare", "1", "--memory", "1K")
+        best = self.predict(works, uneven, mixed, "-k", "1", "--favor-rare", "1", "--memory", "1K")
         for one, other in zip(best, favored, strict=True):
             assert one == pytest.approx({"weather": other["weather"]}, rel=1e-5)
 
-    def test_less_and_not_at_all(self, circlet, uneven, mixed):
-        plain = self.predict(circlet, uneven, mixed, "-k", "2")
-        for row in (*plain, *self.predict(circlet, uneven, mixed, "-k", "2", "--favor-rare", "0")):
+    def test_less_and_not_at_all(self, works, uneven, mixed):
+        plain = self.predict(works, uneven, mixed, "-k", "2")
+        for row in (*plain, *self.predict(works, uneven, mixed, "-k", "2", "--favor-rare", "0")):
             assert list(row.values()) == sorted(row.values(), reverse=True)
-        for row in self.predict(circlet, uneven, mixed, "-k", "4", "--favor-rare", "0.25"):
+        for row in self.predict(works, uneven, mixed, "-k", "4", "--favor-rare", "0.25"):
             # w = 1 + (log 200 − 1) (2.5 / (count + 1.5))^0.55: 5.3 for weather and 1.45 for the others.
             worth = [chance * (5.298 if label == "weather" else 1.450) ** 0.25 for label, chance in row.items()]
             assert worth == pytest.approx(sorted(worth, reverse=True), abs=2e-4)
 
-    def test_threshold(self, circlet, uneven, mixed):
+    def test_threshold(self, works, uneven, mixed):
         words = ["snow and fog", *mixed]
-        favored = self.predict(circlet, uneven, words, "-k", "2", "--favor-rare", "1", "--threshold", "0.5")
-        plain = self.predict(circlet, uneven, words, "-k", "4", "--threshold", "0.5")
+        favored = self.predict(works, uneven, words, "-k", "2", "--favor-rare", "1", "--threshold", "0.5")
+        plain = self.predict(works, uneven, words, "-k", "4", "--threshold", "0.5")
         assert favored[0] == {"weather": plain[0]["weather"]}
         assert favored == plain
         assert min(min(row.values()) for row in favored) >= 0.5

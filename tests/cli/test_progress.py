@@ -59,12 +59,6 @@ def test_a_line_per_epoch(capsys):
     assert capsys.readouterr() == ("", "epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n")
 
 
-def test_a_line_names_the_member(capsys):
-    planned(10, 3).record({"member": 2, **RECORD})
-    expected = "member 2/3, epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n"
-    assert capsys.readouterr() == ("", expected)
-
-
 def test_quiet_prints_no_lines(capsys):
     planned(10, 1, quiet=True).record(RECORD)
     assert capsys.readouterr() == ("", "")

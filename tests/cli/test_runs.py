@@ -60,7 +60,7 @@ def assert_same(one: Path, other: Path) -> None:
 
 
 @pytest.mark.parametrize("at", [5, 12, 13])  # of 12 steps per epoch: in the first, at its end, in the second
-def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_path, interrupt, at):
+def test_interrupted_and_resumed_is_the_same_model(circlet, works, data, small, tmp_path, interrupt, at):
     options = [data, *small, "--epochs", "3", "--model"]
     whole, parted = tmp_path / "whole", tmp_path / "parted"
     assert circlet("train", *options, whole).returncode == 0
@@ -74,14 +74,13 @@ def test_interrupted_and_resumed_is_the_same_model(circlet, data, small, tmp_pat
     again = circlet("train", *options, parted)
     assert again.returncode == 2
     assert "--resume" in again.stderr  # an interrupted run is not thrown away by accident
-    finished = circlet("train", data, "--model", parted, "--resume")
-    assert finished.returncode == 0, finished.stderr
+    works("train", data, "--model", parted, "--resume")
     assert_same(parted, whole)
 
 
 # Of 2 members, each with two epochs of 12 steps in its calibration run and two of 13 then: in either of them.
 @pytest.mark.parametrize("at", [30, 60])
-def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path, interrupt, at):
+def test_several_members_interrupted_and_resumed(circlet, works, data, small, tmp_path, interrupt, at):
     options = ["train", data, *small, "--epochs", "2", "--members", "2", "--model"]
     whole, parted = tmp_path / "whole", tmp_path / "parted"
     assert circlet(*options, whole).returncode == 0
@@ -89,8 +88,7 @@ def test_several_members_interrupted_and_resumed(circlet, data, small, tmp_path,
         interrupted = circlet(*options, parted)
     assert interrupted.returncode == 130, interrupted.stderr
     assert f"of member {1 if at <= 50 else 2}; " in interrupted.stderr
-    resumed = circlet("train", data, "--model", parted, "--resume")
-    assert resumed.returncode == 0, resumed.stderr
+    works("train", data, "--model", parted, "--resume")
     assert_same(parted, whole)
 
 
@@ -143,10 +141,9 @@ class TestFinishedModel:
         assert "--overwrite" in line
         assert contents(finished) == before
 
-    def test_overwrite_replaces_it(self, circlet, finished, more, small):
+    def test_overwrite_replaces_it(self, circlet, works, finished, more, small):
         options = [*small, "--epochs", "2", "--dim", "16", "--json"]
-        done = circlet("train", more, "--model", finished, *options, "--overwrite")
-        assert done.returncode == 0, done.stderr
+        done = works("train", more, "--model", finished, *options, "--overwrite")
         summary = json.loads(done.stdout)
         assert (summary["network"]["dim"], summary["n_labels"], len(summary["history"])) == (16, 5, 2)
         fresh = finished.with_name("fresh")
@@ -154,9 +151,8 @@ class TestFinishedModel:
         assert contents(finished)["weights.safetensors"] == contents(fresh)["weights.safetensors"]
         assert sorted(contents(finished)) == sorted(contents(fresh))
 
-    def test_overwrite_needs_nothing_to_overwrite(self, circlet, data, small, tmp_path):
-        done = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "1", "--overwrite")
-        assert done.returncode == 0, done.stderr
+    def test_overwrite_needs_nothing_to_overwrite(self, works, data, small, tmp_path):
+        works("train", data, "--model", tmp_path / "m", *small, "--epochs", "1", "--overwrite")
 
     def test_overwrite_does_not_forget_an_interrupted_run(self, refused, finished, data, small):
         (finished / "checkpoint.safetensors").touch()
@@ -165,12 +161,9 @@ class TestFinishedModel:
 
 
 class TestContinue:
-    def test_new_labels_are_learned_and_old_ones_kept(self, circlet, finished, more, data):
+    def test_new_labels_are_learned_and_old_ones_kept(self, circlet, works, finished, more, data):
         before = json.loads((finished / "config.json").read_text(encoding="utf-8"))
-        done = circlet(
-            "train", more, "--model", finished, "--continue", "--epochs", "15", "--lr", "0.01", "--json"
-        )
-        assert done.returncode == 0, done.stderr
+        done = works("train", more, "--model", finished, "--continue", "--epochs", "15", "--lr", "0.01", "--json")
         assert "120 documents, 5 labels" in done.stderr
         summary = json.loads(done.stdout)
         assert summary["n_labels"] == 5
@@ -245,7 +238,7 @@ class TestContinue:
         assert summary["training"]["preset"] == "default"
 
     @pytest.mark.parametrize("at", [3, 8, 11])  # of 8 steps per epoch: in the first, at its end, in the second
-    def test_interrupted_and_resumed_is_the_same_model(self, circlet, finished, more, interrupt, at):
+    def test_interrupted_and_resumed_is_the_same_model(self, circlet, works, finished, more, interrupt, at):
         whole = Path(shutil.copytree(finished, finished.with_name("whole")))
         options = ["train", more, "--continue", "--epochs", "2", "--model"]
         assert circlet(*options, whole).returncode == 0
@@ -257,17 +250,15 @@ class TestContinue:
         # Meanwhile the folder still holds the model of before, which can be used.
         assert {name: contents(finished)[name] for name in before} == before
         assert circlet("predict", finished, "-", stdin="the fox\n").returncode == 0
-        resumed = circlet("train", more, "--model", finished, "--resume")
-        assert resumed.returncode == 0, resumed.stderr
+        works("train", more, "--model", finished, "--resume")
         assert_same(finished, whole)
 
-    def test_all_members_are_trained_further(self, circlet, data, more, small, tmp_path, interrupt):
+    def test_all_members_are_trained_further(self, circlet, works, data, more, small, tmp_path, interrupt):
         whole, parted = tmp_path / "whole", tmp_path / "parted"
         circlet("train", data, "--model", whole, *small, "--epochs", "1", "--members", "2")
         shutil.copytree(whole, parted)
         options = ["train", more, "--continue", "--epochs", "1", "--model"]
-        done = circlet(*options, whole, "--json")
-        assert done.returncode == 0, done.stderr
+        done = works(*options, whole, "--json")
         records = json.loads(done.stdout)["history"]
         assert [(each["member"], each["epoch"]) for each in records] == [(1, 1), (2, 1), (1, 2), (2, 2)]
         assert [network.n_labels for network in Model.load(whole).networks] == [5, 5]

@@ -35,9 +35,8 @@ def token(tmp_path):
     return path
 
 
-def test_what_it_says(circlet, model, ran):
-    finished = circlet("serve", model, "--port", 0, "--no-learn", "--rate", 5, "--proxy", "10.0.0.1")
-    assert finished.returncode == 0, finished.stderr
+def test_what_it_says(works, model, ran):
+    finished = works("serve", model, "--port", 0, "--no-learn", "--rate", 5, "--proxy", "10.0.0.1")
     assert finished.stderr == f"serving topics on http://127.0.0.1:{ran.address[1]} (Ctrl-C stops)\nstopped\n"
     assert list(ran.app.service.models) == ["topics"]
     assert ran.app.guard.access.hosts == {"localhost", "127.0.0.1", "::1"}

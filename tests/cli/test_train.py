@@ -64,10 +64,9 @@ def test_says_which_epoch_it_kept_and_what_is_enough(circlet, data, small, tmp_p
     assert "on: precision=0.9 on held-out rows\n" in trained.stderr
 
 
-def test_several_members(circlet, data, small, tmp_path):
+def test_several_members(circlet, works, data, small, tmp_path):
     options = ["train", data, *small, "--epochs", "8", "--members", "2"]
-    trained = circlet(*options, "--model", tmp_path / "m", "--json")
-    assert trained.returncode == 0, trained.stderr
+    trained = works(*options, "--model", tmp_path / "m", "--json")
     lines = [line for line in trained.stderr.splitlines() if "loss" in line]
     assert len(lines) == 16
     assert lines[8].startswith("member 2/2, epoch   1/8  loss")
@@ -106,9 +105,8 @@ def test_the_papers_preset(circlet, data, tmp_path, small):
 
 
 class TestDecided:
-    def test_no_option_is_needed(self, circlet, data, tmp_path):
-        trained = circlet("train", data, "--model", tmp_path / "m", "--json")
-        assert trained.returncode == 0, trained.stderr
+    def test_no_option_is_needed(self, circlet, works, data, tmp_path):
+        trained = works("train", data, "--model", tmp_path / "m", "--json")
         _, line, *_ = trained.stderr.splitlines()
         assert line.startswith("decided from the data: validation 60, scaling none, char-ngrams 3,5, ")
         decided = {each["setting"]: each for each in json.loads(trained.stdout)["training"]["decided"]}
@@ -131,17 +129,15 @@ class TestDecided:
 
 
 class TestTooLittle:
-    def test_documents(self, circlet, topics, write_jsonl, small, tmp_path):
+    def test_documents(self, works, topics, write_jsonl, small, tmp_path):
         few = write_jsonl(tmp_path / "few.jsonl", topics(19))
-        finished = circlet("train", few, "--model", tmp_path / "m", *small, "--epochs", "1")
-        assert finished.returncode == 0, finished.stderr
+        finished = works("train", few, "--model", tmp_path / "m", *small, "--epochs", "1")
         assert "19 documents are very few: none are held out, " in finished.stderr
         assert "wanted at least 20" in finished.stderr
 
-    def test_labels(self, circlet, topics, write_jsonl, small, tmp_path):
+    def test_labels(self, works, topics, write_jsonl, small, tmp_path):
         one = write_jsonl(tmp_path / "one.jsonl", [{**each, "labels": ["same"]} for each in topics(20)])
-        finished = circlet("train", one, "--model", tmp_path / "m", *small, "--epochs", "1")
-        assert finished.returncode == 0, finished.stderr
+        finished = works("train", one, "--model", tmp_path / "m", *small, "--epochs", "1")
         assert "found only one label, which every document will get; wanted two or more" in finished.stderr
         assert "very few" not in finished.stderr
 
@@ -209,12 +205,11 @@ def texts_of_uris(topics, write_jsonl, tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def named_model(circlet, texts_of_uris, small, tmp_path_factory):
+def named_model(works, texts_of_uris, small, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / "named"
-    finished = circlet(
+    finished = works(
         "train", texts_of_uris, "--model", folder, "--names", texts_of_uris.parent / "names.tsv", *small
     )
-    assert finished.returncode == 0, finished.stderr
     assert "(1 labels are not in it and keep their URIs)" in finished.stderr
     return folder
 
@@ -252,13 +247,12 @@ class TestNames:
         circlet("evaluate", named_model, texts_of_uris, "--per-label", table)
         assert f"the animal,{URI}animal," in table.read_text(encoding="utf-8")
 
-    def test_it_is_trained_further(self, circlet, named_model, write_jsonl, tmp_path):
+    def test_it_is_trained_further(self, works, named_model, write_jsonl, tmp_path):
         copied = tmp_path / "m"
         shutil.copytree(named_model, copied)
         rows = [{"text": "a chess game", "labels": [URI + "game", URI + "food"]}] * 4
         path = write_jsonl(tmp_path / "a.jsonl", rows)
-        finished = circlet("train", path, "--model", copied, "--continue", "--epochs", "1", "--device", "cpu")
-        assert finished.returncode == 0, finished.stderr
+        works("train", path, "--model", copied, "--continue", "--epochs", "1", "--device", "cpu")
         assert (copied / "uris-2.txt").read_text(encoding="utf-8").splitlines()[-1] == f"{URI}game"
         assert (copied / "labels-2.txt").read_text(encoding="utf-8").splitlines() == [
             "the animal", "the food", "the vehicle", f"{URI}weather", f"{URI}game",
@@ -341,7 +335,7 @@ class TestSeveralProcesses:
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
     @pytest.mark.parametrize("first", [True, False], ids=["the first", "the second"])
-    def test_a_killed_process_ends_the_others_and_the_run_goes_on(self, circlet, options, tmp_path, first):
+    def test_a_killed_process_ends_the_others_and_the_run_goes_on(self, circlet, works, options, tmp_path, first):
         folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
         assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
         running = subprocess.Popen([*TORCHRUN, *words, str(folder)], stderr=subprocess.PIPE, text=True)
@@ -351,8 +345,7 @@ class TestSeveralProcesses:
         assert running.returncode != 0
         (line,) = lines_of(stderr)
         assert "--resume" in line
-        finished = circlet("train", options[1], "--model", folder, "--resume", "--device", "cpu")
-        assert finished.returncode == 0, finished.stderr
+        works("train", options[1], "--model", folder, "--resume", "--device", "cpu")
         assert_same_weights(tmp_path / "whole", folder)
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")

@@ -21,18 +21,16 @@ def texts(write_jsonl, tmp_path):
 
 
 @pytest.fixture
-def tuned(circlet, tmp_path):
+def tuned(works, tmp_path):
     """Search with these words, and train with the command that is found; the report, and that command's words."""
 
     # The defaults are always trained, and no race may fit into the budget.
     def run(*words):
         options = ["--budget", "1s", "--preset", "fast", "--output", tmp_path / "t", "--json"]
-        found = circlet("tune", *words, *options)
-        assert found.returncode == 0, found.stderr
+        found = works("tune", *words, *options)
         report = json.loads(found.stdout)
         command = shlex.split(report["command"])
-        trained = circlet(*(tmp_path / "tuned" if word == "tuned" else word for word in command[1:]))
-        assert trained.returncode == 0, trained.stderr
+        works(*(tmp_path / "tuned" if word == "tuned" else word for word in command[1:]))
         return report, command
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import random
 from collections import Counter
@@ -30,24 +31,8 @@ TEXTS = [
     "<script>", "../../etc/passwd", "😀", "٣",
 ]  # fmt: skip
 NUMBERS = [
-    0,
-    1,
-    2,
-    5,
-    100,
-    101,
-    -1,
-    2**31,
-    2**63,
-    10**40,
-    0.5,
-    -0.0,
-    1e-320,
-    1e308,
-    float("nan"),
-    float("inf"),
-    1.0,
-]
+    0, 1, 2, 5, 100, 101, -1, 2**31, 2**63, 10**40, 0.5, -0.0, 1e-320, 1e308, float("nan"), float("inf"), 1.0,
+]  # fmt: skip
 HEADERS = [
     {}, {}, {}, {"Content-Type": "text/plain"}, {"Origin": "http://evil.example"}, {"Origin": "http://localhost"},
     {"Host": "evil.example"}, {"Content-Length": "99999999999999999999"}, {"Content-Length": "-1"},
@@ -120,8 +105,6 @@ def test_never_a_fault_inside(start, served, count):
             assert answer.status_code in EXPECTED, (number, asked, answer.text)
             if answer.status_code >= 400 and answer.content:
                 assert list(answer.json()) == ["detail"], (number, asked, answer.text)
-
-    import asyncio
 
     asyncio.run_coroutine_threadsafe(main(), client.loop).result(600)
     assert {200, 404, 405, 422} <= set(statuses)

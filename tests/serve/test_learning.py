@@ -96,23 +96,10 @@ def taught(learner: Learner, text: str, *accepted: str, rejected: str | None = N
 
 
 def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, teachable):
-    learner = started()
-    assert settled(learner) == {
-        "state": "idle",
-        "version": "0",
-        "taught": 0,
-        "waiting": 0,
-        "can_roll_back": False,
-        "message": None,
-    }
-    assert taught(learner, "drum piano", rejected="food") == {
-        "state": "idle",
-        "version": "1",
-        "taught": 1,
-        "waiting": 0,
-        "can_roll_back": True,
-        "message": None,
-    }
+    learner, idle = started(), {"state": "idle", "waiting": 0, "message": None}
+    assert settled(learner) == {**idle, "version": "0", "taught": 0, "can_roll_back": False}
+    after = taught(learner, "drum piano", rejected="food")
+    assert after == {**idle, "version": "1", "taught": 1, "can_roll_back": True}
     assert (served.version, served.best("drum piano")) == ("1", "music")
     assert served.best("fox wolf") == "animal"
     assert [each.name for each in taught_folder(teachable).iterdir() if each.is_dir()] == ["1"]
