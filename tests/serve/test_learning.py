@@ -261,7 +261,7 @@ def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
     with pytest.raises(ParameterError, match="remembers no rows"):
         Learner(tmp_path / "small", log, on_swap=served)
     shared("sparse").save(tmp_path / "rows")
-    assert "takes rows" in str(why_not(tmp_path / "rows"))
+    assert "found a model trained on feature rows" in str(why_not(tmp_path / "rows"))
     monkeypatch.setattr(learning, "find_spec", lambda _: None)
     assert "pip install 'circlet[train]'" in str(why_not(teachable))
     monkeypatch.setattr("os.access", lambda path, mode: False)
@@ -281,7 +281,7 @@ class TestServedModel:
 
     def test_models_that_can_t(self, shared, tmp_path):
         shared("sparse").save(tmp_path / "rows")
-        with pytest.raises(ParameterError, match="--learn: the model takes rows"):
+        with pytest.raises(ParameterError, match="--learn: found a model trained on feature rows"):
             Served.load(tmp_path / "rows", "rows").learn(tmp_path / "rows")
 
 
