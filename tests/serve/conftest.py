@@ -7,6 +7,7 @@ import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import ExitStack
+from functools import partialmethod
 from pathlib import Path
 from typing import Any
 
@@ -139,14 +140,9 @@ class Client:
     def request(self, method: str, path: str, **more: Any) -> httpx.Response:
         return self.run(self.http.request(method, path, **more))
 
-    def get(self, path: str, **more: Any) -> httpx.Response:
-        return self.request("GET", path, **more)
-
-    def post(self, path: str, **more: Any) -> httpx.Response:
-        return self.request("POST", path, **more)
-
-    def delete(self, path: str, **more: Any) -> httpx.Response:
-        return self.request("DELETE", path, **more)
+    get = partialmethod(request, "GET")
+    post = partialmethod(request, "POST")
+    delete = partialmethod(request, "DELETE")
 
     def close(self) -> None:
         self.run(self.http.aclose())

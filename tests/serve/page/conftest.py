@@ -10,7 +10,7 @@ from urllib.request import Request, urlopen
 import pytest
 from tests.serve.page.chromium import chromium
 from tests.serve.page.fake_server import FakeServer
-from tests.serve.page.real_server import RealServer, can_serve, train
+from tests.serve.page.real_server import RealServer, train
 
 REAL = os.environ.get("CIRCLET_TEST_SERVER", "fake") == "real"
 #: Sentences that both models know what to do with.
@@ -34,8 +34,7 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    if not can_serve():
-        pytest.skip("needs circlet serve, which is not installed here")
+    pytest.importorskip("uvicorn", reason="needs circlet serve, which is not installed here")
     folder = tmp_path_factory.mktemp("trained") / "pydocs"
     train(folder)
     return folder

@@ -15,15 +15,9 @@ def circlet(*words: str) -> list[str]:
     return [sys.executable, "-m", "circlet", *words]
 
 
-def can_serve() -> bool:
-    return subprocess.run(circlet("serve", "--help"), capture_output=True, check=False).returncode == 0
-
-
 def train(folder: Path) -> None:
-    """A tagger of Python's documentation, in seconds; with an index if there is such an option."""
-    help_text = subprocess.run(circlet("train", "--help"), capture_output=True, text=True, check=True).stdout
-    index = ["--keep-index"] if "--keep-index" in help_text else []
-    words = ("train", "pydocs", "--model", str(folder), "--preset", "fast", *index)
+    """A tagger of Python's documentation, in seconds, with an index."""
+    words = ("train", "pydocs", "--model", str(folder), "--preset", "fast", "--keep-index")
     subprocess.run(circlet(*words), check=True, capture_output=True)
 
 

@@ -27,6 +27,13 @@ def saved(page, button: str) -> tuple[str, str]:
     return download.value.suggested_filename, Path(download.value.path()).read_bytes().decode()
 
 
+def tag(page) -> list[dict]:
+    """Tag the file that was chosen; what is saved as JSONL."""
+    page.click("#file-start")
+    page.wait_for_selector("#file-done")
+    return [json.loads(line) for line in saved(page, "#save-jsonl")[1].splitlines()]
+
+
 def expected(post, *documents: tuple) -> list[dict]:
     results = post("suggest", texts=[text for _, text in documents], threshold=0)["results"]
     return [
@@ -65,24 +72,16 @@ def test_jsonl_and_lines(page, post):
     choose(
         page, "mine.jsonl", "".join(json.dumps(each) + "\n" for each in ({"id": 7, "text": LOOP}, {"text": MAIL}))
     )
-    page.click("#file-start")
-    page.wait_for_selector("#file-done")
-    found = [json.loads(line) for line in saved(page, "#save-jsonl")[1].splitlines()]
-    assert found == expected(post, (7, LOOP), (1, MAIL))
+    assert tag(page) == expected(post, (7, LOOP), (1, MAIL))
     choose(page, "mine.txt", f"{LOOP}\n\n{MAIL}\n")
-    page.click("#file-start")
-    page.wait_for_selector("#file-done")
-    found = [json.loads(line) for line in saved(page, "#save-jsonl")[1].splitlines()]
-    assert found == expected(post, (0, LOOP), (2, MAIL))
+    assert tag(page) == expected(post, (0, LOOP), (2, MAIL))
 
 
 def test_another_column(page, post):
     choose(page, "mine.tsv", f"title\tbody\nnothing\t{LOOP}\n")
     page.select_option("#text-column", label="body")
     assert page.inner_text("#file-first") == LOOP
-    page.click("#file-start")
-    page.wait_for_selector("#file-done")
-    assert [json.loads(line) for line in saved(page, "#save-jsonl")[1].splitlines()] == expected(post, (0, LOOP))
+    assert tag(page) == expected(post, (0, LOOP))
 
 
 def test_progress_and_cancel(fake, open_page):
@@ -123,10 +122,8 @@ def test_goes_on_after_a_busy_service_and_halves_what_is_too_large(fake, open_pa
 
     fake.answering = refuse
     choose(page, "some.txt", "".join(f"{LOOP} {i}\n" for i in range(10)))
-    page.click("#file-start")
-    page.wait_for_selector("#file-done")
+    assert [each["id"] for each in tag(page)] == list(range(10))
     assert asked == [10, 10, 5, 5]
-    assert [json.loads(line)["id"] for line in saved(page, "#save-jsonl")[1].splitlines()] == list(range(10))
 
 
 def test_goes_on_when_the_server_is_back(fake, open_page):

@@ -63,10 +63,7 @@ def test_an_error_in_the_services_own_words(fake, open_page):
 
 
 def test_a_busy_service_is_asked_again(fake, open_page):
-    refusals = [
-        RefusedError(503, "Too busy.", Retry_After="0.2"),
-        RefusedError(429, "Too fast.", Retry_After="0.2"),
-    ]
+    refusals = [RefusedError(status, "Too busy.", Retry_After="0.2") for status in (503, 429)]
 
     def refuse(path, body):
         if path.endswith("/suggest") and refusals:

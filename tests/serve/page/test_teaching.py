@@ -14,6 +14,13 @@ LEARNED = "#learning.done"
 NEW = "team: concurrency"
 
 
+@pytest.fixture
+def page(page):
+    """With a text and its labels."""
+    type_text(page, LOOP)
+    return page
+
+
 def entries(server) -> list[dict]:
     with urlopen(f"{server.url}v1/models/pydocs/feedback?limit=20") as response:
         return json.load(response)["entries"]
@@ -24,13 +31,12 @@ def press(page, label, verdict):
     row(page, label).locator(f".verdict.{verdict}[aria-pressed=true]").wait_for()
 
 
-@pytest.mark.parametrize(("verdict", "key"), [("accept", "accept"), ("reject", "reject")])
-def test_a_verdict(page, server, verdict, key):
-    type_text(page, LOOP)
+@pytest.mark.parametrize("verdict", ["accept", "reject"])
+def test_a_verdict(page, server, verdict):
     press(page, "module: asyncio", verdict)
     (entry,) = entries(server)
     assert entry["text"] == LOOP
-    assert entry[key] == ["module: asyncio"]
+    assert entry[verdict] == ["module: asyncio"]
     assert not entry["undone"]
     assert "module: asyncio" in page.inner_text("#taught")
     page.wait_for_selector(LEARNED)
@@ -38,7 +44,6 @@ def test_a_verdict(page, server, verdict, key):
 
 
 def test_belongs_to_its_text(page):
-    type_text(page, LOOP)
     press(page, "package: python", "accept")
     type_text(page, f"{LOOP} again")
     assert row(page, "package: python").locator("[aria-pressed=true]").count() == 0
@@ -47,7 +52,6 @@ def test_belongs_to_its_text(page):
 
 
 def test_pressed_again_is_undone(page, server):
-    type_text(page, LOOP)
     press(page, "module: asyncio", "accept")
     row(page, "module: asyncio").locator(".verdict.accept").click()
     row(page, "module: asyncio").locator(".verdict.accept[aria-pressed=false]").wait_for()
@@ -56,7 +60,6 @@ def test_pressed_again_is_undone(page, server):
 
 
 def test_two_quick_presses_are_one_and_its_undo(page, server):
-    type_text(page, LOOP)
     press = row(page, "module: asyncio").locator(".verdict.accept")
     press.evaluate("button => { button.click(); button.click(); }")
     page.wait_for_function("() => document.getElementById('announcer').textContent === 'Undone: module: asyncio.'")
@@ -64,14 +67,12 @@ def test_two_quick_presses_are_one_and_its_undo(page, server):
 
 
 def test_the_other_one_replaces_it(page, server):
-    type_text(page, LOOP)
     press(page, "module: asyncio", "accept")
     press(page, "module: asyncio", "reject")
     assert [entry["reject"] for entry in entries(server) if not entry["undone"]] == [["module: asyncio"]]
 
 
 def test_a_new_label_is_learned_and_suggested_for_another_text(page):
-    type_text(page, LOOP)
     assert NEW not in labels(page)
     vocabulary = page.inner_text("#vocabulary")
     page.fill("#new-label", NEW)
@@ -89,7 +90,6 @@ def test_a_new_label_is_learned_and_suggested_for_another_text(page):
 
 
 def test_undo_in_the_list(page):
-    type_text(page, LOOP)
     page.fill("#new-label", NEW)
     page.click("#add-label")
     page.wait_for_selector(LEARNED)
@@ -101,7 +101,6 @@ def test_undo_in_the_list(page):
 
 
 def test_roll_back(page):
-    type_text(page, LOOP)
     assert page.is_disabled("#roll-back")
     page.fill("#new-label", NEW)
     page.press("#new-label", "Enter")
@@ -113,7 +112,6 @@ def test_roll_back(page):
 
 
 def test_completes_labels_of_the_vocabulary(page, server):
-    type_text(page, LOOP)
     page.locator("#new-label").press_sequentially("asyncio")
     page.wait_for_selector("#label-options [role=option]")
     assert page.get_attribute("#new-label", "aria-expanded") == "true"
@@ -129,7 +127,6 @@ def test_completes_labels_of_the_vocabulary(page, server):
 
 
 def test_completion_can_be_closed_and_clicked(page):
-    type_text(page, LOOP)
     page.locator("#new-label").press_sequentially("asyncio")
     page.wait_for_selector("#label-options [role=option]")
     page.press("#new-label", "Escape")
@@ -141,7 +138,6 @@ def test_completion_can_be_closed_and_clicked(page):
 
 def test_a_label_is_text_whatever_it_looks_like(page):
     odd = '<img src=x onerror=alert(1)> & "quotes"'
-    type_text(page, LOOP)
     page.fill("#new-label", odd)
     page.press("#new-label", "Enter")
     page.wait_for_selector("#taught li")
@@ -154,7 +150,6 @@ def test_a_label_is_text_whatever_it_looks_like(page):
 
 
 def test_the_focus_stays_when_the_labels_change(page):
-    type_text(page, LOOP)
     row(page, "module: asyncio").locator(".verdict.accept").focus()
     page.keyboard.press("Enter")
     page.wait_for_selector(LEARNED)
