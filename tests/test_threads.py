@@ -37,9 +37,8 @@ def test_a_users_choice_stays(name, monkeypatch):
     assert {choice: os.environ[choice] for choice in CHOICES if choice in os.environ} == {name: "7"}
 
 
+@pytest.mark.usefixtures("nothing_chosen")
 def test_too_late_changes_nothing(monkeypatch):
-    for name in CHOICES:
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setitem(sys.modules, "torch", object())
     spin_briefly()
     assert not any(name in os.environ for name in CHOICES)

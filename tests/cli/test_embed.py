@@ -28,7 +28,7 @@ class SentenceTransformer:
 
 
 @pytest.fixture(scope="module")
-def place(tmp_path_factory) -> Path:
+def place(tmp_path_factory, write_jsonl) -> Path:
     folder = tmp_path_factory.mktemp("embed")
     (folder / "site").mkdir()
     (folder / "site" / "sentence_transformers.py").write_text(LIBRARY, encoding="utf-8")
@@ -37,8 +37,7 @@ def place(tmp_path_factory) -> Path:
     (folder / "model" / "model.safetensors").write_bytes(b"weights")
     (folder / "data").mkdir()
     for part, texts in (("train", ["one", "three"]), ("test", ["two"])):
-        lines = "".join(json.dumps({"text": text, "labels": ["number"]}) + "\n" for text in texts)
-        (folder / "data" / f"{part}.jsonl").write_text(lines, encoding="utf-8")
+        write_jsonl(folder / "data" / f"{part}.jsonl", [{"text": text, "labels": ["number"]} for text in texts])
     return folder
 
 

@@ -74,10 +74,6 @@ class TestLoadModel:
         options.load_tagger(model, "cpu", None)
         assert read == [1]
 
-    def test_with_so_many_threads(self, model):
-        options.load_tagger(model, "cpu", 3)
-        assert worker_count() == 3
-
     def test_on_a_gpu(self, model):
         if torch.cuda.is_available():
             assert isinstance(options.load_tagger(model, "cuda", None).model_, Model)
