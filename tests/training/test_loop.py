@@ -263,13 +263,10 @@ class TestValidation:
         train(two_epochs, X, Y, settings(epochs=2, schedule="constant"))
         assert_same_weights(network, two_epochs)
 
-    def test_patience_begins_anew_with_every_improvement(self, monkeypatch):
-        self.scripted(monkeypatch, [0.1, 0.05, 0.2, 0.1, 0.3, 0.3, 0.3])
-        assert len(train(make(), X, Y, settings(epochs=9, patience=2), validation=HELD_OUT)) == 7
-
-    def test_without_patience_all_epochs_run(self, monkeypatch):
-        self.scripted(monkeypatch, [0.9] + [0.1] * 5)
-        assert len(train(make(), X, Y, settings(epochs=6), validation=HELD_OUT)) == 6
+    @pytest.mark.parametrize(("patience", "epochs"), [(2, 7), (None, 9)])
+    def test_patience_begins_anew_with_every_improvement(self, patience, epochs, monkeypatch):
+        self.scripted(monkeypatch, [0.1, 0.05, 0.2, 0.1, 0.3, 0.3, 0.3, 0.3, 0.3])
+        assert len(train(make(), X, Y, settings(epochs=9, patience=patience), validation=HELD_OUT)) == epochs
 
     def test_without_validation_patience_waits_for_nothing(self):
         history = train(make(), X, Y, settings(epochs=3, patience=1))
