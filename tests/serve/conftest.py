@@ -39,7 +39,7 @@ class StandIn(Tagger):
     def explain(self, X: Any, k: int = 1, labels: Any = None) -> list[list[Any]]:
         chosen = list(self.classes_[:k]) if labels is None else labels
         word = X[0].split(" ")[0]
-        because = [Contribution(word, "word", 1.5, [(0, len(word))])]
+        because = [Contribution(word, "word", 1.5, [(0, len(word))])] if word else []
         return [[Explanation(label, 2.0, 0.75, 0.5, because, 0.0) for label in chosen]]
 
     def near_labels(self, label: Any, k: int = 10) -> Any:
