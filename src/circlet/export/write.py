@@ -33,7 +33,7 @@ __all__ = [
 FORMAT = 1
 _LETTER = rf"(?:(?![{IDEOGRAPHS}])[\p{{L}}\p{{N}}_])"
 _MARK = "[\\p{M}\u200c\u200d]"
-#: What `circlet.features.vectorizer.word_pattern` matches, in the notation of Java, JavaScript (with the flag u),
+#: What `circlet.features.terms.word_pattern` matches, in the notation of Java, JavaScript (with the flag u),
 #: ICU and PCRE. Python's `re` does not know classes such as \p{L}, so the original lists their characters.
 WORD = rf"{_LETTER}+(?:{_MARK}+{_LETTER}*)*|[{IDEOGRAPHS}]{_MARK}*"
 
