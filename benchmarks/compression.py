@@ -26,16 +26,16 @@ from peers_cells import NAMES, THEIRS, Cells, collect, is_measured
 from circlet import files
 from circlet.data import load_dataset
 from circlet.errors import ParameterError
-from circlet.folder.compress import compress, write_copy
-from circlet.folder.deflated import DEFLATED
-from circlet.folder.history import Curve
-from circlet.folder.layout import read_config
-from circlet.folder.tensors import STORES
 from circlet.metrics.evaluation import evaluate_model
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.runtime import RuntimeModel, Tagger
-from circlet.runtime.smallest import best_that_fits, kept, smallest_within
+from circlet.runtime.compression import best_that_fits, kept, smallest_within
+from circlet.storage.compress import compress, write_copy
+from circlet.storage.history import Curve
+from circlet.storage.layout import read_config
+from circlet.storage.packed_weights import DEFLATED
+from circlet.storage.tensors import STORES
 
 RESULTS = Path(__file__).parent / "results"
 #: Points of nDCG@5 that `circlet compress` may lose on held-out rows, and a number of bytes that it may take.

@@ -29,9 +29,9 @@ from hypothesis import HealthCheck, settings
 from circlet import files
 from circlet.data.dataset import Dataset, Split
 from circlet.data.synthetic import make_multilabel
-from circlet.folder.layout import FORMAT, described, sealed
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+from circlet.storage.layout import FORMAT, described, sealed
 
 # The same examples every time. `make slow` tries new ones, with the other profile. A busy machine fails neither.
 patient = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

@@ -22,7 +22,7 @@ LAYERS = (
     "settings",
     "features",
     "metrics",
-    "folder",
+    "storage",
     "runtime",
     "bulk",
     "export",
@@ -176,7 +176,7 @@ def test_packages_import_only_those_below_them():
 
 @pytest.mark.parametrize(
     "package",
-    ["scoring", "settings", "data", "features", "metrics", "folder", "runtime", "bulk", "export", "serve"],
+    ["scoring", "settings", "data", "features", "metrics", "storage", "runtime", "bulk", "export", "serve"],
 )
 def test_what_needs_no_torch_names_none(package):
     for module, path in MODULES.items():

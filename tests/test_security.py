@@ -11,8 +11,8 @@ from tests.fuzz.cases import CASES, MEMORY, SECONDS, table
 
 from circlet import errors, files
 from circlet.files import MAX_LINE
-from circlet.folder import layout
 from circlet.serve.guard import Limits
+from circlet.storage import layout
 
 ROOT = Path(__file__).parents[1]
 PAGE, RESULT = ROOT / "SECURITY.md", ROOT / "benchmarks" / "results" / "fuzz.json"

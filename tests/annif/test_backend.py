@@ -23,8 +23,8 @@ from annif.vocab import VocabFileTSV  # noqa: E402
 
 from circlet.annif import backend, register  # noqa: E402
 from circlet.annif.parameters import DEFAULTS, settings_of  # noqa: E402
-from circlet.folder.layout import read_config  # noqa: E402
-from circlet.folder.lock import writing  # noqa: E402
+from circlet.storage.layout import read_config  # noqa: E402
+from circlet.storage.lock import writing  # noqa: E402
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from circlet.annif.parameters import DEFAULTS, settings_of
 from circlet.data.documents import read_splits
 from circlet.data.records import Record, write_records
 from circlet.errors import CircletError
-from circlet.folder.layout import read_config
+from circlet.storage.layout import read_config
 
 QUICK = settings_of({**DEFAULTS, "preset": "fast", "hidden": "32", "epochs": "15"})
 COLORS = ("red", "green", "blue")

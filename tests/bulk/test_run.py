@@ -25,7 +25,7 @@ from circlet.bulk.plan import PLAN, Options, Plan, columns_of, cut
 from circlet.bulk.run import Job, batches, digest_of, tag_block
 from circlet.data.records import Record
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.folder import lock
+from circlet.storage import lock
 
 
 @pytest.fixture

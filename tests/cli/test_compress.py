@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from circlet.folder.layout import read_config
+from circlet.storage.layout import read_config
 
 
 def size(folder: Path) -> int:

@@ -9,9 +9,9 @@ import pytest
 
 from circlet import CircletClassifier
 from circlet.cli.info import draw_history
-from circlet.folder import layout
-from circlet.folder.history import KEPT
 from circlet.model import Model
+from circlet.storage import layout
+from circlet.storage.history import KEPT
 
 
 def test_info(circlet, model, tmp_path):

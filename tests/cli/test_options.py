@@ -11,12 +11,12 @@ from threadpoolctl import threadpool_limits
 
 from circlet.cli import options
 from circlet.errors import DataError, ParameterError
-from circlet.folder import layout
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
 from circlet.settings import DEFAULTS
 from circlet.settings.fields import shown
 from circlet.settings.run import all_settings
+from circlet.storage import layout
 from circlet.threads import worker_count
 
 

@@ -9,9 +9,9 @@ import pytest
 
 from circlet.errors import ParameterError
 from circlet.features.rows import SCALINGS
-from circlet.folder.tensors import STORES
 from circlet.scoring.heads import HEADS
 from circlet.settings.network import CODEBOOKS, LOSSES, NetworkSettings
+from circlet.storage.tensors import STORES
 
 
 def fits(head: str, codebook: str, loss: str) -> bool:

@@ -24,14 +24,14 @@ from circlet.cli.runs import TrainingBar
 from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
-from circlet.folder import layout
-from circlet.folder.compress import compress, write_copy
-from circlet.folder.deflated import DEFLATED
-from circlet.folder.layout import CHECKPOINT, CONFIG, read_config, sealed
-from circlet.folder.sample import read_sample
 from circlet.model import Model, fit
-from circlet.runtime.smallest import smallest_within
+from circlet.runtime.compression import smallest_within
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+from circlet.storage import layout
+from circlet.storage.compress import compress, write_copy
+from circlet.storage.kept_rows import read_sample
+from circlet.storage.layout import CHECKPOINT, CONFIG, read_config, sealed
+from circlet.storage.packed_weights import DEFLATED
 
 N, F, L = 40, 14, 6
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]

@@ -16,12 +16,12 @@ from circlet.data.dataset import Split, as_labels
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
-from circlet.folder.layout import DECIDED
 from circlet.metrics import evaluate
 from circlet.model import deciding, fit
 from circlet.model.deciding import Decider, Trial
 from circlet.settings import EFFORTS, Decision, NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.auto import DECIDABLE, VERY_MANY
+from circlet.storage.layout import DECIDED
 from circlet.training import Reporter
 
 HELD_OUT = np.arange(0, 30, 3)

@@ -15,8 +15,6 @@ from torch import nn
 from circlet.data.dataset import Split
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError, ParameterError
-from circlet.folder.deflated import rounded, steps_of
-from circlet.folder.history import LOST, metrics_of
 from circlet.metrics import evaluate
 from circlet.model import Model, fit
 from circlet.model.calibration import as_if_new, calibrate
@@ -25,6 +23,8 @@ from circlet.model.model import as_arrays, as_tensors
 from circlet.network import Ensemble, Network
 from circlet.network.ensemble import top_k
 from circlet.settings import EFFORTS, NetworkSettings, RunSettings
+from circlet.storage.history import LOST, metrics_of
+from circlet.storage.packed_weights import rounded, steps_of
 from circlet.training import (
     CALIBRATION,
     THRESHOLD,

@@ -17,12 +17,12 @@ from torch import nn
 from circlet import CircletClassifier
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.folder.layout import read_config
-from circlet.folder.tensors import STORES
 from circlet.metrics import precision_at_k
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.runtime import RuntimeModel
+from circlet.storage.layout import read_config
+from circlet.storage.tensors import STORES
 from circlet.training import TrainingSettings
 
 N, F, L = 80, 14, 6  # of every model in conftest.py

@@ -13,15 +13,15 @@ from tests.training.runs import CtrlC, assert_same
 from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
 from circlet.features.tokenizer import Tokenizer
-from circlet.folder.compress import compress
-from circlet.folder.layout import read_config
-from circlet.folder.members import members_of, shapes_of
-from circlet.folder.tensors import STORES
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.calibration import as_if_new
 from circlet.network.readers import TextEncoder
 from circlet.settings import RunSettings
 from circlet.settings.network import ENCODERS
+from circlet.storage.compress import compress
+from circlet.storage.layout import read_config
+from circlet.storage.network_spec import members_of, shapes_of
+from circlet.storage.tensors import STORES
 from circlet.training import InterruptedRunError
 
 READERS = ENCODERS[1:]

@@ -15,18 +15,18 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from circlet.errors import CircletError
-from circlet.folder.compress import write_copy
-from circlet.folder.deflated import DEFLATED
-from circlet.folder.sample import Sample
-from circlet.folder.tensors import Stored
 from circlet.model import Model
 from circlet.runtime import RuntimeModel, explain
+from circlet.runtime.compression import best_that_fits
 from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
 from circlet.runtime.scorers import Scorer
-from circlet.runtime.smallest import best_that_fits
 from circlet.scoring.heads import HEADS
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
+from circlet.storage.compress import write_copy
+from circlet.storage.kept_rows import Sample
+from circlet.storage.packed_weights import DEFLATED
+from circlet.storage.tensors import Stored
 
 
 def loaded(model: Model, store: str = "float32") -> RuntimeModel:

@@ -8,11 +8,11 @@ import scipy.sparse as sp
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.members import Member
-from circlet.folder.tensors import STORES, Stored, packed, stored
 from circlet.runtime import network as module
 from circlet.runtime.network import FeatureWeights, Linear, Network
 from circlet.settings import NetworkSettings
+from circlet.storage.network_spec import Member
+from circlet.storage.tensors import STORES, Stored, packed, stored
 
 RANDOM = np.random.default_rng(0)
 WEIGHT = RANDOM.standard_normal((50, 8)).astype(np.float32)

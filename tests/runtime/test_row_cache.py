@@ -11,9 +11,9 @@ import scipy.sparse as sp
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.files import write_tensors
-from circlet.folder.tensors import Stored, map_tensors
 from circlet.runtime import network as module
 from circlet.runtime.network import FeatureWeights, RowCache
+from circlet.storage.tensors import Stored, map_tensors
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "preadv"), reason="this system maps matrices of any size")
 

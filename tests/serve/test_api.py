@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from circlet import __version__
-from circlet.folder.layout import CARD
 from circlet.runtime import load
 from circlet.serve.guard import Limits
 from circlet.serve.served import Served
+from circlet.storage.layout import CARD
 
 MODEL = "/v1/models/colors"
 SUGGEST = f"{MODEL}/suggest"

@@ -19,7 +19,6 @@ import pytest
 import circlet
 from circlet.data.feedback import Judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
-from circlet.folder.compress import compress
 from circlet.model import Model
 from circlet.model.session import teach_saved
 from circlet.model.teaching import Taught
@@ -27,6 +26,7 @@ from circlet.serve import learning
 from circlet.serve.learning import KEPT, Learner, taught_folder, why_not
 from circlet.serve.lesson import main
 from circlet.serve.served import Served
+from circlet.storage.compress import compress
 
 MUSIC = Judged("drum piano", ("music",), ("food",))
 

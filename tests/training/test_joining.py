@@ -12,9 +12,9 @@ from tests.training import runs
 from tests.training.runs import CtrlC, N, assert_same_weights, data, make, timeless
 
 from circlet.errors import DataError
-from circlet.folder.history import metrics_of
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network
+from circlet.storage.history import metrics_of
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,

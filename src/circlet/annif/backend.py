@@ -34,11 +34,11 @@ from circlet.annif.parameters import DEFAULTS, number, settings_of, whole
 from circlet.data.records import Record, iter_records, write_records
 from circlet.errors import CircletError, ParameterError
 from circlet.extras import require
-from circlet.folder.layout import CONFIG
-from circlet.folder.lock import writing
-from circlet.folder.tensors import check_store
 from circlet.runtime import Tagger, load
 from circlet.settings import RunSettings
+from circlet.storage.layout import CONFIG
+from circlet.storage.lock import writing
+from circlet.storage.tensors import check_store
 
 __all__ = ["CircletBackend", "CircletObjective", "CircletOptimizer", "suggested"]
 

@@ -12,11 +12,11 @@ from circlet.data import Dataset, Split
 from circlet.data.documents import read_splits
 from circlet.data.records import Record, iter_records
 from circlet.devices import resolve_device
-from circlet.folder.history import metrics_of
 from circlet.model import Model
 from circlet.model.deciding import Decider
 from circlet.model.session import begin, go_on, store_of
 from circlet.settings import Decision, RunSettings
+from circlet.storage.history import metrics_of
 from circlet.training import Reporter
 
 __all__ = ["Log", "fitted", "learn", "with_room"]

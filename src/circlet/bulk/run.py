@@ -19,10 +19,10 @@ from circlet.checks import is_integer
 from circlet.data.records import Record
 from circlet.errors import CircletError, DataError, ParameterError, bad
 from circlet.extras import require
-from circlet.folder import lock
-from circlet.folder.layout import CONFIG
 from circlet.runtime import Tagger
 from circlet.runtime.answers import Answer, writing_answers
+from circlet.storage import lock
+from circlet.storage.layout import CONFIG
 from circlet.threads import use_threads
 
 __all__ = [

@@ -15,9 +15,9 @@ from circlet.cli.console import err
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
-    from circlet.folder.history import Curve
-    from circlet.folder.sample import Sample
-    from circlet.runtime.smallest import Found, Tried
+    from circlet.runtime.compression import Found, Tried
+    from circlet.storage.history import Curve
+    from circlet.storage.kept_rows import Sample
 
 #: Points that may be lost if nothing else is said.
 LOSS = 0.2
@@ -71,10 +71,10 @@ def compress(
         raise ParameterError(f"{' and '.join(given)} exclude each other: choose one")
     if store is not None and data is not None:
         raise ParameterError("--data says what to measure on, and --store measures nothing: leave one of them out")
-    from circlet.folder.compress import check_output, write_copy
-    from circlet.folder.compress import compress as copy
-    from circlet.folder.deflated import DEFLATED
-    from circlet.folder.history import METRIC
+    from circlet.storage.compress import check_output, write_copy
+    from circlet.storage.compress import compress as copy
+    from circlet.storage.history import METRIC
+    from circlet.storage.packed_weights import DEFLATED
 
     if output is None:
         named = model.resolve() if model.name in ("", "..") else model  # "." has no name
@@ -110,8 +110,8 @@ def compress(
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
     """The rows to measure on, or what the calibration run lost."""
-    from circlet.folder.layout import read_config, reads_texts
-    from circlet.runtime.smallest import kept, sample_from
+    from circlet.runtime.compression import kept, sample_from
+    from circlet.storage.layout import read_config, reads_texts
 
     config = read_config(folder)
     if reads_texts(config):
@@ -136,7 +136,7 @@ def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Cur
 
 def _found(folder: Path, known: Sample | Curve, loss: float, size: int | None) -> Found:
     """Search with a line that shows what was tried last, on a terminal."""
-    from circlet.runtime.smallest import best_that_fits, smallest_within
+    from circlet.runtime.compression import best_that_fits, smallest_within
 
     with err.status("rounding the weights") as status:
 

@@ -49,10 +49,10 @@ def info(
     1 is the same, 0 unrelated.
     """
     check_picture(plot)
-    from circlet.folder.contents import explained, read
-    from circlet.folder.history import kept_epochs
-    from circlet.folder.layout import CARD, CONFIG, HISTORY, located
     from circlet.runtime import RuntimeModel
+    from circlet.storage.contents import explained, read
+    from circlet.storage.history import kept_epochs
+    from circlet.storage.layout import CARD, CONFIG, HISTORY, located
 
     if near is not None:
         _print_near(model, near, as_json)
@@ -160,7 +160,7 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    from circlet.folder.history import kept_epochs, metrics_of
+    from circlet.storage.history import kept_epochs, metrics_of
 
     metrics = list(metrics_of(history[0]))
     members = sorted({record.get("member", 1) for record in history})

@@ -214,9 +214,9 @@ def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
     On a CPU it works without torch, which takes longer to import than thousands of documents take to be tagged. A
     GPU needs torch, and so do encoders that read texts.
     """
-    from circlet.folder.contents import explained, read
-    from circlet.folder.layout import reads_texts
     from circlet.runtime.tagger import tagger_of
+    from circlet.storage.contents import explained, read
+    from circlet.storage.layout import reads_texts
 
     with explained(folder):
         saved = read(folder, estimator=True)

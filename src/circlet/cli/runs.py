@@ -11,12 +11,12 @@ import typer
 
 from circlet.cli.console import Bar, err
 from circlet.data import Dataset
-from circlet.folder.history import kept_epochs, metrics_of
-from circlet.folder.layout import read_config
 from circlet.model import Model
 from circlet.model.session import Run, carry_out
 from circlet.settings import Decision
 from circlet.settings.run import FEWEST_TO_SPLIT
+from circlet.storage.history import kept_epochs, metrics_of
+from circlet.storage.layout import read_config
 from circlet.training import InterruptedRunError, Reporter, StepsTaken
 from circlet.training.distributed import joined
 

@@ -129,7 +129,7 @@ def demo_model() -> Path:
     import platformdirs
 
     from circlet.cli.train import train
-    from circlet.folder.layout import CHECKPOINT, CONFIG
+    from circlet.storage.layout import CHECKPOINT, CONFIG
     from circlet.version import __version__
 
     folder = platformdirs.user_cache_path("circlet") / "models" / __version__ / "pydocs"

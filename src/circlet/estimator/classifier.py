@@ -23,13 +23,13 @@ from circlet.devices import resolve_device
 from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.estimator import folder as folders
 from circlet.estimator.targets import Targets, renamed
-from circlet.folder.history import metrics_of
 from circlet.model import Model
 from circlet.model.session import begin, fit_further, further_settings
 from circlet.runtime import Tagger
 from circlet.runtime.documents import as_texts, count
 from circlet.settings import EFFORTS, Decision, RunSettings
 from circlet.settings.network import FEATURES
+from circlet.storage.history import metrics_of
 from circlet.training import Reporter
 
 __all__ = ["CircletClassifier"]

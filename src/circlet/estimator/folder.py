@@ -12,12 +12,12 @@ from torch import nn
 from circlet.devices import resolve_device
 from circlet.errors import DataError, ParameterError
 from circlet.estimator.targets import Targets
-from circlet.folder.contents import ESTIMATOR_FORMAT, classes_of, explained, read
-from circlet.folder.layout import ESTIMATOR as NAME
-from circlet.folder.layout import located
 from circlet.model import Model
 from circlet.model.model import write
 from circlet.settings import RunSettings
+from circlet.storage.contents import ESTIMATOR_FORMAT, classes_of, explained, read
+from circlet.storage.layout import ESTIMATOR as NAME
+from circlet.storage.layout import located
 from circlet.version import __version__
 
 __all__ = ["NAME", "Saved", "load", "save"]

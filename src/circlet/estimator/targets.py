@@ -22,7 +22,7 @@ import scipy.sparse as sp
 from circlet.checks import is_integer
 from circlet.data.dataset import as_labels, check_label_names
 from circlet.errors import DataError
-from circlet.folder.layout import MOST_LABELS
+from circlet.storage.layout import MOST_LABELS
 
 __all__ = ["Targets", "renamed"]
 
@@ -36,7 +36,7 @@ class Targets:
     Parameters
     ----------
     kind : str
-        One of `circlet.folder.contents.KINDS`.
+        One of `circlet.storage.contents.KINDS`.
     classes : ndarray of shape (n_labels,)
     """
 

@@ -22,8 +22,6 @@ import numpy.typing as npt
 
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.folder.members import Member, hidden_layers
-from circlet.folder.tensors import Stored
 from circlet.runtime.codebooks import CodesInBlocks, SpectralCodebook
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats
@@ -31,6 +29,8 @@ from circlet.runtime.scorers import Scorer
 from circlet.scoring.arrays import LEAST_NORM, TINY
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import mean_log_odds
+from circlet.storage.network_spec import Member, hidden_layers
+from circlet.storage.tensors import Stored
 from circlet.version import __version__
 
 __all__ = ["LARGEST", "OPSET", "Graph", "Rows", "mean_of", "outputs", "scaled", "scores", "tagger"]

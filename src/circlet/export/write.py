@@ -15,12 +15,12 @@ from circlet.export.graph import OPSET, tagger
 from circlet.features.terms import IDEOGRAPHS
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.contents import explained
-from circlet.folder.contents import read as read_folder
-from circlet.folder.tensors import Stored
 from circlet.runtime import RuntimeModel
 from circlet.runtime.codebooks import CodesInBlocks
 from circlet.settings.network import FEATURES
+from circlet.storage.contents import explained
+from circlet.storage.contents import read as read_folder
+from circlet.storage.tensors import Stored
 
 __all__ = [
     "FORMAT",

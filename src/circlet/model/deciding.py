@@ -22,12 +22,12 @@ from circlet import files
 from circlet.data.dataset import Split
 from circlet.data.sparse import column_counts, is_mapped
 from circlet.errors import DataError
-from circlet.folder.layout import DECIDED
 from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network
 from circlet.network.ensemble import top_k
 from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of
+from circlet.storage.layout import DECIDED
 from circlet.training import train
 from circlet.training.distributed import ALONE, World
 

@@ -20,11 +20,6 @@ from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.deflated import rounded, steps_of
-from circlet.folder.history import LOST, METRIC
-from circlet.folder.layout import MOST_LABELS
-from circlet.folder.members import hidden_layers
-from circlet.folder.sample import REMEMBERED_NUMBERS, merged, sample_of
 from circlet.model.calibration import as_if_new, calibration_record, choose_threshold
 from circlet.model.deciding import Decider
 from circlet.model.model import Model, as_arrays, as_tensors
@@ -32,6 +27,11 @@ from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
+from circlet.storage.history import LOST, METRIC
+from circlet.storage.kept_rows import REMEMBERED_NUMBERS, merged, sample_of
+from circlet.storage.layout import MOST_LABELS
+from circlet.storage.network_spec import hidden_layers
+from circlet.storage.packed_weights import rounded, steps_of
 from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
@@ -433,7 +433,7 @@ def share_weights(network: Network, rows: Any) -> None:
     With few documents, many features occur in exactly the same ones: a rare word and most of its character
     n-grams. Training moves their weights in the same direction, so these differ only by their random start. With
     the mean of the weights, the network's outputs for these documents stay the same, and a smaller copy
-    (`circlet.folder.deflated`) stores the weights only once.
+    (`circlet.storage.packed_weights`) stores the weights only once.
 
     Features are weighted by the size of their values, so that the sum over the features of such a row stays the
     same. Dense and mapped rows, and custom encoders, are left unchanged.

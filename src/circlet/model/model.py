@@ -21,11 +21,19 @@ from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder import tensors
-from circlet.folder.card import model_card
-from circlet.folder.contents import Contents, explained, labels_text, other_tensors, parts_of, read
-from circlet.folder.index import Index, write_index
-from circlet.folder.layout import (
+from circlet.metrics.measures import log_weights
+from circlet.model.calibration import calibrate
+from circlet.network import Ensemble, Network, ensemble
+from circlet.runtime.model import BaseModel, RuntimeModel
+from circlet.runtime.network import checked
+from circlet.scoring import tensors as torch_ops
+from circlet.scoring.ranking import Gain
+from circlet.storage import tensors
+from circlet.storage.card import model_card
+from circlet.storage.contents import Contents, explained, labels_text, other_tensors, parts_of, read
+from circlet.storage.index import Index, write_index
+from circlet.storage.kept_rows import Sample, write_sample
+from circlet.storage.layout import (
     ESTIMATOR,
     FORMAT,
     HISTORY,
@@ -39,17 +47,9 @@ from circlet.folder.layout import (
     WEIGHTS,
     located,
 )
-from circlet.folder.members import Member, check_shapes, check_weights, members_of
-from circlet.folder.publish import Publication, publishing
-from circlet.folder.sample import Sample, write_sample
-from circlet.folder.tensors import BFLOAT16, Stored
-from circlet.metrics.measures import log_weights
-from circlet.model.calibration import calibrate
-from circlet.network import Ensemble, Network, ensemble
-from circlet.runtime.model import BaseModel, RuntimeModel
-from circlet.runtime.network import checked
-from circlet.scoring import tensors as torch_ops
-from circlet.scoring.ranking import Gain
+from circlet.storage.network_spec import Member, check_shapes, check_weights, members_of
+from circlet.storage.publish import Publication, publishing
+from circlet.storage.tensors import BFLOAT16, Stored
 from circlet.training.loop import is_finite
 from circlet.version import __version__
 
@@ -202,7 +202,7 @@ class Model(BaseModel):
         return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
-        """Write the model to a folder; for `store`, see `circlet.folder.tensors.STORES`."""
+        """Write the model to a folder; for `store`, see `circlet.storage.tensors.STORES`."""
         write(Path(folder), self.contents(), store)
 
     def contents(self) -> Contents[npt.NDArray[Any]]:

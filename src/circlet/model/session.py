@@ -26,13 +26,6 @@ from circlet.data import Dataset, Split, load_dataset
 from circlet.data.feedback import FeedbackLog, Judged, corrected, judged
 from circlet.data.sparse import as_csr
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.folder.contents import explained, read
-from circlet.folder.deflated import DEFLATED
-from circlet.folder.index import Identifier, Index
-from circlet.folder.layout import CONFIG, RUN, read_config
-from circlet.folder.lock import writing
-from circlet.folder.publish import new_generation, remove_run, settle
-from circlet.folder.tensors import check_store
 from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns
 from circlet.model.fitting import fit, remember, train_members
@@ -40,6 +33,13 @@ from circlet.model.model import Model, write
 from circlet.model.teaching import Taught, teach
 from circlet.runtime.documents import count
 from circlet.settings import RunSettings, TrainingSettings
+from circlet.storage.contents import explained, read
+from circlet.storage.index import Identifier, Index
+from circlet.storage.layout import CONFIG, RUN, read_config
+from circlet.storage.lock import writing
+from circlet.storage.packed_weights import DEFLATED
+from circlet.storage.publish import new_generation, remove_run, settle
+from circlet.storage.tensors import check_store
 from circlet.training import InterruptedRunError, Reporter, checkpoint
 from circlet.training.distributed import ALONE, RESTARTS, LostError, World
 

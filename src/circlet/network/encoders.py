@@ -256,7 +256,7 @@ class Encoder(nn.Module):
         else:
             first = linear(n_features, hidden[0], generator=generator, initial=initial)
         others = (linear(*widths, generator=generator, initial=initial) for widths in pairwise(hidden))
-        #: Weights have the names that `circlet.folder.members.hidden_layers` gives.
+        #: Weights have the names that `circlet.storage.network_spec.hidden_layers` gives.
         self.hidden = nn.ModuleList([first, *others])
         self.activation: nn.Module = nn.LeakyReLU(leak) if leak else nn.ReLU()
         self.dropout = Dropout(dropout, noise)

@@ -18,11 +18,11 @@ from circlet.checks import check_ranking
 from circlet.codebooks import decoding
 from circlet.codebooks.decoding import MEMORY
 from circlet.features.rows import TokenRows
-from circlet.folder.members import member_prefix
 from circlet.network.batch import as_batch
 from circlet.network.network import Network
 from circlet.scoring import tensors
 from circlet.scoring.ranking import Gain, mean_log_odds, top_k_by_gain
+from circlet.storage.network_spec import member_prefix
 
 __all__ = ["Ensemble", "outputs_of", "score_blocks", "top_k"]
 

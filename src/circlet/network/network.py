@@ -177,7 +177,7 @@ class Network(nn.Module):
         self.load_state_dict({name: weights[self._stored(name)] for name in self.state_dict()})
 
     def _stored(self, name: str) -> str:
-        """What a tensor is called in files, as `circlet.folder.members` says."""
+        """What a tensor is called in files, as `circlet.storage.network_spec` says."""
         part, _, own = name.partition(".")
         other = self.custom or not isinstance(self.encoder, Encoder)
         return name if part == "encoder" and other else own

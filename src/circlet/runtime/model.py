@@ -17,11 +17,6 @@ from circlet.errors import DataError
 from circlet.features.rows import Entries, Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.folder.contents import Contents, explained, parts_of, read
-from circlet.folder.index import Index
-from circlet.folder.layout import WEIGHTS, located
-from circlet.folder.members import BIAS, LOG_SCALE, Member, check_weights, members_of
-from circlet.folder.tensors import Stored
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network
@@ -29,6 +24,11 @@ from circlet.runtime.scorers import Ensemble, Scorer
 from circlet.scoring.arrays import Found, unit
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import MEMORY, Gain, budget_of, together, top_k_by_gain
+from circlet.storage.contents import Contents, explained, parts_of, read
+from circlet.storage.index import Index
+from circlet.storage.layout import WEIGHTS, located
+from circlet.storage.network_spec import BIAS, LOG_SCALE, Member, check_weights, members_of
+from circlet.storage.tensors import Stored
 from circlet.threads import in_parallel, steps, worker_count
 
 __all__ = [
@@ -305,7 +305,7 @@ class RuntimeModel(BaseModel):
     def vectors(self, documents: Any) -> Iterator[Floats]:
         """What is predicted for documents, `(some documents, width)` at a time; each network's part has length 1.
 
-        `circlet.folder.index` says what they are for.
+        `circlet.storage.index` says what they are for.
         """
         documents = self.checked(documents)
         for start, end in steps(count(documents), BATCH):

@@ -22,10 +22,10 @@ import numpy.typing as npt
 
 from circlet.errors import DataError
 from circlet.features.rows import Entries
-from circlet.folder.members import Member, hidden_layers
-from circlet.folder.tensors import Stored, place_in_file, release
 from circlet.scoring import arrays
 from circlet.scoring.heads import HEADS
+from circlet.storage.network_spec import Member, hidden_layers
+from circlet.storage.tensors import Stored, place_in_file, release
 from circlet.threads import steps
 
 __all__ = ["LARGEST", "FeatureWeights", "Floats", "Linear", "Network", "RowCache"]
@@ -42,7 +42,7 @@ class RowCache:
     matrix : float32 ndarray of shape (n, columns)
         Over a mapped file.
     place : (descriptor, offset)
-        Where the matrix is; see `circlet.folder.tensors.place_in_file`.
+        Where the matrix is; see `circlet.storage.tensors.place_in_file`.
 
     Attributes
     ----------
@@ -230,7 +230,7 @@ class Network:
     ----------
     member : Member
     weights : mapping of str to Stored
-        Of this network and maybe of others; `circlet.folder.members.check_shapes` has seen them.
+        Of this network and maybe of others; `circlet.storage.network_spec.check_shapes` has seen them.
     sparse : bool
         Whether its rows are `Entries` or dense.
     """

@@ -19,11 +19,11 @@ import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share, is_integer
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.folder.contents import Contents, classes_of, explained, read
-from circlet.folder.layout import ESTIMATOR, located
 from circlet.runtime.answers import Suggestion, rounded
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
 from circlet.runtime.model import RuntimeModel
+from circlet.storage.contents import Contents, classes_of, explained, read
+from circlet.storage.layout import ESTIMATOR, located
 
 if TYPE_CHECKING:
     from circlet.runtime.explain import Explanation
@@ -471,7 +471,7 @@ class Tagger:
         similarities : ndarray of the same shape, float32
             Cosines, best first.
         """
-        from circlet.runtime.nearness import similar_documents
+        from circlet.runtime.similar import similar_documents
 
         self._check_ready()
         _check_k(k)
@@ -492,7 +492,7 @@ class Tagger:
         """Find the labels nearest to a label, without the label itself.
 
         Labels are near if both get high or low scores for the same documents: those of the index or, without an
-        index, documents with a single feature each; see `circlet.runtime.nearness.near_labels`.
+        index, documents with a single feature each; see `circlet.runtime.similar.near_labels`.
 
         Returns
         -------
@@ -500,7 +500,7 @@ class Tagger:
         similarities : ndarray of the same shape, float32
             Correlations, best first; 0 means unrelated, and below 0 that one label is evidence against the other.
         """
-        from circlet.runtime.nearness import near_labels
+        from circlet.runtime.similar import near_labels
 
         self._check_ready()
         _check_k(k)

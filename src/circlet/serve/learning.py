@@ -32,9 +32,9 @@ from typing import Any
 from circlet import files
 from circlet.data.feedback import FeedbackLog
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
-from circlet.folder.layout import LOCK, REMEMBERED, read_config
 from circlet.runtime.tagger import Tagger, load
 from circlet.settings.network import teachable
+from circlet.storage.layout import LOCK, REMEMBERED, read_config
 
 __all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
 

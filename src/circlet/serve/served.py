@@ -17,11 +17,11 @@ import scipy.sparse as sp
 from circlet import files
 from circlet.data.feedback import FeedbackLog
 from circlet.errors import ParameterError
-from circlet.folder.history import metrics_of
-from circlet.folder.layout import CONFIG, located, read_config
 from circlet.runtime import Tagger, load
 from circlet.runtime.answers import Suggestion
 from circlet.serve.learning import Learner, why_not
+from circlet.storage.history import metrics_of
+from circlet.storage.layout import CONFIG, located, read_config
 
 __all__ = ["LabelSearch", "Options", "Served", "Snapshot"]
 

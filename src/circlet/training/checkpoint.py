@@ -20,12 +20,12 @@ from circlet.data.sparse import MappedRows, blocks, release
 from circlet.errors import DataError, OutputError
 from circlet.features.rows import ScaledRows, TokenRows
 from circlet.files import parse_json, read_tensors, write_tensors
-from circlet.folder.layout import CHECKPOINT as NAME
-from circlet.folder.layout import checkpoint_of as name_of
-from circlet.folder.layout import is_checkpoint
 from circlet.identity import Identity
 from circlet.network import Network
 from circlet.settings import TrainingSettings
+from circlet.storage.layout import CHECKPOINT as NAME
+from circlet.storage.layout import checkpoint_of as name_of
+from circlet.storage.layout import is_checkpoint
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import Optimizer
 

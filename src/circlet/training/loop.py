@@ -26,8 +26,6 @@ from torch import Tensor
 
 from circlet.data.sparse import column_counts
 from circlet.errors import CircletError, within_memory
-from circlet.folder.history import KEPT
-from circlet.folder.lock import writing
 from circlet.identity import Identity
 from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network
@@ -36,6 +34,8 @@ from circlet.network.ensemble import outputs_of, top_k
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
 from circlet.settings.training import LEAST_LOSS
+from circlet.storage.history import KEPT
+from circlet.storage.lock import writing
 from circlet.training import checkpoint
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, World

@@ -1,0 +1,312 @@
+"""Read and check a model's folder: the whole content, then its tensors, labels and `estimator.json`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Generic, NamedTuple, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+
+from circlet import files
+from circlet.data.dataset import check_label_names
+from circlet.errors import CircletError, DataError
+from circlet.features.rows import Scaling
+from circlet.features.tokenizer import Tokenizer
+from circlet.features.vectorizer import TextVectorizer
+from circlet.settings.network import MAX_WORDS
+from circlet.storage import packed_weights
+from circlet.storage.history import read_history
+from circlet.storage.index import Index, read_index
+from circlet.storage.kept_rows import Sample, read_sample
+from circlet.storage.layout import (
+    CONFIG,
+    ESTIMATOR,
+    HISTORY,
+    LABELS,
+    REMEMBERED,
+    STATE_FILE,
+    TENSOR_FILE,
+    URIS,
+    WEIGHTS,
+    checked,
+    reading,
+    reads_texts,
+)
+from circlet.storage.tensors import Stored, map_tensors, stored
+from circlet.version import __version__
+
+__all__ = [
+    "ESTIMATOR_FORMAT",
+    "KINDS",
+    "Contents",
+    "Parts",
+    "classes_of",
+    "explained",
+    "labels_text",
+    "other_tensors",
+    "parts_of",
+    "read",
+    "read_estimator",
+    "read_labels",
+    "read_weights",
+]
+
+
+Tensor = TypeVar("Tensor")
+
+
+@dataclass
+class Contents(Generic[Tensor]):
+    """The content of a model's folder.
+
+    Parameters
+    ----------
+    config : dict
+        Content of `config.json`.
+    tensors : dict
+        Weights and arrays by name.
+    history : list of dict
+    label_names : list of str or None
+    vectorizer : TextVectorizer, Tokenizer or None
+    sample, remembered : Sample or None
+        Only read for further training or copying.
+    estimator : dict or None
+        Content of `estimator.json`, if requested.
+    index : Index or None
+    label_uris : list of str or None
+        URIs of the labels, if they have names as well.
+    """
+
+    config: dict[str, Any]
+    tensors: dict[str, Tensor]
+    history: list[dict[str, Any]]
+    label_names: list[str] | None
+    vectorizer: TextVectorizer | Tokenizer | None
+    sample: Sample | None = None
+    remembered: Sample | None = None
+    estimator: dict[str, Any] | None = None
+    index: Index | None = None
+    label_uris: list[str] | None = None
+
+
+def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
+    """Read and check a model; its tensors are memory-mapped.
+
+    Parameters
+    ----------
+    folder : Path
+    whole : bool
+        Read the samples too, and check all of the weights and the index, however large: for a model that will be
+        trained further or copied. See `circlet.storage.layout`.
+    estimator : bool
+        Read `estimator.json`, if `CircletClassifier` saved the model.
+    """
+    return reading(folder, partial(_read, folder, whole, estimator))
+
+
+def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) -> Contents[Stored]:
+    path = partial(checked, folder, config)
+    n_labels, has = config["n_labels"], config["files"]
+    return Contents(
+        config,
+        read_weights(folder, config, whole=whole),
+        history=read_history(path(HISTORY)),
+        label_names=read_labels(path(LABELS), n_labels) if config["named_labels"] else None,
+        label_uris=read_labels(path(URIS), n_labels) if URIS in has else None,
+        sample=read_sample(folder, config) if whole else None,
+        remembered=read_sample(folder, config, REMEMBERED) if whole else None,
+        estimator=read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in has else None,
+        index=read_index(folder, config, whole=whole),
+        vectorizer=_read_vectorizer(folder, config),
+    )
+
+
+def _read_vectorizer(folder: Path, config: dict[str, Any]) -> TextVectorizer | Tokenizer | None:
+    path, read = partial(checked, folder, config), reads_texts(config)
+    if not config["texts"]:
+        if read:
+            raise DataError(f"{folder / CONFIG}: found an encoder that reads texts; wanted `texts` to be true")
+        return None
+    if not read:
+        return TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE))
+    tokenizer = Tokenizer.read(path(STATE_FILE))
+    found = tokenizer.n_features, tokenizer.max_words
+    wanted = config["n_features"], config["network"].get("max_words") or MAX_WORDS
+    if found != wanted:
+        raise DataError(
+            f"{path(STATE_FILE)}: found numbers for {found[0]} words, {found[1]} of a text; "
+            f"wanted {wanted[0]} and {wanted[1]}, as {CONFIG} says"
+        )
+    return tokenizer
+
+
+def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) -> dict[str, Stored]:
+    """Read the tensors of a model with this configuration; see `read` for `whole`."""
+    path = checked(folder, config, WEIGHTS, whole=whole)
+    tensors, store = map_tensors(path), config["store"]
+    return (
+        packed_weights.stored(path, tensors) if store == packed_weights.DEFLATED else stored(path, tensors, store)
+    )
+
+
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn the errors of a damaged folder into a `DataError` that names the file."""
+    path = folder / CONFIG
+    try:
+        yield
+    except CircletError as error:
+        known = str(error).startswith(str(folder))
+        raise DataError(str(error) if known else f"{path}: {error}") from error
+    # Unknown settings, or sizes that do not fit into memory.
+    except (TypeError, RuntimeError, MemoryError, OverflowError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: found a damaged configuration ({reason})") from error
+
+
+# Tensors: weights of networks, arrays of the scaling, and how often labels occurred
+
+#: The prefix of the scaling's arrays.
+ARRAYS = "features."
+#: The name of the label counts: ids and counts of the labels that occur.
+COUNTS = "label_counts"
+
+
+class Parts(NamedTuple):
+    """The tensors of a folder."""
+
+    weights: dict[str, Stored]
+    scaling: Scaling
+    label_counts: npt.NDArray[np.int64] | None
+
+
+def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) -> Parts:
+    """Sort the tensors of the file `path` into weights, scaling and label counts."""
+    # Copied, because some systems do not let a file be replaced while a part of its map is in use.
+    arrays = {
+        name.removeprefix(ARRAYS): each.read().copy() for name, each in tensors.items() if name.startswith(ARRAYS)
+    }
+    scaling = Scaling.restore(config["scaling"], arrays, config["n_features"])
+    counts = None
+    if COUNTS in tensors:  # a model may have no label counts
+        counts = _unpacked_counts(path, tensors[COUNTS].read(), config["n_labels"])
+    rest = {name: each for name, each in tensors.items() if name != COUNTS and not name.startswith(ARRAYS)}
+    return Parts(rest, scaling, counts)
+
+
+def other_tensors(scaling: Scaling, label_counts: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:
+    """Return the tensors of a folder besides the weights, by name."""
+    arrays: dict[str, npt.NDArray[Any]] = {ARRAYS + name: array for name, array in scaling.arrays.items()}
+    if label_counts is not None:
+        # Ids and counts of the labels that occur, `(2, m)`, so that unseen labels take no space.
+        ids = np.flatnonzero(label_counts)
+        arrays[COUNTS] = np.stack([ids, label_counts[ids]]).astype(np.int32)
+    return arrays
+
+
+def _unpacked_counts(path: Path, packed: npt.NDArray[Any], n_labels: int) -> npt.NDArray[np.int64]:
+    fits = packed.dtype == np.int32 and packed.ndim == 2 and len(packed) == 2
+    ids, values = packed.astype(np.int64) if fits else (np.array([-1]), np.array([0]))
+    if (ids < 0).any() or (ids >= n_labels).any() or (np.diff(ids) <= 0).any() or (values < 1).any():
+        raise DataError(f"{path}: found damaged {COUNTS}; wanted ascending ids below {n_labels} and their counts")
+    counts = np.zeros(n_labels, dtype=np.int64)
+    counts[ids] = values
+    return counts
+
+
+# `labels.txt` and `uris.txt`: names or URIs of the labels, one per line, in the order of the label ids
+
+
+def labels_text(names: list[str], n_labels: int, where: str = "label_names") -> str:
+    """Return the file's content; raise `DataError` for names that could not be read back.
+
+    The error message starts with `where`, which describes the names.
+    """
+    text = "".join(f"{name}\n" for name in names)
+    _check(names, text, n_labels, where)
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"{where}: found a label name that is not text ({error.reason})") from error
+    return text
+
+
+def read_labels(path: Path, n_labels: int) -> list[str]:
+    """Read the names in a file, which may be gzipped."""
+    content = files.read_bytes(path, "label names")
+    lines = content.count(b"\n")
+    if lines != n_labels:  # checked before memory is allocated for the claimed number
+        raise DataError(f"{path}: found {lines} label names; wanted {n_labels}")
+    try:
+        text = content.decode()
+    except ValueError as error:
+        raise DataError(f"{path}: found no readable label names ({error})") from error
+    if not text.endswith("\n"):
+        raise DataError(f"{path}: found a last name without a line end; wanted one after each of {n_labels} names")
+    names = text.split("\n")[:-1]
+    _check(names, text, n_labels, str(path))
+    return names
+
+
+def _check(names: list[str], text: str, n_labels: int, where: str) -> None:
+    # Checking a million names one by one takes seconds, so it is done only if this fast check fails.
+    lines = len(names) == n_labels == text.count("\n") and not any(each in text for each in "\t\r\0")
+    if not lines or not all(map(str.strip, names)) or len(set(names)) != len(names):
+        check_label_names(names, n_labels, where)
+
+
+# `estimator.json`: the state that only `CircletClassifier` has, such as its classes
+
+ESTIMATOR_FORMAT = 1
+#: Kinds of targets: a matrix of zeros and ones, lists of labels, or one class per row.
+KINDS = ("indicator", "named", "single")
+_KEYS = {"format", "circlet", "parameters", "encoder", "target", "classes", "feature_names"}
+
+
+def read_estimator(path: Path) -> dict[str, Any]:
+    """Read and check `estimator.json`."""
+    state = files.read_json(path)
+    if not isinstance(state, dict) or "format" not in state:
+        raise DataError(f"{path}: found no description of a classifier; wanted one that circlet saved")
+    if state["format"] != ESTIMATOR_FORMAT:
+        raise DataError(
+            f"{path}: found format {str(state['format'])[:40]}; circlet {__version__} reads format "
+            f"{ESTIMATOR_FORMAT}"
+        )
+    if set(state) != _KEYS:
+        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(_KEYS)}")
+    parameters, names = state["parameters"], state["feature_names"]
+    if not isinstance(parameters, dict):
+        raise DataError(f"{path}: found the parameters {str(parameters)[:80]}; wanted values by name")
+    if not isinstance(state["target"], str) or state["target"] not in KINDS:
+        raise DataError(f"{path}: found the target {state['target']!r}; wanted one of {', '.join(KINDS)}")
+    if names is not None and not (isinstance(names, list) and all(isinstance(name, str) for name in names)):
+        raise DataError(f"{path}: found feature names {str(names)[:80]}; wanted a list of text strings")
+    return state
+
+
+def classes_of(
+    path: Path, state: dict[str, Any], n_features: int, n_labels: int, label_names: list[str] | None
+) -> npt.NDArray[Any]:
+    """Return the classes in the file `path`, `(n_labels,)`: names or classes, or column numbers."""
+    names = state["feature_names"]
+    if names is not None and len(names) != n_features:
+        raise DataError(f"{path}: found {len(names)} feature names; wanted {n_features}")
+    if state["target"] == "indicator":
+        return np.arange(n_labels)
+    try:
+        dtype, values = np.dtype(state["classes"]["dtype"]), state["classes"]["values"]
+        if dtype.itemsize > 8:  # a text type could claim gigabytes per class
+            raise ValueError(f"the type {dtype}")
+        classes: npt.NDArray[Any] = np.array(label_names if values is None else values, dtype=dtype)
+        different = len(set(classes.tolist()))
+    except (KeyError, TypeError, ValueError, OverflowError) as error:
+        raise DataError(f"{path}: found damaged classes ({error!r})") from error
+    if classes.shape != (n_labels,) or different != n_labels or dtype.kind not in "OUiufb":
+        raise DataError(f"{path}: found {different} different classes of type {dtype}; wanted {n_labels} labels")
+    return classes

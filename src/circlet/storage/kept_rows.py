@@ -1,0 +1,128 @@
+"""Rows that a model keeps, with their labels.
+
+- `sample.safetensors`: some held-out rows, to measure smaller copies of the model;
+- `remembered.safetensors`: some training rows, so that the model forgets nothing when it learns from corrections.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import scipy.sparse as sp
+
+from circlet.errors import DataError
+from circlet.files import write_tensors
+from circlet.storage.layout import SAMPLE, checked
+from circlet.storage.tensors import map_tensors
+
+__all__ = ["REMEMBERED_NUMBERS", "Sample", "merged", "read_sample", "sample_of", "write_sample"]
+
+#: Limits on the kept rows: their number, and the total number of their feature values (2 MB).
+ROWS, NUMBERS = 2000, 250_000
+#: The limit on feature values of remembered rows: 4 MB.
+REMEMBERED_NUMBERS = 500_000
+
+
+class Sample(NamedTuple):
+    """Documents and their labels.
+
+    Parameters
+    ----------
+    rows : csr_matrix or ndarray of shape (n, n_features)
+        Scaled features, as the network takes them.
+    labels : csr_matrix of shape (n, n_labels)
+    """
+
+    rows: Any
+    labels: sp.csr_matrix
+
+
+def sample_of(rows: Any, labels: sp.csr_matrix, most: int = ROWS, numbers: int = NUMBERS) -> Sample | None:
+    """Take at most `most` evenly spaced rows with about `numbers` values, and their labels; None if empty."""
+    n = labels.shape[0]
+    if not n or not most:
+        return None
+    some = rows[np.arange(n)[_spaced(n, most)]]
+    each = (some.nnz if sp.issparse(some) else some.size) / max(1, some.shape[0])
+    chosen = _spaced(n, min(most, max(1, int(numbers / max(1.0, each)))))
+    return Sample(rows[chosen], labels[chosen])
+
+
+def merged(before: Sample | None, after: Sample | None, share: float, most: int) -> Sample | None:
+    """Merge two samples; the second gets this share of the result."""
+    if before is None or after is None:
+        return after if before is None else before
+    wanted = round(share * most)
+    counts = ((before, most - wanted), (after, wanted))
+    kept = [sample_of(*part, count, REMEMBERED_NUMBERS * count // max(1, most)) for part, count in counts]
+    parts = [part for part in kept if part is not None]
+    width = after.labels.shape[1]
+    labels = [sp.csr_matrix((Y.data, Y.indices, Y.indptr), shape=(Y.shape[0], width)) for _, Y in parts]
+    stack = sp.vstack if sp.issparse(after.rows) else np.vstack
+    return Sample(stack([part.rows for part in parts]), sp.vstack(labels, format="csr"))
+
+
+def write_sample(path: Path, sample: Sample) -> None:
+    """Write a sample to a file."""
+    labels = sample.labels.tocsr()
+    arrays = {f"labels.{name}": array.astype(np.int32) for name, array in _places(labels).items()}
+    if sp.issparse(sample.rows):
+        arrays |= {f"rows.{name}": array.astype(np.int32) for name, array in _places(sample.rows).items()}
+        values = sample.rows.data
+    else:
+        values = sample.rows
+    write_tensors(path, {**arrays, "rows.values": np.asarray(values, dtype=np.float32)})
+
+
+def read_sample(folder: Path, config: dict[str, Any], name: str = SAMPLE) -> Sample | None:
+    """Read the sample with this file name; None if the model has none."""
+    if name not in config["files"]:
+        return None
+    path = checked(folder, config, name)
+    found = map_tensors(path)
+    wanted = {f"{part}.{name}" for part in ("labels", "rows") for name in ("starts", "columns")} | {"rows.values"}
+    if not config["sparse"]:
+        wanted -= {"rows.starts", "rows.columns"}
+    if set(found) != wanted:
+        raise DataError(f"{path}: found the tensors {sorted(found)}; wanted {sorted(wanted)}")
+    values = found["rows.values"]
+    if values.dtype != np.float32 or not np.isfinite(values).all():
+        raise DataError(f"{path}: found damaged rows.values; wanted finite numbers in float32")
+    n = len(found["labels.starts"]) - 1
+    ones = np.ones(len(found["labels.columns"]), dtype=np.float32)
+    labels = _matrix(path, "labels", found, ones, n, config["n_labels"])
+    if config["sparse"]:
+        return Sample(_matrix(path, "rows", found, values, n, config["n_features"]), labels)
+    if values.shape != (n, config["n_features"]):
+        raise DataError(f"{path}: found rows of shape {values.shape}; wanted {(n, config['n_features'])}")
+    return Sample(values, labels)
+
+
+def _spaced(n: int, most: int) -> npt.NDArray[np.int64]:
+    """Return at most `most` evenly spaced row numbers below n."""
+    return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
+
+
+def _places(matrix: sp.csr_matrix) -> dict[str, npt.NDArray[Any]]:
+    return {"starts": matrix.indptr, "columns": matrix.indices}
+
+
+def _matrix(
+    path: Path,
+    part: str,
+    found: dict[str, npt.NDArray[Any]],
+    values: npt.NDArray[np.float32],
+    n_rows: int,
+    n_columns: int,
+) -> sp.csr_matrix:
+    starts, columns = found[f"{part}.starts"], found[f"{part}.columns"]
+    flat = all(each.dtype == np.int32 and each.ndim == 1 for each in (starts, columns)) and values.ndim == 1
+    ends = (int(starts[0]), int(starts[-1])) if flat and len(starts) else None
+    if ends != (0, len(values)) or len(starts) != n_rows + 1 or (np.diff(starts) < 0).any() or n_rows < 1:
+        raise DataError(f"{path}: found damaged {part}.starts; wanted where each of {n_rows} rows starts")
+    if len(columns) != len(values) or ((columns < 0) | (columns >= n_columns)).any():
+        raise DataError(f"{path}: found damaged {part}.columns; wanted {len(values)} numbers below {n_columns}")
+    return sp.csr_matrix((values, columns, starts), shape=(n_rows, n_columns))

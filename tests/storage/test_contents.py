@@ -1,0 +1,206 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from circlet.errors import DataError
+from circlet.features.rows import Scaling
+from circlet.model import Model
+from circlet.storage.contents import (
+    ESTIMATOR_FORMAT,
+    classes_of,
+    labels_text,
+    other_tensors,
+    parts_of,
+    read,
+    read_estimator,
+    read_labels,
+)
+from circlet.storage.tensors import STORES, Stored
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("members", [1, 2])
+def test_everything_that_was_saved(store, members, tmp_path, untrained):
+    model = untrained(members=members, texts=True)
+    model.save(tmp_path, store)
+    found, loaded = read(tmp_path), Model.load(tmp_path)
+    assert found.label_names == model.label_names
+    assert found.history == model.history
+    assert found.vectorizer.feature_names() == model.vectorizer.feature_names()
+    weights = {name: tensor.numpy() for name, tensor in loaded.ranker.weights().items()}
+    assert found.tensors.keys() - {"features.idf"} == weights.keys()
+    for name, weight in weights.items():
+        np.testing.assert_array_equal(found.tensors[name].read(), weight)
+        assert found.tensors[name].dtype == weight.dtype
+
+
+def test_weights_stay_in_the_file(folder):
+    weight = read(folder).tensors["members.0.hidden.0.weight"].read()
+    assert not weight.flags.owndata
+    assert not weight.flags.writeable
+
+
+NAMES = ["red", "dark blue", "größer", "日本", "#6", "\u2028"]
+
+
+def test_written_and_read_again(tmp_path):
+    path = tmp_path / "labels.txt"
+    text = labels_text([*NAMES[:5], "a\u2028b\x85c"], 6)  # other line ends than \n are no line ends here
+    path.write_text(text, encoding="utf-8", newline="\n")
+    assert read_labels(path, 6) == [*NAMES[:5], "a\u2028b\x85c"]
+    zipped = tmp_path / "labels.txt.gz"
+    zipped.write_bytes(gzip.compress(text.encode()))
+    assert read_labels(zipped, 6) == read_labels(path, 6)
+
+
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["a", "b", "a"], "found the label name 'a' twice"),
+        (["a", "", "b"], "an empty label name"),
+        (["a", " ", "b"], "an empty label name"),
+        (["a", "b\nc", "d"], "a tab, line end or zero character"),
+        (["a", "b\rc", "d"], "a tab, line end or zero character"),
+        (["a", "b"], "found 2 label names; wanted one for each of 3 labels"),
+        (["a", "b", "\ud800"], "found a label name that is not text"),
+    ],
+)
+def test_names_that_cannot_be_written(names, message):
+    with pytest.raises(DataError, match=message):
+        labels_text(names, 3)
+
+
+def test_what_cannot_be_written_is_named():
+    with pytest.raises(DataError, match="label_uris: found 2 label names; wanted one for each of 3 labels"):
+        labels_text(["a", "b"], 3, "label_uris")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"a\nb\na\n", "found the label name 'a' twice"),
+        (b"a\n\nb\n", "label 2: found '', an empty label name"),
+        (b"a\nb\n \t\n", "label 3: found .* with a tab"),
+        (b"a\nb\n", "found 2 label names; wanted 3"),
+        (b"a\nb\nc", "found 2 label names; wanted 3"),
+        (b"a\nb\nc\nd", "a last name without a line end"),
+        (b"a\nb\n\xff\n", "found no readable label names"),
+    ],
+)
+def test_damage(content, message, tmp_path):
+    path = tmp_path / "labels.txt"
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=message) as caught:
+        read_labels(path, 3)
+    assert str(caught.value).startswith(str(path))
+
+
+PATH = Path("weights.safetensors")
+
+
+def config(n_labels: int = 4, scaling: str = "tfidf", n_features: int = 2) -> dict:
+    return {"n_labels": n_labels, "scaling": scaling, "n_features": n_features}
+
+
+@given(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=9))
+def test_there_and_back(counts):
+    scaling = Scaling.restore("tfidf", {"idf": np.array([1, 2], dtype=np.float32)}, 2)
+    tensors = other_tensors(scaling, np.array(counts))
+    assert tensors["label_counts"].shape == (2, sum(count > 0 for count in counts))
+    stored = {name: Stored(array) for name, array in {**tensors, "head.output.bias": np.zeros(3)}.items()}
+    weights, restored, found = parts_of(PATH, stored, config(len(counts)))
+    assert list(weights) == ["head.output.bias"]
+    assert restored.arrays["idf"].tolist() == [1, 2]
+    assert found.tolist() == counts
+
+
+def test_older_folders_have_no_counts():
+    assert other_tensors(Scaling("none"), None) == {}
+    assert parts_of(PATH, {}, config(scaling="none")).label_counts is None
+
+
+@pytest.mark.parametrize(
+    "packed",
+    [[[3, 1], [5, 5]], [[1, 1], [5, 5]], [[0, 4], [5, 5]], [[-1, 2], [5, 5]], [[0], [0]], [[0, 1]], [1, 2]],
+)
+def test_damaged_counts(packed):
+    for dtype in (np.int32, np.int64):
+        with pytest.raises(DataError, match="found damaged label_counts; wanted ascending ids below 4"):
+            parts_of(PATH, {"label_counts": Stored(np.array(packed, dtype=dtype))}, config(scaling="none"))
+
+
+STATE: dict[str, Any] = {
+    "format": ESTIMATOR_FORMAT, "circlet": "0.2.0", "parameters": {"threshold": 0.5}, "encoder": None,
+    "target": "named", "classes": {"dtype": "object", "values": None}, "feature_names": None,
+}  # fmt: skip
+NAMES_ESTIMATOR = ["red", "green"]
+
+
+def written(folder: Path, content: Any) -> Path:
+    path = folder / "estimator.json"
+    path.write_text(json.dumps(content), encoding="utf-8")
+    return path
+
+
+def test_a_good_one(tmp_path):
+    path = written(tmp_path, STATE)
+    state = read_estimator(path)
+    assert state == STATE
+    assert classes_of(path, state, 3, 2, NAMES_ESTIMATOR).tolist() == NAMES_ESTIMATOR
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"format": 3}, "found format 3"),
+        ({"more": 1}, "found the keys .*'more'"),
+        ({"parameters": [1]}, r"found the parameters \[1\]"),
+        ({"target": "tree"}, "found the target 'tree'; wanted one of indicator, named, single"),
+        ({"feature_names": [1]}, r"found feature names \[1\]"),
+        ({"target": ["named"]}, "found the target"),
+    ],
+)
+def test_damaged(change, message, tmp_path):
+    with pytest.raises(DataError, match=rf"estimator\.json: {message}"):
+        read_estimator(written(tmp_path, {**STATE, **change}))
+
+
+def test_something_else(tmp_path):
+    with pytest.raises(DataError, match="found no description of a classifier"):
+        read_estimator(written(tmp_path, [1]))
+
+
+class TestClasses:
+    def test_columns(self):
+        assert classes_of(Path("e"), {**STATE, "target": "indicator"}, 3, 4, None).tolist() == [0, 1, 2, 3]
+
+    @pytest.mark.parametrize(
+        ("dtype", "values"), [("int64", [7, 3]), ("float64", [0.5, 2.0]), ("bool", [False, True])]
+    )
+    def test_numbers(self, dtype, values):
+        state = {**STATE, "target": "single", "classes": {"dtype": dtype, "values": values}}
+        found = classes_of(Path("e"), state, 3, 2, ["a", "b"])
+        assert found.dtype.name == dtype
+        assert found.tolist() == values
+
+    @pytest.mark.parametrize(
+        "classes", [None, {}, {"dtype": "nothing", "values": [1, 2]}, {"dtype": "int64", "values": ["a", "b"]},
+                    {"dtype": "int64", "values": [1]}, {"dtype": "int64", "values": [1, 1]},
+                    {"dtype": "int64", "values": [[1], [2]]}, {"dtype": "U1000000000", "values": ["a", "b"]},
+                    {"dtype": "datetime64[s]", "values": [1, 2]}],
+    )  # fmt: skip
+    def test_damaged(self, classes):
+        with pytest.raises(DataError, match=r"e: found (damaged|. different) classes"):
+            classes_of(Path("e"), {**STATE, "classes": classes}, 3, 2, NAMES_ESTIMATOR)
+
+    def test_names_of_features(self):
+        with pytest.raises(DataError, match="found 1 feature names; wanted 3"):
+            classes_of(Path("e"), {**STATE, "feature_names": ["a"]}, 3, 2, NAMES_ESTIMATOR)
