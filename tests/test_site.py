@@ -37,7 +37,7 @@ PACKAGES = (
     "circlet.model",
     "circlet.network",
     "circlet.runtime",
-    "circlet.serve.learning",
+    "circlet.serve.feedback",
     "circlet.settings",
     "circlet.training",
     "circlet.tuning",

@@ -140,12 +140,12 @@ def test_demo_is_trained_once(circlet, ran, model, monkeypatch, tmp_path):
 class TestLearning:
     @pytest.fixture
     def opened(self, monkeypatch):
-        from circlet.serve import learning
+        from circlet.serve import feedback
         from circlet.serve.served import Served
 
         found = []
         monkeypatch.setattr(Served, "learn", lambda model, folder: found.append(model.name))
-        monkeypatch.setattr(learning, "why_not", lambda folder: None)
+        monkeypatch.setattr(feedback, "why_not", lambda folder: None)
         return found
 
     @pytest.mark.parametrize(("options", "learns"), [([], True), (["--learn"], True), (["--no-learn"], False)])
@@ -154,6 +154,6 @@ class TestLearning:
         assert opened == (["topics"] if learns else [])
 
     def test_only_if_nothing_speaks_against_it(self, circlet, model, ran, opened, monkeypatch):
-        monkeypatch.setattr("circlet.serve.learning.why_not", lambda folder: "no")
+        monkeypatch.setattr("circlet.serve.feedback.why_not", lambda folder: "no")
         assert circlet("serve", model, "--port", 0).returncode == 0
         assert opened == []

@@ -23,8 +23,8 @@ from circlet.model import Model, fit
 from circlet.runtime import Tagger, load
 from circlet.runtime.explain import Contribution, Explanation
 from circlet.serve.app import App, create_app
+from circlet.serve.feedback import Learner
 from circlet.serve.guard import Access, Limits
-from circlet.serve.learning import Learner
 from circlet.serve.served import Served
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 

@@ -149,7 +149,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         with self._explained(), writing(self.model_folder, patience=0):
             check_store(store)
             self._need_torch(jobs)
-            from circlet.annif.learning import fitted
+            from circlet.annif.training import fitted
 
             if corpus != "cached":
                 self.info("creating train file")
@@ -169,7 +169,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         self.initialize()
         with self._explained(), writing(self.model_folder):
             self._need_torch()
-            from circlet.annif.learning import learn
+            from circlet.annif.training import learn
 
             new = list(self._some(corpus))
             learn(
@@ -245,7 +245,7 @@ class CircletObjective(hyperopt.HPObjective):  # type: ignore[misc]
 
     @classmethod
     def objective(cls, trial: Any, args: dict[str, Any]) -> float:
-        from circlet.annif.learning import fitted
+        from circlet.annif.training import fitted
 
         backend, params = args["backend"], {**args["params"], **suggested(trial)}
         model = fitted(backend.train_file, backend.settings(params), str(params["device"]), backend.debug)

@@ -194,7 +194,7 @@ def _loaded(folder: Path, name: str) -> Served:
 
 def _let_learn(model: Served, folder: Path, learn: bool | None, *, safe: bool) -> None:
     """Let a model learn if that was asked for, or if nothing speaks against it."""
-    from circlet.serve.learning import why_not
+    from circlet.serve.feedback import why_not
 
     if learn or (learn is None and safe and why_not(folder) is None):
         model.learn(folder)

@@ -22,8 +22,8 @@ from circlet.errors import CircletError, shortened
 from circlet.runtime.answers import Suggestion, rounded
 from circlet.serve import schemas
 from circlet.serve.batching import Batcher, Compute, OverloadedError
+from circlet.serve.feedback import Learner
 from circlet.serve.guard import BODY, TEXTS, TRUSTED, Limits
-from circlet.serve.learning import Learner
 from circlet.serve.served import Options, Served, Snapshot
 from circlet.version import __version__
 

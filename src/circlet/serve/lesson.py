@@ -1,6 +1,6 @@
 """One lesson, in a separate process: read a model and corrections, write a taught model.
 
-It is the only part of the service that imports torch. `circlet.serve.learning` starts it as
+It is the only part of the service that imports torch. `circlet.serve.feedback` starts it as
 
     python -m circlet.serve.lesson
 

@@ -19,7 +19,7 @@ from circlet.data.feedback import FeedbackLog
 from circlet.errors import ParameterError
 from circlet.runtime import Tagger, load
 from circlet.runtime.answers import Suggestion
-from circlet.serve.learning import Learner, why_not
+from circlet.serve.feedback import Learner, why_not
 from circlet.storage.history import metrics_of
 from circlet.storage.layout import CONFIG, located, read_config
 

@@ -12,7 +12,7 @@ import { Files } from "./files.js";
 import { askToken } from "./token.js";
 import { Suggestions } from "./suggestions.js";
 import { Similar } from "./similar.js";
-import { Teacher } from "./teacher.js";
+import { Teacher } from "./feedback.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const VIEWS = ["text", "file", "model"];

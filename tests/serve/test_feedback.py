@@ -22,8 +22,8 @@ from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.model import Model
 from circlet.model.session import teach_saved
 from circlet.model.teaching import Taught
-from circlet.serve import learning
-from circlet.serve.learning import KEPT, Learner, taught_folder, why_not
+from circlet.serve import feedback
+from circlet.serve.feedback import KEPT, Learner, taught_folder, why_not
 from circlet.serve.lesson import main
 from circlet.serve.served import Served
 from circlet.storage.compress import compress
@@ -262,7 +262,7 @@ def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
         Learner(tmp_path / "small", log, on_swap=served)
     shared("sparse").save(tmp_path / "rows")
     assert "found a model trained on feature rows" in str(why_not(tmp_path / "rows"))
-    monkeypatch.setattr(learning, "find_spec", lambda _: None)
+    monkeypatch.setattr(feedback, "find_spec", lambda _: None)
     assert "pip install 'circlet[train]'" in str(why_not(teachable))
     monkeypatch.setattr("os.access", lambda path, mode: False)
     assert "can't be written" in str(why_not(teachable))
@@ -346,7 +346,7 @@ class TestLesson:
 SERVING = """
 import json, sys, time
 from circlet.data.feedback import FeedbackLog
-from circlet.serve.learning import Learner
+from circlet.serve.feedback import Learner
 log = FeedbackLog(sys.argv[2])
 learner = Learner(sys.argv[1], log, on_swap=lambda tagger, version: None)
 for number in range(1000):
