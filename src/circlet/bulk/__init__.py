@@ -6,10 +6,10 @@
 - `plan` finds where files may be cut into blocks, and keeps all blocks of a run in its output folder, so that the
   run can go on after a crash;
 - `engines` share blocks among processes, or among the workers of Ray;
-- `run` has each block tagged, and its labels written under the block's own name.
+- `job` has each block tagged, and its labels written under the block's own name.
 """
 
 from circlet.bulk.batches import TagBatches
-from circlet.bulk.run import Totals, tag_files
+from circlet.bulk.job import Totals, tag_files
 
 __all__ = ["TagBatches", "Totals", "tag_files"]

@@ -207,7 +207,7 @@ def _tag_blocks(
     **given: Any,
 ) -> None:
     """Tag all documents, with a bar on a terminal, and say what was done; as JSON if `as_json`."""
-    from circlet.bulk import run
+    from circlet.bulk import job
 
     with DocumentBar(shown=True) as bar, err.status("finding blocks …") as status:
 
@@ -220,12 +220,12 @@ def _tag_blocks(
             bar.done(documents)
 
         try:
-            totals = run.tag_files(
+            totals = job.tag_files(
                 model,
                 inputs,
                 output,
                 engine=engine,
-                block_size=run.BLOCK_SIZE if block_size is None else block_size,
+                block_size=job.BLOCK_SIZE if block_size is None else block_size,
                 threshold=threshold.value,
                 planned=planned,
                 progress=progress,

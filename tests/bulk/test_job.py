@@ -21,8 +21,8 @@ import pytest
 import circlet
 from circlet.bulk import Totals, tag_files
 from circlet.bulk.engines import ENGINES
+from circlet.bulk.job import Job, batches, digest_of, tag_block
 from circlet.bulk.plan import PLAN, Options, Plan, columns_of, cut
-from circlet.bulk.run import Job, batches, digest_of, tag_block
 from circlet.data.records import Record
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.storage import lock
