@@ -30,7 +30,7 @@ from circlet import files
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.feedback import Judged
 from circlet.model import Model, fit
-from circlet.model.teaching import RECIPE, Recipe, teach
+from circlet.model.feedback import RECIPE, Recipe, teach
 from circlet.network import ensemble
 from circlet.provenance import provenance
 from circlet.report import Table
@@ -103,7 +103,7 @@ def main() -> None:
         files.write_json(path, {**about, "tried": tried, "weights": weights, "sets": sets})
     result = files.read_json(path)
     if result["chosen"] != RECIPE._asdict():
-        print(f"chosen: {result['chosen']}, but circlet.model.teaching has {RECIPE}")
+        print(f"chosen: {result['chosen']}, but circlet.model.feedback has {RECIPE}")
     files.write_text(options.out / "teaching.md", page(result))
     with files.replacing(options.out / "teaching.png") as temporary:
         draw(result).savefig(temporary, dpi=110, format="png", metadata={"Software": None})

@@ -20,8 +20,8 @@ import circlet
 from circlet.data.feedback import Judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.model import Model
+from circlet.model.feedback import Taught
 from circlet.model.session import teach_saved
-from circlet.model.teaching import Taught
 from circlet.serve import feedback
 from circlet.serve.feedback import KEPT, Learner, taught_folder, why_not
 from circlet.serve.lesson import main

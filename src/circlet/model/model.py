@@ -80,7 +80,7 @@ class Model(BaseModel):
     index : Index or None
         Vectors of the training documents; see `circlet.model.session`.
     remembered : Sample or None
-        Some training rows and their labels, for `circlet.model.teaching`.
+        Some training rows and their labels, for `circlet.model.feedback`.
     """
 
     def __init__(self, ranker: Ensemble, scaling: Scaling, **about: Any) -> None:

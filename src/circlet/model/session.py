@@ -28,9 +28,9 @@ from circlet.data.sparse import as_csr
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns
-from circlet.model.fitting import fit, remember, train_members
+from circlet.model.feedback import Taught, teach
 from circlet.model.model import Model, write
-from circlet.model.teaching import Taught, teach
+from circlet.model.plan import fit, remember, train_members
 from circlet.runtime.documents import count
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.storage.contents import explained, read

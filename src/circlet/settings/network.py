@@ -57,7 +57,7 @@ ATTENTION_HEADS = 4
 
 
 def teachable(head: str, loss: str) -> bool:
-    """Whether `circlet.model.teaching` supports such a network: it adds codes to outputs, and sets biases."""
+    """Whether `circlet.model.feedback` supports such a network: it adds codes to outputs, and sets biases."""
     return HEADS[head].additive and (HEADS[head].codes is None or LOSSES[loss].bias)
 
 

@@ -10,8 +10,8 @@ import torch
 from circlet.data.dataset import Split
 from circlet.data.feedback import Judged
 from circlet.errors import ParameterError
-from circlet.model import Model, fit, teaching
-from circlet.model.teaching import teach
+from circlet.model import Model, feedback, fit
+from circlet.model.feedback import teach
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 WORDS = {
@@ -125,8 +125,8 @@ def test_products_say_what_the_head_would(trained):
     """The short way to similarities, from inner products, against the head itself."""
     network = trained.network
     rows = trained.rows(TEXTS[:20])
-    hidden = teaching._hidden(network, rows)
-    lesson = teaching._Lesson(network, (1.0, 0.0), np.array([0, 2]), hidden[:5], hidden[5:], np.array([False] * 2))
+    hidden = feedback._hidden(network, rows)
+    lesson = feedback._Lesson(network, (1.0, 0.0), np.array([0, 2]), hidden[:5], hidden[5:], np.array([False] * 2))
     added = torch.linspace(-1, 1, 40).view(20, 2)
     short = lesson._similarities(added)
     code = network.head.finished(lesson.outputs + added @ lesson.directions)
@@ -137,8 +137,8 @@ def test_what_is_learned_is_what_is_applied(trained):
     model = copy.deepcopy(trained)
     model.ranker.grow(5)
     network = model.network
-    hidden = teaching._hidden(network, model.rows(TEXTS[:20]))
-    lesson = teaching._Lesson(
+    hidden = feedback._hidden(network, model.rows(TEXTS[:20]))
+    lesson = feedback._Lesson(
         network, (0.5, 0.1), np.array([1, 4]), hidden[:5], hidden[5:], np.array([False, True])
     )
     generator = torch.Generator().manual_seed(0)

@@ -18,8 +18,8 @@ from circlet.errors import DataError, ParameterError
 from circlet.metrics import evaluate
 from circlet.model import Model, fit
 from circlet.model.calibration import as_if_new, calibrate
-from circlet.model.fitting import calibration_run, lost_by_rounding, share_weights
 from circlet.model.model import as_arrays, as_tensors
+from circlet.model.plan import calibration_run, lost_by_rounding, share_weights
 from circlet.network import Ensemble, Network
 from circlet.network.ensemble import top_k
 from circlet.settings import EFFORTS, NetworkSettings, RunSettings
