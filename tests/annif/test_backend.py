@@ -24,7 +24,7 @@ from annif.vocab import VocabFileTSV  # noqa: E402
 from circlet.annif import backend, register  # noqa: E402
 from circlet.annif.parameters import DEFAULTS, settings_of  # noqa: E402
 from circlet.storage.layout import read_config  # noqa: E402
-from circlet.storage.lock import writing  # noqa: E402
+from circlet.storage.publish import folder_lock  # noqa: E402
 
 
 @pytest.fixture
@@ -192,7 +192,7 @@ def test_wrong_parameters_of_suggestions(plain):
 
 
 def test_one_training_at_a_time(plain):
-    with ThreadPoolExecutor(1) as other, writing(plain.backend.model_folder):
+    with ThreadPoolExecutor(1) as other, folder_lock(plain.backend.model_folder):
         failed = other.submit(plain.train, "cached").exception()
     assert isinstance(failed, OperationFailedException)
     assert "is writing into it" in str(failed)

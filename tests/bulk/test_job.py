@@ -19,13 +19,13 @@ import numpy as np
 import pytest
 
 import circlet
-from circlet.bulk import Totals, tag_files
+from circlet.bulk import Totals, job, tag_files
 from circlet.bulk.engines import ENGINES
 from circlet.bulk.job import Job, batches, digest_of, tag_block
 from circlet.bulk.plan import PLAN, Options, Plan, columns_of, cut
 from circlet.data.records import Record
 from circlet.errors import DataError, OutputError, ParameterError
-from circlet.storage import lock
+from circlet.storage.publish import folder_lock
 
 
 @pytest.fixture
@@ -240,8 +240,8 @@ class TestTagFiles:
         assert not (tmp_path / "out").exists()
 
     def test_one_run_at_a_time(self, here, tag, tmp_path, monkeypatch):
-        with lock.writing(tmp_path / "out"), ThreadPoolExecutor() as pool:
-            monkeypatch.setattr(lock, "writing", partial(lock.writing, patience=0.0))
+        with folder_lock(tmp_path / "out"), ThreadPoolExecutor() as pool:
+            monkeypatch.setattr(job, "folder_lock", partial(folder_lock, patience=0.0))
             with pytest.raises(OutputError, match="is writing into it"):
                 pool.submit(tag).result()
 

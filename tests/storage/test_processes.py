@@ -18,8 +18,7 @@ from circlet.model import Model
 from circlet.model.model import write
 from circlet.storage.compress import compress
 from circlet.storage.layout import CHECKPOINT, RUN
-from circlet.storage.lock import writing
-from circlet.storage.publish import settle
+from circlet.storage.publish import folder_lock, settle
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork there")
 
@@ -139,7 +138,7 @@ def test_train(every, further, crashes, emptied, forked, waited, only_the_model,
             assert not (folder / CHECKPOINT).exists()
             assert waited(forked(lambda: train(*start, folder))) == 0
         else:  # it was done, and whoever trains next starts like this
-            with writing(folder):
+            with folder_lock(folder):
                 settle(folder)
         assert described(folder) == expected
         assert only_the_model(folder)

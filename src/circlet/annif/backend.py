@@ -37,7 +37,7 @@ from circlet.extras import require
 from circlet.runtime import Tagger, load
 from circlet.settings import RunSettings
 from circlet.storage.layout import CONFIG
-from circlet.storage.lock import writing
+from circlet.storage.publish import folder_lock
 from circlet.storage.tensors import check_store
 
 __all__ = ["CircletBackend", "CircletObjective", "CircletOptimizer", "suggested"]
@@ -146,7 +146,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         settings, store = self.settings(params), self._store(params)
         # One at a time, so that nothing that is learned gets lost.
-        with self._explained(), writing(self.model_folder, patience=0):
+        with self._explained(), folder_lock(self.model_folder, patience=0):
             check_store(store)
             self._need_torch(jobs)
             from circlet.annif.training import fitted
@@ -167,7 +167,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
     def _learn(self, corpus: Any, params: dict[str, Any]) -> None:
         self.initialize()
-        with self._explained(), writing(self.model_folder):
+        with self._explained(), folder_lock(self.model_folder):
             self._need_torch()
             from circlet.annif.training import learn
 

@@ -21,8 +21,8 @@ from circlet.errors import CircletError, DataError, ParameterError, bad
 from circlet.extras import require
 from circlet.runtime import Tagger
 from circlet.runtime.answers import Answer, writing_answers
-from circlet.storage import lock
 from circlet.storage.layout import CONFIG
+from circlet.storage.publish import folder_lock
 from circlet.threads import use_threads
 
 __all__ = [
@@ -148,7 +148,7 @@ def tag_files(
         require("pyarrow", extra="parquet", purpose="writing Parquet")
     options = Options(digest_of(model), k, threshold, favor_rare, text_column, format, block_size)
     count = default_workers(engine) if workers is None else workers
-    with lock.writing(folder):
+    with folder_lock(folder):
         made = plan.Plan.load(folder)
         if made is None:
             # Threads, because it is mostly waiting for disks or the network.

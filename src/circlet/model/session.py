@@ -36,9 +36,8 @@ from circlet.settings import RunSettings, TrainingSettings
 from circlet.storage.contents import explained, read
 from circlet.storage.index import Identifier, Index
 from circlet.storage.layout import CONFIG, RUN, read_config
-from circlet.storage.lock import writing
 from circlet.storage.packed_weights import DEFLATED
-from circlet.storage.publish import new_generation, remove_run, settle
+from circlet.storage.publish import folder_lock, new_generation, remove_run, settle
 from circlet.storage.tensors import check_store
 from circlet.training import InterruptedRunError, Reporter, checkpoint
 from circlet.training.distributed import ALONE, RESTARTS, LostError, World
@@ -206,7 +205,7 @@ def carry_out(
         If the run was interrupted; it can be resumed from the folder.
     """
     reporter = reporter or Reporter()
-    with writing(folder, patience=0) if world.is_first else nullcontext():
+    with folder_lock(folder, patience=0) if world.is_first else nullcontext():
         begun = world.from_first(lambda: _begun(folder, run, resume=resume, overwrite=overwrite))
         if begun is None:  # a process was killed after it had saved the model
             return Model.load(folder) if world.is_first else None

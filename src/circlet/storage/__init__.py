@@ -13,7 +13,7 @@
 | `estimator.json` | the state that only `CircletClassifier` has, if it saved the model |
 | `MODEL_CARD.md` | a description for people, made from the files above and never read by circlet; see `card` |
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |
-| `.lock` | the process that is writing into the folder, as long as there is one; see `lock` |
+| `.lock` | the process that is writing into the folder, as long as there is one; see `publish` |
 
 The files of a model that replaces another have new names, such as `labels-2.txt`; only the card keeps its name.
 Replacing `config.json`, which lists the files, switches to the new model; then the old files are removed. So

@@ -35,7 +35,7 @@ from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
 from circlet.settings.training import LEAST_LOSS
 from circlet.storage.history import KEPT
-from circlet.storage.lock import writing
+from circlet.storage.publish import folder_lock
 from circlet.training import checkpoint
 from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, World
@@ -145,7 +145,7 @@ def train(
     """
     place, folder = device or torch.device("cpu"), folder if world.is_first else None
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
-    with within_memory(f"training {size} documents"), nullcontext() if folder is None else writing(folder):
+    with within_memory(f"training {size} documents"), nullcontext() if folder is None else folder_lock(folder):
         options = (place, reporter or Reporter(), folder, member, stage, label_names, world)
         run = _Run(network, X, Y, settings, validation, joining, *options)
         if fresh:
