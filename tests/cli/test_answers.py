@@ -14,7 +14,7 @@ from typing import IO
 import pytest
 import typer
 
-from circlet.cli import answers
+from circlet.cli import resumable_output as answers
 from circlet.errors import OutputError, ParameterError
 from circlet.runtime.answers import Answer, Suggestion
 

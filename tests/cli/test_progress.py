@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from circlet.cli.runs import TrainingBar
+from circlet.cli.progress import TrainingBar
 from circlet.training import StepsTaken
 
 

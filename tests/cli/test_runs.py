@@ -14,7 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from circlet.cli.runs import TrainingBar
+from circlet.cli.progress import TrainingBar
 from circlet.model import Model
 from circlet.model.session import FURTHER, Run
 

@@ -19,8 +19,8 @@ import scipy.sparse as sp
 from tests.fuzz.damage import FolderSubject, Tree, read_tree
 
 import circlet
-from circlet.cli import app, runs
-from circlet.cli.runs import TrainingBar
+from circlet.cli import app, progress
+from circlet.cli.progress import TrainingBar
 from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
@@ -282,7 +282,7 @@ def _interrupted(data: Path, folder: Path, options: list[str]) -> Tree:
             if record["epoch"] == 2 and record.get("member", 2) == 2:
                 raise KeyboardInterrupt
 
-    with mock.patch.object(runs, "TrainingBar", CtrlC):
+    with mock.patch.object(progress, "TrainingBar", CtrlC):
         command("train", str(data), "--model", str(folder), *QUICK, *options)
     return read_tree(folder)
 

@@ -24,7 +24,8 @@ UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 _OWN = "demo train predict evaluate explain serve info compress export embed tune datasets feedback"
 PAPER = "Reproduce the paper's experiments: numbers, tables and pictures."
 #: The module of each command.
-COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()} | {"reproduce": "circlet_paper.reproduce"}
+COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()}
+COMMANDS |= {"datasets": "circlet.cli.data", "reproduce": "circlet_paper.reproduce"}
 
 
 class _Root(Group):

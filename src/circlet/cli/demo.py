@@ -36,7 +36,7 @@ def demo(
     """Train four taggers on Python's own documentation, compare them, and tag a few sentences."""
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
-    from circlet.cli.answers import label_lines
+    from circlet.cli.resumable_output import label_lines
     from circlet.data import load_dataset
     from circlet.runtime import Tagger
     from circlet.runtime.answers import shown
@@ -75,7 +75,7 @@ def demo(
 
 
 def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[str, Any]]:
-    from circlet.cli.runs import TrainingBar
+    from circlet.cli.progress import TrainingBar
     from circlet.devices import resolve_device
     from circlet.metrics.evaluation import evaluate_model
     from circlet.model import fit

@@ -102,7 +102,7 @@ def predict(
     While a .jsonl, .csv or .tsv file is made, its results are in OUTPUT.part. If the command is interrupted or
     killed, the same command with --resume goes on from there; if there is nothing to go on from, it starts.
     """
-    from circlet.cli import answers
+    from circlet.cli import resumable_output as answers
     from circlet.cli.documents import answer_rows, answer_texts
     from circlet.runtime.answers import Answer, format_of, shown
 

@@ -113,6 +113,6 @@ def train(
         from circlet.cli.feedback import described
 
         run["feedback"] = described(feedback)
-    from circlet.cli.runs import run_in
+    from circlet.cli.progress import run_in
 
     run_in(model, run, device=device, as_json=as_json, resume=resume, overwrite=overwrite)

@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.data.layouts import write_parquet
 
-from circlet.cli.answers import Partial, is_resumable, kept
+from circlet.cli.resumable_output import Partial, is_resumable, kept
 from circlet.data.records import Record, write_records
 from circlet.errors import DataError, ParameterError
 from circlet.identity import Identity

@@ -5,7 +5,7 @@ import socket
 
 import pytest
 
-from circlet.cli import datasets
+from circlet.cli import data as datasets
 
 
 def test_a_download_says_how_large_and_how_fast_it_was(capsys):
