@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
+from circlet.checks import for_training, require
 from circlet.errors import MissingExtraError
-from circlet.extras import for_training, require
 
 MESSAGE = r"this test needs {}, which is not installed: pip install 'circlet\[{}\]'"
 

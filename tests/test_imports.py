@@ -101,6 +101,7 @@ def test_nothing_knows_the_paper():
 PUBLIC = {
     "circlet.algebra.circular",
     "circlet.algebra.holographic",
+    "circlet.checks",
     "circlet.cli.console",
     "circlet.cli.help",
     "circlet.codebooks",
@@ -110,7 +111,6 @@ PUBLIC = {
     "circlet.data.synthetic",
     "circlet.data.xmc",
     "circlet.errors",
-    "circlet.extras",
     "circlet.features",
     "circlet.features.embed",
     "circlet.files",

@@ -1,13 +1,20 @@
-"""Checks of numbers, fractions and sizes: NumPy's numbers count as numbers, booleans do not."""
+"""Checks of numbers, fractions and sizes, and of optional dependencies.
+
+NumPy's numbers count as numbers, booleans do not. Applying a model needs neither torch nor scikit-learn. Code that
+needs them checks here, so that a user without them gets a one-line error that says what to install.
+"""
 
 from __future__ import annotations
 
 import math
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
 from numbers import Integral, Real
 from typing import Any
 
-from circlet.errors import DTypeError, ParameterError, ShapeError
+from circlet.errors import DTypeError, MissingExtraError, ParameterError, ShapeError
 
 
 def is_integer(value: Any, least: int | None = None) -> bool:
@@ -77,3 +84,30 @@ def check_ranking(n_labels: int, memory: Any, allowed: Any, threshold: Any) -> N
         raise ShapeError(
             f"`allowed` must have shape ({n_labels},), one for each label, got {tuple(allowed.shape)}"
         )
+
+
+#: The distributions of the extra `train`, by import name.
+TRAINING = {"torch": "torch", "sklearn": "scikit-learn"}
+
+
+def require(module: str, *, extra: str, purpose: str) -> None:
+    """Raise an error if a module is not installed, before work that needs it; nothing is imported.
+
+    Raises
+    ------
+    MissingExtraError
+    """
+    if find_spec(module) is None:
+        raise MissingExtraError(TRAINING.get(module, module), extra=extra, purpose=purpose)
+
+
+@contextmanager
+def for_training(purpose: str) -> Iterator[None]:
+    """Wrap imports that need the extra `train`; if it is missing, raise `MissingExtraError`."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in TRAINING:
+            raise
+        raise MissingExtraError(TRAINING[missing], extra="train", purpose=purpose) from error

@@ -13,10 +13,10 @@ import typer
 
 import circlet_paper
 from circlet import files
+from circlet.checks import require
 from circlet.cli.console import err, out, track
 from circlet.cli.help import Command, Group
 from circlet.errors import CircletError, ParameterError
-from circlet.extras import require
 
 app = typer.Typer(
     name="reproduce",

@@ -14,7 +14,7 @@ from circlet.errors import DataError, ParameterError
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
 from circlet.settings import DEFAULTS
-from circlet.settings.fields import shown
+from circlet.settings.network import shown
 from circlet.settings.run import all_settings
 from circlet.storage import layout
 from circlet.threads import worker_count

@@ -420,7 +420,7 @@ class TestParquet:
     def test_without_its_extra(self, tmp_path, monkeypatch):
         write_parquet(tmp_path / "a.parquet", PARQUET)
         monkeypatch.setitem(sys.modules, "pyarrow", None)
-        monkeypatch.setattr("circlet.extras.find_spec", lambda name: None)
+        monkeypatch.setattr("circlet.checks.find_spec", lambda name: None)
         with pytest.raises(MissingExtraError, match=r"circlet\[parquet\]"):
             load_dataset(tmp_path / "a.parquet")
 

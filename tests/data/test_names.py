@@ -123,6 +123,6 @@ class TestSkos:
 
 def test_skos_without_its_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "rdflib", None)
-    monkeypatch.setattr("circlet.extras.find_spec", lambda name: None)
+    monkeypatch.setattr("circlet.checks.find_spec", lambda name: None)
     with pytest.raises(MissingExtraError, match=r"circlet\[skos\]"):
         read_names(write(tmp_path, SKOS, "v.ttl"))

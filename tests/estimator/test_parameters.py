@@ -13,8 +13,7 @@ from pathlib import Path
 from circlet import CircletClassifier
 from circlet.settings import AUTO, DEFAULTS
 from circlet.settings.auto import DECIDABLE
-from circlet.settings.fields import Setting
-from circlet.settings.network import ENCODERS
+from circlet.settings.network import ENCODERS, Setting
 from circlet.settings.run import all_settings
 
 #: What the estimator has besides settings; its encoder may be a module, too.

@@ -19,7 +19,7 @@ from circlet.settings import (
     TrainingSettings,
 )
 from circlet.settings.auto import DECIDABLE
-from circlet.settings.fields import AUTO, shown
+from circlet.settings.network import AUTO, shown
 from circlet.settings.run import Aim, all_settings
 
 

@@ -5,7 +5,7 @@ import pytest
 
 from circlet.errors import ParameterError
 from circlet.settings import TrainingSettings
-from circlet.settings.training import SCHEDULES
+from circlet.settings.run import SCHEDULES
 
 
 class TestSettings:

@@ -23,7 +23,7 @@ from torch import nn
 
 from circlet.errors import DataError, OutputError
 from circlet.network import Network
-from circlet.settings.training import OPTIMIZERS
+from circlet.settings.run import OPTIMIZERS
 from circlet.training import (
     InterruptedRunError,
     Reporter,

@@ -20,7 +20,7 @@ from circlet.network.ensemble import top_k
 from circlet.network.losses import LOSSES
 from circlet.scoring.heads import HEADS
 from circlet.settings.network import COSINES
-from circlet.settings.training import OPTIMIZERS, SCHEDULES
+from circlet.settings.run import OPTIMIZERS, SCHEDULES
 from circlet.training import (
     DivergedError,
     InterruptedRunError,

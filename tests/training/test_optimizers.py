@@ -14,7 +14,7 @@ from circlet.network import Network, NetworkSettings
 from circlet.network.batch import ColumnEntries, SparseRows
 from circlet.network.encoders import RowGradient, SparseLinear
 from circlet.settings import TrainingSettings
-from circlet.settings.training import OPTIMIZERS
+from circlet.settings.run import OPTIMIZERS
 from circlet.training import optimizers
 from circlet.training.optimizers import ALGORITHMS, FusedAdadelta, RowOptimizer, make_optimizer, set_rate
 

@@ -1,6 +1,6 @@
 """Vectors that stand for symbols, circular and real, and the operations on them: the paper's Table 1."""
 
-from circlet.extras import for_training
+from circlet.checks import for_training
 
 with for_training(__name__):
     from circlet.algebra import circular, holographic

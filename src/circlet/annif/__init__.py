@@ -11,9 +11,9 @@ import sys
 from contextlib import suppress
 from typing import Any
 
+from circlet.checks import require
 from circlet.compat import annif_backends
 from circlet.errors import CircletError, MissingExtraError
-from circlet.extras import require
 
 __all__ = ["create_app", "main", "register"]
 

@@ -31,9 +31,9 @@ from annif.suggestion import SuggestionBatch
 from scipy.sparse import csr_array
 
 from circlet.annif.parameters import DEFAULTS, number, settings_of, whole
+from circlet.checks import require
 from circlet.data.records import Record, iter_records, write_records
 from circlet.errors import CircletError, ParameterError
-from circlet.extras import require
 from circlet.runtime import Tagger, load
 from circlet.settings import RunSettings
 from circlet.storage.layout import CONFIG

@@ -18,8 +18,8 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import islice
 from typing import Any, TypeVar
 
+from circlet.checks import require
 from circlet.errors import CircletError
-from circlet.extras import require
 from circlet.threads import core_count
 
 __all__ = ["ENGINES", "WorkersLostError", "default_workers"]

@@ -15,10 +15,9 @@ from circlet.bulk import plan
 from circlet.bulk.batches import load_tagger
 from circlet.bulk.engines import ENGINES, default_workers
 from circlet.bulk.plan import Options, Task, unchanged
-from circlet.checks import is_integer
+from circlet.checks import is_integer, require
 from circlet.data.records import Record
 from circlet.errors import CircletError, DataError, ParameterError, bad
-from circlet.extras import require
 from circlet.runtime import Tagger
 from circlet.runtime.answers import Answer, writing_answers
 from circlet.storage.layout import CONFIG

@@ -15,8 +15,8 @@ import typer
 from rich.console import Console
 
 from circlet import files
+from circlet.checks import require
 from circlet.errors import OutputError, ParameterError
-from circlet.extras import require
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

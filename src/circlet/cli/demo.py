@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.text import Text
 
+from circlet.checks import require
 from circlet.cli import options
 from circlet.cli.console import err, out
-from circlet.extras import require
 from circlet.report import Cell, Table
 from circlet.settings import DEFAULTS, RunSettings
 

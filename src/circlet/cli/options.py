@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
+from circlet.checks import require
 from circlet.errors import ParameterError
-from circlet.extras import require
-from circlet.settings.fields import Setting, shown
+from circlet.settings.network import Setting, shown
 
 if TYPE_CHECKING:
     from circlet.runtime import Tagger

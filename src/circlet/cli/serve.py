@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from circlet.checks import require
 from circlet.cli import options
 from circlet.cli.console import err
 from circlet.errors import DataError, ParameterError
-from circlet.extras import require
 from circlet.serve.guard import Limits
 
 if TYPE_CHECKING:

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 import typer
 
+from circlet.checks import require
 from circlet.cli import options
 from circlet.errors import ParameterError
-from circlet.extras import require
-from circlet.settings.fields import DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT
+from circlet.settings.network import DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT
 
 
 @options.with_settings(

@@ -13,10 +13,10 @@ import typer
 from rich.console import Console
 
 from circlet import files
+from circlet.checks import require
 from circlet.cli import options
 from circlet.cli.console import err, out
 from circlet.errors import ParameterError
-from circlet.extras import require
 from circlet.report import Table
 
 if TYPE_CHECKING:

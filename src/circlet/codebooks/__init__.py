@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from functools import partial
 
-from circlet.extras import for_training
+from circlet.checks import for_training
 
 with for_training(__name__):
     from circlet.codebooks.base import Codebook

@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
+from circlet.checks import require
 from circlet.data import records
 from circlet.data.dataset import Split, check_label
 from circlet.data.records import (
@@ -39,7 +40,6 @@ from circlet.data.records import (
     record_of,
 )
 from circlet.errors import DataError, bad
-from circlet.extras import require
 from circlet.files import BOM, MAX_LINE, explained, iter_text, open_bytes
 
 #: The formats with texts, named as in `circlet.data.load`.

@@ -15,9 +15,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from circlet.checks import require
 from circlet.data.dataset import Dataset, check_label, label_fault
 from circlet.errors import CircletError, DataError, bad, shown
-from circlet.extras import require
 from circlet.files import iter_text, read_gzip
 
 

@@ -1,6 +1,6 @@
 """`CircletClassifier`: a model as a scikit-learn estimator, for texts or feature rows with many labels."""
 
-from circlet.extras import for_training
+from circlet.checks import for_training
 
 with for_training(__name__):
     from circlet.estimator.classifier import CircletClassifier

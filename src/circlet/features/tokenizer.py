@@ -25,7 +25,7 @@ from circlet.features.vectorizer import (
     read_state,
     write_state,
 )
-from circlet.settings.fields import check_frequencies
+from circlet.settings.network import check_frequencies
 
 
 class Tokenizer:

@@ -32,12 +32,12 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_matrix, hstack
 
+from circlet.checks import for_training
 from circlet.errors import DataError, DTypeError, ParameterError
-from circlet.extras import for_training
 from circlet.features.rows import Entries, divide_by_norms
 from circlet.features.terms import Characters, Span, Terms, Vocabulary, Words, occurrences, origins
 from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, write_tensors, write_text
-from circlet.settings.fields import NGrams, check_frequencies, check_ngrams
+from circlet.settings.network import NGrams, check_frequencies, check_ngrams
 
 Made = TypeVar("Made")
 FORMAT = 1

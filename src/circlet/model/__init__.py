@@ -1,6 +1,6 @@
 """The trained model: networks with features, label names and calibration; how it is fitted, saved and loaded."""
 
-from circlet.extras import for_training
+from circlet.checks import for_training
 
 with for_training(__name__):
     from circlet.model.model import Model

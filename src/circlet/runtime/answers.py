@@ -20,8 +20,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
 
+from circlet.checks import require
 from circlet.errors import DataError, ParameterError
-from circlet.extras import require
 from circlet.files import writing
 
 #: The supported suffixes.

@@ -5,10 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from circlet.settings.auto import EFFORTS, PRESETS, Facts
-    from circlet.settings.fields import AUTO, Decision
-    from circlet.settings.network import NetworkSettings
-    from circlet.settings.run import RunSettings, TextSettings
-    from circlet.settings.training import TrainingSettings
+    from circlet.settings.network import AUTO, Decision, NetworkSettings
+    from circlet.settings.run import RunSettings, TextSettings, TrainingSettings
 
     #: The default of each setting, by name; "auto" is decided from the data.
     DEFAULTS: dict[str, Any]
@@ -28,15 +26,15 @@ __all__ = [
 
 # Imported on first use: applying a saved model needs no presets and no rules.
 _HOMES = {
-    "AUTO": "fields",
-    "Decision": "fields",
+    "AUTO": "network",
+    "Decision": "network",
     "EFFORTS": "auto",
     "PRESETS": "auto",
     "Facts": "auto",
     "NetworkSettings": "network",
     "RunSettings": "run",
     "TextSettings": "run",
-    "TrainingSettings": "training",
+    "TrainingSettings": "run",
 }
 
 

@@ -21,7 +21,7 @@ from itertools import pairwise
 from typing import Any
 
 from circlet.errors import ParameterError
-from circlet.settings.fields import Decision
+from circlet.settings.network import Decision
 
 __all__ = ["DECIDABLE", "EFFORTS", "PRESETS", "Effort", "Facts", "by_rule", "effort_of", "resolve"]
 

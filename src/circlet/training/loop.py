@@ -33,7 +33,7 @@ from circlet.network.batch import label_sets
 from circlet.network.ensemble import outputs_of, top_k
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
-from circlet.settings.training import LEAST_LOSS
+from circlet.settings.run import LEAST_LOSS
 from circlet.storage.history import KEPT
 from circlet.storage.publish import folder_lock
 from circlet.training import checkpoint
