@@ -30,12 +30,12 @@ from torch import Tensor
 
 from circlet import files
 from circlet.codebooks import SpectralCodebook
-from circlet.codebooks.decoding import best_columns
 from circlet.codebooks.fourier import PairedSeries, _real_series
 from circlet.data.synthetic import make_multilabel
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
+from circlet.scoring.tensors import best_columns
 from circlet.settings import TrainingSettings
 from circlet.training.batches import Batches, DeviceRows
 from circlet.training.optimizers import Optimizer, make_optimizer

@@ -16,8 +16,8 @@ SOURCE = Path(circlet.__file__).parent
 LAYERS = (
     "algebra",
     "kernels",
-    "codebooks",
     "scoring",
+    "codebooks",
     "data",
     "settings",
     "features",

@@ -17,8 +17,9 @@ from torch import Tensor
 
 from circlet.checks import check_ranking
 from circlet.codebooks.fourier import PairedSeries, Series
+from circlet.scoring.tensors import best_columns, by_score, take
 
-__all__ = ["best_columns", "of_blocks", "of_rows", "of_series", "top_k"]
+__all__ = ["of_blocks", "of_rows", "of_series", "top_k"]
 
 #: Numbers in a block of codes: few enough to stay in the cache.
 BLOCK = 1 << 18
@@ -39,8 +40,6 @@ LABELS = 1 << 12
 #: The k best labels and this many more are scored again in double precision, since the last digits of a matrix
 #: product depend on its shape, and would decide between labels that are practically equal.
 MARGIN = 8
-#: Scores per group; a first pass compares only the maxima of the groups.
-GROUP = 1 << 8
 
 #: Ids and scores of the best labels, a few rows at a time.
 Found = Iterator[tuple[Tensor, Tensor]]
@@ -177,11 +176,12 @@ def of_blocks(
             end = start + scores.shape[1]
             scores += 0.0 if offsets is None else offsets[start:end]  # adding 0 turns −0 into 0
             new_ids, new = best_columns(scores, min(k + MARGIN, end - start))
-            ids, best = _ordered(torch.cat([best, new], dim=1), torch.cat([ids, new_ids + start], dim=1))
-            ids, best, start = ids[:, : k + MARGIN], best[:, : k + MARGIN], end
+            ids, best = torch.cat([ids, new_ids + start], dim=1), torch.cat([best, new], dim=1)
+            order = by_score(ids, best)[:, : k + MARGIN]
+            ids, best, start = take(ids, order), take(best, order), end
         precise = _precise(codes_of, part, ids, budget).add_(0.0 if offsets is None else offsets[ids])
-        ids, best = _ordered(precise, ids)
-        yield ids[:, :k], best[:, :k]
+        order = by_score(ids, precise)[:, :k]
+        yield take(ids, order), take(precise, order)
 
 
 def _precise(codes_of: Callable[[Tensor], Tensor], outputs: Tensor, ids: Tensor, budget: int) -> Tensor:
@@ -204,56 +204,3 @@ def _gathered(blocks: Iterator[Tensor], size: int) -> Iterator[list[Tensor]]:
             together = []
     if together:
         yield together
-
-
-def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the k best columns of each row and their scores, best first; for ties, lower columns first.
-
-    With `labels`, return the columns' labels instead; they must be distinct where scores are above −∞.
-    """
-    # `_largest` breaks ties for the last place arbitrarily. One more place shows which rows have such ties.
-    values, found = _largest(scores, min(k + 1, scores.shape[1]))
-    ids, best = _ordered(values, found if labels is None else labels[found].long())
-    ids, best, rest = ids[:, :k], best[:, :k], best[:, k:]
-    if k and rest.shape[1]:
-        tied = (best[:, -1:] == rest).nonzero()[:, 0]
-        if len(tied):
-            ids[tied] = _first_of_equals(scores[tied], ids[tied], best[tied], labels)
-    return ids, best
-
-
-def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
-    """Return the ids, with those that tie for the last place replaced by the lowest tied ids."""
-    k, last = ids.shape[1], best[:, -1:]
-    if labels is None:
-        labels = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
-    lowest = torch.iinfo(torch.int32).min
-    equal, _ = _largest(torch.where(scores == last, -labels, lowest), k)
-    equal = -equal.long().sort(dim=1, descending=True).values
-    above = (best > last).sum(dim=1, keepdim=True)
-    column = torch.arange(k, device=ids.device)
-    return torch.where(column < above, ids, equal.gather(1, (column - above).clamp(min=0)))
-
-
-def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
-    """Return the k largest values of each row, descending, and their positions; ties are broken arbitrarily."""
-    groups = values.shape[1] // GROUP
-    if groups < 4 * k:
-        return values.topk(k)
-    # The k groups with the highest maxima contain k values that no value of another group exceeds.
-    full = values[:, : groups * GROUP].view(-1, groups, GROUP)
-    chosen = full.amax(dim=2).topk(k).indices
-    inside = full.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
-    # The last group may be incomplete.
-    largest, found = torch.cat([inside, values[:, groups * GROUP :]], dim=1).topk(k)
-    group = chosen.gather(1, (found // GROUP).clamp(max=k - 1))
-    rest = found - k * GROUP
-    return largest, torch.where(rest < 0, group * GROUP + found % GROUP, groups * GROUP + rest)
-
-
-def _ordered(scores: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
-    # Two stable sorts: by id, then by score.
-    by_id = ids.argsort(dim=1)
-    ids, scores = ids.gather(1, by_id), scores.gather(1, by_id)
-    by_score = scores.argsort(dim=1, descending=True, stable=True)
-    return ids.gather(1, by_score), scores.gather(1, by_score)

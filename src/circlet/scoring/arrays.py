@@ -83,6 +83,11 @@ def by_id(ids: Integers, scores: Floats) -> Integers:
     return np.lexsort((-scores, ids), axis=1)
 
 
+def by_score(ids: Integers, scores: Floats) -> Integers:
+    """The columns of each row ordered by score, the highest first, and those with the same score by id."""
+    return np.lexsort((ids, -scores), axis=1)
+
+
 def nothing(rows: Floats, k: int) -> Found:
     """Places for ids and scores of k labels of each row."""
     return np.zeros((len(rows), k), dtype=np.int64), np.zeros((len(rows), k), dtype=np.float32)

@@ -77,7 +77,7 @@ def merged(one: Found, other: Found, k: int) -> Found:
     """The k best of both, row by row; no id is in both."""
     ids = np.concatenate([one[0], other[0]], axis=1)
     scores = np.concatenate([one[1], other[1]], axis=1)
-    order = np.lexsort((ids, -scores))[:, :k]
+    order = arrays.by_score(ids, scores)[:, :k]
     return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
 
 

@@ -11,11 +11,13 @@ import torch
 from torch import Tensor
 
 from circlet.algebra import circular
-from circlet.codebooks import decoding
 from circlet.scoring.arrays import LEAST_NORM, TINY, Floats
 
-best_columns, log_sigmoid = decoding.best_columns, torch.nn.functional.logsigmoid
+log_sigmoid = torch.nn.functional.logsigmoid
 sin, subtract, tanh, where = torch.sin, torch.subtract, torch.tanh, torch.where
+
+#: Scores per group; a first pass compares only the maxima of the groups.
+GROUP = 1 << 8
 
 
 def split(rows: Tensor, parts: int) -> list[Tensor]:
@@ -73,6 +75,12 @@ def by_id(ids: Tensor, scores: Tensor) -> Tensor:
     return order.gather(1, ids.gather(1, order).argsort(dim=1, stable=True))
 
 
+def by_score(ids: Tensor, scores: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.by_score`."""
+    order = ids.argsort(dim=1)
+    return order.gather(1, scores.gather(1, order).argsort(dim=1, descending=True, stable=True))
+
+
 def nothing(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """See `circlet.scoring.arrays.nothing`."""
     ids = torch.zeros(len(rows), k, dtype=torch.int64, device=rows.device)
@@ -94,3 +102,50 @@ def log_sum(a: Tensor, b: Tensor) -> Tensor:
     # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
     # equal scores would no longer be ordered by id.
     return (a - b).abs_().neg_().exp_().log1p_().add_(torch.maximum(a, b))
+
+
+def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Return the k best columns of each row and their scores, best first; for ties, lower columns first.
+
+    With `labels`, return the columns' labels instead; they must be distinct where scores are above −∞.
+    """
+    # `_largest` breaks ties for the last place arbitrarily. One more place shows which rows have such ties.
+    values, found = _largest(scores, min(k + 1, scores.shape[1]))
+    ids = found if labels is None else labels[found].long()
+    order = by_score(ids, values)
+    ids, best = ids.gather(1, order), values.gather(1, order)
+    ids, best, rest = ids[:, :k], best[:, :k], best[:, k:]
+    if k and rest.shape[1]:
+        tied = (best[:, -1:] == rest).nonzero()[:, 0]
+        if len(tied):
+            ids[tied] = _first_of_equals(scores[tied], ids[tied], best[tied], labels)
+    return ids, best
+
+
+def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
+    """Return the ids, with those that tie for the last place replaced by the lowest tied ids."""
+    k, last = ids.shape[1], best[:, -1:]
+    if labels is None:
+        labels = torch.arange(scores.shape[1], dtype=torch.int32, device=scores.device)
+    lowest = torch.iinfo(torch.int32).min
+    equal, _ = _largest(torch.where(scores == last, -labels, lowest), k)
+    equal = -equal.long().sort(dim=1, descending=True).values
+    above = (best > last).sum(dim=1, keepdim=True)
+    column = torch.arange(k, device=ids.device)
+    return torch.where(column < above, ids, equal.gather(1, (column - above).clamp(min=0)))
+
+
+def _largest(values: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest values of each row, descending, and their positions; ties are broken arbitrarily."""
+    groups = values.shape[1] // GROUP
+    if groups < 4 * k:
+        return values.topk(k)
+    # The k groups with the highest maxima contain k values that no value of another group exceeds.
+    full = values[:, : groups * GROUP].view(-1, groups, GROUP)
+    chosen = full.amax(dim=2).topk(k).indices
+    inside = full.gather(1, chosen[:, :, None].expand(-1, -1, GROUP)).flatten(1)
+    # The last group may be incomplete.
+    largest, found = torch.cat([inside, values[:, groups * GROUP :]], dim=1).topk(k)
+    group = chosen.gather(1, (found // GROUP).clamp(max=k - 1))
+    rest = found - k * GROUP
+    return largest, torch.where(rest < 0, group * GROUP + found % GROUP, groups * GROUP + rest)
