@@ -177,7 +177,7 @@ def million_labels(side: str) -> float:
         find = lambda query: book.top_k(query, 10)  # noqa: E731
     else:
         from circlet.runtime.codebooks import SpectralCodebook as InNumPy
-        from circlet.runtime.scorers import Scorer
+        from circlet.scoring.scorers import Scorer
 
         length = 2 * scipy.fft.next_fast_len(LABELS * 21 // 40, real=True)
         scorer = Scorer(InNumPy(LABELS, DIM, length=length), LABELS, 1.0, None)

@@ -20,7 +20,7 @@ from circlet.export import graph as module
 from circlet.export.graph import OPSET, Graph, Rows, mean_of, scaled, scores
 from circlet.features.rows import Scaling
 from circlet.runtime.codebooks import CODEBOOKS
-from circlet.runtime.scorers import Scorer
+from circlet.scoring.scorers import Scorer
 from circlet.version import __version__
 
 

@@ -20,8 +20,8 @@ from circlet.runtime import RuntimeModel, explain
 from circlet.runtime.compression import best_that_fits
 from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
-from circlet.runtime.scorers import Scorer
 from circlet.scoring.heads import HEADS
+from circlet.scoring.scorers import Scorer
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
 from circlet.storage.compress import write_copy
 from circlet.storage.kept_rows import Sample

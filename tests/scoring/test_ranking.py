@@ -14,9 +14,9 @@ from hypothesis.extra import numpy as examples
 from scipy.special import expit, logit
 
 from circlet.network import Scorer
-from circlet.runtime import scorers as runtime
 from circlet.scoring import arrays, tensors
 from circlet.scoring import ranking as module
+from circlet.scoring import scorers as runtime
 from circlet.scoring.arrays import best_columns
 from circlet.scoring.ranking import (
     MEMORY,

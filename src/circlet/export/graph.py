@@ -25,10 +25,10 @@ from circlet.features.rows import Scaling
 from circlet.runtime.codebooks import CodesInBlocks, SpectralCodebook
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats
-from circlet.runtime.scorers import Scorer
 from circlet.scoring.arrays import LEAST_NORM, TINY
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import mean_log_odds
+from circlet.scoring.scorers import Scorer
 from circlet.storage.network_spec import Member, hidden_layers
 from circlet.storage.tensors import Stored
 from circlet.version import __version__

@@ -26,9 +26,9 @@ from circlet.features.terms import Span
 from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network, checked
-from circlet.runtime.scorers import Scorer
 from circlet.scoring import arrays
 from circlet.scoring.ranking import mean_log_odds
+from circlet.scoring.scorers import Scorer
 
 __all__ = ["Attribution", "Contribution", "Explanation", "attributed", "explained", "mean_slopes"]
 

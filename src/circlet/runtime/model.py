@@ -20,10 +20,10 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network
-from circlet.runtime.scorers import Ensemble, Scorer
 from circlet.scoring.arrays import Found, unit
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import MEMORY, Gain, budget_of, together, top_k_by_gain
+from circlet.scoring.scorers import Ensemble, Scorer
 from circlet.storage.contents import Contents, explained, parts_of, read
 from circlet.storage.index import Index
 from circlet.storage.layout import WEIGHTS, located
@@ -221,7 +221,8 @@ class RuntimeModel(BaseModel):
     @property
     def codebook(self) -> Codebook | None:
         """Codebook of the first network; None for `fc`."""
-        return self.scorers[0].codebook
+        book: Codebook | None = self.scorers[0].codebook
+        return book
 
     @property
     def scorers(self) -> list[Scorer]:

@@ -11,9 +11,9 @@ import numpy.typing as npt
 from circlet.features.rows import Entries
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network
-from circlet.runtime.scorers import Scorer
 from circlet.scoring.arrays import Found, best_columns, unit
 from circlet.scoring.ranking import MEMORY, merged
+from circlet.scoring.scorers import Scorer
 from circlet.storage.index import Index
 from circlet.threads import steps
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from circlet.runtime.codebooks import Codebook
-from circlet.runtime.network import Floats
 from circlet.scoring import arrays
-from circlet.scoring.arrays import Found, best_columns
+from circlet.scoring.arrays import Floats, Found, best_columns
 from circlet.scoring.ranking import PER_SCORE, budget_of, larger, mean_log_odds, together, without
 
 __all__ = ["Ensemble", "Scorer"]
@@ -24,7 +23,7 @@ class Scorer:
 
     Parameters
     ----------
-    codebook : Codebook or None
+    codebook : circlet.runtime.codebooks.Codebook or None
     n_labels : int
     scale : float
     bias : ndarray of shape (n_labels,) or None
@@ -34,7 +33,7 @@ class Scorer:
 
     def __init__(
         self,
-        codebook: Codebook | None,
+        codebook: Any,
         n_labels: int,
         scale: float,
         bias: Floats | None,
@@ -51,7 +50,7 @@ class Scorer:
         """The scores that labels are ranked by, `(n, n_labels)`."""
         if self.codebook is None:
             return output
-        scores = self.codebook.scores(output * self.scale)
+        scores: Floats = self.codebook.scores(output * self.scale)
         if self.absolute:
             return np.abs(scores)
         if self.bias is not None:
@@ -87,7 +86,7 @@ class Scorer:
                 found = [larger(arrays, together(found), together(negated))]
         return without(together(found), threshold)
 
-    def _offsets(self, codebook: Codebook, offsets: Floats | None) -> Floats | None:
+    def _offsets(self, codebook: Any, offsets: Floats | None) -> Floats | None:
         """What the codebook adds to similarities; it is kept, because documents may come one by one."""
         if offsets is None:
             plain = self._plain

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from circlet.runtime.codebooks import CODEBOOKS
-from circlet.runtime.scorers import Ensemble, Scorer
+from circlet.scoring.scorers import Ensemble, Scorer
 
 
 def scorer(bias: bool = True) -> Scorer:
