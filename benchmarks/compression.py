@@ -30,9 +30,7 @@ from circlet.metrics.evaluation import evaluate_model
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.runtime import RuntimeModel, Tagger
-from circlet.runtime.compression import best_that_fits, kept, smallest_within
-from circlet.storage.compress import compress, write_copy
-from circlet.storage.history import Curve
+from circlet.runtime.compression import Curve, best_that_fits, compress, kept, smallest_within, write_copy
 from circlet.storage.layout import read_config
 from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import STORES

@@ -11,7 +11,7 @@ from circlet import CircletClassifier
 from circlet.cli.info import draw_history
 from circlet.model import Model
 from circlet.storage import layout
-from circlet.storage.history import KEPT
+from circlet.storage.contents import KEPT
 
 
 def test_info(circlet, model, tmp_path):

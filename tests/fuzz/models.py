@@ -25,10 +25,9 @@ from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
 from circlet.model import Model, fit
-from circlet.runtime.compression import smallest_within
+from circlet.runtime.compression import compress, smallest_within, write_copy
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.storage import layout
-from circlet.storage.compress import compress, write_copy
 from circlet.storage.kept_rows import read_sample
 from circlet.storage.layout import CHECKPOINT, CONFIG, read_config, sealed
 from circlet.storage.packed_weights import DEFLATED

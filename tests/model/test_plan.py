@@ -22,8 +22,9 @@ from circlet.model.model import as_arrays, as_tensors
 from circlet.model.plan import calibration_run, lost_by_rounding, share_weights
 from circlet.network import Ensemble, Network
 from circlet.network.ensemble import top_k
+from circlet.runtime.compression import LOST
 from circlet.settings import EFFORTS, NetworkSettings, RunSettings
-from circlet.storage.history import LOST, metrics_of
+from circlet.storage.contents import metrics_of
 from circlet.storage.packed_weights import rounded, steps_of
 from circlet.training import (
     CALIBRATION,

@@ -16,9 +16,9 @@ from circlet.features.tokenizer import Tokenizer
 from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.calibration import as_if_new
 from circlet.network.readers import TextEncoder
+from circlet.runtime.compression import compress
 from circlet.settings import RunSettings
 from circlet.settings.network import ENCODERS
-from circlet.storage.compress import compress
 from circlet.storage.layout import read_config
 from circlet.storage.network_spec import members_of, shapes_of
 from circlet.storage.tensors import STORES

@@ -17,13 +17,12 @@ from hypothesis import strategies as st
 from circlet.errors import CircletError
 from circlet.model import Model
 from circlet.runtime import RuntimeModel, explain
-from circlet.runtime.compression import best_that_fits
+from circlet.runtime.compression import best_that_fits, write_copy
 from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
 from circlet.scoring.heads import HEADS
 from circlet.scoring.scorers import Scorer
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
-from circlet.storage.compress import write_copy
 from circlet.storage.kept_rows import Sample
 from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import Stored

@@ -10,9 +10,7 @@ from circlet.errors import DataError, ParameterError
 from circlet.metrics import evaluate
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
-from circlet.runtime.compression import Tried, best_that_fits, sample_from, smallest_within
-from circlet.storage.compress import write_copy
-from circlet.storage.history import Curve
+from circlet.runtime.compression import Curve, Tried, best_that_fits, sample_from, smallest_within, write_copy
 from circlet.storage.kept_rows import Sample
 from circlet.storage.packed_weights import DEFLATED
 

@@ -7,7 +7,7 @@ from circlet.model import Model, add_to_index
 from circlet.runtime import RuntimeModel, similar
 from circlet.runtime.similar import near_labels, similar_documents
 from circlet.scoring.heads import HEADS
-from circlet.storage.index import Index
+from circlet.storage.kept_rows import Index
 
 
 def saved(model: Model, folder) -> RuntimeModel:

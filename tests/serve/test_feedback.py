@@ -22,11 +22,11 @@ from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.model import Model
 from circlet.model.feedback import Taught
 from circlet.model.session import teach_saved
+from circlet.runtime.compression import compress
 from circlet.serve import feedback
 from circlet.serve.feedback import KEPT, Learner, taught_folder, why_not
 from circlet.serve.lesson import main
 from circlet.serve.served import Served
-from circlet.storage.compress import compress
 
 MUSIC = Judged("drum piano", ("music",), ("food",))
 

@@ -8,8 +8,8 @@ from circlet import files
 from circlet.errors import OutputError
 from circlet.model import Model
 from circlet.runtime import load
+from circlet.runtime.compression import compress
 from circlet.storage.card import model_card
-from circlet.storage.compress import compress
 from circlet.storage.contents import read
 from circlet.storage.layout import CARD, read_config
 

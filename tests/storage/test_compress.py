@@ -15,8 +15,8 @@ from circlet import CircletClassifier, files
 from circlet.data.dataset import Split
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.model import Model, fit
+from circlet.runtime.compression import compress
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
-from circlet.storage.compress import compress
 from circlet.storage.layout import CHECKPOINT, checkpoint_of
 from circlet.storage.tensors import STORES
 

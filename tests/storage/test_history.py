@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from circlet.errors import DataError
-from circlet.storage.history import LOST, Curve, curve_of, kept_epochs, metrics_of, read_history
+from circlet.runtime.compression import LOST, Curve, curve_of
+from circlet.storage.contents import kept_epochs, metrics_of, read_history
 
 
 def test_records(tmp_path):

@@ -17,7 +17,7 @@ from circlet.errors import DataError
 from circlet.files import write_tensors
 from circlet.model import Model
 from circlet.runtime import RuntimeModel
-from circlet.storage.compress import compress
+from circlet.runtime.compression import compress
 from circlet.storage.tensors import BFLOAT16, map_tensors
 
 LOADERS = pytest.mark.parametrize("load", [RuntimeModel.load, Model.load], ids=["runtime", "torch"])

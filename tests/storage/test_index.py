@@ -7,7 +7,7 @@ import pytest
 
 from circlet.errors import DataError
 from circlet.files import write_tensors
-from circlet.storage.index import Index, read_index, vector_width, write_index
+from circlet.storage.kept_rows import Index, read_index, vector_width, write_index
 from circlet.storage.layout import INDEX, described
 from circlet.storage.network_spec import members_of
 from circlet.storage.tensors import map_tensors

@@ -16,7 +16,7 @@ from circlet.cli import app, main
 from circlet.errors import CircletError
 from circlet.model import Model
 from circlet.model.model import write
-from circlet.storage.compress import compress
+from circlet.runtime.compression import compress
 from circlet.storage.layout import CHECKPOINT, RUN
 from circlet.storage.publish import folder_lock, settle
 

@@ -20,7 +20,7 @@ from safetensors import torch as of_torch
 
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.files import write_tensors
-from circlet.storage.compress import compress
+from circlet.runtime.compression import compress
 from circlet.storage.tensors import (
     BFLOAT16,
     LEAST_SCALE,

@@ -14,7 +14,7 @@ from tests.training.runs import CtrlC, N, assert_same_weights, data, make, timel
 from circlet.errors import DataError
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network
-from circlet.storage.history import metrics_of
+from circlet.storage.contents import metrics_of
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,

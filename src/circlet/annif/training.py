@@ -16,7 +16,7 @@ from circlet.model import Model
 from circlet.model.deciding import Decider
 from circlet.model.session import begin, go_on, store_of
 from circlet.settings import Decision, RunSettings
-from circlet.storage.history import metrics_of
+from circlet.storage.contents import metrics_of
 from circlet.training import Reporter
 
 __all__ = ["Log", "fitted", "learn", "with_room"]

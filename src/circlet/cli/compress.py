@@ -15,8 +15,7 @@ from circlet.cli.console import err
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
-    from circlet.runtime.compression import Found, Tried
-    from circlet.storage.history import Curve
+    from circlet.runtime.compression import Curve, Found, Tried
     from circlet.storage.kept_rows import Sample
 
 #: Points that may be lost if nothing else is said.
@@ -71,9 +70,8 @@ def compress(
         raise ParameterError(f"{' and '.join(given)} exclude each other: choose one")
     if store is not None and data is not None:
         raise ParameterError("--data says what to measure on, and --store measures nothing: leave one of them out")
-    from circlet.storage.compress import check_output, write_copy
-    from circlet.storage.compress import compress as copy
-    from circlet.storage.history import METRIC
+    from circlet.runtime.compression import METRIC, check_output, write_copy
+    from circlet.runtime.compression import compress as copy
     from circlet.storage.packed_weights import DEFLATED
 
     if output is None:

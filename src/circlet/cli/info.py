@@ -50,8 +50,7 @@ def info(
     """
     check_picture(plot)
     from circlet.runtime import RuntimeModel
-    from circlet.storage.contents import explained, read
-    from circlet.storage.history import kept_epochs
+    from circlet.storage.contents import explained, kept_epochs, read
     from circlet.storage.layout import CARD, CONFIG, HISTORY, located
 
     if near is not None:
@@ -160,7 +159,7 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
-    from circlet.storage.history import kept_epochs, metrics_of
+    from circlet.storage.contents import kept_epochs, metrics_of
 
     metrics = list(metrics_of(history[0]))
     members = sorted({record.get("member", 1) for record in history})

@@ -15,7 +15,7 @@ from circlet.model import Model
 from circlet.model.session import Run, carry_out
 from circlet.settings import Decision
 from circlet.settings.run import FEWEST_TO_SPLIT
-from circlet.storage.history import kept_epochs, metrics_of
+from circlet.storage.contents import kept_epochs, metrics_of
 from circlet.storage.layout import read_config
 from circlet.training import InterruptedRunError, Reporter, StepsTaken
 from circlet.training.distributed import joined

@@ -29,7 +29,7 @@ from circlet.runtime import Tagger
 from circlet.runtime.documents import as_texts, count
 from circlet.settings import EFFORTS, Decision, RunSettings
 from circlet.settings.network import FEATURES
-from circlet.storage.history import metrics_of
+from circlet.storage.contents import metrics_of
 from circlet.training import Reporter
 
 __all__ = ["CircletClassifier"]

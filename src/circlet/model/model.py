@@ -31,8 +31,7 @@ from circlet.scoring.ranking import Gain
 from circlet.storage import tensors
 from circlet.storage.card import model_card
 from circlet.storage.contents import Contents, explained, labels_text, other_tensors, parts_of, read
-from circlet.storage.index import Index, write_index
-from circlet.storage.kept_rows import Sample, write_sample
+from circlet.storage.kept_rows import Index, Sample, write_index, write_sample
 from circlet.storage.layout import (
     ESTIMATOR,
     FORMAT,

@@ -25,9 +25,9 @@ from circlet.model.deciding import Decider
 from circlet.model.model import Model, as_arrays, as_tensors
 from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder
+from circlet.runtime.compression import LOST, METRIC
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.settings.network import FEATURES
-from circlet.storage.history import LOST, METRIC
 from circlet.storage.kept_rows import REMEMBERED_NUMBERS, merged, sample_of
 from circlet.storage.layout import MOST_LABELS
 from circlet.storage.network_spec import hidden_layers

@@ -1,39 +1,241 @@
-"""Search for the smallest copy of a model that loses at most some points, or for the best copy of a given size.
+"""Make a smaller copy of a model: with a given store, of a given size, or with at most a given loss.
 
-Weights are rounded to multiples of a step and packed (`circlet.storage.packed_weights`). Coarser steps give
-smaller models and worse rankings; the loss is measured on held-out rows. A model trained on all rows has the loss
-of its calibration run in the history instead (`circlet.storage.history`).
+**Search.** Weights are rounded to multiples of a step and packed (`circlet.storage.packed_weights`). Coarser steps
+give smaller models and worse rankings; the loss is measured on held-out rows. The search for the smallest copy
+stops at the first step that loses too much.
 
-The search for the smallest copy stops at the first step that loses too much.
+**Calibration runs.** A model trained on all rows has no rows left to measure on. Before it, a calibration run
+trained a network of the same size without some rows, and measured on these how many points of `METRIC` rounding
+its weights loses. The last record of each network in the history has the result as `lost`: pairs of a coarseness
+(see `circlet.storage.packed_weights.rounded`) and points, from fine to coarse.
+
+With a few hundred rows, each measurement has an error of about a tenth of a point. Rounding errors grow with the
+step, and the loss grows with their square, so one curve through all points is much more accurate.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import gzip
+import math
+import shutil
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from circlet import files
+from circlet.checks import is_real
 from circlet.data import Dataset
 from circlet.data.sparse import is_mapped
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError, OutputError, ParameterError
 from circlet.features.rows import Entries
 from circlet.metrics import evaluate
 from circlet.metrics.evaluation import in_label_space
 from circlet.runtime.model import RuntimeModel
-from circlet.storage import packed_weights
-from circlet.storage.compress import size_without_weights
-from circlet.storage.contents import Contents, read
-from circlet.storage.history import METRIC, Curve, curve_of, read_history
+from circlet.storage import packed_weights, tensors
+from circlet.storage.card import model_card
+from circlet.storage.contents import Contents, read, read_estimator, read_history, read_labels, read_weights
 from circlet.storage.kept_rows import Sample, read_sample
-from circlet.storage.layout import HISTORY, WEIGHTS, checked, located, reading
+from circlet.storage.layout import (
+    CONFIG,
+    ESTIMATOR,
+    HISTORY,
+    INDEX,
+    LABELS,
+    REMEMBERED,
+    SAMPLE,
+    STATE_FILE,
+    TENSOR_FILE,
+    URIS,
+    WEIGHTS,
+    checked,
+    located,
+    reading,
+)
+from circlet.storage.packed_weights import DEFLATED
+from circlet.storage.publish import Publication
 from circlet.storage.tensors import Array, Stored
 
-__all__ = ["Found", "Tried", "best_that_fits", "kept", "sample_from", "smallest_within"]
+__all__ = [
+    "LOST",
+    "METRIC",
+    "Curve",
+    "Found",
+    "Tried",
+    "best_that_fits",
+    "check_output",
+    "compress",
+    "curve_of",
+    "kept",
+    "sample_from",
+    "smallest_within",
+    "write_copy",
+]
+
+#: The files that are gzipped if weights are deflated.
+ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
+#: Bytes by which `config.json` may grow in a copy.
+GROWTH = 100
+
+
+def compress(folder: Path, output: Path, store: str) -> None:
+    """Copy a model atomically to `output`, with its weights stored as `store`.
+
+    This works on files, not on a network, so a model with a custom encoder does not need that encoder.
+    """
+    tensors.check_store(store)
+    check_output(output)
+
+    def copy(config: dict[str, Any]) -> None:
+        whole = {name: each.read() for name, each in read_weights(folder, config).items()}
+        try:
+            smaller = tensors.packed(whole, store)
+        except DataError as error:
+            raise DataError(f"{located(folder, config, WEIGHTS)}: {error}") from error
+        write_copy(folder, output, smaller, store, config)
+
+    reading(folder, copy)
+
+
+def check_output(output: Path) -> None:
+    """Raise `ParameterError` if the output of a copy exists."""
+    if output.exists():
+        raise ParameterError(f"{output} exists already: choose another folder, or remove it")
+
+
+def write_copy(
+    folder: Path, output: Path, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
+) -> None:
+    """Copy a model atomically to `output`, with other weights.
+
+    Only files that the configuration lists are copied, without the samples, which only further training of the
+    original needs, and without the index, which would be the largest part of a small copy.
+
+    Parameters
+    ----------
+    folder, output : Path
+    weights : mapping of str to ndarray
+    store : str
+        How the weights are stored.
+    config : dict
+        Configuration of the model that the weights were made from. If that model was replaced, nothing is copied.
+    """
+    check_output(output)
+    files.prepare_folder(output.parent)
+    files.remove_leftovers(output.parent, output.name)
+    scratch = files.temporary_beside(output)
+    shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process with the same id
+    try:
+        scratch.mkdir()
+        _write(folder, Publication(scratch, 1), weights, store, config)
+        scratch.rename(output)
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot copy {folder} to {output}: {error.strerror or error}") from error
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _write(
+    folder: Path, new: Publication, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
+) -> None:
+    files.write_tensors(new.path(WEIGHTS), weights)
+    for name in _others(config):
+        path = checked(folder, config, name)
+        if name == ESTIMATOR:
+            read_estimator(path)  # raises if the file is damaged
+        content = files.read_bytes(path)
+        if path.suffix == files.GZIPPED or (store == DEFLATED and name in ZIPPED):
+            files.write_gzip(new.path(name, zipped=True), content)
+        else:
+            files.write_bytes(new.path(name), content)
+    new.commit({**config, "store": store}, _card(folder, config, store))
+
+
+def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
+    """Return an upper bound on the bytes of a copy with deflated weights, without these weights."""
+    copied = (
+        len(gzip.compress(files.read_bytes(path))) if name in ZIPPED else path.stat().st_size
+        for name in _others(config)
+        for path in [located(folder, config, name)]
+    )
+    written = (folder / CONFIG).stat().st_size + len(_card(folder, config, DEFLATED).encode())
+    return written + sum(copied) + GROWTH
+
+
+def _card(folder: Path, config: dict[str, Any], store: str) -> str:
+    """Make the card of a copy; the original's card may be missing or edited."""
+    labels = None
+    if config["named_labels"]:
+        labels = read_labels(checked(folder, config, LABELS), config["n_labels"])
+    return model_card({**config, "store": store}, read_history(checked(folder, config, HISTORY)), labels)
+
+
+def _others(config: dict[str, Any]) -> list[str]:
+    """Return the names of the files that are copied unchanged or gzipped."""
+    return [name for name in config["files"] if name not in (WEIGHTS, SAMPLE, REMEMBERED, INDEX)]
+
+
+# What a calibration run lost
+
+#: The metric of the curve.
+METRIC = "nDCG@5"
+#: The key of the measurements in a record.
+LOST = "lost"
+
+
+class Curve(NamedTuple):
+    """Points lost as a function of coarseness: ``factor * coarseness ** 2``.
+
+    Parameters
+    ----------
+    factor : float
+        At least 0.
+    most : float
+        The largest coarseness that was tried.
+    """
+
+    factor: float
+    most: float
+
+    def at(self, coarseness: float) -> float:
+        """Return the points that this coarseness loses."""
+        return self.factor * coarseness**2
+
+    def coarsest(self, loss: float) -> float:
+        """Return the largest coarseness up to `most` that loses at most `loss` points."""
+        return self.most if loss >= self.at(self.most) else math.sqrt(loss / self.factor)
+
+
+def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
+    """Fit the curve of a model with this history, read from `path`; None if it had no calibration run.
+
+    A model that was trained further has no curve either, since the calibration run measured other weights. Of
+    several networks, the one that loses most counts: together they hardly lose more.
+    """
+    last = {record.get("member", 1): record for record in history}.values()
+    if not last or any(LOST not in record for record in last):
+        return None
+    curves = [_curve(path, record[LOST]) for record in last]
+    return Curve(max(curve.factor for curve in curves), min(curve.most for curve in curves))
+
+
+def _curve(path: Path, pairs: Any) -> Curve:
+    """Fit the curve to these pairs by least squares."""
+    valid = isinstance(pairs, list) and pairs and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
+    if not valid or not all(is_real(x) and 0 < x < 1e6 and is_real(y) for x, y in pairs):
+        raise DataError(f"{path}: found damaged `{LOST}`; wanted pairs of coarseness and points")
+    coarseness, lost = np.array(pairs, dtype=np.float64).T
+    factor = float((lost * coarseness**2).sum() / (coarseness**4).sum())
+    return Curve(max(0.0, factor), float(coarseness.max()))
+
+
+# The search
 
 #: Coarsenesses from fine to coarse, each a quarter of an octave from the next, and where a search starts.
 LADDER = [2 ** (step / 4) for step in range(-16, 13)]
@@ -66,7 +268,7 @@ class Found:
     Parameters
     ----------
     weights : dict
-        Weights for `circlet.storage.compress.write_copy`.
+        Weights for `write_copy`.
     chosen : Tried
     tried : list of Tried
         All copies that were tried, from fine to coarse.

@@ -25,7 +25,7 @@ from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import MEMORY, Gain, budget_of, together, top_k_by_gain
 from circlet.scoring.scorers import Ensemble, Scorer
 from circlet.storage.contents import Contents, explained, parts_of, read
-from circlet.storage.index import Index
+from circlet.storage.kept_rows import Index
 from circlet.storage.layout import WEIGHTS, located
 from circlet.storage.network_spec import BIAS, LOG_SCALE, Member, check_weights, members_of
 from circlet.storage.tensors import Stored
@@ -306,7 +306,7 @@ class RuntimeModel(BaseModel):
     def vectors(self, documents: Any) -> Iterator[Floats]:
         """What is predicted for documents, `(some documents, width)` at a time; each network's part has length 1.
 
-        `circlet.storage.index` says what they are for.
+        `circlet.storage.kept_rows` says what they are for.
         """
         documents = self.checked(documents)
         for start, end in steps(count(documents), BATCH):

@@ -14,7 +14,7 @@ from circlet.runtime.network import Floats, Network
 from circlet.scoring.arrays import Found, best_columns, unit
 from circlet.scoring.ranking import MEMORY, merged
 from circlet.scoring.scorers import Scorer
-from circlet.storage.index import Index
+from circlet.storage.kept_rows import Index
 from circlet.threads import steps
 
 __all__ = ["near_labels", "similar_documents"]

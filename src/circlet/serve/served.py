@@ -20,7 +20,7 @@ from circlet.errors import ParameterError
 from circlet.runtime import Tagger, load
 from circlet.runtime.answers import Suggestion
 from circlet.serve.feedback import Learner, why_not
-from circlet.storage.history import metrics_of
+from circlet.storage.contents import metrics_of
 from circlet.storage.layout import CONFIG, located, read_config
 
 __all__ = ["LabelSearch", "Options", "Served", "Snapshot"]

@@ -8,7 +8,7 @@
 | `labels.txt` | the names of the labels, if they have names |
 | `vectorizer.json`, `vectorizer.safetensors` | the vectorizer of texts; a tokenizer has only the JSON file |
 | `sample.safetensors` | some held-out rows and their labels, for `circlet compress`; see `kept_rows` |
-| `index.safetensors` | predictions for the training documents, if requested; see `index` |
+| `index.safetensors` | predictions for the training documents, if requested; see `kept_rows` |
 | `remembered.safetensors` | some training rows and their labels, for training on corrections; see `kept_rows` |
 | `estimator.json` | the state that only `CircletClassifier` has, if it saved the model |
 | `MODEL_CARD.md` | a description for people, made from the files above and never read by circlet; see `card` |

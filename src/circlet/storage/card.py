@@ -8,7 +8,7 @@ from typing import Any
 
 from circlet.checks import is_real
 from circlet.settings import Decision
-from circlet.storage.history import kept_epochs, metrics_of
+from circlet.storage.contents import kept_epochs, metrics_of
 from circlet.version import __version__
 
 __all__ = ["model_card"]

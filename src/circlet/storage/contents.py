@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet import files
+from circlet.checks import is_integer, is_real
 from circlet.data.dataset import check_label_names
 from circlet.errors import CircletError, DataError
 from circlet.features.rows import Scaling
@@ -20,9 +21,7 @@ from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.settings.network import MAX_WORDS
 from circlet.storage import packed_weights
-from circlet.storage.history import read_history
-from circlet.storage.index import Index, read_index
-from circlet.storage.kept_rows import Sample, read_sample
+from circlet.storage.kept_rows import Index, Sample, read_index, read_sample
 from circlet.storage.layout import (
     CONFIG,
     ESTIMATOR,
@@ -42,16 +41,20 @@ from circlet.version import __version__
 
 __all__ = [
     "ESTIMATOR_FORMAT",
+    "KEPT",
     "KINDS",
     "Contents",
     "Parts",
     "classes_of",
     "explained",
+    "kept_epochs",
     "labels_text",
+    "metrics_of",
     "other_tensors",
     "parts_of",
     "read",
     "read_estimator",
+    "read_history",
     "read_labels",
     "read_weights",
 ]
@@ -217,6 +220,48 @@ def _unpacked_counts(path: Path, packed: npt.NDArray[Any], n_labels: int) -> npt
     counts = np.zeros(n_labels, dtype=np.int64)
     counts[ids] = values
     return counts
+
+
+# `history.json`: a record for each epoch
+
+#: Marks the record of the epoch whose weights the model has: the best one on held-out rows.
+KEPT = "kept"
+
+
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Read the records of all epochs."""
+    history = files.read_json(path)
+    if not isinstance(history, list) or not all(isinstance(record, dict) for record in history):
+        raise DataError(f"{path}: found no history; wanted a list with a record per epoch")
+    for number, record in enumerate(history, 1):
+        counts = [record.get("epoch"), record.get("member", 1)]
+        measures = [value for name, value in record.items() if name == "loss" or "@" in name]
+        if not all(is_integer(count, 1) for count in counts) or not all(map(is_real, measures)):
+            raise DataError(
+                f"{path}: found a damaged record, number {number}; wanted an epoch, and finite numbers"
+            )
+    return history
+
+
+def kept_epochs(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the records of the chosen epochs, one per network; none if the model has the last epochs' weights.
+
+    No epoch is chosen if held-out rows are trained on in the end, in a calibration run, or in further training,
+    which is not validated.
+    """
+    last = {record.get("member", 1): record["epoch"] for record in history}
+    chosen = {record.get("member", 1): record for record in history if record.get(KEPT) is True}
+    further = any(
+        not metrics_of(record) and "validation_loss" not in record
+        for record in history
+        if last[record.get("member", 1)] == record["epoch"]
+    )
+    return [] if further or chosen.keys() != last.keys() else list(chosen.values())
+
+
+def metrics_of(record: dict[str, Any]) -> dict[str, float]:
+    """Return the metrics on validation rows in an epoch's record."""
+    return {name: value for name, value in record.items() if "@" in name}
 
 
 # `labels.txt` and `uris.txt`: names or URIs of the labels, one per line, in the order of the label ids

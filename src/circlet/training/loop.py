@@ -34,7 +34,7 @@ from circlet.network.ensemble import outputs_of, top_k
 from circlet.network.network import TABLE_LIMIT
 from circlet.settings import TrainingSettings
 from circlet.settings.run import LEAST_LOSS
-from circlet.storage.history import KEPT
+from circlet.storage.contents import KEPT
 from circlet.storage.publish import folder_lock
 from circlet.training import checkpoint
 from circlet.training.batches import Batches
