@@ -7,7 +7,7 @@ import torch
 
 from circlet.algebra import circular
 from circlet.errors import ParameterError
-from circlet.network.heads import Head
+from circlet.network.network import Head
 from circlet.scoring.heads import HEADS
 
 CIRCULAR = ["chrr", "chrr-half", "chrr-sin", "chrr-tanh"]

@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.network.heads import Head as Module
+from circlet.network.network import Head as Module
 from circlet.scoring import arrays, tensors
 from circlet.scoring.heads import HEADS, Head
 

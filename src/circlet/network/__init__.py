@@ -2,8 +2,7 @@
 
 from circlet.network.batch import LabelSets
 from circlet.network.ensemble import Ensemble
-from circlet.network.heads import FullHead
-from circlet.network.network import Network
+from circlet.network.network import FullHead, Network
 from circlet.network.scorer import Scorer
 from circlet.settings import NetworkSettings
 

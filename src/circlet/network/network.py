@@ -1,4 +1,4 @@
-"""The whole network, made from settings: encoder, head and scorer."""
+"""The whole network, made from settings: an encoder, a head (the last layer) and a scorer."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ import torch
 from torch import Tensor, nn
 
 from circlet.codebooks import CODEBOOKS, Codebook
-from circlet.errors import check_fits, within_memory
+from circlet.errors import ParameterError, check_fits, within_memory
 from circlet.network.batch import LabelSets
-from circlet.network.encoders import Dropout, Encoder
-from circlet.network.heads import Head
+from circlet.network.encoders import Dropout, Encoder, Hidden, Linear, linear
 from circlet.network.losses import LOSSES
 from circlet.network.readers import TextEncoder
 from circlet.network.scorer import Scorer, log_odds
+from circlet.scoring import heads, tensors
 from circlet.settings import NetworkSettings
 from circlet.settings.network import COSINES, reader_shapes
 
-__all__ = ["TABLE_LIMIT", "Network", "make_codebook"]
+__all__ = ["TABLE_LIMIT", "FullHead", "Head", "Network", "make_codebook"]
 
 #: Code tables of up to this many numbers are kept if every step scores all labels.
 TABLE_LIMIT = 1 << 27
@@ -41,6 +41,65 @@ def make_codebook(
     if settings.loss not in COSINES and book.needs_table:
         book.cache = n_labels * book.width <= TABLE_LIMIT
     return book
+
+
+class Head(nn.Module):
+    """Maps `(batch, h)` to `(batch, width)`.
+
+    Parameters
+    ----------
+    name : str
+        One of `circlet.scoring.heads.HEADS`.
+    inputs : int
+        Width h of the last hidden layer.
+    dim : int
+        Dimension d of the labels' codes; for `fc`, the number of labels.
+    generator : torch.Generator or None
+        For the initial weights.
+    initial : str
+        See `circlet.settings.NetworkSettings`.
+    """
+
+    output: Linear
+
+    def __init__(
+        self, name: str, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he"
+    ) -> None:
+        super().__init__()
+        self.name, self.inputs = name, inputs
+        if inputs % len(self.row.parts):
+            raise ParameterError(
+                f"head {name} splits the last hidden layer: found width {inputs}; wanted a multiple of "
+                f"{len(self.row.parts)}"
+            )
+        after, before = self.row.shape(inputs, dim)
+        for part in self.row.parts:
+            self.add_module(part, linear(before, after, generator=generator, initial=initial))
+
+    @property
+    def row(self) -> heads.Head:
+        """Its row in the table."""
+        return heads.HEADS[self.name]
+
+    def forward(self, hidden: Tensor | Hidden) -> Tensor:
+        """Map hidden vectors to codes."""
+        layers = list(self.children())
+        if len(layers) > 1 and isinstance(hidden, Hidden):
+            values = hidden.values
+            hidden = values.new_zeros(len(values), self.inputs).index_copy(1, hidden.units, values)
+        return self.finished(self.row.layers(tensors, hidden, layers))
+
+    def finished(self, outputs: Tensor) -> Tensor:
+        """Make codes of what the last layer gives."""
+        code: Tensor = self.row.code(tensors, outputs, outputs.shape[-1])
+        return code.float()
+
+
+class FullHead(Head):
+    """Head `fc`: an output for each label."""
+
+    def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
+        super().__init__("fc", inputs, dim, generator=generator, initial=initial)
 
 
 class Network(nn.Module):
