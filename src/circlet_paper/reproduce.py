@@ -14,8 +14,8 @@ import typer
 import circlet_paper
 from circlet import files
 from circlet.checks import require
+from circlet.cli import Command, Group
 from circlet.cli.console import err, out, track
-from circlet.cli.help import Command, Group
 from circlet.errors import CircletError, ParameterError
 
 app = typer.Typer(

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from circlet.cli.feedback import described
+from circlet.cli.data import described_feedback as described
 from circlet.data.feedback import FeedbackLog
 from circlet.model.session import Run, read_documents
 from circlet.runtime import load

@@ -9,8 +9,7 @@ import sys
 import pytest
 import typer
 
-from circlet.cli import app
-from circlet.cli.help import EXAMPLES
+from circlet.cli import EXAMPLES, app
 
 
 def _commands(command, path=()):

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.data.layouts import csr
 from typer.testing import CliRunner
 
-from circlet.cli.data import app
+from circlet.cli.data import datasets as app
 from circlet.data import Dataset, Split
 from circlet.data import sparse as _mapped
 from circlet.data.dataset import as_features, as_labels, check_split, first_rows, frequent_labels, one_line

@@ -5,14 +5,18 @@ Nothing here imports torch before a command needs it, so that `circlet --help` a
 
 from __future__ import annotations
 
+import inspect
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
-from typing import Annotated, Any, TextIO, cast
+from importlib import import_module
+from typing import Annotated, Any, TextIO, cast, get_args
 
 import typer
+import typer.main
+from typer.core import TyperCommand, TyperGroup
 
-from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams
-from circlet.cli.help import Commands, Group
+from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams, out
 from circlet.cli.options import check_processes
 from circlet.errors import CircletError, about_memory, shortened
 from circlet.version import __version__
@@ -25,7 +29,172 @@ _OWN = "demo train predict evaluate explain serve info compress export embed tun
 PAPER = "Reproduce the paper's experiments: numbers, tables and pictures."
 #: The module of each command.
 COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()}
-COMMANDS |= {"datasets": "circlet.cli.data", "reproduce": "circlet_paper.reproduce"}
+COMMANDS |= dict.fromkeys(("datasets", "embed", "feedback"), "circlet.cli.data")
+COMMANDS |= {"compress": "circlet.cli.export", "reproduce": "circlet_paper.reproduce"}
+
+
+#: Commands that a person could run as they stand, by the command they show.
+EXAMPLES: dict[str, tuple[str, ...]] = {
+    "demo": ("circlet demo", "circlet demo --json"),
+    "train": (
+        "circlet train mine.jsonl --model mine",
+        "circlet train monday.csv tuesday.csv --model mine --preset fast --for precision=0.9",
+        "circlet train fulltext/ --model mine --names subjects.tsv",
+        "circlet train more.jsonl --model mine --continue",
+    ),
+    "predict": (
+        'echo "solve a sparse linear system" | circlet predict mine - -k 3',
+        "circlet predict mine new.csv --output tagged.csv",
+        "circlet predict mine reports/ --threshold 0 -k 10 --json",
+    ),
+    "evaluate": (
+        "circlet evaluate mine held-out.jsonl",
+        "circlet evaluate mine held-out.jsonl --plot thresholds.png --per-label labels.csv",
+        "circlet evaluate eurlex eurlex-4k -k 1,10 --json",
+    ),
+    "info": ("circlet info mine", "circlet info mine --plot history.png", "circlet info mine --verify"),
+    "compress": (
+        "circlet compress mine --loss 0.5",
+        "circlet compress mine --size 5MB --output tiny",
+        "circlet compress mine --store int8",
+    ),
+    "export": ("circlet export mine tagger.onnx -k 10",),
+    "embed": ("circlet embed mine.jsonl --sentence-model models/all-MiniLM-L6-v2 --output features",),
+    "explain": (
+        'circlet explain mine "solve a sparse linear system"',
+        'circlet explain mine "solve a sparse linear system" --label algebra --json',
+    ),
+    "serve": (
+        "circlet serve --demo --open",
+        "circlet serve mine other",
+        "circlet serve mine --port 9000 --no-learn",
+    ),
+    "tune": ("circlet tune mine.jsonl --budget 10m", "circlet tune mine.jsonl --budget 2h --preset accurate"),
+    "feedback list": ("circlet feedback list mine.feedback.jsonl",),
+    "feedback export": ("circlet feedback export mine.feedback.jsonl corrected.jsonl",),
+    "datasets list": ("circlet datasets list", "circlet datasets list --json"),
+    "datasets fetch": ("circlet datasets fetch eurlex-4k",),
+    "datasets info": ("circlet datasets info pydocs", "circlet datasets info mine.csv --label-column tags"),
+}
+#: What stands for a value of a type, unless an option says otherwise.
+_METAVARS = {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}
+
+
+class Command(TyperCommand):
+    """A command; the first paragraph of its docstring is shown first, and the others after the options."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _print_help(self, ctx)
+
+
+class Group(TyperGroup):
+    """A group of commands."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        _print_help(self, ctx)
+
+
+class Commands(Mapping[str, Any]):
+    """Commands by name, each imported when it is asked for.
+
+    Parameters
+    ----------
+    modules : dict
+        The module of each command, which has a function or a group of the command's name, or an `app`.
+    lines : dict
+        What a list says about commands that it need not import for this.
+    """
+
+    def __init__(self, modules: Mapping[str, str], lines: Mapping[str, str]) -> None:
+        self._modules, self._lines, self._made = modules, lines, dict[str, Any]()
+
+    def line(self, name: str) -> str:
+        """What a list of commands says about one."""
+        return self._lines.get(name) or _paragraphs(self[name].help)[0]
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            module = import_module(self._modules[name])
+            found = getattr(module, name, None) or module.app
+            if isinstance(found, typer.Typer):
+                self._made[name] = typer.main.get_group(found)
+            else:
+                alone = typer.Typer(add_completion=False)
+                alone.command(name, cls=Command)(found)
+                self._made[name] = typer.main.get_command(alone)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._modules)
+
+    def __len__(self) -> int:
+        return len(self._modules)
+
+
+def _print_help(command: Any, ctx: Any) -> None:
+    from rich.padding import Padding
+    from rich.panel import Panel
+    from rich.table import Table
+    from rich.text import Text
+
+    known = inspect.signature(command.callback, eval_str=True).parameters if command.callback else {}
+    params = command.get_params(ctx)
+    # --help itself is in the last panel.
+    panels = ["Options", *(panel for each in params if (panel := getattr(each, "rich_help_panel", None)))]
+    rows: dict[str, list[tuple[Text, Text]]] = {}
+    usage = [ctx.command_path, "[OPTIONS]"]
+    for each in params:
+        kind = str(next(iter(get_args(known[each.name].annotation)), "")) if each.name in known else ""
+        metavar = each.metavar or next((word for name, word in _METAVARS.items() if name in kind), "")
+        if each.param_type_name == "argument":
+            metavar = each.metavar or each.name.upper()
+            usage.append(metavar if each.required else f"[{metavar}]")
+            what, panel = Text(metavar, "bold cyan"), "Arguments"
+        else:
+            what = Text(", ".join([*sorted(each.opts, key=len), *each.secondary_opts]), "bold cyan")
+            panel = panels[-1]
+            if not each.is_flag:
+                what.append(f" {metavar}", "not bold yellow")
+        about = Text(each.help or "")
+        if default := _default(each):
+            about.append(f" [{default}]", "dim")
+        rows.setdefault(getattr(each, "rich_help_panel", None) or panel, []).append((what, about))
+    commands = getattr(command, "commands", {})
+    for name in commands:
+        line = commands.line(name) if isinstance(commands, Commands) else _paragraphs(commands[name].help)[0]
+        rows.setdefault("Commands", []).append((Text(name, "bold cyan"), Text(line)))
+    if "Commands" in rows:
+        usage.append("COMMAND [ARGS]...")
+    first, *details = _paragraphs(command.help)
+    out.print(Padding(Text(f"Usage: {' '.join(usage)}", "bold"), 1), highlight=False)
+    out.print(Padding(Text(first), (0, 1, 1, 1)), highlight=False)
+    width = max(what.cell_len for each in rows.values() for what, _ in each)
+    for name, pairs in rows.items():
+        table = Table(box=None, show_header=False, pad_edge=False, expand=True)
+        table.add_column(width=width, no_wrap=True)
+        table.add_column(ratio=1)
+        for pair in pairs:
+            table.add_row(*pair)
+        out.print(Panel(table, title=name, title_align="left", border_style="dim"), highlight=False)
+    for paragraph in details:
+        out.print(Padding(Text(paragraph), (1, 1, 0, 1)), highlight=False)
+    if examples := EXAMPLES.get(ctx.command_path.partition(" ")[2]) or (command.epilog or "").splitlines():
+        out.print()
+        for example in ("Examples:", *(f"  {each}" for each in examples)):
+            out.print(Text(f" {example}"), soft_wrap=True, highlight=False)
+
+
+def _default(param: Any) -> str:
+    """What a parameter is if it is left out, in words; empty if that goes without saying."""
+    if param.required:
+        return "" if param.param_type_name == "argument" else "required"
+    if isinstance(param.show_default, str) or param.default is None or getattr(param, "is_flag", False):
+        return param.show_default if isinstance(param.show_default, str) else ""
+    return "" if callable(param.default) else str(param.default)
+
+
+def _paragraphs(text: str | None) -> list[str]:
+    return [" ".join(each.split()) for each in inspect.cleandoc(text or "").split("\n\n")]
 
 
 class _Root(Group):

@@ -1,26 +1,29 @@
-"""`circlet datasets …`: list, fetch and describe datasets."""
+"""Commands about data: `circlet datasets …`, `circlet embed` and `circlet feedback …`."""
 
 from __future__ import annotations
 
 import json
+import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circlet.cli import options
-from circlet.cli.console import Bar, err, out
-from circlet.cli.help import Command, Group
+from circlet.cli import Command, Group, options
+from circlet.cli.console import Bar, err, out, track
+from circlet.errors import DataError
 from circlet.report import Cell, Table
 
 if TYPE_CHECKING:
     from circlet.data.dataset import Dataset
+    from circlet.data.feedback import FeedbackLog
     from circlet.data.fetch import Progress
 
-app = typer.Typer(
+datasets = typer.Typer(
     name="datasets",
     help="List, fetch and describe datasets, by name or by path.",
     no_args_is_help=True,
@@ -28,8 +31,8 @@ app = typer.Typer(
 )
 
 
-@app.command("list", cls=Command)
-def list_(as_json: options.AsJson = False) -> None:
+@datasets.command("list", cls=Command)
+def list_datasets(as_json: options.AsJson = False) -> None:
     """Show the datasets that circlet knows by name, with their published sizes."""
     from circlet.data import catalog
 
@@ -53,7 +56,7 @@ def list_(as_json: options.AsJson = False) -> None:
     out.print(Table("Datasets", columns, rows, note).rich())
 
 
-@app.command(cls=Command)
+@datasets.command(cls=Command)
 def fetch(
     name: Annotated[
         str,
@@ -69,7 +72,7 @@ def fetch(
     err.print(f"{name} is in {folder}, {size / 1e6:,.1f} MB", highlight=False, soft_wrap=True)
 
 
-@app.command(cls=Command)
+@datasets.command(cls=Command)
 @options.reads_data()
 def info(
     data: options.Data,
@@ -151,3 +154,131 @@ def _fetch_bar(name: str, clock: Callable[[], float] = time.perf_counter) -> Ite
             bar.begin(f"reading {name}")
 
         yield download
+
+
+@options.reads_data()
+def embed(
+    data: Annotated[str, typer.Argument(metavar="DATA", help="A dataset's name, or a file or folder with texts.")],
+    model_path: Annotated[Path, typer.Option("--sentence-model", help="Folder of a sentence-transformers model.")],
+    out_folder: Annotated[Path, typer.Option("--output", help="Folder for X.trn.npy, X.tst.npy and embed.json.")],
+    name: Annotated[
+        str | None, typer.Option(help="The model's name in embed.json.", show_default="the name of its folder")
+    ] = None,
+    batch_size: Annotated[int, typer.Option(min=1, help="Texts per step.")] = 64,
+    read: options.Given = None,
+    device: options.Device = "auto",
+    threads: options.Threads = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print what embed.json holds.")] = False,
+) -> None:
+    """Turn a dataset's raw texts into dense features with a pre-trained model; nothing is downloaded.
+
+    If it is interrupted, the same command continues with the part that is not finished.
+
+    """
+    # Set before anything imports the hub's client, which reads them only once.
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
+    options.use_torch("embedding texts", threads, extra="embed")
+    from circlet.data import load_dataset
+    from circlet.devices import resolve_device
+    from circlet.features.embed import check_model_folder, embed_dataset
+
+    check_model_folder(model_path)
+    place = str(resolve_device(device))
+    dataset = load_dataset(data, **(read or {}))
+    err.print(f"{dataset.name}: {dataset.format}", highlight=False, soft_wrap=True)
+    record = embed_dataset(
+        dataset, model_path, out_folder, name=name, batch_size=batch_size, device=place, progress=track
+    )
+    if as_json:
+        print(json.dumps(record, ensure_ascii=False, indent=1))
+        return
+    for part, entry in record["parts"].items():
+        err.print(
+            f"{out_folder / f'X.{part}.npy'}: {entry['rows']:,} texts, {entry['dims']} features, "
+            f"{entry['texts_per_second']:,} texts/s",
+            highlight=False,
+            soft_wrap=True,
+        )
+
+
+feedback = typer.Typer(
+    name="feedback", help="Show and export what users said about suggestions.", no_args_is_help=True, cls=Group
+)
+
+Log = Annotated[Path, typer.Argument(metavar="LOG", help="A log of feedback that `circlet serve` keeps.")]
+
+
+@feedback.command("list", cls=Command)
+def list_feedback(
+    log: Log,
+    everything: Annotated[bool, typer.Option("--all", help="Entries that were undone too.")] = False,
+    as_json: options.AsJson = False,
+) -> None:
+    """Show what users accepted and rejected, the oldest first."""
+    from circlet.report import Table
+
+    entries = _open(log).entries(active_only=not everything)
+    if as_json:
+        print(json.dumps([each.as_dict() for each in entries], ensure_ascii=False, indent=1))
+        return
+    rows = [
+        (
+            each.time[:19].replace("T", " "),
+            _short(each.text),
+            _signed(each.accepted, "+"),
+            _signed(each.rejected, "−"),
+            "undone" if each.undone else each.version,
+        )
+        for each in entries
+    ]
+    columns = ("time, UTC", "text", "accepted", "rejected", "version")
+    out.print(Table(log.name, columns, rows, f"{len(entries):,} entries").rich())
+
+
+@feedback.command("export", cls=Command)
+def export_feedback(
+    log: Log,
+    output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file to write.")],
+) -> None:
+    """Write the texts with the labels that users accepted, in a form that `circlet train` reads.
+
+    Each text is written once, with all labels that were accepted and not rejected later; the
+    rejected ones are kept beside them, and training does not read these. Entries that were
+    undone, and texts of which only rejected labels are known, are left out.
+    """
+    from circlet import files
+    from circlet.data.feedback import judged
+
+    texts = [each for each in judged(_open(log).entries()) if each.accepted]
+    if not texts:
+        raise DataError(f"{log}: found no text with an accepted label; wanted at least one to export")
+    files.prepare_output(output)
+    with files.output(output) as stream:
+        for each in texts:
+            line = {"text": each.text, "labels": list(each.accepted), "rejected": list(each.rejected)}
+            stream.write(json.dumps(line, ensure_ascii=False).encode() + b"\n")
+    err.print(f"{output}: {len(texts):,} texts", highlight=False, soft_wrap=True)
+
+
+def described_feedback(log: Path) -> dict[str, Any]:
+    """What the description of a run says about feedback: the log, and how much of it there is."""
+    return {"file": str(log), "records": len(_open(log))}
+
+
+def _open(path: Path) -> FeedbackLog:
+    from circlet.data.feedback import FeedbackLog
+
+    if not path.is_file():
+        raise DataError(f"{path}: found no file; wanted a log of feedback")
+    return FeedbackLog(path)
+
+
+def _short(text: str, most: int = 44) -> str:
+    from circlet.data.dataset import one_line
+
+    return one_line(text, most)
+
+
+def _signed(labels: tuple[str, ...], sign: str) -> str:
+    return ", ".join(f"{sign}{label}" for label in labels)

@@ -1,15 +1,149 @@
-"""`circlet export`: a model as an ONNX file."""
+"""`circlet compress` and `circlet export`: a smaller copy of a model, and its ONNX graph."""
 
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from circlet.checks import bytes_of
 from circlet.cli import options
 from circlet.cli.console import err
+from circlet.errors import ParameterError
+
+if TYPE_CHECKING:
+    from circlet.runtime.compression import Curve, Found, Tried
+    from circlet.storage.kept_rows import Sample
+
+#: Points that may be lost if nothing else is said.
+LOSS = 0.2
+
+
+@options.reads_data()
+def compress(
+    model: options.ModelFolder,
+    loss: Annotated[
+        float | None,
+        typer.Option(help="Points of nDCG@5 that the copy may lose on held-out rows.", show_default=str(LOSS)),
+    ] = None,
+    size: Annotated[
+        str | None, typer.Option(help="Instead: bytes that the copy may have, like 5MB.", show_default="none")
+    ] = None,
+    store: Annotated[
+        str | None,
+        typer.Option(
+            help="Instead: how to store the weights, without a search: int4, int8, bf16 or float32.",
+            show_default="none",
+        ),
+    ] = None,
+    data: Annotated[
+        str | None,
+        typer.Option(
+            help="A dataset whose test rows to measure on (all rows, if it has no test part).",
+            show_default="rows that were held out in training",
+        ),
+    ] = None,
+    read: options.Given = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(help="New folder for the copy.", show_default="MODEL-small, or MODEL-int8, for example"),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print both sizes, and all that was tried, as JSON.")
+    ] = False,
+) -> None:
+    """Copy a model with weights in as few bytes as possible; the model itself stays as it is.
+
+    The copy is the smallest one that loses at most --loss points, or the best one that fits --size.
+    Some rows that training held out are kept with a model, to measure on. A model of few documents has learned
+    from all of them; it had a calibration run without some, and what that run lost on these counts.
+
+    Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
+    A copy has no index of documents (--keep-index), which would be most of it.
+
+    """
+    given = [name for name, value in (("--loss", loss), ("--size", size), ("--store", store)) if value is not None]
+    if len(given) > 1:
+        raise ParameterError(f"{' and '.join(given)} exclude each other: choose one")
+    if store is not None and data is not None:
+        raise ParameterError("--data says what to measure on, and --store measures nothing: leave one of them out")
+    from circlet.runtime.compression import METRIC, check_output, write_copy
+    from circlet.runtime.compression import compress as copy
+    from circlet.storage.packed_weights import DEFLATED
+
+    if output is None:
+        named = model.resolve() if model.name in ("", "..") else model  # "." has no name
+        output = named.with_name(f"{named.name}-{store or 'small'}")
+    found = None
+    if store is not None:
+        copy(model, output, store)
+    else:
+        check_output(output)
+        most = None if size is None else bytes_of(size, "--size")
+        known = _known(model, data, read or {})
+        found = _found(model, known, LOSS if loss is None else loss, most)
+        write_copy(model, output, found.weights, DEFLATED, found.config)
+    before, after = (
+        sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)
+    )
+    if as_json:
+        summary: dict[str, Any] = {"model": str(model), "output": str(output), "store": store or DEFLATED}
+        summary |= {"bytes": after, "bytes_before": before}
+        if found is not None:
+            summary |= {METRIC: found.metric, "chosen": asdict(found.chosen)}
+            summary["tried"] = [asdict(each) for each in found.tried]
+        print(json.dumps(summary, ensure_ascii=False, indent=1))
+        return
+    text = f"{output}: {after / 1e6:.2f} MB of {before / 1e6:.2f} MB, {100 * after / before:.0f} %"
+    if found is not None and found.metric is not None:
+        was = 100 * found.metric
+        text += f"; {METRIC} {was - found.chosen.loss:.2f} on held-out rows, {was:.2f} before"
+    elif found is not None:
+        text += f"; its calibration run lost {found.chosen.loss:.2f} points of {METRIC} on held-out rows by this"
+    err.print(text, highlight=False, soft_wrap=True)
+
+
+def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
+    """The rows to measure on, or what the calibration run lost."""
+    from circlet.runtime.compression import kept, sample_from
+    from circlet.storage.layout import read_config, reads_texts
+
+    config = read_config(folder)
+    if reads_texts(config):
+        raise ParameterError(
+            f"{folder} has encoder {config['network']['encoder']}, of which no smallest copy is searched: say how "
+            "to store the weights (--store int8)"
+        )
+    if data is None:
+        known = kept(folder)
+        if known is None:
+            raise ParameterError(
+                f"{folder} has no held-out rows to measure on, because none were held out, or it was trained "
+                "further: name other documents with --data, or say how to store the "
+                "weights (--store int8)"
+            )
+        return known
+    from circlet.data import load_dataset
+    from circlet.runtime import RuntimeModel
+
+    return sample_from(RuntimeModel.load(folder), load_dataset(data, **read))
+
+
+def _found(folder: Path, known: Sample | Curve, loss: float, size: int | None) -> Found:
+    """Search with a line that shows what was tried last, on a terminal."""
+    from circlet.runtime.compression import best_that_fits, smallest_within
+
+    with err.status("rounding the weights") as status:
+
+        def watch(tried: Tried) -> None:
+            status.update(f"tried {tried.bytes / 1e6:.2f} MB: {tried.loss:+.2f} points lost")
+
+        if size is None:
+            return smallest_within(folder, known, loss, watch)
+        return best_that_fits(folder, known, size, watch)
 
 
 def export(

@@ -110,9 +110,9 @@ def train(
         "further": further,
     }
     if feedback is not None:
-        from circlet.cli.feedback import described
+        from circlet.cli.data import described_feedback
 
-        run["feedback"] = described(feedback)
+        run["feedback"] = described_feedback(feedback)
     from circlet.cli.progress import run_in
 
     run_in(model, run, device=device, as_json=as_json, resume=resume, overwrite=overwrite)
