@@ -22,12 +22,12 @@ from peers_data import SMALL, drawn, load
 
 from circlet import files
 from circlet.data.dataset import Dataset
-from circlet.devices import multiplies_bfloat16, resolve_device
 from circlet.metrics import evaluate, inverse_propensity
 from circlet.model import fit
 from circlet.provenance import provenance
 from circlet.settings import RunSettings
-from circlet.training import steps
+from circlet.training import resolve_device, steps
+from circlet.training.steps import multiplies_bfloat16
 
 #: Share of the training rows that judges, and the seed that draws them, which no run's own held-out rows share.
 JUDGED, DRAW = 0.15, 2026

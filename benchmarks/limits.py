@@ -37,9 +37,8 @@ from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.scoring.tensors import best_columns
 from circlet.settings import TrainingSettings
-from circlet.training.batches import Batches, DeviceRows
 from circlet.training.optimizers import Optimizer, make_optimizer
-from circlet.training.steps import RecordedSteps, learn, make_steps
+from circlet.training.steps import Batches, DeviceRows, RecordedSteps, learn, make_steps
 
 #: About the size of EURLex-4K, with a hidden layer of 1,024, large batches, and AdamW for all layers.
 BATCH, FEATURES, HIDDEN, DIM, LABELS, WORDS = 1024, 5_000, 1024, 800, 4_000, 200

@@ -30,7 +30,7 @@ from circlet import files
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.feedback import Judged
 from circlet.model import Model, fit
-from circlet.model.feedback import RECIPE, Recipe, teach
+from circlet.model.feedback import RECIPE, Recipe, update
 from circlet.network import ensemble
 from circlet.provenance import provenance
 from circlet.report import Table
@@ -236,7 +236,7 @@ def taught(model: Model, corrections: list[Judged], recipe: Recipe) -> tuple[Mod
     """A copy of a model that was taught, and the seconds that it took."""
     model = copy.deepcopy(model)
     started = time.perf_counter()
-    teach(model, corrections, recipe=recipe)
+    update(model, corrections, recipe=recipe)
     return model, time.perf_counter() - started
 
 

@@ -18,13 +18,13 @@ import numpy as np
 
 from circlet import files
 from circlet.data import Dataset, load_dataset
-from circlet.devices import resolve_device
 from circlet.metrics.evaluation import evaluate_model
 from circlet.model import fit
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.runtime import Tagger
 from circlet.settings import RunSettings
+from circlet.training import resolve_device
 from circlet.tuning import Study
 from circlet.tuning.changes import as_options
 

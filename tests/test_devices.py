@@ -4,8 +4,9 @@ import pytest
 import torch
 
 from circlet.compat import has_bfloat16_instructions
-from circlet.devices import multiplies_bfloat16, resolve_device
 from circlet.errors import ParameterError
+from circlet.training import resolve_device
+from circlet.training.steps import multiplies_bfloat16
 
 
 def test_auto():

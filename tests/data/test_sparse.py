@@ -26,7 +26,7 @@ from circlet.metrics import evaluate, inverse_propensity, micro_f1
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import TrainingSettings, checkpoint
-from circlet.training.batches import DeviceRows
+from circlet.training.steps import DeviceRows
 
 DENSE = np.array([[1, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 4]], dtype=np.float32)
 FORMATS = ("csr", "csc", "coo", "bsr", "lil", "dok", "dia")

@@ -17,8 +17,8 @@ from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
 from circlet.metrics import evaluate
-from circlet.model import deciding, fit
-from circlet.model.deciding import Decider, Trial
+from circlet.model import fit, plan
+from circlet.model.plan import Decider, Trial
 from circlet.settings import EFFORTS, Decision, NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.auto import DECIDABLE, VERY_MANY
 from circlet.storage.layout import DECIDED
@@ -55,7 +55,7 @@ class Tried:
 @pytest.fixture
 def trial(monkeypatch) -> Tried:
     stub = Tried()
-    monkeypatch.setattr(deciding, "first_layer", stub)
+    monkeypatch.setattr(plan, "first_layer", stub)
     return stub
 
 
@@ -333,7 +333,7 @@ SHORT = Trial(most_rows=200, training=TrainingSettings(epochs=2, batch_size=32, 
 
 def try_out(settings: RunSettings = SETTINGS, size: Trial = SHORT, **changes: Any) -> Decision:
     given = {"rows": ROWS, "Y": Y, "learned": np.arange(N), "evaluated": NEW, **changes}
-    return deciding.first_layer(**given, settings=settings, device=None, size=size)
+    return plan.first_layer(**given, settings=settings, device=None, size=size)
 
 
 def timeless(decision: Decision) -> Decision:
@@ -353,13 +353,13 @@ def numbers(decision: Decision) -> tuple[int, float, float]:
 @pytest.fixture
 def trainings(monkeypatch) -> list[tuple[int, TrainingSettings, NetworkSettings]]:
     """What is trained on the way: the number of rows, and the settings of training and network."""
-    made, train = [], deciding.train
+    made, train = [], plan.train
 
     def watch(network: Any, X: Any, Y: Any, settings: TrainingSettings, **options: Any) -> Any:
         made.append((X.shape[0], settings, network.settings))
         return train(network, X, Y, settings, **options)
 
-    monkeypatch.setattr(deciding, "train", watch)
+    monkeypatch.setattr(plan, "train", watch)
     return made
 
 
@@ -386,7 +386,7 @@ class TestTrial:
     @pytest.mark.parametrize(("sgd", "same", "best"), [(0.5, 0.4, "sgd"), (0.4, 0.5, "same"), (0.5, 0.5, "sgd")])
     def test_the_better_one_is_chosen(self, sgd, same, best, monkeypatch):
         script = iter([sgd, same])
-        monkeypatch.setattr(deciding, "evaluate", lambda *_, **__: {"nDCG@5": next(script)})
+        monkeypatch.setattr(plan, "evaluate", lambda *_, **__: {"nDCG@5": next(script)})
         found = try_out()
         assert found.value == best
         assert numbers(found)[1:] == (100 * sgd, 100 * same)

@@ -11,7 +11,7 @@ from circlet.data.dataset import Split
 from circlet.data.feedback import Judged
 from circlet.errors import ParameterError
 from circlet.model import Model, feedback, fit
-from circlet.model.feedback import teach
+from circlet.model.feedback import update
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 
 WORDS = {
@@ -76,8 +76,8 @@ MUSIC = [Judged(f"{a} and {b}", ("music",), ()) for a, b in (("drum", "piano"), 
 def test_a_new_label_is_learned_and_old_ones_stay(head, loss, members):
     model = make(head, loss, members)
     before = model.top_k(TEXTS, 1)[0]
-    taught = teach(model, MUSIC)
-    assert (taught.texts, taught.new, taught.left_out) == (2, ["music"], [])
+    changed = update(model, MUSIC)
+    assert (changed.texts, changed.new, changed.left_out) == (2, ["music"], [])
     assert model.label_names == [*TOPICS, "music"]
     for each in MUSIC:
         assert chances(model, each.text)["music"] > 0.5
@@ -97,7 +97,7 @@ def test_known_labels_are_accepted_and_rejected(head):
     assert chances(model, text)["animal"] > 0.5
     right = precision(model)
     before = chances(model, text)
-    teach(model, [Judged(text, ("food",), ("animal",))])
+    update(model, [Judged(text, ("food",), ("animal",))])
     after = chances(model, text)
     # Many remembered texts about these animals say otherwise, so one correction is not all that counts.
     assert after["animal"] < 0.9 * before["animal"]
@@ -108,13 +108,13 @@ def test_known_labels_are_accepted_and_rejected(head):
 def test_it_is_the_same_every_time(trained):
     models = [copy.deepcopy(trained) for _ in range(2)]
     for model in models:
-        teach(model, MUSIC)
+        update(model, MUSIC)
     assert chances(models[0], "drum") == chances(models[1], "drum")
 
 
 def test_nothing_to_learn_changes_nothing(trained):
     model = copy.deepcopy(trained)
-    assert teach(model, [Judged("fox", (), ("unheard of",))]).texts == 0
+    assert update(model, [Judged("fox", (), ("unheard of",))]).texts == 0
     assert all(
         torch.equal(a, b)
         for a, b in zip(model.ranker.weights().values(), trained.ranker.weights().values(), strict=True)
@@ -126,11 +126,11 @@ def test_products_say_what_the_head_would(trained):
     network = trained.network
     rows = trained.rows(TEXTS[:20])
     hidden = feedback._hidden(network, rows)
-    lesson = feedback._Lesson(network, (1.0, 0.0), np.array([0, 2]), hidden[:5], hidden[5:], np.array([False] * 2))
+    change = feedback._Change(network, (1.0, 0.0), np.array([0, 2]), hidden[:5], hidden[5:], np.array([False] * 2))
     added = torch.linspace(-1, 1, 40).view(20, 2)
-    short = lesson._similarities(added)
-    code = network.head.finished(lesson.outputs + added @ lesson.directions)
-    assert torch.allclose(short, code @ lesson.codes.mT, atol=1e-3)
+    short = change._similarities(added)
+    code = network.head.finished(change.outputs + added @ change.directions)
+    assert torch.allclose(short, code @ change.codes.mT, atol=1e-3)
 
 
 def test_what_is_learned_is_what_is_applied(trained):
@@ -138,14 +138,14 @@ def test_what_is_learned_is_what_is_applied(trained):
     model.ranker.grow(5)
     network = model.network
     hidden = feedback._hidden(network, model.rows(TEXTS[:20]))
-    lesson = feedback._Lesson(
+    change = feedback._Change(
         network, (0.5, 0.1), np.array([1, 4]), hidden[:5], hidden[5:], np.array([False, True])
     )
     generator = torch.Generator().manual_seed(0)
     unknowns = [torch.randn(32, 2, generator=generator) * 0.1, torch.tensor([9.0, 1.5])]
-    expected = lesson.log_odds(unknowns)
+    expected = change.log_odds(unknowns)
     with torch.no_grad():
-        lesson.apply(unknowns)
+        change.apply(unknowns)
         scores = network.scorer.logits(network.head(hidden))
     assert torch.allclose(0.5 * scores[:, [1, 4]] + 0.1, expected, atol=1e-4)
 
@@ -153,11 +153,11 @@ def test_what_is_learned_is_what_is_applied(trained):
 def test_labels_beyond_the_room_are_left_out(trained):
     model = copy.deepcopy(trained)
     room = len(model.network.scorer.bias) - 4  # type: ignore[arg-type]
-    taught = teach(model, [Judged("drum", tuple(f"new {i}" for i in range(room + 2)), ())])
-    assert (len(taught.new), taught.left_out) == (room, [f"new {room}", f"new {room + 1}"])
+    changed = update(model, [Judged("drum", tuple(f"new {i}" for i in range(room + 2)), ())])
+    assert (len(changed.new), changed.left_out) == (room, [f"new {room}", f"new {room + 1}"])
     fc = make("fc")
-    assert teach(fc, MUSIC).left_out == ["music"]
-    assert teach(copy.deepcopy(trained), MUSIC, may_grow=False).left_out == ["music"]
+    assert update(fc, MUSIC).left_out == ["music"]
+    assert update(copy.deepcopy(trained), MUSIC, may_grow=False).left_out == ["music"]
 
 
 URIS = [f"http://example.org/{topic}" for topic in TOPICS]
@@ -171,7 +171,7 @@ class TestUris:
         return model
 
     def test_a_new_label_is_its_own_uri(self, named, tmp_path):
-        assert teach(named, MUSIC).new == ["music"]
+        assert update(named, MUSIC).new == ["music"]
         named.save(tmp_path / "m")
         again = Model.load(tmp_path / "m")
         assert again.label_names == [*TOPICS, "music"]
@@ -180,29 +180,29 @@ class TestUris:
     def test_a_known_label_may_be_called_by_its_uri(self, named):
         food, animal = "http://example.org/food", "http://example.org/animal"
         text, by_name = "fox wolf bear", copy.deepcopy(named)
-        assert teach(named, [Judged(text, (food,), (animal,))]).new == []
-        teach(by_name, [Judged(text, ("food",), ("animal",))])
+        assert update(named, [Judged(text, (food,), (animal,))]).new == []
+        update(by_name, [Judged(text, ("food",), ("animal",))])
         assert named.label_names == TOPICS
         assert chances(named, text) == chances(by_name, text)
 
     def test_the_last_word_about_a_label_decides_whatever_it_is_called(self, named):
         by_name, text = copy.deepcopy(named), "fox wolf bear"
         uri = "http://example.org/food"
-        assert teach(named, [Judged(text, ("food",), ()), Judged(text, (), (uri,))]).texts == 1
-        teach(by_name, [Judged(text, (), ("food",))])
+        assert update(named, [Judged(text, ("food",), ()), Judged(text, (), (uri,))]).texts == 1
+        update(by_name, [Judged(text, (), ("food",))])
         assert chances(named, text) == chances(by_name, text)
 
 
-def test_models_that_can_not_be_taught(trained, shared):
+def test_models_that_take_no_feedback(trained, shared):
     forgetful = copy.deepcopy(trained)
     forgetful.remembered = None
-    with pytest.raises(ParameterError, match="remembers no rows"):
-        teach(forgetful, MUSIC)
-    with pytest.raises(ParameterError, match="wanted one trained on texts, for feedback"):
-        teach(shared("sparse"), MUSIC)
+    with pytest.raises(ParameterError, match="has no training rows"):
+        update(forgetful, MUSIC)
+    with pytest.raises(ParameterError, match="feedback needs one trained on texts"):
+        update(shared("sparse"), MUSIC)
     for head, loss in (("chrr-tanh", "bce"), ("chrr", "cosine")):
-        with pytest.raises(ParameterError, match=f"head {head} and loss {loss} can't be taught at once"):
-            teach(make(head, loss), MUSIC)
+        with pytest.raises(ParameterError, match=f"head {head} and loss {loss} takes no feedback"):
+            update(make(head, loss), MUSIC)
 
 
 class TestRemembered:

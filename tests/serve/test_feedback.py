@@ -20,8 +20,8 @@ import circlet
 from circlet.data.feedback import Judged
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.model import Model
-from circlet.model.feedback import Taught
-from circlet.model.session import teach_saved
+from circlet.model.feedback import Update
+from circlet.model.session import update_saved
 from circlet.runtime.compression import compress
 from circlet.serve import feedback
 from circlet.serve.feedback import KEPT, Learner, taught_folder, why_not
@@ -39,7 +39,7 @@ def lessons(monkeypatch) -> list[int]:
     def lesson(self: Learner, output: Path, corrections: list[Any]) -> dict[str, Any]:
         given.append(len(corrections))
         judged = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in corrections]
-        return asdict(teach_saved(self.folder, output, judged))
+        return asdict(update_saved(self.folder, output, judged))
 
     monkeypatch.setattr(Learner, "_lesson", lesson)
     return given
@@ -257,11 +257,11 @@ def test_what_no_room_is_for_is_said(lessons, started, log):
 def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
     assert why_not(teachable) is None
     compress(teachable, tmp_path / "small", "int8")
-    assert "remembers no rows" in str(why_not(tmp_path / "small"))
-    with pytest.raises(ParameterError, match="remembers no rows"):
+    assert "has no training rows" in str(why_not(tmp_path / "small"))
+    with pytest.raises(ParameterError, match="has no training rows"):
         Learner(tmp_path / "small", log, on_swap=served)
     shared("sparse").save(tmp_path / "rows")
-    assert "found a model trained on feature rows" in str(why_not(tmp_path / "rows"))
+    assert "was trained on feature rows" in str(why_not(tmp_path / "rows"))
     monkeypatch.setattr(feedback, "find_spec", lambda _: None)
     assert "pip install 'circlet[train]'" in str(why_not(teachable))
     monkeypatch.setattr("os.access", lambda path, mode: False)
@@ -281,14 +281,14 @@ class TestServedModel:
 
     def test_models_that_can_t(self, shared, tmp_path):
         shared("sparse").save(tmp_path / "rows")
-        with pytest.raises(ParameterError, match="--learn: found a model trained on feature rows"):
+        with pytest.raises(ParameterError, match="--learn: this model was trained on feature rows"):
             Served.load(tmp_path / "rows", "rows").learn(tmp_path / "rows")
 
 
 class TestLesson:
     def test_a_taught_model_is_written_and_the_model_stays(self, teachable, tmp_path):
         before = {path.name: path.read_bytes() for path in teachable.iterdir()}
-        assert teach_saved(teachable, tmp_path / "out", [MUSIC]) == Taught(1, ["music"], [])
+        assert update_saved(teachable, tmp_path / "out", [MUSIC]) == Update(1, ["music"], [])
         assert circlet.load(tmp_path / "out").suggest(["drum piano"], k=1)[0][0, 0] == "music"
         assert {path.name: path.read_bytes() for path in teachable.iterdir()} == before
 
@@ -298,13 +298,13 @@ class TestLesson:
         circlet.CircletClassifier(top_k=1, **options).fit(texts, [[label] for label in labels]).save(
             tmp_path / "m"
         )
-        assert teach_saved(tmp_path / "m", tmp_path / "out", [Judged("old bear", ("b",), ())]).new == ["b"]
+        assert update_saved(tmp_path / "m", tmp_path / "out", [Judged("old bear", ("b",), ())]).new == ["b"]
         assert circlet.load(tmp_path / "out").top_k == 1
         assert circlet.CircletClassifier.load(tmp_path / "out").classes_.tolist() == ["a", "v", "b"]
         numbers = [{"a": 1, "v": 2}[label] for label in labels]
         circlet.CircletClassifier(**options).fit(texts, numbers).save(tmp_path / "n")
         # Its classes are numbers, and a user's new label is not.
-        assert teach_saved(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))]).left_out == [
+        assert update_saved(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))]).left_out == [
             "b"
         ]
         assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
@@ -314,15 +314,15 @@ class TestLesson:
         named.label_uris = uris
         named.save(tmp_path / "named")
         by_uri = Judged("drum flute", ("http://example.org/2",), ())
-        assert teach_saved(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri]).new == ["music"]
+        assert update_saved(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri]).new == ["music"]
         taught = circlet.load(tmp_path / "out")
         assert taught.classes_.tolist() == ["animal", "food", "vehicle", "music"]
         assert taught.uris_ == [*uris, "music"]
 
     def test_a_small_copy_remembers_nothing(self, teachable, tmp_path):
         compress(teachable, tmp_path / "small", "int8")
-        with pytest.raises(ParameterError, match="remembers no rows"):
-            teach_saved(tmp_path / "small", tmp_path / "out", [MUSIC])
+        with pytest.raises(ParameterError, match="has no training rows"):
+            update_saved(tmp_path / "small", tmp_path / "out", [MUSIC])
         assert not (tmp_path / "out").exists()
 
     def test_mistakes_are_answered(self, tmp_path):

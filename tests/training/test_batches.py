@@ -14,7 +14,7 @@ from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
 from circlet.network.scorer import Scorer
 from circlet.settings import NetworkSettings, TrainingSettings
-from circlet.training.batches import Batches, DeviceRows
+from circlet.training.steps import Batches, DeviceRows
 
 CPU = torch.device("cpu")
 

@@ -32,7 +32,7 @@ from circlet.training import (
     loop,
     train,
 )
-from circlet.training.batches import Batches
+from circlet.training.steps import Batches
 
 try:
     import resource

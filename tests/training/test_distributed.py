@@ -37,9 +37,9 @@ from circlet.training import (
     steps,
     train,
 )
-from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, LostError, World, joined
 from circlet.training.loop import mean_loss, measured
+from circlet.training.steps import Batches
 
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
 forks = pytest.mark.skipif(sys.platform == "win32", reason="forks")

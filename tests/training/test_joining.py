@@ -25,8 +25,8 @@ from circlet.training import (
     steps,
     train,
 )
-from circlet.training.batches import Batches
 from circlet.training.optimizers import set_rate
+from circlet.training.steps import Batches
 
 HELD_OUT = np.array([0, 3, 7, 8, 20, 21, 22, 40, 41, 55, 58, 59])
 EPOCHS = 3

@@ -426,7 +426,7 @@ def test_the_epoch_of_the_least_loss_is_kept():
 
 def test_a_plain_reporter_logs_epochs_and_nothing_else(caplog):
     reporter = Reporter()
-    with caplog.at_level(logging.DEBUG, logger="circlet.training.reporter"):
+    with caplog.at_level(logging.DEBUG, logger="circlet.training.loop"):
         reporter.member(1)
         reporter.epoch(0, 5, 0)
         reporter.step(StepsTaken(steps=5, loss=1.0, documents=160))

@@ -12,7 +12,7 @@ from torch import nn
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.ensemble import top_k
 from circlet.training import TrainingSettings, steps, train
-from circlet.training.batches import Batches
+from circlet.training.steps import Batches
 
 CUDA = torch.device("cuda")
 needs_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")

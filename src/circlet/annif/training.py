@@ -11,13 +11,12 @@ from scipy.fft import next_fast_len
 from circlet.data import Dataset, Split
 from circlet.data.documents import read_splits
 from circlet.data.records import Record, iter_records
-from circlet.devices import resolve_device
 from circlet.model import Model
-from circlet.model.deciding import Decider
+from circlet.model.plan import Decider
 from circlet.model.session import begin, go_on, store_of
 from circlet.settings import Decision, RunSettings
 from circlet.storage.contents import metrics_of
-from circlet.training import Reporter
+from circlet.training import Reporter, resolve_device
 
 __all__ = ["Log", "fitted", "learn", "with_room"]
 

@@ -180,8 +180,8 @@ def embed(
     os.environ["HF_HUB_DISABLE_PROGRESS_BARS"] = "1"
     options.use_torch("embedding texts", threads, extra="embed")
     from circlet.data import load_dataset
-    from circlet.devices import resolve_device
     from circlet.features.embed import check_model_folder, embed_dataset
+    from circlet.training import resolve_device
 
     check_model_folder(model_path)
     place = str(resolve_device(device))

@@ -76,10 +76,10 @@ def demo(
 
 def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[str, Any]]:
     from circlet.cli.progress import TrainingBar
-    from circlet.devices import resolve_device
     from circlet.metrics.evaluation import evaluate_model
     from circlet.model import fit
     from circlet.runtime import Tagger
+    from circlet.training import resolve_device
 
     settings = RunSettings.of({**SMALLER, "head": head})
     started = time.perf_counter()

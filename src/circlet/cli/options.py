@@ -230,8 +230,8 @@ def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
             return tagger_of(folder, saved, RuntimeModel.restore(folder, saved))
     encoder = saved.config["network"].get("encoder")
     use_torch(f"a model with encoder {encoder}" if words else f"running on {device}", threads)
-    from circlet.devices import resolve_device
     from circlet.model import Model
+    from circlet.training import resolve_device
 
     place = resolve_device(device)
     with explained(folder):

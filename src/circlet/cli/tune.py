@@ -64,9 +64,9 @@ def tune(
     require("sklearn", extra="train", purpose="tuning")
     require("matplotlib", extra="plot", purpose="drawing the search")
     from circlet.data import load_dataset
-    from circlet.devices import resolve_device
     from circlet.settings import EFFORTS
     from circlet.settings.run import FEWEST_TO_SPLIT
+    from circlet.training import resolve_device
     from circlet.tuning import Study
     from circlet.tuning.study import draw
 

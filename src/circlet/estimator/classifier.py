@@ -5,8 +5,9 @@ from __future__ import annotations
 import copy
 import logging
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -14,23 +15,25 @@ import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
+from torch import nn
 
 from circlet.checks import is_integer
 from circlet.data.dataset import Split
 from circlet.data.names import names_by_uri
 from circlet.data.sparse import as_csr
-from circlet.devices import resolve_device
 from circlet.errors import DataError, DTypeError, ParameterError
-from circlet.estimator import folder as folders
 from circlet.estimator.targets import Targets, renamed
 from circlet.model import Model
+from circlet.model.model import write
 from circlet.model.session import begin, fit_further, further_settings
 from circlet.runtime import Tagger
 from circlet.runtime.documents import as_texts, count
 from circlet.settings import EFFORTS, Decision, RunSettings
 from circlet.settings.network import FEATURES
-from circlet.storage.contents import metrics_of
-from circlet.training import Reporter
+from circlet.storage.contents import ESTIMATOR_FORMAT, classes_of, explained, metrics_of, read
+from circlet.storage.layout import ESTIMATOR, located
+from circlet.training import Reporter, resolve_device
+from circlet.version import __version__
 
 __all__ = ["CircletClassifier"]
 
@@ -312,7 +315,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         if isinstance(self.random_state, (np.random.RandomState, np.random.Generator)):
             parameters["random_state"] = self.model_.network.settings.seed
         names = getattr(self, "feature_names_in_", None)
-        folders.save(Path(folder), folders.Saved(parameters, self.model_, self._targets, names), store)
+        save(Path(folder), Saved(parameters, self.model_, self._targets, names), store)
 
     @classmethod
     def load(
@@ -336,13 +339,13 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         """
         given = {} if device is None else {"device": device}
         defaults = cls().get_params(deep=False)
-        saved = folders.load(Path(folder), defaults, given, copy.deepcopy(encoder))
+        saved = load(Path(folder), defaults, given, copy.deepcopy(encoder))
         loaded = cls(**({**saved.parameters, "encoder": encoder} if encoder is not None else saved.parameters))
         try:
             loaded._settings()
             loaded._check_parameters()
         except (TypeError, ValueError) as error:
-            raise DataError(f"{Path(folder) / folders.NAME}: {error}") from error
+            raise DataError(f"{Path(folder) / ESTIMATOR}: {error}") from error
         if not saved.model.vectorizer:
             loaded.n_features_in_ = saved.model.n_features
         if saved.feature_names is not None:
@@ -519,3 +522,95 @@ def _seed_of(random_state: Any) -> int:
     if random_state < 0:
         raise ParameterError(f"`random_state` must be at least 0, got {random_state}")
     return int(random_state)
+
+
+class Saved(NamedTuple):
+    """The parts of a fitted classifier."""
+
+    parameters: dict[str, Any]
+    model: Model
+    targets: Targets
+    feature_names: Any
+
+
+def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
+    """Write a fitted classifier."""
+    parameters, model, targets, names = classifier
+    classes = None
+    if targets.kind != "indicator":
+        dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
+        classes = {
+            "dtype": "str" if dtype.kind == "U" else dtype.name,
+            "values": None if text else targets.classes.tolist(),  # labels that are text are in labels.txt
+        }
+    custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
+    plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
+    state = {
+        "format": ESTIMATOR_FORMAT,
+        "circlet": __version__,
+        "parameters": {"encoder": None, **plain},
+        "encoder": None if custom is None else type(custom).__name__,
+        "target": targets.kind,
+        "classes": classes,
+        "feature_names": None if names is None else names.tolist(),
+    }
+    write(folder, replace(model.contents(), estimator=state), store)
+
+
+def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder: nn.Module | None) -> Saved:
+    """Read a classifier; `given` parameters override saved ones, and `defaults` replace those not saved."""
+    with explained(folder):
+        saved = read(folder, whole=True, estimator=True)
+    state, path = saved.estimator, located(folder, saved.config, ESTIMATOR)
+    if state is None:
+        place = resolve_device(given.get("device", "auto"))
+        with explained(folder):
+            model = Model.restore(folder, saved, place, encoder)
+        targets = Targets("indicator", np.arange(model.n_labels))
+        if model.label_names is not None:
+            targets = Targets("named", np.array(model.label_names, dtype=object))
+        return Saved({**_parameters_of(model), **given}, model, targets, None)
+    # Older versions had fewer parameters; those added since have their defaults.
+    if not set(state["parameters"]) <= set(defaults):
+        found = sorted(state["parameters"])
+        raise DataError(f"{path}: found the parameters {found}; wanted some of {sorted(defaults)}")
+    if state["encoder"] is not None and encoder is None:
+        raise ParameterError(
+            f"{folder}: this classifier was fitted with a custom encoder, a {state['encoder']}: "
+            "load(folder, encoder=...) with one like it"
+        )
+    lists = ("hidden", "word_ngrams", "char_ngrams")
+    parameters: dict[str, Any] = {
+        name: tuple(value) if name in lists and isinstance(value, list) else value
+        for name, value in {**defaults, **state["parameters"], **given}.items()
+    }
+    try:
+        place = resolve_device(parameters["device"])
+    except ParameterError as error:
+        if "device" in given:
+            raise
+        raise DataError(f"{path}: {error}; to use another one, load(folder, device=...)") from error
+    with explained(folder):
+        model = Model.restore(folder, saved, place, encoder)
+    classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
+    return Saved(parameters, model, Targets(state["target"], classes), state["feature_names"])
+
+
+def _parameters_of(model: Model) -> dict[str, Any]:
+    """Return the parameters stored in the model itself."""
+    words = {} if model.vectorizer is None else model.vectorizer.parameters()
+    known = {**model.network.settings.as_dict(), **model.training, **words, "members": len(model.networks)}
+    return {
+        **{name: known[name] for name in RunSettings.names() if name in known},
+        "hidden": tuple(model.network.settings.hidden),
+        "scaling": model.scaling.kind,
+        "random_state": model.network.settings.seed,
+        "keep_index": model.index is not None,
+    }
+
+
+def _plain(value: Any) -> Any:
+    """Convert a parameter for JSON."""
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    return value.item() if isinstance(value, np.generic) else value

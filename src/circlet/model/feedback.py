@@ -1,9 +1,9 @@
-"""Teaching: a trained model learns from a few corrections at once, and forgets nothing.
+"""Feedback: a trained model learns a few corrections within seconds, without forgetting the rest.
 
 The encoder does not change. For each label ℓ in the corrections, the head learns to add ℓ's code to its output.
-The closer a document is to the texts with ℓ, the more of the code is added: the head's weight W becomes W + Σ cℓ
-uℓᵀ, with one product for each corrected label. Codes are nearly orthogonal, so the scores of all other labels
-hardly change, and no computation grows with the number of labels. A new label gets the next code, and a bias.
+The closer a document is to the corrected texts, the more it changes: the head's weight W becomes W + Σ cℓ uℓᵀ,
+with one product for each corrected label. Codes are nearly orthogonal, so the scores of all other labels hardly
+change, and no computation grows with the number of labels. A new label gets the next code, and a bias.
 
 L-BFGS, starting from zero, finds the vectors uℓ that minimize the sum of these terms (weighted as in `Recipe`):
 
@@ -36,9 +36,9 @@ from circlet.errors import ParameterError
 from circlet.model.model import Model
 from circlet.network import Network
 from circlet.network.batch import as_batch
-from circlet.settings.network import teachable
+from circlet.settings.network import why_no_feedback
 
-__all__ = ["RECIPE", "Recipe", "Taught", "teach"]
+__all__ = ["RECIPE", "Recipe", "Update", "update"]
 
 
 class Recipe(NamedTuple):
@@ -53,49 +53,40 @@ class Recipe(NamedTuple):
     share: float = 0.02
 
 
-@dataclass(frozen=True)
-class Taught:
-    """The result of teaching.
+RECIPE = Recipe()
 
-    Parameters
-    ----------
-    texts : int
-        Number of texts with corrections.
-    new : list of str
-        Labels that were added.
-    left_out : list of str
-        New labels that the model has no room for.
-    """
+
+@dataclass(frozen=True)
+class Update:
+    """The number of corrected texts, the labels added, and the new labels that the model has no room for."""
 
     texts: int
     new: list[str]
     left_out: list[str]
 
 
-RECIPE = Recipe()
-
-
-def teach(
+def update(
     model: Model,
     corrections: Iterable[Entry | Judged],
     *,
     may_grow: bool = True,
     recipe: Recipe = RECIPE,
-) -> Taught:
-    """Teach a model in place.
+) -> Update:
+    """Update a model in place.
 
     Parameters
     ----------
     model : Model
-        A model of texts, with remembered rows.
+        A model of texts, with remembered rows, as it was trained.
     corrections : iterable of Entry or Judged
-        All corrections so far, in order: teaching always starts from the model as it was trained. They may refer
-        to a label by name or URI.
+        All corrections so far, in order, with names or URIs of labels.
     may_grow : bool
         Whether labels may be added.
     recipe : Recipe
     """
-    _check(model)
+    given, kept = model.network.settings, model.remembered is not None
+    if reason := why_no_feedback(given.head, given.loss, texts=model.vectorizer is not None, remembered=kept):
+        raise ParameterError(reason)
     texts = judged(corrections, names_by_uri(model.label_names, model.label_uris))
     names = model.label_names or [str(label) for label in range(model.n_labels)]
     places = {name: place for place, name in enumerate(names)}
@@ -117,27 +108,10 @@ def teach(
         for number, network in enumerate(model.networks):
             # From a network's scores to probabilities.
             curve = model.ranker.calibrations[number] if len(model.networks) > 1 else model.calibration
-            _teach(network, curve, rows, verdicts[named], model.remembered.rows, known, recipe)
-        accepted = verdicts[named] > 0
-        model.count(sp.csr_matrix(accepted, dtype=np.float32))
+            _update_network(network, curve, rows, verdicts[named], model.remembered.rows, known, recipe)
+        model.count(sp.csr_matrix(verdicts[named] > 0, dtype=np.float32))
     model.training["taught"] = len(named)
-    return Taught(len(named), new, left_out)
-
-
-def _check(model: Model) -> None:
-    if model.vectorizer is None:
-        raise ParameterError("found a model trained on feature rows; wanted one trained on texts, for feedback")
-    if model.remembered is None:
-        raise ParameterError(
-            "this model remembers no rows of its training, so teaching it would make it forget: train it again "
-            "without --remember 0, or teach the model that this copy was made from"
-        )
-    head, loss = model.network.settings.head, model.network.settings.loss
-    if not teachable(head, loss):
-        raise ParameterError(
-            f"a model with head {head} and loss {loss} can't be taught at once: train it with `circlet train "
-            "--feedback`"
-        )
+    return Update(len(named), new, left_out)
 
 
 def _room(model: Model) -> int:
@@ -167,7 +141,7 @@ def _verdicts(corrections: Sequence[Judged], places: dict[str, int]) -> sp.csr_m
     return sp.csr_matrix((np.array(values, dtype=np.float32), (rows, columns)), shape=shape)
 
 
-def _teach(
+def _update_network(
     network: Network,
     curve: tuple[float, float],
     rows: Any,
@@ -176,22 +150,22 @@ def _teach(
     known: int,
     recipe: Recipe,
 ) -> None:
-    """Teach one network; labels from `known` on are new."""
+    """Update one network; labels from `known` on are new."""
     labels = np.unique(verdicts.indices)
     signs = torch.from_numpy(verdicts[:, labels].toarray()).to(network.device)
-    lesson = _Lesson(network, curve, labels, _hidden(network, rows), _hidden(network, remembered), labels >= known)
+    change = _Change(network, curve, labels, _hidden(network, rows), _hidden(network, remembered), labels >= known)
     n = len(signs)
     with torch.no_grad():
-        present = lesson.log_odds(lesson.start)[n:].sigmoid()
-        present[:, lesson.new] = 0
-    weight = torch.where(lesson.new, recipe.balance, recipe.known) * (signs != 0).sum(dim=0)
-    unknowns = [each.requires_grad_() for each in lesson.start]
+        present = change.log_odds(change.start)[n:].sigmoid()
+        present[:, change.new] = 0
+    weight = torch.where(change.new, recipe.balance, recipe.known) * (signs != 0).sum(dim=0)
+    unknowns = [each.requires_grad_() for each in change.start]
     # It usually converges in half as many steps.
     optimizer = torch.optim.LBFGS(unknowns, max_iter=30, line_search_fn="strong_wolfe")
 
     def loss() -> Tensor:
         optimizer.zero_grad()
-        logits = lesson.log_odds(unknowns)
+        logits = change.log_odds(unknowns)
         judged = (softplus(-signs * logits[:n]) * signs.abs()).sum()
         kept = binary_cross_entropy_with_logits(logits[n:], present, reduction="none").mean(dim=0) @ weight
         total: Tensor = judged + kept + recipe.ridge * unknowns[0].square().sum()
@@ -200,19 +174,19 @@ def _teach(
 
     optimizer.step(loss)  # type: ignore[no-untyped-call]
     with torch.no_grad():
-        lesson.settle(unknowns, signs > 0, recipe.share)
-        lesson.apply(unknowns)
+        change.settle(unknowns, signs > 0, recipe.share)
+        change.apply(unknowns)
 
 
-class _Lesson:
-    """One network's changes for some labels: directions in its hidden space, and offsets of new labels.
+class _Change:
+    """One network's change for some labels: directions in its hidden space, and offsets of new labels.
 
     Parameters
     ----------
     network : Network
     curve : (slope, intercept)
     labels : int64 ndarray of shape (m,)
-    taught, remembered : Tensor
+    corrected, remembered : Tensor
         Hidden vectors.
     new : bool ndarray of shape (m,)
     """
@@ -222,15 +196,15 @@ class _Lesson:
         network: Network,
         curve: tuple[float, float],
         labels: npt.NDArray[np.int64],
-        taught: Tensor,
+        corrected: Tensor,
         remembered: Tensor,
         new: npt.NDArray[np.bool_],
     ) -> None:
         self.network, self.curve, scorer = network, curve, network.scorer
-        self.labels = torch.from_numpy(labels.astype(np.int64)).to(taught.device)
-        self.new = torch.from_numpy(new).to(taught.device)
+        self.labels = torch.from_numpy(labels.astype(np.int64)).to(corrected.device)
+        self.new = torch.from_numpy(new).to(corrected.device)
         with torch.no_grad():
-            hidden = torch.cat([taught, remembered])
+            hidden = torch.cat([corrected, remembered])
             self.mean = remembered.mean(dim=0)
             self.spread = (remembered - self.mean).square().sum(dim=1).mean().sqrt().clamp(min=1e-6)
             self.inputs = (hidden - self.mean) / self.spread
@@ -247,7 +221,7 @@ class _Lesson:
                 self.directions = torch.nn.functional.normalize(self.codes, dim=1) * length
                 self.products = self._products(outputs)
                 self.length = network.head.finished(outputs[:1]).norm()
-                codes = network.head.finished(outputs[len(taught) :])
+                codes = network.head.finished(outputs[len(corrected) :])
                 # Scores that a label must exceed to be among the five best, the usual number of suggestions.
                 best = max(1, min(5, scorer.n_labels // 2))
                 self.rivals = scorer.top_k(codes, best)[1][:, -1]

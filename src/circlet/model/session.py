@@ -1,8 +1,7 @@
-"""Training runs: begin, resume or continue a run in a folder and save its model there; teach a saved model.
+"""Training runs: begin, resume or continue a run in a folder, save its model there, and update saved models.
 
-`circlet train`, the estimator, Annif's backend and the service's learning use this module. During a run, the
-folder has `run.json` with the request, the checkpoints, and the old model, if any. The writer holds the folder's
-lock.
+`circlet train`, the estimator, Annif's backend and the service use this module. During a run, the folder has
+`run.json` with the request, the checkpoints, and the old model, if any. The writer holds the folder's lock.
 """
 
 from __future__ import annotations
@@ -28,7 +27,7 @@ from circlet.data.sparse import as_csr
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns
-from circlet.model.feedback import Taught, teach
+from circlet.model.feedback import Update, update
 from circlet.model.model import Model, write
 from circlet.model.plan import fit, remember, train_members
 from circlet.runtime.documents import count
@@ -54,7 +53,7 @@ __all__ = [
     "go_on",
     "read_documents",
     "store_of",
-    "teach_saved",
+    "update_saved",
 ]
 
 #: The default options for reading data.
@@ -539,13 +538,13 @@ def store_of(folder: Path) -> str:
     return "float32" if store == DEFLATED else store
 
 
-def teach_saved(folder: Path, output: Path, corrections: Sequence[Judged]) -> Taught:
-    """Teach the model in a folder, write the result to another folder, and report on the corrections."""
+def update_saved(folder: Path, output: Path, corrections: Sequence[Judged]) -> Update:
+    """Update the model in a folder by feedback, and write the result to another folder."""
     with explained(folder):
         saved = read(folder, whole=True, estimator=True)
         model = Model.restore(folder, saved)
     state = saved.estimator
     named = state is None or state["target"] == "indicator" or state["classes"]["values"] is None
-    taught = teach(model, corrections, may_grow=named)
+    changed = update(model, corrections, may_grow=named)
     write(output, replace(model.contents(), estimator=state), store_of(folder))
-    return taught
+    return changed

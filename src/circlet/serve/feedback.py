@@ -33,7 +33,7 @@ from circlet import files
 from circlet.data.feedback import FeedbackLog
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.runtime.tagger import Tagger, load
-from circlet.settings.network import teachable
+from circlet.settings.network import why_no_feedback
 from circlet.storage.layout import LOCK, REMEMBERED, read_config
 
 __all__ = ["KEPT", "Learner", "taught_folder", "why_not"]
@@ -59,14 +59,8 @@ def why_not(folder: Path | str) -> str | None:
     config = read_config(Path(folder))
     if find_spec("torch") is None:
         return "learning needs torch, which is not installed: pip install 'circlet[train]'"
-    if not config["texts"]:
-        return "found a model trained on feature rows; wanted one trained on texts, for feedback"
-    if REMEMBERED not in config["files"]:
-        return "the model remembers no rows of its training: train it again without --remember 0"
-    head, loss = config["network"]["head"], config["network"]["loss"]
-    if not teachable(head, loss):
-        return f"a model with head {head} and loss {loss} can't be taught at once; `circlet train --feedback` can"
-    return None
+    network, kept = config["network"], REMEMBERED in config["files"]
+    return why_no_feedback(network["head"], network["loss"], texts=bool(config["texts"]), remembered=kept)
 
 
 @dataclass(frozen=True)

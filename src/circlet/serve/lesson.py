@@ -21,7 +21,7 @@ from typing import IO
 
 from circlet.data.feedback import Judged
 from circlet.errors import CircletError
-from circlet.model.session import teach_saved
+from circlet.model.session import update_saved
 
 
 def main(source: IO[str], answers: IO[str], *, alone: bool = True) -> int:
@@ -36,7 +36,7 @@ def main(source: IO[str], answers: IO[str], *, alone: bool = True) -> int:
         threading.Thread(target=end_with_service, daemon=True).start()
     try:
         corrections = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in asked["corrections"]]
-        answer = asdict(teach_saved(Path(asked["folder"]), Path(asked["output"]), corrections))
+        answer = asdict(update_saved(Path(asked["folder"]), Path(asked["output"]), corrections))
     except (CircletError, OSError, MemoryError) as error:
         answer = {"error": str(error) or type(error).__name__}
     print(json.dumps(answer), file=answers, flush=True)

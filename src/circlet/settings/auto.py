@@ -3,7 +3,7 @@
 Most numbers of the rules come from trials on held-out training rows, run by `benchmarks/choices.py`, with results
 in `experiments/results/choices`. Only one of the datasets has very many documents, and all datasets with few-shot
 labels are parts of it. The numbers for calibration runs, and for the epochs of fewer than 15,000 documents, come
-from trials without stored results. No rule decides the optimizer of the first layer well; `circlet.model.deciding`
+from trials without stored results. No rule decides the optimizer of the first layer well; `circlet.model.plan`
 tries it out.
 
 Encoders that read texts have their own rules. The hidden layer is that of XML-CNN (Liu et al. 2017). Learning rate

@@ -297,9 +297,23 @@ EMBEDDING, MAX_WORDS = 256, 256
 ATTENTION_HEADS = 4
 
 
-def teachable(head: str, loss: str) -> bool:
-    """Whether `circlet.model.feedback` supports such a network: it adds codes to outputs, and sets biases."""
-    return HEADS[head].additive and (HEADS[head].codes is None or LOSSES[loss].bias)
+def why_no_feedback(head: str, loss: str, *, texts: bool, remembered: bool) -> str | None:
+    """Return why `circlet.model.feedback` does not support a model; None if it does.
+
+    Parameters
+    ----------
+    head, loss : str
+    texts, remembered : bool
+        Whether the model was trained on texts, and whether it has kept training rows.
+    """
+    if not texts:
+        return "this model was trained on feature rows; feedback needs one trained on texts"
+    if not remembered:
+        return "this model has no training rows and would forget the rest; wanted one trained without --remember 0"
+    # Feedback adds codes to outputs, and sets biases.
+    if HEADS[head].additive and (HEADS[head].codes is None or LOSSES[loss].bias):
+        return None
+    return f"a model with head {head} and loss {loss} takes no feedback; train it with `circlet train --feedback`"
 
 
 def _are_widths(value: Any) -> bool:

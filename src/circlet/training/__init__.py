@@ -1,17 +1,18 @@
 """The loop that trains a network: batches, steps, optimizers, and checkpoints to resume from."""
 
-from circlet.devices import resolve_device
 from circlet.settings import TrainingSettings
+from circlet.training.distributed import resolve_device
 from circlet.training.loop import (
     CALIBRATION,
     THRESHOLD,
     DivergedError,
     InterruptedRunError,
     Joining,
+    Reporter,
     measured,
     train,
 )
-from circlet.training.reporter import Reporter, StepsTaken
+from circlet.training.steps import StepsTaken
 
 __all__ = [
     "CALIBRATION",

@@ -24,12 +24,11 @@ from torch import Tensor, nn
 from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
-from circlet.devices import resolve_device
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.network.batch import ColumnEntries
 from circlet.network.encoders import RowGradient
 
-__all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined"]
+__all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined", "resolve_device"]
 
 #: How long a process waits for the others.
 MINUTES = 10
@@ -296,3 +295,20 @@ def _number(name: str, default: int) -> int:
 def _on_end(*_: Any) -> None:
     """Handle the signal by which the system ends this process, or torchrun after another one has ended."""
     raise LostError("this process was ended, perhaps because another one was; start all again with --resume")
+
+
+def resolve_device(name: Any) -> torch.device:
+    """Return the device with this name; auto is a GPU if there is one."""
+    if not isinstance(name, (str, torch.device)):
+        raise ParameterError(f"`device` must be auto, cpu, cuda, ... got {name!r}")
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError as error:  # whose message lists all that torch has ever run on
+        raise ParameterError(f"`device` {name!r} is not available: wanted auto, cpu, cuda, cuda:1, …") from error
+    try:
+        torch.empty(0, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ParameterError(f"`device` {name!r} is not available: {str(error).splitlines()[0]}") from error
+    return device

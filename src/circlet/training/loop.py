@@ -7,16 +7,17 @@ killed and resumed ends with the same weights as an uninterrupted one, bit for b
 
 from __future__ import annotations
 
+import logging
 import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,16 +33,17 @@ from circlet.network import Ensemble, Network
 from circlet.network.batch import label_sets
 from circlet.network.ensemble import outputs_of, top_k
 from circlet.network.network import TABLE_LIMIT
-from circlet.settings import TrainingSettings
+from circlet.settings import Decision, TrainingSettings
 from circlet.settings.run import LEAST_LOSS
 from circlet.storage.contents import KEPT
 from circlet.storage.publish import folder_lock
 from circlet.training import checkpoint
-from circlet.training.batches import Batches
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import make_optimizer
-from circlet.training.reporter import Reporter
-from circlet.training.steps import make_steps
+from circlet.training.steps import Batches, StepsTaken, make_steps
+
+if TYPE_CHECKING:
+    from circlet.data import Dataset
 
 __all__ = [
     "CALIBRATION",
@@ -50,11 +52,14 @@ __all__ = [
     "DivergedError",
     "InterruptedRunError",
     "Joining",
+    "Reporter",
     "is_finite",
     "mean_loss",
     "measured",
     "train",
 ]
+
+logger = logging.getLogger(__name__)
 
 #: Keys of calibration and best threshold in the record of the last epoch before held-out rows are added.
 CALIBRATION = "calibration"
@@ -151,6 +156,68 @@ def train(
         if fresh:
             network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
+
+
+class Reporter:
+    """Receives the progress of training and logs each epoch; the command line's subclass draws bars."""
+
+    def begins(self, dataset: Dataset, labels: int, *, new: int | None = None, processes: int = 1) -> None:
+        """Called when the documents of a run have been read.
+
+        Parameters
+        ----------
+        dataset : Dataset
+        labels : int
+            Number of labels that the model will have.
+        new : int, optional
+            Number of new labels, if a finished model is trained further.
+        processes : int
+            Number of processes that train together.
+        """
+
+    @contextmanager
+    def timed(self, stage: str, **about: Any) -> Iterator[None]:
+        """Measure the time of the body and report it by `stage`, unless the body fails."""
+        started = time.perf_counter()
+        yield
+        self.stage({"stage": stage, **about, "seconds": round(time.perf_counter() - started, 3)})
+
+    def stage(self, record: dict[str, Any]) -> None:
+        """Called after each stage of a run, with its name and seconds, and the member if there are several."""
+
+    def member(self, number: int) -> None:
+        """Called before each of several networks is trained; `number` starts from 0."""
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        """Called before training, with the settings that were decided from the data."""
+        for each in decisions:
+            logger.info("%s: %s (%s)", each.name, each.value, each.why)
+
+    def plan(self, epochs: int, members: int) -> None:
+        """Called before training, with the number of networks and the maximum number of epochs of each.
+
+        If held-out rows are added in the end, a short epoch with that number follows, which has no record.
+        """
+
+    def calibration_run(self, documents: int) -> None:
+        """Called before a calibration run: its network is trained only to calibrate the next one."""
+
+    def calibration_run_over(self, metrics: dict[str, float]) -> None:
+        """Called after a calibration run, with the metrics on held-out rows."""
+        logger.info("calibration run: %s", metrics)
+
+    def epoch(self, number: int, n_steps: int, done: int) -> None:
+        """Called when an epoch of `n_steps` steps begins, or is resumed after `done` of them."""
+
+    def step(self, taken: StepsTaken) -> None:
+        """Called after one or more steps."""
+
+    def record(self, record: dict[str, Any]) -> None:
+        """Called after an epoch, with its record."""
+        logger.info("%s", record)
+
+    def indexing(self, done: int, total: int) -> None:
+        """Called while documents are added to a model's index, with the number added so far."""
 
 
 @dataclass

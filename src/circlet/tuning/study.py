@@ -239,7 +239,7 @@ class Study:
         return [{name: value for name, value in other.items() if value != own[name]} for other in others]
 
     def _ruled(self, preset: str) -> dict[str, Any]:
-        from circlet.model.deciding import Decider
+        from circlet.model.plan import Decider
         from circlet.settings import RunSettings
 
         settings = RunSettings.from_preset(preset, {}, seed=self.seed)
