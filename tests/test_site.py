@@ -43,7 +43,7 @@ PACKAGES = (
     "circlet.tuning",
 )
 #: Packages whose names nobody but circlet itself uses.
-INTERNAL = {"circlet.kernels"}
+INTERNAL = {"circlet.kernels", "circlet.scoring"}
 
 
 def referenced() -> set[str]:

@@ -85,7 +85,10 @@ class TestTopK:
         check(scores, 5)
 
     def test_infinite_scores(self):
-        check(np.array([[0, -np.inf, np.inf, np.inf, -np.inf]], dtype=np.float32), 4)
+        outputs = torch.tensor([[0, -np.inf, np.inf, np.inf, -np.inf]])
+        ids, values = top_k(same, outputs, 5, 4)
+        assert ids.tolist() == [[2, 3, 0, -1]]
+        assert values.tolist() == [[np.inf, np.inf, 0, -np.inf]]
 
     @pytest.mark.parametrize("k", [2, 9])
     def test_no_predictions(self, k):

@@ -15,10 +15,11 @@ ROWS, OTHER = RANDOM.standard_normal((2, 3, 8)).astype(np.float32)
 COLUMNS = RANDOM.permuted(np.tile(np.arange(8), (3, 1)), axis=1)
 GIVEN = {
     "as_array": (ROWS,),
-    "best_columns": (ROWS, 3),
+    "beside": (ROWS, OTHER),
+    "best_columns": (np.where(ROWS > 0, ROWS, -np.inf).astype(np.float32), 6),
     "by_id": (COLUMNS // 2, ROWS),
     "by_score": (COLUMNS, (2 * ROWS).round()),
-    "concat": ([ROWS, OTHER],),
+    "concat": ([ROWS, OTHER], 0),
     "double": (ROWS,),
     "log_sigmoid": (50 * ROWS,),
     "log_sum": (ROWS, OTHER),
@@ -46,7 +47,7 @@ def of_torch(each):
 def test_there_is_one_of_each_kind():
     functions = {name for name, each in vars(tensors).items() if callable(each) and not inspect.isclass(each)}
     names = {name for name in functions if not name.startswith("_")}
-    assert names - {"Floats"} == {*GIVEN, "numbered"}
+    assert names - {"Floats"} == {*GIVEN, "budget", "numbered"}
     assert all(callable(getattr(arrays, name)) for name in names)
 
 
@@ -67,3 +68,9 @@ def test_documents_are_numbered():
     assert (
         arrays.numbered([ROWS, OTHER]).tolist() == tensors.numbered(torch.from_numpy(ROWS)).tolist() == [0, 1, 2]
     )
+
+
+def test_a_cpu_gets_no_more_memory_than_its_cache_has():
+    for ops, rows in ((arrays, ROWS), (tensors, torch.from_numpy(ROWS))):
+        assert ops.budget(1000, rows) == 1000
+        assert ops.budget(None, rows) == ops.budget(1 << 40, rows) == arrays.MEMORY

@@ -176,10 +176,11 @@ def of_blocks(
             end = start + scores.shape[1]
             scores += 0.0 if offsets is None else offsets[start:end]  # adding 0 turns −0 into 0
             new_ids, new = best_columns(scores, min(k + MARGIN, end - start))
-            ids, best = torch.cat([ids, new_ids + start], dim=1), torch.cat([best, new], dim=1)
+            ids, best = torch.cat([ids, (new_ids + start).clamp(min=0)], dim=1), torch.cat([best, new], dim=1)
             order = by_score(ids, best)[:, : k + MARGIN]
             ids, best, start = take(ids, order), take(best, order), end
         precise = _precise(codes_of, part, ids, budget).add_(0.0 if offsets is None else offsets[ids])
+        precise.masked_fill_(best == -math.inf, -math.inf)
         order = by_score(ids, precise)[:, :k]
         yield take(ids, order), take(precise, order)
 

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from circlet.errors import ParameterError
 from circlet.hashing import permuted, uniform
 from circlet.runtime.network import Floats
-from circlet.scoring.arrays import Found, best_columns
+from circlet.scoring.arrays import Found, best_columns, by_score, take
 from circlet.scoring.ranking import PER_SCORE, merged
 from circlet.threads import in_parallel, steps
 
@@ -392,7 +392,8 @@ class CodesInBlocks(Codebook):
             precise[row] = self.codes(ids[row]).astype(np.float64) @ scaled[row]  # rounded only once
         precise += np.float32(0) if offsets is None else offsets[ids]
         precise[ids < 0] = -np.inf
-        return merged((ids, precise), (ids[:, :0], precise[:, :0]), k)
+        order = by_score(ids, precise)[:, :k]
+        return take(ids, order), take(precise, order)
 
 
 class IndependentCodebook(CodesInBlocks):

@@ -329,7 +329,10 @@ class RuntimeModel(BaseModel):
         if not n:
             return rank(self._output(rows(0, 0)), budget)
         size = -(-n // (rounds * threads))  # so that all threads have the same to do
-        return together(in_parallel(lambda start, end: rank(self._output(rows(start, end)), budget), n, size))
+        found: Found = together(
+            in_parallel(lambda start, end: rank(self._output(rows(start, end)), budget), n, size)
+        )
+        return found
 
     def _output(self, rows: Entries | Floats) -> list[Floats]:
         return [network(rows) for network in self.networks]

@@ -21,6 +21,18 @@ TINY = 1e-12
 #: The least norm that a vector is divided by, as in torch.
 LEAST_NORM = 1e-12
 _LOWEST = np.finfo(np.float32).min
+#: Bytes for scores and temporaries at a time: more does not fit into the cache and is slower.
+MEMORY = 1 << 26
+
+
+def budget(memory: int | None, rows: Floats) -> int:
+    """Bytes that scores of rows and temporaries may take at a time, if the caller allows `memory`."""
+    return MEMORY if memory is None else min(int(memory), MEMORY)
+
+
+def beside(numbers: Floats, rows: Floats) -> Floats:
+    """The numbers on the device where the rows are."""
+    return numbers
 
 
 def split(rows: Floats, parts: int) -> list[Floats]:
@@ -28,9 +40,9 @@ def split(rows: Floats, parts: int) -> list[Floats]:
     return np.split(rows, parts, axis=1)
 
 
-def concat(parts: list[Floats]) -> Floats:
-    """Arrays side by side."""
-    return np.concatenate(parts, axis=-1)
+def concat(parts: list[Floats], axis: int = -1) -> Floats:
+    """Arrays side by side, or one below the other with axis 0."""
+    return np.concatenate(parts, axis=axis)
 
 
 def unit(rows: Floats, norm: float = 1.0) -> Floats:
@@ -74,7 +86,7 @@ def as_array(numbers: Floats) -> Floats:
 
 
 def take(numbers: Floats, columns: Integers) -> Floats:
-    """Some columns of each row."""
+    """Some columns of each row; any for −1."""
     return np.take_along_axis(numbers, columns, axis=1)
 
 

@@ -14,13 +14,14 @@ few of the labels' scores are ever kept.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
-from circlet.scoring import arrays
-from circlet.scoring.arrays import Found
+from circlet.checks import check_ranking
+from circlet.scoring import arrays, primitives
+from circlet.scoring.arrays import MEMORY, Found
 
 __all__ = [
     "MEMORY",
@@ -31,13 +32,13 @@ __all__ = [
     "larger",
     "mean_log_odds",
     "merged",
+    "of_rows",
     "together",
+    "top_k",
     "top_k_by_gain",
     "without",
 ]
 
-#: Bytes for scores and temporaries at a time: more does not fit into the cache and is slower.
-MEMORY = 1 << 26
 #: Bytes per score: coefficients and the score, a mask, and ids.
 PER_SCORE = 20
 #: Candidates for k places at first: some for each place, and some more.
@@ -55,30 +56,100 @@ def budget_of(memory: int | None) -> int:
     return MEMORY if memory is None else min(int(memory), MEMORY)
 
 
-def together(parts: Iterable[Found]) -> Found:
+def top_k(
+    find: Callable[[int, Any, int], Iterable[Any]],
+    rows: Any,
+    n_labels: int,
+    k: int,
+    *,
+    memory: int | None = None,
+    allowed: Any = None,
+    threshold: float | None = None,
+) -> Any:
+    """Find the k labels with the highest scores for each row, exactly and within a budget of memory.
+
+    The result equals a sort of all scores, with ties in the order of ids, and does not depend on the batch or the
+    budget. On a CPU this holds to the last bit. On a GPU, the last digits of a score may depend on the batch.
+
+    Parameters
+    ----------
+    find : callable
+        Called with k, the mask of allowed labels or None, and a budget in bytes, it yields ids and scores of the k
+        best labels, `(m, k)` each, for some rows after the other; `of_rows` is such a function.
+    rows : array or Tensor of shape (batch, width)
+        What `find` ranks labels for.
+    n_labels : int
+        Number of labels.
+    k : int
+        May exceed n_labels; the result then has n_labels columns.
+    memory : int, optional
+        Bytes that scores and temporaries may take at a time. Tables that do not depend on the batch are extra:
+        about 12 bytes per slot of a spectral codebook, or the codes of 4,096 labels of another codebook. A row
+        needs 20 bytes per slot or label (80 KB in all if codes come in blocks), often less on a GPU. If that is
+        more than `memory`, rows are processed one by one. Default: 64 MB on a CPU; on a GPU a quarter of the free
+        memory, but at most 4 GB. A CPU never uses more than the default, because that would be slower.
+    allowed : bool array or Tensor of shape (n_labels,), optional
+        Labels where it is False are never suggested.
+    threshold : float, optional
+        Labels with a lower score are left out.
+
+    Returns
+    -------
+    ids : array or Tensor of shape (batch, min(k, n_labels)), int64
+        Best first; for equal scores, lower ids first. −1 where `allowed` and `threshold` leave no label.
+    scores : array or Tensor of the same shape, float32
+        −∞ where the id is −1.
+    """
+    check_ranking(n_labels, memory, allowed, threshold)
+    ops, k = primitives(rows), max(0, min(k, n_labels))
+    if not len(rows) or not k:
+        return ops.nothing(rows, k)
+    mask = None if allowed is None else ops.beside(allowed, rows)
+    return without(together(find(k, mask, ops.budget(memory, rows))), threshold)
+
+
+def of_rows(
+    logits: Callable[[Any], Any], rows: Any, row_bytes: int, offsets: Any, allowed: Any, k: int, budget: int
+) -> Iterator[Any]:
+    """Rank by a function that maps rows to scores of all labels `(m, n_labels)`, to which `offsets` are added.
+
+    `row_bytes` is the memory that scoring and ranking one row takes.
+    """
+    ops, size = primitives(rows), max(1, budget // max(row_bytes, 1))
+    for start in range(0, len(rows), size):
+        scores = logits(rows[start : start + size])
+        if offsets is not None:
+            scores = scores + offsets
+        if allowed is not None:
+            scores = ops.where(allowed, scores, -np.inf)
+        yield ops.best_columns(scores, k)
+
+
+def together(parts: Iterable[Any]) -> Any:
     """What was found for rows, from what was found for some of them after the other."""
     found = list(parts)
     if len(found) == 1:
         return found[0]
-    ids, scores = (np.concatenate(each) for each in zip(*found, strict=True))
-    return ids, scores
+    ids, scores = zip(*found, strict=True)
+    ops = primitives(ids[0])
+    return ops.concat(ids, axis=0), ops.concat(scores, axis=0)
 
 
-def without(found: Found, threshold: float | None) -> Found:
+def without(found: Any, threshold: float | None) -> Any:
     """The same with no label where the score is below the threshold."""
-    ids, scores = found
-    if threshold is None or scores.min(initial=np.inf) >= threshold:
+    if threshold is None:
         return found
+    (ids, scores), ops = found, primitives(found[0])
     low = scores < threshold
-    return np.where(low, -1, ids), np.where(low, -np.inf, scores).astype(scores.dtype)
+    return ops.where(low, -1, ids), ops.where(low, -np.inf, scores)
 
 
-def merged(one: Found, other: Found, k: int) -> Found:
+def merged(one: Any, other: Any, k: int) -> Any:
     """The k best of both, row by row; no id is in both."""
-    ids = np.concatenate([one[0], other[0]], axis=1)
-    scores = np.concatenate([one[1], other[1]], axis=1)
-    order = arrays.by_score(ids, scores)[:, :k]
-    return np.take_along_axis(ids, order, axis=1), np.take_along_axis(scores, order, axis=1)
+    ops = primitives(one[0])
+    ids, scores = ops.concat([one[0], other[0]]), ops.concat([one[1], other[1]])
+    order = ops.by_score(ids, scores)[:, :k]
+    return ops.take(ids, order), ops.take(scores, order)
 
 
 def larger(ops: Any, first: Any, second: Any) -> Any:

@@ -84,7 +84,8 @@ class Scorer:
                 # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
                 negated = self.codebook.best(output * -self.scale, k, prepared, allowed, budget)
                 found = [larger(arrays, together(found), together(negated))]
-        return without(together(found), threshold)
+        best: Found = without(together(found), threshold)
+        return best
 
     def _offsets(self, codebook: Any, offsets: Floats | None) -> Floats | None:
         """What the codebook adds to similarities; it is kept, because documents may come one by one."""
@@ -153,7 +154,8 @@ class Ensemble:
             return self.logits(np.split(part, len(self.scorers), axis=1))
 
         found = _of_rows(logits, joined, row_bytes, offsets, allowed, k, budget_of(memory))
-        return without(together(found), threshold)
+        best: Found = without(together(found), threshold)
+        return best
 
 
 def _of_rows(

@@ -11,13 +11,30 @@ import torch
 from torch import Tensor
 
 from circlet.algebra import circular
-from circlet.scoring.arrays import LEAST_NORM, TINY, Floats
+from circlet.scoring.arrays import LEAST_NORM, MEMORY, TINY, Floats
 
 log_sigmoid = torch.nn.functional.logsigmoid
 sin, subtract, tanh, where = torch.sin, torch.subtract, torch.tanh, torch.where
 
 #: Scores per group; a first pass compares only the maxima of the groups.
 GROUP = 1 << 8
+#: Bytes for scores on a GPU, where fewer launches matter more; at most a quarter of the free memory is used.
+DEVICE_MEMORY = 1 << 32
+
+
+def budget(memory: int | None, rows: Tensor) -> int:
+    """See `circlet.scoring.arrays.budget`."""
+    if rows.device.type != "cuda":
+        return MEMORY if memory is None else min(int(memory), MEMORY)
+    if memory is not None:
+        return int(memory)
+    free, _ = torch.cuda.mem_get_info(rows.device)
+    return min(DEVICE_MEMORY, free // 4)
+
+
+def beside(numbers: Tensor, rows: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.beside`."""
+    return numbers.to(rows.device)
 
 
 def split(rows: Tensor, parts: int) -> list[Tensor]:
@@ -25,9 +42,9 @@ def split(rows: Tensor, parts: int) -> list[Tensor]:
     return list(rows.chunk(parts, dim=-1))
 
 
-def concat(parts: list[Tensor]) -> Tensor:
+def concat(parts: list[Tensor], axis: int = -1) -> Tensor:
     """See `circlet.scoring.arrays.concat`."""
-    return torch.cat(parts, dim=-1)
+    return torch.cat(parts, dim=axis)
 
 
 def unit(rows: Tensor, norm: float = 1.0) -> Tensor:
@@ -66,7 +83,7 @@ def as_array(numbers: Tensor) -> Floats:
 
 def take(numbers: Tensor, columns: Tensor) -> Tensor:
     """See `circlet.scoring.arrays.take`."""
-    return numbers.gather(1, columns)
+    return numbers.gather(1, columns.clamp(min=0))
 
 
 def by_id(ids: Tensor, scores: Tensor) -> Tensor:
@@ -105,10 +122,7 @@ def log_sum(a: Tensor, b: Tensor) -> Tensor:
 
 
 def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Return the k best columns of each row and their scores, best first; for ties, lower columns first.
-
-    With `labels`, return the columns' labels instead; they must be distinct where scores are above −∞.
-    """
+    """See `circlet.scoring.arrays.best_columns`."""
     # `_largest` breaks ties for the last place arbitrarily. One more place shows which rows have such ties.
     values, found = _largest(scores, min(k + 1, scores.shape[1]))
     ids = found if labels is None else labels[found].long()
@@ -119,7 +133,7 @@ def best_columns(scores: Tensor, k: int, labels: Tensor | None = None) -> tuple[
         tied = (best[:, -1:] == rest).nonzero()[:, 0]
         if len(tied):
             ids[tied] = _first_of_equals(scores[tied], ids[tied], best[tied], labels)
-    return ids, best
+    return ids.masked_fill(best == -math.inf, -1), best
 
 
 def _first_of_equals(scores: Tensor, ids: Tensor, best: Tensor, labels: Tensor | None) -> Tensor:
