@@ -21,10 +21,9 @@ import scipy.sparse as sp
 
 from circlet import files
 from circlet.data import catalog, load_dataset
-from circlet.data.dataset import Dataset, Split, as_features
+from circlet.data.dataset import Dataset, Split, as_features, column_counts
 from circlet.data.fetch import fetch
-from circlet.data.sparse import column_counts
-from circlet.data.xmc import write_xmc
+from circlet.data.matrices import write_xmc
 from circlet.errors import DataError, ParameterError
 from circlet.features.vectorizer import TextVectorizer
 

@@ -109,7 +109,6 @@ PUBLIC = {
     "circlet.data.catalog",
     "circlet.data.matrices",
     "circlet.data.synthetic",
-    "circlet.data.xmc",
     "circlet.errors",
     "circlet.features",
     "circlet.features.embed",

@@ -22,8 +22,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet.data import Dataset, Split, catalog
-from circlet.data.matrices import feature_file
-from circlet.data.xmc import read_split_rows
+from circlet.data.matrices import feature_file, read_split_rows
 from circlet.errors import DataError
 from circlet.features.embed import RECORD, with_features
 from circlet.files import sha256

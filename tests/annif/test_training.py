@@ -8,7 +8,7 @@ import pytest
 from circlet import load
 from circlet.annif.parameters import DEFAULTS, settings_of
 from circlet.annif.training import fitted, learn, with_room
-from circlet.data.documents import read_splits
+from circlet.data.load import read_splits
 from circlet.data.records import Record, write_records
 from circlet.errors import CircletError
 from circlet.storage.layout import read_config

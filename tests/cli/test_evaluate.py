@@ -9,7 +9,7 @@ import scipy.sparse as sp
 
 from circlet.cli.evaluate import check_table, draw_curves, write_table
 from circlet.errors import OutputError, ParameterError
-from circlet.metrics.decisions import Decisions, curve_of
+from circlet.metrics.measures import Decisions, curve_of
 
 
 def test_evaluate(circlet, model, data):

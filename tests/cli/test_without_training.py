@@ -13,7 +13,7 @@ import pytest
 import scipy.sparse as sp
 
 from circlet import files
-from circlet.data.xmc import write_sparse_text, write_xmc
+from circlet.data.matrices import write_sparse_text, write_xmc
 
 ROOT = Path(__file__).parents[2]
 SAVED = ROOT / "tests" / "saved"

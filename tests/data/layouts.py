@@ -10,9 +10,8 @@ import scipy.sparse as sp
 
 from circlet.data import Dataset, Split
 from circlet.data.dataset import check_split
-from circlet.data.matrices import write_matrices
+from circlet.data.matrices import write_matrices, write_sparse_text, write_xmc
 from circlet.data.records import Record, write_records
-from circlet.data.xmc import write_sparse_text, write_xmc
 
 X = sp.random(12, 9, density=0.4, format="csr", dtype=np.float32, random_state=0)
 Y = (sp.random(12, 7, density=0.3, format="csr", random_state=1) > 0).astype(np.float32)

@@ -15,12 +15,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.data.layouts import LAYOUTS, X, Y, holds_together
 
-from circlet.data import load_dataset, xmc
+from circlet.data import load_dataset, matrices
 from circlet.data.load import recognize
 from circlet.data.pydocs import _unsigned
 from circlet.data.records import parse_list
 from circlet.errors import DataError
-from circlet.features.terms import Characters, Words
+from circlet.features.vectorizer import Characters, Words
 
 # Bytes for read-ahead, the current block and small objects; then a multiple of the unpacked size.
 CONSTANT, MULTIPLE = 4 << 20, 40
@@ -123,7 +123,7 @@ def test_damage(pristine, layout, damages):
 @pytest.mark.parametrize("line", [b"0\n", b"0 1:1\n", b"\n", b" \n"])
 def test_memory_grows_no_faster_than_the_file(tmp_path, monkeypatch, line, header):
     """On small files the constant hides the multiple, so this compares two sizes."""
-    monkeypatch.setattr(xmc, "_BLOCK_ROWS", 256)  # so that small files have several blocks too
+    monkeypatch.setattr(matrices, "_BLOCK_ROWS", 256)  # so that small files have several blocks too
     path = tmp_path / "train.txt"
     sizes, peaks = [], []
     for count in (2_000, 6_000):

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from circlet.cli.data import datasets as app
 from circlet.data import Dataset, Split
-from circlet.data import sparse as _mapped
+from circlet.data import dataset as _mapped
 from circlet.data.dataset import as_features, as_labels, check_split, first_rows, frequent_labels, one_line
 from circlet.data.matrices import write_matrices
 from circlet.errors import DataError, ParameterError

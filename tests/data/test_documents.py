@@ -14,16 +14,18 @@ from hypothesis import strategies as st
 from tests.data.layouts import write_parquet, write_texts
 
 from circlet.data import load_dataset
-from circlet.data.documents import (
+from circlet.data.load import find_text_file, read_splits
+from circlet.data.records import (
+    LINE_FORMATS,
+    Columns,
+    Record,
     iter_documents,
     iter_parquet,
     iter_stream,
     iter_texts,
-    read_splits,
     size_of,
+    write_records,
 )
-from circlet.data.load import find_text_file
-from circlet.data.records import FORMATS, Columns, Record, write_records
 from circlet.errors import DataError, MissingExtraError, ParameterError
 from circlet.files import MAX_LINE
 
@@ -201,7 +203,7 @@ def test_a_line_without_end_is_refused():
         texts(b"a" * (MAX_LINE + 1))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", LINE_FORMATS)
 @settings(max_examples=30)
 @given(
     documents=st.lists(st.text(alphabet="ab,;é|", min_size=1, max_size=8), min_size=1, max_size=5),

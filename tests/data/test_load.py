@@ -11,9 +11,8 @@ from tests.data.layouts import put
 
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.load import IN_WORDS, UnrecognizedError, find_text_file, recognize
-from circlet.data.matrices import write_matrices
+from circlet.data.matrices import write_matrices, write_sparse_text, write_xmc
 from circlet.data.records import Columns, Record, is_annif, write_records
-from circlet.data.xmc import write_sparse_text, write_xmc
 from circlet.errors import DataError, ParameterError
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"

@@ -13,7 +13,7 @@ from hypothesis.extra.numpy import arrays
 from tests.data.layouts import csr
 
 from circlet.data import Dataset, Split, load_dataset, matrices
-from circlet.data import sparse as _mapped
+from circlet.data import dataset as _mapped
 from circlet.errors import DataError
 
 

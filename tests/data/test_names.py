@@ -6,7 +6,8 @@ import sys
 import pytest
 
 from circlet.data import load_dataset
-from circlet.data.names import names_by_uri, read_names
+from circlet.data.dataset import names_by_uri
+from circlet.data.load import read_names
 from circlet.errors import DataError, MissingExtraError
 
 URI = "http://example.org/"

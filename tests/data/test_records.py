@@ -12,7 +12,7 @@ from tests.data.layouts import put
 from circlet.data import load_dataset
 from circlet.data.load import recognize
 from circlet.data.records import (
-    FORMATS,
+    LINE_FORMATS,
     LISTS,
     Columns,
     Record,
@@ -46,7 +46,7 @@ def content(found):
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", LINE_FORMATS)
 @settings(max_examples=30)
 @given(written=records(PLAIN, NAME))
 def test_round_trip(tmp_path_factory, kind, suffix, written):
@@ -64,7 +64,7 @@ def test_round_trip_of_any_text_where_the_format_quotes(tmp_path_factory, kind, 
     assert content(iter_records(path, kind, SEMICOLON)) == content(written)
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", LINE_FORMATS)
 @settings(max_examples=60)
 @given(written=records(ANY_TEXT, ANY_TEXT))
 def test_a_writer_writes_what_reads_back_or_refuses(tmp_path_factory, kind, written):
@@ -275,7 +275,7 @@ def test_labels_that_are_none(tmp_path, labels, message):
         list(iter_records(path, "jsonl"))
 
 
-@pytest.mark.parametrize("kind", FORMATS)
+@pytest.mark.parametrize("kind", LINE_FORMATS)
 def test_truncated_gzip(tmp_path, kind):
     write_records(tmp_path / "a.gz", [Record(1, f"text {n}", ("x",)) for n in range(50)], kind)
     path = put(tmp_path, (tmp_path / "a.gz").read_bytes()[:-5], "b.gz")

@@ -13,11 +13,21 @@ from hypothesis import strategies as st
 from tests.training.runs import Stop, assert_same_weights
 
 import circlet
+from circlet.data import dataset as _mapped
 from circlet.data import load_dataset
-from circlet.data import sparse as _mapped
-from circlet.data.dataset import Dataset, Split, as_features, as_labels
+from circlet.data.dataset import (
+    Dataset,
+    MappedRows,
+    Split,
+    as_csr,
+    as_features,
+    as_labels,
+    column_counts,
+    is_known_good,
+    is_mapped,
+    release,
+)
 from circlet.data.matrices import read_mapped, write_matrices
-from circlet.data.sparse import MappedRows, as_csr, column_counts, is_known_good, is_mapped, release
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.estimator import CircletClassifier
@@ -185,7 +195,7 @@ def test_a_mapped_matrix_is_checked_once(tmp_path, monkeypatch):
     write_matrices(tmp_path, Dataset("of a test", Split(as_features(X, "X"), Y)), mapped=True)
     mapped = read_mapped(tmp_path / "X.trn"), read_mapped(tmp_path / "Y.trn", labels=True)
     assert all(map(is_known_good, mapped))
-    monkeypatch.setattr("circlet.data.sparse.check_indices", None)
+    monkeypatch.setattr("circlet.data.dataset.check_indices", None)
     Dataset("of a test", Split(*mapped))
     mapped[0].indices = np.full_like(mapped[0].indices, 99)
     assert not is_known_good(mapped[0])

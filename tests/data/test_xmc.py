@@ -12,14 +12,14 @@ from hypothesis.extra.numpy import arrays
 from sklearn.datasets import load_svmlight_file
 from tests.data.layouts import put
 
-from circlet.data import xmc
+from circlet.data import matrices
 from circlet.errors import DataError, ParameterError
 
 VALUES = st.one_of(st.just(0.0), st.floats(-(2.0**120), 2.0**120, width=32))
 
 
 @st.composite
-def matrices(draw):
+def pairs(draw):
     rows, features, labels = draw(st.integers(1, 6)), draw(st.integers(1, 5)), draw(st.integers(1, 5))
     X = draw(arrays(np.float32, (rows, features), elements=VALUES))
     Y = draw(arrays(np.float32, (rows, labels), elements=st.sampled_from([0.0, 1.0])))
@@ -31,11 +31,11 @@ def same(a, b):
 
 
 @settings(max_examples=60)
-@given(pair=matrices(), name=st.sampled_from(["a.txt", "a.txt.gz"]))
+@given(pair=pairs(), name=st.sampled_from(["a.txt", "a.txt.gz"]))
 def test_round_trip(tmp_path_factory, pair, name):
     path = tmp_path_factory.mktemp("xmc") / name
-    xmc.write_xmc(path, *pair)
-    X, Y = xmc.read_xmc(path)
+    matrices.write_xmc(path, *pair)
+    X, Y = matrices.read_xmc(path)
     assert same(X, pair[0])
     assert same(Y, pair[1])
     assert X.dtype == Y.dtype == np.float32
@@ -44,29 +44,29 @@ def test_round_trip(tmp_path_factory, pair, name):
 
 
 @settings(max_examples=60)
-@given(pair=matrices())
+@given(pair=pairs())
 def test_round_trip_without_a_header_keeps_rows_and_loses_only_empty_last_columns(tmp_path_factory, pair):
     path = tmp_path_factory.mktemp("xmc") / "a.svm"
-    xmc.write_xmc(path, *pair, header=False)
-    for read, written in zip(xmc.read_xmc(path), pair, strict=True):
+    matrices.write_xmc(path, *pair, header=False)
+    for read, written in zip(matrices.read_xmc(path), pair, strict=True):
         assert read.shape[0] == written.shape[0]
         read.resize(written.shape)
         assert same(read, written)
 
 
 @settings(max_examples=40)
-@given(pair=matrices())
+@given(pair=pairs())
 def test_newer_form_round_trip(tmp_path_factory, pair):
     path = tmp_path_factory.mktemp("xmc") / "trn_X_Xf.txt"
-    xmc.write_sparse_text(path, pair[0])
-    assert same(xmc.read_sparse_text(path), pair[0])
+    matrices.write_sparse_text(path, pair[0])
+    assert same(matrices.read_sparse_text(path), pair[0])
 
 
 def test_blocks_join(tmp_path):
     X = sp.random(20_000, 6, density=0.4, format="csr", dtype=np.float32, random_state=0)
     Y = (sp.random(20_000, 4, density=0.4, format="csr", random_state=1) > 0).astype(np.float32)
-    xmc.write_xmc(tmp_path / "a.txt", X, Y)
-    read = xmc.read_xmc(tmp_path / "a.txt")
+    matrices.write_xmc(tmp_path / "a.txt", X, Y)
+    read = matrices.read_xmc(tmp_path / "a.txt")
     assert same(read[0], X)
     assert same(read[1], Y)
 
@@ -81,26 +81,26 @@ def test_blocks_join(tmp_path):
     ],
 )
 def test_by_hand(tmp_path, content):
-    X, Y = xmc.read_xmc(put(tmp_path, content))
+    X, Y = matrices.read_xmc(put(tmp_path, content))
     assert X.toarray().tolist() == [[0, 0.5, 0, 2], [1, 0, 0, 0], [0, 0, 0, 0]]
     assert Y.toarray().tolist() == [[1, 0, 1, 0, 0], [0, 0, 0, 0, 0], [0, 0, 0, 0, 1]]
 
 
 def test_blank_lines_are_rows_where_the_header_counts_them(tmp_path):
-    X, Y = xmc.read_xmc(put(tmp_path, b"4 2 2\n\n0 1:1\n\n \n"))
+    X, Y = matrices.read_xmc(put(tmp_path, b"4 2 2\n\n0 1:1\n\n \n"))
     assert np.diff(X.indptr).tolist() == [0, 1, 0, 0]
     assert np.diff(Y.indptr).tolist() == [0, 1, 0, 0]
 
 
 @settings(max_examples=60)
-@given(pair=matrices())
+@given(pair=pairs())
 def test_numbers_are_those_that_scikit_learn_reads(tmp_path_factory, pair):
     path = tmp_path_factory.mktemp("xmc") / "a.svm"
     # Its reader skips rows that have nothing at all.
     kept = np.flatnonzero(pair[0].getnnz(axis=1) + pair[1].getnnz(axis=1))
     assume(len(kept) and pair[0].nnz)
-    xmc.write_xmc(path, pair[0][kept], pair[1][kept], header=False)
-    X, Y = xmc.read_xmc(path)
+    matrices.write_xmc(path, pair[0][kept], pair[1][kept], header=False)
+    X, Y = matrices.read_xmc(path)
     expected, labels = load_svmlight_file(str(path), dtype=np.float32, multilabel=True, zero_based=True)
     expected.eliminate_zeros()
     assert X.data.tolist() == expected.data.tolist()
@@ -114,11 +114,11 @@ def test_numbers_are_those_that_scikit_learn_reads(tmp_path_factory, pair):
 )
 def test_every_feature_is_an_index_and_a_value(tmp_path, row):
     with pytest.raises(DataError, match=r":2: found .*; wanted"):
-        xmc.read_xmc(put(tmp_path, b"0 1:1\n" + row + b"\n0 1:1\n"))
+        matrices.read_xmc(put(tmp_path, b"0 1:1\n" + row + b"\n0 1:1\n"))
 
 
 def test_svmlight_comments(tmp_path):
-    X, Y = xmc.read_xmc(put(tmp_path, b"# a file\n0 1:1 # one\n  # indented\n1 0:1\n\n"))
+    X, Y = matrices.read_xmc(put(tmp_path, b"# a file\n0 1:1 # one\n  # indented\n1 0:1\n\n"))
     assert X.toarray().tolist() == [[0, 1], [1, 0]]
     assert Y.toarray().tolist() == [[1, 0], [0, 1]]
 
@@ -159,7 +159,7 @@ def test_svmlight_comments(tmp_path):
 def test_bad_rows_are_named(tmp_path, content, line, found, wanted):
     path = put(tmp_path, content)
     with pytest.raises(DataError) as caught:
-        xmc.read_xmc(path)
+        matrices.read_xmc(path)
     message = str(caught.value)
     assert message.startswith(f"{path}:{line}: " if line else f"{path}: ")
     assert found in message
@@ -177,24 +177,24 @@ def test_bad_rows_are_named(tmp_path, content, line, found, wanted):
 )
 def test_newer_form_faults(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
-        xmc.read_sparse_text(put(tmp_path, content))
+        matrices.read_sparse_text(put(tmp_path, content))
 
 
 def test_damaged_and_missing_files(tmp_path):
     packed = gzip.compress(b"1 3 3\n0 1:1\n" * 50)
     with pytest.raises(DataError, match=r"a\.gz: found a gzip file that ends too early; wanted a complete one"):
-        xmc.read_xmc(put(tmp_path, packed[:-9], "a.gz"))
+        matrices.read_xmc(put(tmp_path, packed[:-9], "a.gz"))
     with pytest.raises(DataError, match=r"a\.gz: found a damaged gzip file .*; wanted an intact one"):
-        xmc.read_xmc(put(tmp_path, packed[:-8] + bytes(8), "a.gz"))
+        matrices.read_xmc(put(tmp_path, packed[:-8] + bytes(8), "a.gz"))
     with pytest.raises(DataError, match=r"cannot read .*none\.txt: No such file"):
-        xmc.read_xmc(tmp_path / "none.txt")
+        matrices.read_xmc(tmp_path / "none.txt")
 
 
 def test_a_header_that_claims_a_trillion_rows_allocates_nothing(tmp_path):
     path = put(tmp_path, b"1000000000000 2000000000 2000000000\n0 1:1\n")
     tracemalloc.start()
     with pytest.raises(DataError):
-        xmc.read_xmc(path)
+        matrices.read_xmc(path)
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000
@@ -202,10 +202,10 @@ def test_a_header_that_claims_a_trillion_rows_allocates_nothing(tmp_path):
 
 def test_split_rows(tmp_path):
     path = put(tmp_path, b"3 1\n1 2\n", "a_trSplit.txt")
-    assert xmc.read_split_rows(path, 0, 3).tolist() == [2, 0]
-    assert xmc.read_split_rows(path, 1, 3).tolist() == [0, 1]
+    assert matrices.read_split_rows(path, 0, 3).tolist() == [2, 0]
+    assert matrices.read_split_rows(path, 1, 3).tolist() == [0, 1]
     with pytest.raises(ParameterError, match=r"split is 2; .* has splits 0 to 1"):
-        xmc.read_split_rows(path, 2, 3)
+        matrices.read_split_rows(path, 2, 3)
 
 
 @pytest.mark.parametrize(
@@ -223,13 +223,13 @@ def test_split_rows(tmp_path):
 )
 def test_bad_split_files(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
-        xmc.read_split_rows(put(tmp_path, content, "a_trSplit.txt"), 0, 3)
+        matrices.read_split_rows(put(tmp_path, content, "a_trSplit.txt"), 0, 3)
 
 
 def test_writer_refuses_what_does_not_fit(tmp_path):
     one, two = sp.csr_matrix(np.ones((1, 1))), sp.csr_matrix(np.ones((2, 1)))
     with pytest.raises(DataError, match="found 1 rows in X and 2 in Y"):
-        xmc.write_xmc(tmp_path / "a.txt", one, two)
+        matrices.write_xmc(tmp_path / "a.txt", one, two)
     with pytest.raises(DataError, match=r"Y: found 2\.0 at row 1, label 0; wanted 0 or 1"):
-        xmc.write_xmc(tmp_path / "a.txt", one, one * 2)
+        matrices.write_xmc(tmp_path / "a.txt", one, one * 2)
     assert list(tmp_path.iterdir()) == []

@@ -20,8 +20,7 @@ from hypothesis import strategies as st
 from scipy.sparse import csr_matrix
 
 from circlet.export.write import WORD, vocabulary, write_onnx
-from circlet.features.terms import word_pattern
-from circlet.features.vectorizer import TextVectorizer
+from circlet.features.vectorizer import TextVectorizer, word_pattern
 
 PAGE = Path(__file__).parents[2] / "docs/export.md"
 TEXTS = [

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from circlet.features import TextVectorizer
-from circlet.features.terms import Characters, Vocabulary, Words, occurrences, origins, word_pattern
+from circlet.features.vectorizer import Characters, Vocabulary, Words, occurrences, origins, word_pattern
 
 
 class TestWords:

@@ -21,8 +21,7 @@ from sklearn.exceptions import NotFittedError
 from sklearn.feature_extraction.text import TfidfVectorizer
 
 from circlet.errors import DataError, DTypeError, ParameterError
-from circlet.features.terms import word_pattern
-from circlet.features.vectorizer import TextVectorizer, load_vectorizer
+from circlet.features.vectorizer import TextVectorizer, load_vectorizer, word_pattern
 
 ENGLISH = ["the red fox", "The red, red car!", "a blue car on the road", "fox"]
 

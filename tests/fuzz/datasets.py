@@ -16,11 +16,9 @@ from tests.fuzz.damage import FolderSubject, Tree, read_tree
 from tests.fuzz.models import NAMES, QUICK, command, documents, targets
 
 from circlet.data import Dataset, Split, load_dataset
-from circlet.data.documents import iter_stream
-from circlet.data.matrices import write_matrices
+from circlet.data.matrices import write_matrices, write_xmc
 from circlet.data.pydocs import PyDoc, PyDocs, cached_pydocs
-from circlet.data.records import Columns, Record, iter_records, write_records
-from circlet.data.xmc import write_xmc
+from circlet.data.records import Columns, Record, iter_records, iter_stream, write_records
 
 
 def _mapped(folder: Path) -> None:

@@ -6,7 +6,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from circlet.metrics.decisions import Decisions, best_threshold, curve_of
+from circlet.metrics.measures import Decisions, best_threshold, curve_of
 from circlet.settings.run import Aim
 
 TRUTH = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0]])

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet.data.sparse import MappedRows
+from circlet.data.dataset import MappedRows
 from circlet.errors import DataError
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
 

@@ -229,7 +229,7 @@ class TestDocuments:
         np.testing.assert_allclose(of_dense.top_k(X, 3)[1], of_dense.top_k(X.toarray(), 3)[1])
 
     def test_mapped_rows(self, made, some, tmp_path):
-        from circlet.data.sparse import is_mapped
+        from circlet.data.dataset import is_mapped
 
         X = some("sparse", 20, 1)
         arrays = {}

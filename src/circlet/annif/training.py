@@ -9,7 +9,7 @@ from typing import Any
 from scipy.fft import next_fast_len
 
 from circlet.data import Dataset, Split
-from circlet.data.documents import read_splits
+from circlet.data.load import read_splits
 from circlet.data.records import Record, iter_records
 from circlet.model import Model
 from circlet.model.plan import Decider

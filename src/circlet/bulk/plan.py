@@ -21,9 +21,20 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
-from circlet.data.documents import LABELS, PLAIN, iter_parquet, reading
 from circlet.data.load import IN_WORDS, is_there, recognize
-from circlet.data.records import DELIMITERS, FORMATS, Columns, Record, header_delimiter, is_annif, parse
+from circlet.data.records import (
+    DELIMITERS,
+    LABELS,
+    LINE_FORMATS,
+    PLAIN,
+    Columns,
+    Record,
+    header_delimiter,
+    is_annif,
+    iter_parquet,
+    parse,
+    reading,
+)
 from circlet.errors import DataError, OutputError, bad
 from circlet.files import BOM, MAX_LINE, check_regular, decode, explained, iter_lines, iter_text, peek
 from circlet.identity import Identity
@@ -80,7 +91,7 @@ class File:
     size, changed : int
         Bytes, and when they were changed, in nanoseconds.
     format : str
-        One of `circlet.data.records.FORMATS`, or `parquet`; `empty` if there is nothing in it.
+        One of `circlet.data.records.LINE_FORMATS`, or `parquet`; `empty` if there is nothing in it.
     compressed : bool
         Whether it is gzipped.
     header : int
@@ -131,7 +142,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
 
 def format_in(path: Path, columns: Columns) -> str:
     """The format of a file by its content, as in `File`."""
-    texts = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in FORMATS)}"
+    texts = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in LINE_FORMATS)}"
     or_no_engine = f"{texts}, or circlet predict without --engine, which also reads plain texts"
     check_regular(path)
     start = peek(path)
@@ -145,7 +156,7 @@ def format_in(path: Path, columns: Columns) -> str:
             found = f"the labels of {path.with_suffix(PLAIN).name}, a plain text beside it"
             raise bad(path, None, found, or_no_engine)
     kind = recognize(path, columns)
-    if kind not in FORMATS:
+    if kind not in LINE_FORMATS:
         raise bad(path, None, IN_WORDS.get(kind, kind), or_no_engine if kind == "plain" else texts)
     return kind
 

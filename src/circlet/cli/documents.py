@@ -13,9 +13,8 @@ from typing import Any, cast
 
 from circlet.cli.console import DocumentBar, err
 from circlet.data import load_dataset
-from circlet.data.documents import iter_documents, iter_stream, size_of
 from circlet.data.load import UnrecognizedError, find_text_file, is_there
-from circlet.data.records import Columns, Record
+from circlet.data.records import Columns, Record, iter_documents, iter_stream, size_of
 from circlet.errors import DataError
 from circlet.files import explained
 

@@ -17,7 +17,7 @@ from circlet.report import Table
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from circlet.metrics.decisions import Curve, LabelReport
+    from circlet.metrics.measures import Curve, LabelReport
 
 #: The least probability that curves are drawn from.
 LEAST = 0.005
@@ -70,8 +70,8 @@ def evaluate(
     depths = _depths(k)
     check_picture(plot)
     from circlet.data import load_dataset
-    from circlet.metrics.decisions import Decisions
     from circlet.metrics.evaluation import evaluate_model
+    from circlet.metrics.measures import Decisions
 
     if per_label is not None:
         check_table(per_label)

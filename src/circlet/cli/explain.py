@@ -154,7 +154,7 @@ def _pieces(text: str, explanation: Explanation) -> list[tuple[int, int, float]]
     """The words of a text, and what else there is between spaces, with what each adds to the score."""
     import numpy as np
 
-    from circlet.features.terms import words_in
+    from circlet.features.vectorizer import words_in
 
     by_character = np.zeros(len(text) + 1)
     for start, end, value in explanation.spans():

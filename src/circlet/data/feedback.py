@@ -32,9 +32,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet import files
-from circlet.data.dataset import SURROGATE, Dataset, Split, label_fault
-from circlet.data.names import names_by_uri
-from circlet.data.sparse import widened
+from circlet.data.dataset import SURROGATE, Dataset, Split, label_fault, names_by_uri, widened
 from circlet.errors import DataError, OutputError, ParameterError, bad, shown
 
 #: The first line of every log, with the format's version.

@@ -27,7 +27,7 @@ import scipy.sparse as sp
 
 from circlet import files
 from circlet.checks import is_integer
-from circlet.data import matrices, xmc
+from circlet.data import matrices
 from circlet.data.catalog import Sdist, data_folder, entry, verify, where_to_get
 from circlet.data.dataset import Dataset, Split, as_features, as_labels
 from circlet.data.load import load_dataset
@@ -169,7 +169,7 @@ def _extract(archive: Path, member: str, workplace: Path) -> Path:
 
 def _read(sdist: Sdist, path: Path) -> Split:
     if sdist.format == "xmc":
-        return Split(*xmc.read_xmc(path))
+        return Split(*matrices.read_xmc(path))
     found = read_arrays(path)
     missing = {"X", "y"} - set(found)
     if missing:

@@ -1,27 +1,34 @@
-"""One entry point for all formats: `load_dataset` recognizes the format of a file or folder."""
+"""One entry point for all formats: `load_dataset` recognizes the format of a file or folder.
+
+Labels that are URIs get readable names from a vocabulary, which may be gzipped:
+
+- `.tsv`, `.txt`, as Annif's subjects: a URI, with or without angle brackets, a tab, and its name on each line.
+  Further columns, such as a notation, are ignored.
+- `.ttl`, `.nt`, `.rdf`, `.xml`: SKOS in RDF; the name is `skos:prefLabel`. Reading it needs rdflib.
+"""
 
 from __future__ import annotations
 
 import difflib
 import logging
 import re
-from collections.abc import Sequence
+from array import array
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.checks import is_integer
-from circlet.data import catalog, documents, matrices, records, xmc
-from circlet.data.dataset import Dataset, Split, as_labels, check_label_names
-from circlet.data.documents import MAGIC, PLAIN, read_splits, text_files
-from circlet.data.names import named, read_label_names, read_names
-from circlet.data.records import Columns, header_delimiter, is_annif
-from circlet.data.sparse import widened
-from circlet.errors import DataError, ParameterError, bad, shown
-from circlet.files import iter_text, peek
+from circlet.checks import is_integer, require
+from circlet.data import catalog, matrices, records
+from circlet.data.dataset import Dataset, Split, as_labels, check_label, check_label_names, label_fault, widened
+from circlet.data.records import MAGIC, PLAIN, Columns, Record, header_delimiter, is_annif, text_files
+from circlet.errors import CircletError, DataError, ParameterError, bad, shown
+from circlet.files import iter_text, peek, read_gzip
 
 logger = logging.getLogger(__name__)
 
@@ -84,7 +91,7 @@ def load_dataset(
     The format is recognized from the content, recorded in the result's `format` and logged. A lone file is
     all training data. Beside matrices, `labels.txt` (one name per line) or `labels.tsv` (identifier, tab, name)
     names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one per line; each
-    file name may end in `.gz`. A folder of plain texts has their labels beside them; see `circlet.data.documents`.
+    file name may end in `.gz`. A folder of plain texts has their labels beside them; see `circlet.data.records`.
 
     Parameters
     ----------
@@ -103,7 +110,7 @@ def load_dataset(
     ids : bool
         Read the documents' ids: the column `id` of CSV and TSV files, or that key of JSONL files.
     names : str or Path, optional
-        A vocabulary with names for labels that are URIs; see `circlet.data.names`.
+        A vocabulary with names for labels that are URIs; see the module.
     names_language : str, optional
         The language of these names, if the vocabulary has several.
 
@@ -113,7 +120,7 @@ def load_dataset(
         If the data is malformed; the message names the file, the line, what was found and what was wanted.
     """
     with_ids = ids and "id" not in (text_column, label_column)
-    columns = records.Columns(text_column, label_column, label_separator, "id" if with_ids else None)
+    columns = Columns(text_column, label_column, label_separator, "id" if with_ids else None)
     if not is_integer(split, 0):
         raise ParameterError(f"split is {split!r}; wanted an integer >= 0")
     several = [name_or_path] if isinstance(name_or_path, (str, Path)) else list(name_or_path)
@@ -137,14 +144,14 @@ def load_dataset(
     return dataset
 
 
-def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[Path, str] | None:
+def find_text_file(name_or_path: str | Path, columns: Columns) -> tuple[Path, str] | None:
     """Find the file or folder with the documents to tag, which can then be read one at a time.
 
     Returns
     -------
     file, format : (Path, str) or None
         The file itself, a folder's test file (else its train file), or a folder of plain texts (its subfolder
-        `test`, if it has `train` and `test`); and its format, one of `documents.FORMATS`. None if there are no
+        `test`, if it has `train` and `test`); and its format, one of `records.FORMATS`. None if there are no
         texts in these formats.
     """
     path = _locate(name_or_path)
@@ -157,7 +164,7 @@ def find_text_file(name_or_path: str | Path, columns: records.Columns) -> tuple[
         train, test = _find_pair(path, names)
         path = test or train
     kind = _kind_of(path, columns)
-    return (path, kind) if kind in documents.FORMATS else None
+    return (path, kind) if kind in records.FORMATS else None
 
 
 def is_there(path: Path) -> bool:
@@ -181,19 +188,19 @@ def _locate(name_or_path: str | Path) -> Path:
     return catalog.locate(name)
 
 
-def _read_several(paths: list[Path], columns: records.Columns) -> _Found:
+def _read_several(paths: list[Path], columns: Columns) -> _Found:
     """Read files with texts, or folders of plain texts, one after the other."""
     kinds = [_kind_of(path, columns) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
-        if kind not in documents.FORMATS:
+        if kind not in records.FORMATS:
             raise bad(path, None, IN_WORDS.get(kind, kind), "only files with texts, if there are several")
-    all_of_them = (documents.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
+    all_of_them = (records.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
     train, _, names = read_splits(chain.from_iterable(all_of_them))
     words = ", ".join(IN_WORDS[kind] for kind in dict.fromkeys(kinds))
     return _Found(f"{words}; {len(paths)} files", train, None, names)
 
 
-def _kind_of(path: Path, columns: records.Columns) -> str:
+def _kind_of(path: Path, columns: Columns) -> str:
     """Return the format of a file, "plain" for a folder of plain texts, or "a folder" for any other folder."""
     if not path.is_dir():
         return recognize(path, columns)
@@ -246,25 +253,25 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
     return guess
 
 
-def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Found:
+def _read_files(train: Path, test: Path | None, columns: Columns) -> _Found:
     """Read one file, or a pair of train and test files."""
     format_ = _kind_of(train, columns)
     pair = "" if test is None else ", train and test files"
-    if format_ in documents.FORMATS:
+    if format_ in records.FORMATS:
         columns, notation = records.settle(train, format_, columns)
         after = None
         if test is not None:
-            after = documents.iter_documents(test, _kind_of(test, columns), columns)
-        first, second, names = read_splits(documents.iter_documents(train, format_, columns), after)
+            after = records.iter_documents(test, _kind_of(test, columns), columns)
+        first, second, names = read_splits(records.iter_documents(train, format_, columns), after)
         words = f"{IN_WORDS[format_]}, {notation}" if notation else IN_WORDS[format_]
         return _Found(words + pair, first, second, names)
     words = IN_WORDS[format_] + pair
-    X, Y = xmc.read_xmc(train)
+    X, Y = matrices.read_xmc(train)
     if test is None:
         return _Found(words, Split(X, Y), None)
     if (other := recognize(test, columns)) not in ("xmc", "svmlight"):
         raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
-    test_X, test_Y = xmc.read_xmc(test)
+    test_X, test_Y = matrices.read_xmc(test)
     # Files without a header do not state their numbers of features and labels: take the larger ones.
     n_features, n_labels = (max(one.shape[1], two.shape[1]) for one, two in ((X, test_X), (Y, test_Y)))
     if format_ == "svmlight":
@@ -274,7 +281,7 @@ def _read_files(train: Path, test: Path | None, columns: records.Columns) -> _Fo
     return _Found(words, Split(X, Y), Split(test_X, test_Y))
 
 
-def _read_folder(folder: Path, columns: records.Columns, split: int) -> _Found:
+def _read_folder(folder: Path, columns: Columns, split: int) -> _Found:
     layout, names = _layout(folder)
     if layout == "matrices":
         train = matrices.read_split(folder, "trn")
@@ -333,7 +340,7 @@ def _read_newer(folder: Path) -> _Found:
         if x is None or y is None:
             missing = f"{part}_X_{'Xf' if x is None else 'Y'}.txt"
             raise bad(folder, None, f"no {missing}, a folder with only half of its files", f"{missing} as well")
-        X, Y = xmc.read_sparse_text(x), as_labels(xmc.read_sparse_text(y), str(y))
+        X, Y = matrices.read_sparse_text(x), as_labels(matrices.read_sparse_text(y), str(y))
         if X.shape[0] != Y.shape[0]:
             rows = f"{X.shape[0]} rows in {x.name} and {Y.shape[0]} in {y.name}"
             raise bad(folder, None, rows, "the same number")
@@ -359,8 +366,8 @@ def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found
     data = next((path for name in candidates if (path := _plain_or_packed(folder, name))), None)
     if data is None:
         raise bad(folder, None, f"{files['tr'].name} but no {candidates[0]}", "the data file as well")
-    whole = Split(*xmc.read_xmc(data))
-    rows = [xmc.read_split_rows(files[part], split, whole.n) for part in ("tr", "tst")]
+    whole = Split(*matrices.read_xmc(data))
+    rows = [matrices.read_split_rows(files[part], split, whole.n) for part in ("tr", "tst")]
     if both := np.intersect1d(rows[0], rows[1]).size:
         raise bad(files["tst"], None, f"{both} rows of {files['tr'].name} too", "different rows in train and test")
     words = f"{IN_WORDS['xmc']}, one file with split files, split {split}"
@@ -389,3 +396,162 @@ def _with_companions(folder: Path, found: _Found) -> _Found:
 
 def _plain_or_packed(folder: Path, name: str) -> Path | None:
     return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
+
+
+def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
+    """Read the names in a vocabulary, by URI.
+
+    Parameters
+    ----------
+    path : Path or str
+    language : str, optional
+        Language of SKOS names, such as `en`. Default: the most frequent one; of equally frequent ones, English.
+    """
+    path = Path(path)
+    if not path.is_file():
+        raise DataError(f"{path}: found no vocabulary; wanted a file of URIs and names")
+    # Names of the formats in rdflib.
+    formats = {".ttl": "turtle", ".nt": "nt", ".rdf": "xml", ".xml": "xml"}
+    kind = formats.get(Path(path.name.lower().removesuffix(".gz")).suffix)
+    return _read_tsv(path) if kind is None else _read_skos(path, kind, language)
+
+
+def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Dataset:
+    """Replace the URIs in a dataset's `label_names` by names, and keep the URIs as `label_uris`.
+
+    If several labels share a name, the URI follows it in parentheses. A label that is not in the vocabulary keeps
+    its URI as its name; the dataset's `format` says how many do.
+    """
+    uris = dataset.label_names
+    if uris is None:
+        raise DataError(
+            f"{dataset.source}: found labels without URIs ({dataset.format}); names have to be for URIs"
+        )
+    found = [names.get(uri, uri) for uri in uris]
+    missing = sum(uri not in names for uri in uris)
+    if missing == len(uris):
+        raise DataError(
+            f"{source}: found none of the {len(uris):,} labels of {dataset.source}, such as {shown(uris[0])}; "
+            "wanted the vocabulary that they are from"
+        )
+    unique = _told_apart(found, uris)
+    words = f"{dataset.format}, names from {Path(source).name}"
+    if missing:
+        words += f" ({missing:,} labels are not in it and keep their URIs)"
+    return replace(dataset, label_names=unique, label_uris=uris, format=words)
+
+
+def read_label_names(path: Path) -> list[str]:
+    """Read the label names of a matrix: one per line or, in a `.tsv`, after an identifier and a tab."""
+    identifiers, names = [], []
+    for number, line in iter_text(path):
+        identifier, tab, name = line.rstrip("\r\n").partition("\t")
+        name = name if tab else identifier
+        if ".tsv" not in path.suffixes and tab:
+            raise bad(path, number, f"a tab in {shown(line)}", "one label name per line")
+        check_label(name, path, number)
+        identifiers.append(identifier)
+        names.append(name)
+    return _told_apart(names, identifiers)
+
+
+def _told_apart(names: list[str], identifiers: list[str]) -> list[str]:
+    """Make names unique: if several labels share one, add their identifiers in parentheses."""
+    count = Counter(names)
+    return [
+        name if count[name] == 1 or name == identifier else f"{name} ({identifier})"
+        for name, identifier in zip(names, identifiers, strict=True)
+    ]
+
+
+def _read_tsv(path: Path) -> dict[str, str]:
+    names: dict[str, str] = {}
+    for number, line in iter_text(path):
+        if line.isspace():
+            continue
+        uri, *fields = line.rstrip("\r\n").split("\t")
+        uri = uri[1:-1] if uri[:1] + uri[-1:] == "<>" else uri
+        if not fields or not uri:
+            raise bad(path, number, shown(line.strip()), "a URI, a tab and a name")
+        check_label(fields[0], path, number)
+        if names.setdefault(uri, fields[0]) != fields[0]:
+            raise bad(path, number, f"another name of {shown(uri)}, {shown(fields[0])}", "one name for each URI")
+    return names
+
+
+def _read_skos(path: Path, kind: str, language: str | None) -> dict[str, str]:
+    require("rdflib", extra="skos", purpose="reading SKOS")
+    import rdflib
+
+    graph: Any = rdflib.Graph()
+    try:
+        if path.name.lower().endswith(".gz"):
+            graph.parse(data=read_gzip(path), format=kind)
+        else:
+            graph.parse(path, format=kind)
+    except CircletError:  # the unpacked file is too large
+        raise
+    except Exception as error:  # rdflib's parsers raise errors of many types
+        raise DataError(f"{path}: found no readable {kind} ({str(error).splitlines()[0][:200]})") from error
+    preferred = rdflib.URIRef("http://www.w3.org/2004/02/skos/core#prefLabel")
+    labels = [
+        (str(subject), str(name), (name.language or "").lower())
+        for subject, name in graph.subject_objects(preferred)
+        if not label_fault(str(name))
+    ]
+    languages = Counter(tag for _, _, tag in labels)
+    if not languages:
+        raise DataError(f"{path}: found no skos:prefLabel; wanted a SKOS vocabulary")
+    most = max(languages.values())
+    wanted = language.lower() if language else "en" if languages["en"] == most else languages.most_common(1)[0][0]
+    if wanted not in languages:
+        known = ", ".join(sorted(tag for tag in languages if tag)) or "none"
+        raise DataError(f"{path}: found names in the languages {known}; wanted one of these, not {language}")
+    # Sorted, since a graph has no order.
+    return {uri: name for uri, name, tag in sorted(labels, reverse=True) if tag == wanted}
+
+
+def read_splits(
+    train: Iterable[Record], test: Iterable[Record] | None = None
+) -> tuple[Split, Split | None, list[str]]:
+    """Number the labels and build the splits.
+
+    The labels of `train` come first, sorted by name; labels that are only in `test` follow, sorted as well.
+    """
+    vocabulary: dict[str, int] = {}
+    parts = [_gathered(train, vocabulary)]
+    known = len(vocabulary)
+    if test is not None:
+        parts.append(_gathered(test, vocabulary))
+    names = list(vocabulary)
+    names = sorted(names[:known]) + sorted(names[known:])
+    position = np.empty(len(names), np.int32)
+    position[[vocabulary[name] for name in names]] = np.arange(len(names))
+    splits = []
+    for texts, ids, labels, counts in parts:
+        indices = position[np.asarray(labels, dtype=np.int64)]
+        starts = np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))])
+        ones = np.ones(len(indices), np.float32)
+        Y = sp.csr_matrix((ones, indices, starts), shape=(len(texts), len(names)))
+        Y.sort_indices()
+        splits.append(Split(None, Y, texts, ids))
+    return splits[0], splits[1] if test is not None else None, names
+
+
+def _gathered(
+    records: Iterable[Record], vocabulary: dict[str, int]
+) -> tuple[list[str], list[str | int] | None, array[int], array[int]]:
+    """Return texts, ids (None if no document has one), label numbers, and the label count of each document.
+
+    Adds new labels to `vocabulary`.
+    """
+    texts: list[str] = []
+    ids: list[str | int] = []
+    has_ids, labels, counts = False, array("q"), array("q")
+    for row, record in enumerate(records):
+        texts.append(record.text)
+        ids.append(row if record.id is None else record.id)
+        has_ids |= record.id is not None
+        labels.extend([vocabulary.setdefault(label, len(vocabulary)) for label in record.labels])
+        counts.append(len(record.labels))
+    return texts, ids if has_ids else None, labels, counts

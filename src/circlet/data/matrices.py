@@ -1,36 +1,66 @@
-"""Folders of `X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz`, as PECOS writes them.
+"""Read and write features and labels as matrices: PECOS's folders, the Repository's text, svmlight.
 
-Labels are SciPy sparse matrices. Features are sparse too, or dense: an `.npy` file, or an `.npz` with one array.
-Every size that a file claims is compared with the size of the file before memory is allocated.
+**Folders** of `X.trn.npz Y.trn.npz X.tst.npz Y.tst.npz`, as PECOS writes them. Labels are SciPy sparse matrices.
+Features are sparse too, or dense: an `.npy` file, or an `.npz` with one array. Every size that a file claims is
+compared with the size of the file before memory is allocated.
 
 Matrices larger than memory are memory-mapped: instead of `X.trn.npz` there is a folder `X.trn` with the arrays of
 the matrix, `data.npy indices.npy indptr.npy shape.npy`; likewise for `Y.trn` and the test rows. Such a matrix
 is a `csr_matrix` of mapped arrays, and training reads only the rows of a batch.
+
+**Text** of the Extreme Classification Repository, and svmlight multilabel files. One row is `l1,l2 f:v f:v`; if
+it has no labels, it starts with a space. The first line may be a header `n_points n_features n_labels`. An empty
+line is a row with neither labels nor features, except at the end of the file. The newer form has two files, for
+features and labels, of rows `i:v i:v` under a header `rows columns`. Rows are parsed in blocks, so that loops over
+numbers run in the C code of Python and NumPy.
 """
 
 from __future__ import annotations
 
 import io
 import math
+import re
 import struct
 import tokenize
 import warnings
 import zipfile
 import zlib
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
-from circlet.data.dataset import Dataset, Split, as_features, as_labels
-from circlet.data.sparse import blocks, check_indices, check_pointers, mark_known_good, release
-from circlet.errors import DataError, bad
-from circlet.files import check_unpacked, explained, most_unpacked, prepare_folder, refuse_pipe, replacing
+from circlet.data.dataset import (
+    Dataset,
+    Split,
+    as_features,
+    as_labels,
+    blocks,
+    check_indices,
+    check_pointers,
+    mark_known_good,
+    release,
+)
+from circlet.errors import DataError, ParameterError, bad, shown
+from circlet.files import (
+    check_unpacked,
+    explained,
+    iter_lines,
+    most_unpacked,
+    prepare_folder,
+    refuse_pipe,
+    replacing,
+    writing,
+)
 
-_MAX_COLUMNS = 2**31 - 1
+MAX_INDEX = 2**31 - 1  # the largest int32
 # Errors of zipfile and numpy.lib.format for damaged input.
 _DAMAGE = (
     *(zipfile.BadZipFile, zlib.error, struct.error, tokenize.TokenError, EOFError, LookupError, MemoryError),
@@ -143,7 +173,7 @@ def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
 
 def _index_type(n: int, columns: int) -> np.dtype[Any]:
     # With another type, SciPy would copy all indices into memory.
-    return np.dtype(np.int32 if max(n, columns) <= _MAX_COLUMNS else np.int64)
+    return np.dtype(np.int32 if max(n, columns) <= MAX_INDEX else np.int64)
 
 
 def _read(path: Path) -> Any:
@@ -227,8 +257,8 @@ def _assemble(path: Path, arrays: dict[str, Any], size: int) -> Any:
     if shape.shape != (2,) or shape.dtype.kind not in "iu" or min(shape.tolist()) < 0:
         raise bad(path, None, f"the shape {shape.tolist()}", "two integers")
     rows, columns = shape.tolist()
-    if columns > _MAX_COLUMNS:
-        raise bad(path, None, f"{columns} columns", f"at most {_MAX_COLUMNS}")
+    if columns > MAX_INDEX:
+        raise bad(path, None, f"{columns} columns", f"at most {MAX_INDEX}")
     data, indices, indptr = (arrays[f"{part}.npy"] for part in ("data", "indices", "indptr"))
     major, minor = (rows, columns) if name == "csr" else (columns, rows)
     if {data.ndim, indices.ndim, indptr.ndim} != {1} or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):
@@ -243,7 +273,7 @@ def _assemble(path: Path, arrays: dict[str, Any], size: int) -> Any:
         raise bad(path, None, f"a claim of {rows} rows", "a number that fits the file's size")
     # SciPy supports neither half precision nor a foreign byte order.
     data = data.astype(np.float32 if data.dtype == np.float16 else data.dtype.newbyteorder("="), copy=False)
-    indices = indices.astype(np.int32 if minor <= _MAX_COLUMNS else np.int64, copy=False)
+    indices = indices.astype(np.int32 if minor <= MAX_INDEX else np.int64, copy=False)
     return (sp.csr_matrix if name == "csr" else sp.csc_matrix)((data, indices, indptr), shape=(rows, columns))
 
 
@@ -280,3 +310,343 @@ def _save(path: Path, array: Any) -> None:
             sp.save_npz(out, array)
         else:
             np.save(out, array, allow_pickle=False)
+
+
+_BLOCK_BYTES, _BLOCK_ROWS = 1 << 20, 8192  # bounds memory: the numbers of a block are Python objects at first
+_ROW = b"0123456789.,:eE+- \t\r\n"
+_INTEGER = re.compile(rb"[0-9]{1,18}")
+_EMPTY_ROW = b"\n"
+
+
+def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
+    """Read one file of the Repository's text format, or an svmlight multilabel file.
+
+    Without a header, the numbers of features and labels are the largest index plus one, and `#` starts a
+    comment.
+
+    Returns
+    -------
+    X, Y : csr_matrix
+        `(n, n_features)` and `(n, n_labels)`, float32.
+    """
+    path = Path(path)
+    table = _Table(path, labeled=True)
+    shape = table.read(header=3)
+    n_features, n_labels = shape[1:] if shape else (_width(table.indices), _width(table.labels))
+    X = table.matrix(n_features)
+    indptr = _indptr(table.label_counts)
+    labels = _join(table.labels, np.int32)
+    Y = sp.csr_matrix((np.ones(len(labels), np.float32), labels, indptr), shape=(X.shape[0], n_labels))
+    return X, Y
+
+
+def read_sparse_text(path: Path | str) -> sp.csr_matrix:
+    """Read one matrix of the newer form: a header `rows columns`, then rows `i:v i:v`."""
+    path = Path(path)
+    table = _Table(path, labeled=False)
+    shape = table.read(header=2)
+    if shape is None:
+        raise bad(path, 1, "no header", "two integers, rows and columns")
+    return table.matrix(shape[1])
+
+
+def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np.int64]:
+    """Read row numbers from column `split` of a Repository split file; returned from 0, in the file from 1."""
+    path = Path(path)
+    numbers: list[int] = []
+    lines = _split_lines(path, numbers)
+    first = next(lines, None)
+    if first is None:
+        raise bad(path, None, "no row numbers", "a column of row numbers for each split")
+    try:
+        table = np.loadtxt(chain([first], lines), dtype=np.int64, ndmin=2, comments=None)
+    except (ValueError, OverflowError) as error:
+        if isinstance(error, DataError):
+            raise
+        raise _split_fault(path) from error
+    if not 0 <= split < table.shape[1]:
+        raise ParameterError(f"split is {split}; {path} has splits 0 to {table.shape[1] - 1}")
+    rows = table[:, split]
+    wrong = np.flatnonzero((rows < 1) | (rows > n_rows))
+    if wrong.size:
+        raise bad(path, numbers[wrong[0]], f"row number {rows[wrong[0]]}", f"one from 1 to {n_rows}")
+    if np.unique(rows).size != rows.size:
+        raise bad(path, None, f"a row number twice in split {split}", "each row at most once")
+    return np.asarray(rows - 1)
+
+
+def _split_lines(path: Path, numbers: list[int]) -> Iterator[bytes]:
+    """Yield the non-blank lines, and append the number of each to `numbers`."""
+    for number, line in iter_lines(path):
+        if line.translate(None, b"0123456789 \t\r\n"):
+            raise bad(path, number, shown(line.strip()), "row numbers")
+        if not line.isspace():
+            numbers.append(number)
+            yield line
+
+
+def _split_fault(path: Path) -> DataError:
+    numbers: list[int] = []
+    columns = 0
+    for line in _split_lines(path, numbers):
+        fields = line.split()
+        columns = columns or len(fields)
+        if len(fields) != columns:
+            return bad(path, numbers[-1], f"{len(fields)} columns", f"{columns}, as above")
+        if wrong := next((one for one in fields if not _INTEGER.fullmatch(one)), None):
+            return bad(path, numbers[-1], shown(wrong), "row numbers")
+    return bad(path, None, "row numbers that cannot be read", "a column of them for each split")
+
+
+@dataclass
+class _Table:
+    """The rows of one file, parsed block by block."""
+
+    path: Path
+    labeled: bool
+    data: list[npt.NDArray[Any]] = field(default_factory=list)
+    indices: list[npt.NDArray[Any]] = field(default_factory=list)
+    counts: list[npt.NDArray[Any]] = field(default_factory=list)
+    labels: list[npt.NDArray[Any]] = field(default_factory=list)
+    label_counts: list[npt.NDArray[Any]] = field(default_factory=list)
+
+    def read(self, header: int) -> tuple[int, ...] | None:
+        """Read all rows; return the `header` numbers of the header line, or None if there is no header."""
+        lines = iter_lines(self.path)
+        first = next(lines)
+        shape = _header(self.path, first[1], header)
+        if shape is None:
+            lines = chain([first], lines)
+        rows, numbers, size = [], [], 0
+        for number, row in _rows(self.path, lines, shape):
+            rows.append(row)
+            numbers.append(number)
+            size += len(row)
+            if size > _BLOCK_BYTES or len(rows) == _BLOCK_ROWS:
+                self._add(rows, numbers, shape)
+                rows, numbers, size = [], [], 0
+        if rows:
+            self._add(rows, numbers, shape)
+        n_rows = sum(len(counts) for counts in self.counts)
+        if shape and n_rows != shape[0]:
+            raise bad(self.path, None, f"{n_rows} rows", f"{shape[0]}, as its header says")
+        if not n_rows:
+            raise bad(self.path, None, "no rows", "at least one")
+        return shape
+
+    def matrix(self, width: int) -> sp.csr_matrix:
+        """Return the matrix of the rows' `index:value` parts, `(n, width)`."""
+        parts = (_join(self.data, np.float32), _join(self.indices, np.int32), _indptr(self.counts))
+        X = sp.csr_matrix(parts, shape=(len(parts[2]) - 1, width))
+        if not X.data.all():
+            X.eliminate_zeros()
+        return X
+
+    def _add(self, rows: list[bytes], numbers: list[int], shape: tuple[int, ...] | None) -> None:
+        for number, row in zip(numbers, rows, strict=True):
+            _check_row(self.path, number, row, self.labeled)
+        labels, label_counts, indices, data, counts = self._parse(rows, numbers)
+        line_of = np.repeat(numbers, counts)
+        self._refuse(~np.isfinite(data), line_of, data, "feature value {}", "a finite float32 number")
+        n_features = shape[1] if shape else MAX_INDEX
+        what = "feature" if self.labeled else "column"
+        below = f"a {what} below {n_features}"
+        self._refuse(indices >= n_features, line_of, indices, f"{what} {{}}", below)
+        line_of = np.repeat(numbers, label_counts)
+        n_labels = shape[2] if shape and self.labeled else MAX_INDEX
+        self._refuse(labels >= n_labels, line_of, labels, "label {:.0f}", f"a label below {n_labels}")
+        twice = np.zeros(len(labels), bool)  # each row's labels are sorted
+        twice[1:] = (labels[1:] == labels[:-1]) & (line_of[1:] == line_of[:-1])
+        self._refuse(twice, line_of, labels, "label {:.0f} twice", "each label once per row")
+        self.data.append(data)
+        self.indices.append(indices.astype(np.int32))
+        self.counts.append(counts)
+        self.labels.append(labels.astype(np.int32))
+        self.label_counts.append(label_counts)
+
+    def _parse(self, rows: list[bytes], numbers: list[int]) -> tuple[npt.NDArray[Any], ...]:
+        try:
+            return _parsed(rows)
+        except (ValueError, OverflowError):
+            # Either a row is broken, and `_sorted_row` reports it, or features are only out of order.
+            pairs = zip(numbers, rows, strict=True)
+            rows = [_sorted_row(self.path, number, row) for number, row in pairs]
+        try:
+            return _parsed(rows)
+        except (ValueError, OverflowError) as error:
+            place = f"lines {numbers[0]} to {numbers[-1]}"
+            raise DataError(f"{self.path}, {place}: found rows that cannot be read ({error})") from error
+
+    def _refuse(self, wrong: Any, line_of: Any, values: Any, found: str, wanted: str) -> None:
+        if wrong.any():
+            at = int(np.argmax(wrong))
+            raise bad(self.path, int(line_of[at]), found.format(values[at]), wanted)
+
+
+def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
+    """Parse the numbers of rows that `_check_row` has accepted.
+
+    Returns
+    -------
+    labels, label_counts, indices, data, counts : ndarray
+        All labels, sorted within each row; the number of labels of each row; feature indices and values of all
+        rows; the number of features of each row.
+
+    Raises
+    ------
+    ValueError or OverflowError
+        If a number cannot be parsed, or if the features of a row are not in order.
+    """
+    labels: list[list[float]] = []
+    features: list[bytes] = []
+    for row in rows:
+        head, *rest = row.split(None, 1) or (b"",)
+        if not head or b":" in head:
+            labels.append([])
+            features.append(row)
+        else:
+            labels.append(sorted(map(float, head.split(b","))))
+            features.append(rest[0] if rest else b"\n")
+    text = b"".join(features)
+    # Every three parts must be an index, a colon and a value; the pattern rules out colons beside spaces.
+    parts = text.replace(b":", b" : ").split()
+    n = len(parts) // 3
+    if len(parts) != 3 * n or parts[1::3].count(b":") != n or re.search(rb"\s:|:\s", text):
+        raise ValueError("found features that are not index:value")
+    indices = np.fromiter(map(int, parts[::3]), np.int64, n)
+    if n and not 0 <= indices.min() <= indices.max() <= MAX_INDEX:
+        raise OverflowError(f"found an index that is not between 0 and {MAX_INDEX}")
+    with np.errstate(over="ignore"):  # `_add` refuses infinity and names its line
+        data = np.fromiter(map(float, parts[2::3]), np.float64, n).astype(np.float32)
+    counts = np.fromiter((row.count(b":") for row in features), np.int32, len(rows))
+    in_order = np.diff(indices) > 0
+    ends = np.cumsum(counts)[:-1]
+    in_order[ends[(ends > 0) & (ends < n)] - 1] = True  # the next feature is in another row
+    if not in_order.all():
+        raise ValueError("found features that are not in order")
+    label_counts = np.fromiter(map(len, labels), np.int32, len(rows))
+    flat = np.fromiter(chain.from_iterable(labels), np.float64, int(label_counts.sum()))
+    return flat, label_counts, indices, data, counts
+
+
+def _header(path: Path, line: bytes, count: int) -> tuple[int, ...] | None:
+    fields = line.split()
+    if len(fields) != count or not all(_INTEGER.fullmatch(one) for one in fields):
+        return None
+    sizes = tuple(int(one) for one in fields)
+    if max(sizes[1:]) > MAX_INDEX:
+        raise bad(path, 1, f"a header that claims {max(sizes[1:])} columns", f"at most {MAX_INDEX}")
+    return sizes
+
+
+def _rows(
+    path: Path, lines: Iterator[tuple[int, bytes]], shape: tuple[int, ...] | None
+) -> Iterator[tuple[int, bytes]]:
+    """Yield the numbered lines that are rows, without comments and without blank lines at the end."""
+    n_rows = 0
+    blank = array("q")  # without a header: blank lines, which are rows only if another row follows
+    for number, line in lines:
+        row = line
+        if shape is None and b"#" in line:
+            row = line.partition(b"#")[0] + b"\n"
+            if row.isspace():
+                continue
+        if row.isspace() and shape is None and not row.strip(b"\r\n"):
+            blank.append(number)
+            continue
+        if row.isspace() and shape and n_rows == shape[0]:
+            continue  # blank lines at the end
+        n_rows += 1
+        if shape and n_rows > shape[0]:
+            raise bad(path, number, f"row {n_rows}", f"{shape[0]} rows, as the header says")
+        yield from ((one, _EMPTY_ROW) for one in blank)
+        del blank[:]
+        # A lone space is an empty label field, and thus a row, even at the end of a file without a header.
+        yield number, _EMPTY_ROW if row.isspace() else row if row.endswith(b"\n") else row + b"\n"
+
+
+def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
+    """Raise `DataError` for a malformed row that `_parsed` would accept or misread."""
+    if row is _EMPTY_ROW:
+        return
+    if row.translate(None, _ROW):
+        token = next((one for one in row.split() if one.translate(None, _ROW)), row)
+        if re.search(rb":[+-]?(nan|inf)", token, re.IGNORECASE):
+            raise bad(path, number, f"feature value {shown(token)}", "a finite number")
+        raise bad(path, number, shown(token), f"a row such as '{'3,17 ' * labeled}0:0.5 8:1'")
+    head = row.split(None, 1)[0]
+    if b":" in head:
+        return
+    if not labeled or row[:1] in b" \t":
+        raise bad(path, number, shown(head), "index:value")
+    if head.translate(None, b"0123456789,"):
+        raise bad(path, number, f"label field {shown(head)}", "integers >= 0, separated by commas")
+
+
+def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
+    """Sort the features of a row; raise `DataError` if the row is malformed."""
+    if row is _EMPTY_ROW:
+        return row
+    fields = row.split()
+    head = b"" if b":" in fields[0] else fields.pop(0)
+    if head and not all(_INTEGER.fullmatch(one) for one in head.split(b",")):
+        raise bad(path, number, f"label field {shown(head)}", "integers >= 0, separated by commas")
+    features: dict[int, bytes] = {}
+    for one in fields:
+        index, colon, value = one.partition(b":")
+        if not colon:
+            raise bad(path, number, shown(one), "index:value")
+        if not _INTEGER.fullmatch(index) or int(index) >= MAX_INDEX:
+            raise bad(path, number, f"feature index {shown(index)}", f"an integer from 0 to {MAX_INDEX - 1}")
+        try:
+            float(value)
+        except ValueError as error:
+            raise bad(path, number, f"feature value {shown(value)}", "a number") from error
+        if int(index) in features:
+            raise bad(path, number, f"feature {int(index)} twice", "each feature once per row")
+        features[int(index)] = value
+    return head + b" " + b" ".join(b"%d:%s" % pair for pair in sorted(features.items())) + b"\n"
+
+
+def _indptr(counts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    out = np.zeros(sum(map(len, counts)) + 1, np.int64)
+    np.cumsum(_join(counts, np.int32), out=out[1:])
+    return out
+
+
+def _join(parts: list[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
+    return np.concatenate(parts) if parts else np.empty(0, dtype)
+
+
+def _width(parts: list[npt.NDArray[Any]]) -> int:
+    return max((int(part.max()) + 1 for part in parts if part.size), default=0)
+
+
+def write_xmc(path: Path | str, X: Any, Y: Any, *, header: bool = True) -> None:
+    """Write features and labels in the Repository's text format; compressed if the name ends in `.gz`."""
+    path = Path(path)
+    X, Y = sp.csr_matrix(as_features(X, "X")), as_labels(Y, "Y")
+    if X.shape[0] != Y.shape[0]:
+        raise DataError(f"found {X.shape[0]} rows in X and {Y.shape[0]} in Y; wanted the same number")
+    with writing(path) as out:
+        if header:
+            out.write(b"%d %d %d\n" % (*X.shape, Y.shape[1]))
+        for row, features in enumerate(_feature_rows(X)):
+            labels = ",".join(map(str, Y.indices[Y.indptr[row] : Y.indptr[row + 1]].tolist()))
+            out.write(f"{labels} {features}\n".encode())
+
+
+def write_sparse_text(path: Path | str, M: Any) -> None:
+    """Write one matrix in the newer form: a header `rows columns`, then rows `i:v i:v`."""
+    M = sp.csr_matrix(as_features(M, "the matrix"))
+    with writing(Path(path)) as out:
+        out.write(b"%d %d\n" % M.shape)
+        for features in _feature_rows(M):
+            out.write(f"{features}\n".encode())
+
+
+def _feature_rows(M: sp.csr_matrix) -> Iterator[str]:
+    pattern = "%d:%.9g"  # nine digits restore every float32 exactly
+    for start, stop in zip(M.indptr[:-1].tolist(), M.indptr[1:].tolist(), strict=True):
+        pairs = zip(M.indices[start:stop].tolist(), M.data[start:stop].tolist(), strict=True)
+        yield " ".join([pattern % pair for pair in pairs])

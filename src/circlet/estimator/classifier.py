@@ -18,9 +18,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from torch import nn
 
 from circlet.checks import is_integer
-from circlet.data.dataset import Split
-from circlet.data.names import names_by_uri
-from circlet.data.sparse import as_csr
+from circlet.data.dataset import Split, as_csr, names_by_uri
 from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.estimator.targets import Targets, renamed
 from circlet.model import Model

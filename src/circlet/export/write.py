@@ -12,9 +12,8 @@ from circlet import files
 from circlet.checks import is_integer
 from circlet.errors import ParameterError
 from circlet.export.graph import OPSET, tagger
-from circlet.features.terms import IDEOGRAPHS
 from circlet.features.tokenizer import Tokenizer
-from circlet.features.vectorizer import TextVectorizer
+from circlet.features.vectorizer import IDEOGRAPHS, TextVectorizer
 from circlet.runtime import RuntimeModel
 from circlet.runtime.codebooks import CodesInBlocks
 from circlet.settings.network import FEATURES
@@ -33,7 +32,7 @@ __all__ = [
 FORMAT = 1
 _LETTER = rf"(?:(?![{IDEOGRAPHS}])[\p{{L}}\p{{N}}_])"
 _MARK = "[\\p{M}\u200c\u200d]"
-#: What `circlet.features.terms.word_pattern` matches, in the notation of Java, JavaScript (with the flag u),
+#: What `circlet.features.vectorizer.word_pattern` matches, in the notation of Java, JavaScript (with the flag u),
 #: ICU and PCRE. Python's `re` does not know classes such as \p{L}, so the original lists their characters.
 WORD = rf"{_LETTER}+(?:{_MARK}+{_LETTER}*)*|[{IDEOGRAPHS}]{_MARK}*"
 

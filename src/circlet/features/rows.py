@@ -13,7 +13,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.compat import csr_matvecs
-from circlet.data.sparse import MappedRows, column_counts, is_mapped, release
+from circlet.data.dataset import MappedRows, column_counts, is_mapped, release
 from circlet.errors import DataError, ParameterError
 
 #: The number that pads short texts, and the number of all unknown words.

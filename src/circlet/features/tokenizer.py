@@ -15,8 +15,9 @@ import numpy.typing as npt
 from circlet.checks import is_integer
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import RESERVED, UNKNOWN, TokenRows
-from circlet.features.terms import Vocabulary, Words
 from circlet.features.vectorizer import (
+    Vocabulary,
+    Words,
     check_digest,
     checked_terms,
     checked_texts,

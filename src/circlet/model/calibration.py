@@ -9,9 +9,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 from scipy.sparse.linalg import norm
 
-from circlet.data.sparse import column_counts
+from circlet.data.dataset import column_counts
 from circlet.features.rows import ScaledRows, TokenRows
-from circlet.metrics.decisions import best_threshold
+from circlet.metrics.measures import best_threshold
 from circlet.network import Ensemble
 from circlet.network.ensemble import top_k
 from circlet.settings.run import Aim

@@ -30,8 +30,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
+from circlet.data.dataset import names_by_uri
 from circlet.data.feedback import Entry, Judged, judged
-from circlet.data.names import names_by_uri
 from circlet.errors import ParameterError
 from circlet.model.model import Model
 from circlet.network import Network

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from circlet import files
 from circlet.checks import check_share
-from circlet.data.sparse import column_counts
+from circlet.data.dataset import column_counts
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer

@@ -17,8 +17,7 @@ import torch
 from torch import nn
 
 from circlet import files
-from circlet.data.dataset import Split, check_entries, check_label_names
-from circlet.data.sparse import column_counts, is_mapped
+from circlet.data.dataset import Split, check_entries, check_label_names, column_counts, is_mapped
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer

@@ -22,8 +22,8 @@ from torch import nn
 from circlet import files
 from circlet.checks import is_integer
 from circlet.data import Dataset, Split, load_dataset
+from circlet.data.dataset import as_csr
 from circlet.data.feedback import FeedbackLog, Judged, corrected, judged
-from circlet.data.sparse import as_csr
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns

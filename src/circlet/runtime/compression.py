@@ -30,7 +30,7 @@ import scipy.sparse as sp
 from circlet import files
 from circlet.checks import is_real
 from circlet.data import Dataset
-from circlet.data.sparse import is_mapped
+from circlet.data.dataset import is_mapped
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.features.rows import Entries
 from circlet.metrics import evaluate

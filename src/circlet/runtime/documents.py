@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.data.sparse import MappedRows, as_csr, is_known_good, is_mapped
+from circlet.data.dataset import MappedRows, as_csr, is_known_good, is_mapped
 from circlet.errors import DataError
 
 __all__ = ["as_many", "as_rows", "as_texts", "count"]

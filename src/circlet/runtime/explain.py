@@ -22,8 +22,7 @@ import numpy.typing as npt
 
 from circlet.errors import CircletError
 from circlet.features.rows import Entries
-from circlet.features.terms import Span
-from circlet.features.vectorizer import TextVectorizer
+from circlet.features.vectorizer import Span, TextVectorizer
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network, checked
 from circlet.scoring import arrays

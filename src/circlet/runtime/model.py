@@ -12,7 +12,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share
-from circlet.data.sparse import as_csr, is_mapped, release
+from circlet.data.dataset import as_csr, is_mapped, release
 from circlet.errors import DataError
 from circlet.features.rows import Entries, Scaling
 from circlet.features.tokenizer import Tokenizer

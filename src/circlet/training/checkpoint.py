@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from circlet.checks import is_integer, is_real
-from circlet.data.sparse import MappedRows, blocks, release
+from circlet.data.dataset import MappedRows, blocks, release
 from circlet.errors import DataError, OutputError
 from circlet.features.rows import ScaledRows, TokenRows
 from circlet.files import parse_json, read_tensors, write_tensors

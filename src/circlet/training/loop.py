@@ -25,7 +25,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from circlet.data.sparse import column_counts
+from circlet.data.dataset import column_counts
 from circlet.errors import CircletError, within_memory
 from circlet.identity import Identity
 from circlet.metrics import evaluate

@@ -21,7 +21,7 @@ from torch import Tensor
 
 from circlet import kernels
 from circlet.compat import has_bfloat16_instructions
-from circlet.data.sparse import MappedRows, release
+from circlet.data.dataset import MappedRows, release
 from circlet.errors import ParameterError
 from circlet.features.rows import ScaledRows, TokenRows
 from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets

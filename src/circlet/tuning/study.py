@@ -27,8 +27,7 @@ import scipy.sparse as sp
 
 from circlet import files
 from circlet.checks import is_integer, is_real
-from circlet.data.dataset import Dataset, Split
-from circlet.data.sparse import is_mapped
+from circlet.data.dataset import Dataset, Split, is_mapped
 from circlet.errors import CircletError, DataError
 from circlet.identity import Identity
 from circlet.provenance import provenance
