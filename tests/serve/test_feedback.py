@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import io
 import json
 import os
 import signal
@@ -9,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,25 +22,24 @@ from circlet.model.feedback import Update
 from circlet.model.session import update_saved
 from circlet.runtime.compression import compress
 from circlet.serve import feedback
-from circlet.serve.feedback import KEPT, Learner, taught_folder, why_not
-from circlet.serve.lesson import main
+from circlet.serve.feedback import KEPT, Learner, answer_to, versions_folder, why_not
 from circlet.serve.served import Served
 
 MUSIC = Judged("drum piano", ("music",), ("food",))
 
 
 @pytest.fixture
-def lessons(monkeypatch) -> list[int]:
-    """Give lessons in this process, which has imported torch already; the number of texts of each."""
-    given: list[int] = []
+def trainings(monkeypatch) -> list[int]:
+    """Learn in this process, which has imported torch already; gives the number of entries of each training."""
+    counts: list[int] = []
 
-    def lesson(self: Learner, output: Path, corrections: list[Any]) -> dict[str, Any]:
-        given.append(len(corrections))
-        judged = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in corrections]
-        return asdict(update_saved(self.folder, output, judged))
+    def train(self: Learner, output: Path, corrections: list[Any]) -> dict[str, Any]:
+        counts.append(len(corrections))
+        asked = {"folder": str(self.folder), "output": str(output), "corrections": corrections}
+        return answer_to(json.dumps(asked))
 
-    monkeypatch.setattr(Learner, "_lesson", lesson)
-    return given
+    monkeypatch.setattr(Learner, "_train", train)
+    return counts
 
 
 class Swaps:
@@ -95,18 +92,18 @@ def taught(learner: Learner, text: str, *accepted: str, rejected: str | None = N
     return settled(learner)
 
 
-def test_feedback_is_learned_and_swapped_in(lessons, started, log, served, teachable):
+def test_feedback_is_learned_and_swapped_in(trainings, started, log, served, teachable):
     learner, idle = started(), {"state": "idle", "waiting": 0, "message": None}
     assert settled(learner) == {**idle, "version": "0", "taught": 0, "can_roll_back": False}
     after = taught(learner, "drum piano", rejected="food")
     assert after == {**idle, "version": "1", "taught": 1, "can_roll_back": True}
     assert (served.version, served.best("drum piano")) == ("1", "music")
     assert served.best("fox wolf") == "animal"
-    assert [each.name for each in taught_folder(teachable).iterdir() if each.is_dir()] == ["1"]
+    assert [each.name for each in versions_folder(teachable).iterdir() if each.is_dir()] == ["1"]
     assert circlet.load(teachable).classes_.tolist() == ["animal", "food", "vehicle"]
 
 
-def test_an_undo_is_exact(lessons, started, log, served, teachable):
+def test_an_undo_is_exact(trainings, started, log, served, teachable):
     learner = started()
     taught(learner, "drum piano")
     alone = served.tagger.predict_proba(["drum flute"])
@@ -127,7 +124,7 @@ def test_an_undo_is_exact(lessons, started, log, served, teachable):
         )
 
 
-def test_roll_back(lessons, started, log, served, teachable):
+def test_roll_back(trainings, started, log, served, teachable):
     learner = started()
     with pytest.raises(CircletError, match="no earlier version"):
         learner.roll_back()
@@ -144,31 +141,31 @@ def test_roll_back(lessons, started, log, served, teachable):
     learner.close()
     again = started()
     assert settled(again)["version"] == "0"
-    assert len(lessons) == 2
+    assert len(trainings) == 2
     assert taught(again, "piano")["taught"] == 3
     assert served.version == "3"  # numbers are not used again
 
 
-def test_only_some_versions_are_kept(lessons, started, log, teachable):
+def test_only_some_versions_are_kept(trainings, started, log, teachable):
     learner = started()
     for number in range(KEPT + 2):
         taught(learner, f"drum {number}")
     learner.close()
-    folders = sorted(int(each.name) for each in taught_folder(teachable).iterdir() if each.is_dir())
+    folders = sorted(int(each.name) for each in versions_folder(teachable).iterdir() if each.is_dir())
     assert folders == list(range(3, KEPT + 3))
     again = started()
     assert [again.roll_back() for _ in range(KEPT)] == [*map(str, range(KEPT + 1, 2, -1)), "0"]
 
 
-def test_notifications_are_coalesced(monkeypatch, lessons, started, log):
-    entered, leave, lesson = threading.Event(), threading.Event(), Learner._lesson
+def test_notifications_are_coalesced(monkeypatch, trainings, started, log):
+    entered, leave, train = threading.Event(), threading.Event(), Learner._train
 
     def slow(self: Learner, output: Path, corrections: list[Any]) -> Any:
         entered.set()
         assert leave.wait(60)
-        return lesson(self, output, corrections)
+        return train(self, output, corrections)
 
-    monkeypatch.setattr(Learner, "_lesson", slow)
+    monkeypatch.setattr(Learner, "_train", slow)
     learner = started()
     log.add("drum 0", ["music"], [], "0")
     learner.notify()
@@ -180,29 +177,29 @@ def test_notifications_are_coalesced(monkeypatch, lessons, started, log):
     assert (state["state"], state["waiting"], state["version"]) == ("learning", 6, "0")
     leave.set()
     assert settled(learner)["taught"] == 6
-    assert lessons == [1, 6]
+    assert trainings == [1, 6]
 
 
-def test_a_lesson_that_fails_leaves_the_old_model(monkeypatch, lessons, started, log, served, teachable):
+def test_a_failure_leaves_the_old_model(monkeypatch, trainings, started, log, served, teachable):
     learner = started()
     taught(learner, "drum piano")
-    works = Learner._lesson
+    works = Learner._train
 
     def broken(*_: Any) -> None:
         raise OutputError("cannot write: the disk is full")
 
-    monkeypatch.setattr(Learner, "_lesson", broken)
+    monkeypatch.setattr(Learner, "_train", broken)
     state = taught(learner, "flute")
     assert (state["state"], state["message"]) == ("failed", "cannot write: the disk is full")
     assert (state["version"], state["taught"], state["waiting"]) == ("1", 1, 1)
     assert served.version == "1"
-    monkeypatch.setattr(Learner, "_lesson", works)
+    monkeypatch.setattr(Learner, "_train", works)
     learner.notify()
     state = settled(learner)
     assert (state["state"], state["version"], state["message"]) == ("idle", "2", None)
 
 
-def test_another_process_goes_on(lessons, started, log, served, teachable):
+def test_another_process_goes_on(trainings, started, log, served, teachable):
     learner = started()
     taught(learner, "drum piano")
     learner.close()
@@ -214,13 +211,13 @@ def test_another_process_goes_on(lessons, started, log, served, teachable):
     assert (state["version"], state["taught"]) == ("2", 2)
 
 
-def test_one_process_at_a_time(lessons, started, log, teachable, served):
+def test_one_process_at_a_time(trainings, started, log, teachable, served):
     started()
     with pytest.raises(OutputError, match="another process does"):
         Learner(teachable, log, on_swap=served)
 
 
-def test_versions_of_another_model_are_not_served(lessons, started, log, served, teachable):
+def test_versions_of_another_model_are_not_served(trainings, started, log, served, teachable):
     learner = started()
     taught(learner, "drum piano")
     learner.close()
@@ -230,17 +227,17 @@ def test_versions_of_another_model_are_not_served(lessons, started, log, served,
     assert (state["version"], state["taught"], served.swaps) == ("2", 1, 1)
 
 
-def test_a_damaged_version_is_learned_anew(lessons, started, log, served, teachable):
+def test_a_damaged_version_is_learned_anew(trainings, started, log, served, teachable):
     learner = started()
     taught(learner, "drum piano")
     learner.close()
-    (taught_folder(teachable) / "1" / "labels.txt").write_text("x\n")
+    (versions_folder(teachable) / "1" / "labels.txt").write_text("x\n")
     state = settled(started())
     assert (state["version"], state["taught"], served.best("drum piano")) == ("2", 1, "music")
 
 
-def test_a_damaged_list_of_versions(lessons, teachable, log, served):
-    place = taught_folder(teachable)
+def test_a_damaged_list_of_versions(trainings, teachable, log, served):
+    place = versions_folder(teachable)
     place.mkdir()
     for content in ('{"kept": []}', '{"kept": [{"version": "1", "taught": 1}], "last": 1}', "{}"):
         (place / "versions.json").write_text(content)
@@ -248,7 +245,7 @@ def test_a_damaged_list_of_versions(lessons, teachable, log, served):
             Learner(teachable, log, on_swap=served)
 
 
-def test_what_no_room_is_for_is_said(lessons, started, log):
+def test_what_no_room_is_for_is_said(trainings, started, log):
     learner = started()
     state = taught(learner, "drum", *(f"new {i}" for i in range(300)))
     assert state["message"].startswith("the model has no room for ")
@@ -285,7 +282,7 @@ class TestServedModel:
             Served.load(tmp_path / "rows", "rows").learn(tmp_path / "rows")
 
 
-class TestLesson:
+class TestChild:
     def test_a_taught_model_is_written_and_the_model_stays(self, teachable, tmp_path):
         before = {path.name: path.read_bytes() for path in teachable.iterdir()}
         assert update_saved(teachable, tmp_path / "out", [MUSIC]) == Update(1, ["music"], [])
@@ -327,13 +324,12 @@ class TestLesson:
 
     def test_mistakes_are_answered(self, tmp_path):
         asked = {"folder": str(tmp_path / "none"), "output": str(tmp_path / "out"), "corrections": []}
-        answers = io.StringIO()
-        assert main(io.StringIO(json.dumps(asked) + "\n"), answers, alone=False) == 1
-        assert "is not a circlet model" in json.loads(answers.getvalue())["error"]
+        assert "is not a circlet model" in answer_to(json.dumps(asked))["error"]
 
     @pytest.mark.slow
     def test_it_ends_with_the_process_that_asked(self, teachable, tmp_path):
-        child = subprocess.Popen([sys.executable, "-m", "circlet.serve.lesson"], stdin=subprocess.PIPE, text=True)
+        command = [sys.executable, "-m", "circlet.serve.feedback"]
+        child = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
         asked = {
             "folder": str(teachable),
             "output": str(tmp_path / "out"),
@@ -388,7 +384,7 @@ def test_a_service_that_is_killed_at_any_time(teachable, log, served):
         lines = child.communicate()[0].splitlines(keepends=True)
         known |= {line.strip() for line in lines if line.endswith("\n")}
         assert known <= {entry.id for entry in log.entries()}
-        path = taught_folder(teachable) / "versions.json"
+        path = versions_folder(teachable) / "versions.json"
         if path.exists():
             version = json.loads(path.read_text())["kept"][-1]["version"]
             circlet.load(teachable if version == "0" else path.parent / version)  # whole

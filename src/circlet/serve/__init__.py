@@ -7,7 +7,7 @@
 | `api`, `schemas` | the endpoints: our own, and Annif's dialect; the schemas of requests and responses |
 | `served` | a model that is served; it can be swapped while requests are in flight |
 | `batching` | one thread computes for all requests, those with equal options together |
-| `feedback`, `lesson` | versions of a model that learn from feedback, and the child process that trains them |
+| `feedback` | versions of a model that learn from feedback, and the child process that trains them |
 | `server` | uvicorn: sockets, signals, slow clients |
 
 Nothing here imports torch; only the process that learns from feedback does.
