@@ -30,9 +30,8 @@ from circlet.metrics.evaluation import evaluate_model
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.runtime import RuntimeModel, Tagger
-from circlet.runtime.compression import Curve, best_that_fits, compress, kept, smallest_within, write_copy
+from circlet.runtime.compression import Curve, best_that_fits, compress, known_losses, smallest_within
 from circlet.storage.layout import read_config
-from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import STORES
 
 RESULTS = Path(__file__).parent / "results"
@@ -75,7 +74,7 @@ def main() -> None:
 
 def measured(folder: Path, data: str) -> dict[str, dict[str, Any]]:
     """Size and accuracy of a model in each way of storing its weights."""
-    dataset, known = load_dataset(data), kept(folder)
+    dataset, known = load_dataset(data), known_losses(folder)
     if known is None or dataset.test is None:
         raise SystemExit(f"{folder}, {data}: wanted a model that knows what it loses, and data with test rows")
     out: dict[str, dict[str, Any]] = {}
@@ -95,7 +94,7 @@ def measured(folder: Path, data: str) -> dict[str, dict[str, Any]]:
                 except ParameterError as error:  # the model is much larger, or every step loses more
                     print(f"{folder}, {step}: {error}")
                     continue
-                write_copy(folder, copy, found.weights, DEFLATED, found.config)
+                found.write(copy)
                 about = {
                     "by": "rehearsal" if isinstance(known, Curve) else f"{known.labels.shape[0]} rows",
                     "held_out_loss": found.chosen.loss,

@@ -25,7 +25,7 @@ from circlet.data.dataset import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.data.records import Record, write_records
 from circlet.model import Model, fit
-from circlet.runtime.compression import compress, smallest_within, write_copy
+from circlet.runtime.compression import compress, smallest_within
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.storage import layout
 from circlet.storage.kept_rows import read_sample
@@ -156,9 +156,7 @@ def _saved(model: Any, folder: Path) -> Tree:
         return read_tree(folder)
     whole = folder.with_name(folder.name + "-whole")
     model.save(whole)
-    config = read_config(whole)
-    found = smallest_within(whole, read_sample(whole, config), 5.0)
-    write_copy(whole, folder, found.weights, DEFLATED, config)
+    smallest_within(whole, read_sample(whole, read_config(whole)), 5.0).write(folder)
     return read_tree(folder)
 
 

@@ -15,17 +15,12 @@ from torch import nn
 from circlet.data.dataset import Split
 from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError, ParameterError
-from circlet.metrics import evaluate
 from circlet.model import Model, fit
 from circlet.model.calibration import as_if_new, calibrate
-from circlet.model.model import as_arrays, as_tensors
-from circlet.model.plan import calibration_run, lost_by_rounding, share_weights
+from circlet.model.plan import calibration_run, share_weights
 from circlet.network import Ensemble, Network
-from circlet.network.ensemble import top_k
-from circlet.runtime.compression import LOST
 from circlet.settings import EFFORTS, NetworkSettings, RunSettings
 from circlet.storage.contents import metrics_of
-from circlet.storage.packed_weights import rounded, steps_of
 from circlet.training import (
     CALIBRATION,
     THRESHOLD,
@@ -195,37 +190,13 @@ def made_of(sparse: bool) -> Network:
     return Network(NetworkSettings(dim=24, hidden=(16,)), 60, 12, sparse=sparse)
 
 
-@pytest.mark.parametrize("sparse", [True, False])
-def test_what_rounding_costs(sparse):
-    rows = TOPICS.X if sparse else TOPICS.X.toarray()
-    made = made_of(sparse)
-    train(made, rows[:150], TOPICS.Y[:150], TRAINING)
-    before = {name: tensor.clone() for name, tensor in made.weights().items()}
-    finest, _, coarsest = tried = (-2, 3, 6)
-    pairs = lost_by_rounding(made, rows[HELD_OUT], TOPICS.Y[HELD_OUT], tried=tried, enough=(0.1, 1.0))
-    assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
-    assert pairs == sorted(pairs)
-    assert pairs[-1][1] >= 1.0 or pairs[-1][0] == 2 ** (coarsest / 2)
-    assert pairs[0][0] >= 2 ** (finest / 2)
-
-    def ndcg() -> float:
-        ids, _ = top_k(Ensemble([made]), rows[HELD_OUT], 5)
-        return float(evaluate(TOPICS.Y[HELD_OUT], ids, k=5, metrics=("nDCG",))["nDCG@5"])
-
-    # The same of the whole network, with all features.
-    whole, weights = ndcg(), as_arrays(before)
-    for coarseness, lost in pairs[:: max(1, len(pairs) - 1)]:
-        made.load_weights(as_tensors(rounded(weights, steps_of(weights, "a file"), coarseness)))
-        assert lost == pytest.approx(100 * (whole - ndcg()))
-
-
 def test_a_calibration_run_leaves_the_network_itself_alone():
     made = made_of(True)
     before = {name: tensor.clone() for name, tensor in made.weights().items()}
     validation = TOPICS.X[HELD_OUT], TOPICS.Y[HELD_OUT]
     options = {"sparse": True, "aim": "f1", "reporter": Reporter()}
     found = calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
-    assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, LOST]
+    assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, "lost"]
     assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
     assert found == calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
 

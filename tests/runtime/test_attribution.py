@@ -17,14 +17,13 @@ from hypothesis import strategies as st
 from circlet.errors import CircletError
 from circlet.model import Model
 from circlet.runtime import RuntimeModel, explain
-from circlet.runtime.compression import best_that_fits, write_copy
+from circlet.runtime.compression import best_that_fits
 from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
 from circlet.scoring.heads import HEADS
 from circlet.scoring.scorers import Scorer
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
 from circlet.storage.kept_rows import Sample
-from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import Stored
 
 
@@ -149,7 +148,7 @@ def test_deflated_weights(made, some, tmp_path):
     labels = np.zeros((20, model.n_labels), dtype=np.float32)
     labels[np.arange(20), best[:, 0]] = 1
     found = best_that_fits(tmp_path / "m", Sample(model.scaling.transform(rows), sp.csr_matrix(labels)), size)
-    write_copy(tmp_path / "m", tmp_path / "small", found.weights, DEFLATED, found.config)
+    found.write(tmp_path / "small")
     check(RuntimeModel.load(tmp_path / "small"), rows, [0, 5])
 
 

@@ -1,18 +1,41 @@
+"""Smaller copies: what they contain, how they are searched for, and what a calibration run knows of them."""
+
 from __future__ import annotations
 
+import os
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
+import torch
+from safetensors.torch import save_file
+from torch import nn
 
-from circlet.errors import DataError, ParameterError
+from circlet import CircletClassifier, files
+from circlet.data.dataset import Split
+from circlet.errors import DataError, OutputError, ParameterError
 from circlet.metrics import evaluate
-from circlet.model import Model
+from circlet.model import Model, fit
 from circlet.runtime import RuntimeModel
-from circlet.runtime.compression import Curve, Tried, best_that_fits, sample_from, smallest_within, write_copy
+from circlet.runtime.compression import (
+    Curve,
+    Tried,
+    best_that_fits,
+    compress,
+    curve_of,
+    known_losses,
+    losses_by_rounding,
+    sample_from,
+    smallest_within,
+)
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.storage.kept_rows import Sample
-from circlet.storage.packed_weights import DEFLATED
+from circlet.storage.layout import CHECKPOINT, checkpoint_of
+from circlet.storage.packed_weights import rounded, steps_of
+from circlet.storage.tensors import STORES, Stored
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +63,7 @@ def test_the_promise_is_kept(saved, sample, synthetic, tmp_path):
     sizes = []
     for loss in (0.2, 5):
         found = smallest_within(saved, sample, loss)
-        write_copy(saved, tmp_path / f"{loss}", found.weights, DEFLATED, found.config)
+        found.write(tmp_path / f"{loss}")
         lost = 100 * (ndcg(saved, synthetic) - ndcg(tmp_path / f"{loss}", synthetic))
         assert lost == pytest.approx(found.chosen.loss)
         assert lost <= loss
@@ -56,7 +79,7 @@ def test_the_best_that_fits(saved, sample, tmp_path):
     watched: list[Tried] = []
     limit = size(saved) // 16
     found = best_that_fits(saved, sample, limit, watched.append)
-    write_copy(saved, tmp_path / "copy", found.weights, DEFLATED, found.config)
+    found.write(tmp_path / "copy")
     assert size(tmp_path / "copy") <= limit
     assert sorted(watched, key=lambda each: each.coarseness) == found.tried
     finer = [each for each in found.tried if each.coarseness < found.chosen.coarseness]
@@ -70,7 +93,7 @@ def test_by_what_a_calibration_run_lost(saved, tmp_path):
     assert found.metric is None
     assert found.tried == [found.chosen]
     assert (found.chosen.coarseness, found.chosen.loss) == pytest.approx((2, 0.2))
-    write_copy(saved, tmp_path / "copy", found.weights, DEFLATED, found.config)
+    found.write(tmp_path / "copy")
     assert 0 <= found.chosen.bytes - size(tmp_path / "copy") < 1500
     assert smallest_within(saved, curve, 9).chosen.coarseness == 4  # nothing is known about coarser ones
     fitting = best_that_fits(saved, curve, found.chosen.bytes)
@@ -84,7 +107,7 @@ def test_twice_the_same(saved, sample):
 
 
 def test_what_can_not_be_had(saved, sample):
-    with pytest.raises(ParameterError, match=r"`loss` must be a number of points >= 0, got nan"):
+    with pytest.raises(ParameterError, match="found `loss` nan; wanted a number of points >= 0"):
         smallest_within(saved, sample, float("nan"))
     with pytest.raises(ParameterError, match=r"found no copy of .* in 100 bytes; the smallest takes"):
         best_that_fits(saved, sample, 100)
@@ -100,7 +123,7 @@ def test_torch_and_the_runtime_agree_on_a_copy(kind, members, made, some, tmp_pa
     labels = np.eye(model.n_labels, dtype=np.float32)[np.arange(12) % model.n_labels]
     sample = Sample(model.scaling.transform(rows), sp.csr_matrix(labels))
     found = best_that_fits(tmp_path / "model", sample, size(tmp_path / "model"))
-    write_copy(tmp_path / "model", tmp_path / "copy", found.weights, DEFLATED, found.config)
+    found.write(tmp_path / "copy")
     small = RuntimeModel.load(tmp_path / "copy")
     ids, scores = small.top_k(documents, 3)
     wanted, close = Model.load(tmp_path / "copy").top_k(documents, 3)
@@ -117,7 +140,7 @@ def test_a_damaged_copy(made, tmp_path):
     labels = sp.csr_matrix(np.eye(1, model.n_labels))
     sample = Sample(sp.csr_matrix((1, model.n_features), dtype=np.float32), labels)
     found = best_that_fits(tmp_path / "model", sample, size(tmp_path / "model"))
-    write_copy(tmp_path / "model", tmp_path / "copy", found.weights, DEFLATED, found.config)
+    found.write(tmp_path / "copy")
     for name in ("labels.txt.gz", "vectorizer.json.gz", "vectorizer.safetensors.gz"):
         path = tmp_path / "copy" / name
         whole = path.read_bytes()
@@ -127,3 +150,198 @@ def test_a_damaged_copy(made, tmp_path):
                 RuntimeModel.load(tmp_path / "copy")
         path.write_bytes(whole)
     RuntimeModel.load(tmp_path / "copy")
+
+
+# Copies with a store
+
+
+def tree(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+class TestCompress:
+    @pytest.mark.parametrize("store", STORES)
+    @pytest.mark.parametrize("members", [1, 2])
+    def test_the_same_as_saving_in_fewer_bits(self, members, store, tmp_path, made):
+        model = made(members=members, named=True)
+        model.save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "new" / "copy", store)
+        model.save(tmp_path / "saved", store)
+        assert tree(tmp_path / "new" / "copy") == tree(tmp_path / "saved")
+
+    def test_only_the_model_is_copied(self, folder, tmp_path):
+        run = (CHECKPOINT, checkpoint_of(1), "run.json")
+        for name in ("README.md", *run, ".weights.safetensors.1.part"):
+            (folder / name).write_text("mine")
+        (folder / "estimator.json").symlink_to(folder / "README.md")
+        before = tree(folder)
+        compress(folder, tmp_path / "copy", "bf16")
+        assert tree(folder) == before
+        found = sorted(path.name for path in (tmp_path / "copy").iterdir())
+        assert found == [
+            "MODEL_CARD.md",
+            "config.json",
+            "history.json",
+            "labels.txt",
+            "vectorizer.json",
+            "vectorizer.safetensors",
+            "weights.safetensors",
+        ]
+
+    def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
+        compress(folder, tmp_path / "one", "int8")
+        compress(tmp_path / "one", tmp_path / "two", "int8")
+        assert tree(tmp_path / "one") == tree(tmp_path / "two")
+
+    def test_nothing_is_ever_replaced(self, folder, tmp_path):
+        before = tree(folder)
+        (tmp_path / "file").write_text("mine")
+        (tmp_path / "empty").mkdir()
+        for output in (folder, tmp_path / "file", tmp_path / "empty"):
+            with pytest.raises(ParameterError, match=r"exists already: choose another folder, or remove it"):
+                compress(folder, output, "int8")
+        assert tree(folder) == before
+
+    @pytest.mark.parametrize("step", ["write_tensors", "write_json"])
+    @pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+    def test_nothing_is_left_half_written(self, step, error, folder, tmp_path, monkeypatch):
+        def fail(*_: Any) -> None:
+            raise error
+
+        monkeypatch.setattr(files, step, fail)
+        wanted = OutputError if isinstance(error, OSError) else KeyboardInterrupt
+        with pytest.raises(wanted):
+            compress(folder, tmp_path / "copy", "int8")
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    def test_leftovers_of_a_killed_process_do_not_matter(self, folder, tmp_path):
+        (tmp_path / f".copy.{os.getpid()}.part").mkdir()
+        compress(folder, tmp_path / "copy", "int8")
+        assert sorted(path.name for path in tmp_path.iterdir()) == ["copy", "model"]
+
+    def test_damaged_models_are_refused(self, folder, tmp_path, change_config):
+        path = folder / "weights.safetensors"
+        whole = path.read_bytes()
+        path.write_bytes(whole[:-1])
+        with pytest.raises(DataError, match=r"weights\.safetensors: found other content"):
+            compress(folder, tmp_path / "copy", "int8")
+        save_file({"head.output.weight": torch.full((2, 2), torch.nan)}, path)
+        change_config(folder)
+        with pytest.raises(DataError, match=r"weights\.safetensors: found nan at row 0, column 0 of head"):
+            compress(folder, tmp_path / "copy", "int8")
+        with pytest.raises(DataError, match="is not a circlet model"):
+            compress(tmp_path / "nowhere", tmp_path / "copy", "int8")
+        assert [path.name for path in tmp_path.iterdir()] == ["model"]
+
+    def test_a_custom_encoder(self, tmp_path):
+        make = lambda: nn.Sequential(nn.Linear(8, 8), nn.Tanh(), nn.BatchNorm1d(8))  # noqa: E731
+        X = np.random.default_rng(0).random((60, 8), dtype=np.float32)
+        settings = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
+        fit(Split(X, sp.csr_matrix(X > 0.5)), settings, encoder=make()).save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", "int8")
+        assert Model.load(tmp_path / "copy", encoder=make()).top_k(X, 2)[0].shape == (60, 2)
+
+
+@pytest.fixture(scope="module")
+def classifier() -> CircletClassifier:
+    texts, labels = ["red fox", "fast car"] * 15, [["animal"], ["vehicle"]] * 15
+    return CircletClassifier(dim=16, hidden=(8,), epochs=1, device="cpu", random_state=0).fit(texts, labels)
+
+
+class TestEstimator:
+    def test_compressed(self, classifier, tmp_path):
+        classifier.save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", "int8")
+        loaded = CircletClassifier.load(tmp_path / "copy")
+        assert loaded.get_params() == classifier.get_params()
+
+    def test_another_description(self, classifier, tmp_path, change_config):
+        classifier.save(tmp_path / "model")
+        files.write_json(tmp_path / "model" / "estimator.json", [1])
+        with pytest.raises(DataError, match=r"estimator\.json: found other content"):
+            compress(tmp_path / "model", tmp_path / "copy", "int8")
+        change_config(tmp_path / "model")
+        with pytest.raises(DataError, match=r"estimator\.json: found no description of a classifier"):
+            compress(tmp_path / "model", tmp_path / "copy", "int8")
+        assert not (tmp_path / "copy").exists()
+
+
+# What a calibration run lost
+
+PATH = Path("history.json")
+
+
+@pytest.mark.parametrize("kind", ["sparse", "dense"])
+def test_losses_by_rounding(kind, made, some, tmp_path):
+    model, rows = made(kind, hidden=(40,), dim=32, scaling="none"), some(kind, 200, 1)
+    labels = sp.csr_matrix(np.eye(model.n_labels, dtype=np.float32)[model.top_k(rows, 1)[0][:, 0]])
+    saved = model.contents()
+    finest, _, coarsest = tried = (-2, 3, 6)
+    pairs = losses_by_rounding(saved, Sample(rows, labels), tried=tried, enough=(0.1, 1.0))["lost"]
+    assert pairs == sorted(pairs)
+    assert pairs[-1][1] >= 1.0 or pairs[-1][0] == 2 ** (coarsest / 2)
+    assert pairs[0][0] >= 2 ** (finest / 2)
+
+    def metric(tensors: dict[str, Any]) -> float:
+        copy: Any = replace(saved, config={**saved.config, "files": {}}, tensors=tensors)
+        ids, _ = RuntimeModel.restore(tmp_path, copy).top_k(rows, 5)
+        return float(evaluate(labels, ids, k=5, metrics=("nDCG",))["nDCG@5"])
+
+    # The same of the whole model, with all features.
+    steps = steps_of(saved.tensors, "a file")
+    whole = metric({name: Stored(array) for name, array in saved.tensors.items()})
+    for coarseness, lost in pairs:
+        assert lost == pytest.approx(100 * (whole - metric(rounded(saved.tensors, steps, coarseness))))
+    # A model with this record knows what smaller copies lose.
+    model.history[-1] |= {"lost": pairs}
+    model.save(tmp_path)
+    assert known_losses(tmp_path) == curve_of(PATH, [{"lost": pairs}])
+
+
+def test_a_curve_by_hand():
+    # The least squared distance from 1 and 5 of a and 4a has a = (1 + 4 · 5) / (1 + 16).
+    curve = curve_of(PATH, [{"epoch": 1}, {"epoch": 2, "lost": [[1.0, 1.0], [2.0, 5.0]]}])
+    assert curve is not None
+    assert curve.factor == pytest.approx(21 / 17)
+    assert curve.most == 2
+    assert curve.at(1.5) == pytest.approx(1.5**2 * 21 / 17)
+
+
+def test_the_coarsest_within_a_loss():
+    curve = Curve(0.1, 3.0)
+    assert curve.coarsest(0.4) == pytest.approx(2)
+    assert curve.coarsest(0) == 0
+    assert curve.coarsest(5) == 3  # nothing is known about coarser ones
+    assert Curve(0.0, 3.0).coarsest(0) == 3
+
+
+def test_nothing_is_lost():
+    assert curve_of(PATH, [{"lost": [[1.0, -0.1], [2.0, -0.2]]}]) == (0, 2)
+
+
+def test_of_several_networks_the_one_that_loses_most_counts():
+    history = [{"member": 1, "lost": [[2.0, 4.0]]}, {"member": 2}, {"member": 2, "lost": [[1.0, 3.0]]}]
+    assert curve_of(PATH, history) == (3, 1)
+
+
+def test_without_a_calibration_run():
+    pairs = [[1.0, 1.0]]
+    histories: list[list[dict[str, Any]]] = [
+        [],
+        [{"epoch": 1}],
+        [{"lost": pairs}, {"epoch": 2}],  # trained further
+        [{"member": 1, "lost": pairs}, {"member": 2}],
+    ]
+    for history in histories:
+        assert curve_of(PATH, history) is None
+
+
+@pytest.mark.parametrize(
+    "pairs",
+    [None, [], 3, [1.0], [[1.0]], [[0.0, 1.0]], [[-1.0, 1.0]], [["1", 1.0]], [[1.0, None]], [[1.0, float("nan")]]],
+)
+def test_damaged_losses(pairs):
+    with pytest.raises(
+        DataError, match=r"history\.json: found damaged `lost`; wanted pairs of coarseness and points"
+    ):
+        curve_of(PATH, [{"lost": pairs}])

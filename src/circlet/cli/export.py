@@ -70,7 +70,7 @@ def compress(
         raise ParameterError(f"{' and '.join(given)} exclude each other: choose one")
     if store is not None and data is not None:
         raise ParameterError("--data says what to measure on, and --store measures nothing: leave one of them out")
-    from circlet.runtime.compression import METRIC, check_output, write_copy
+    from circlet.runtime.compression import METRIC, check_output
     from circlet.runtime.compression import compress as copy
     from circlet.storage.packed_weights import DEFLATED
 
@@ -85,7 +85,7 @@ def compress(
         most = None if size is None else bytes_of(size, "--size")
         known = _known(model, data, read or {})
         found = _found(model, known, LOSS if loss is None else loss, most)
-        write_copy(model, output, found.weights, DEFLATED, found.config)
+        found.write(output)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)
     )
@@ -108,7 +108,7 @@ def compress(
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
     """The rows to measure on, or what the calibration run lost."""
-    from circlet.runtime.compression import kept, sample_from
+    from circlet.runtime.compression import known_losses, sample_from
     from circlet.storage.layout import read_config, reads_texts
 
     config = read_config(folder)
@@ -118,7 +118,7 @@ def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Cur
             "to store the weights (--store int8)"
         )
     if data is None:
-        known = kept(folder)
+        known = known_losses(folder)
         if known is None:
             raise ParameterError(
                 f"{folder} has no held-out rows to measure on, because none were held out, or it was trained "

@@ -54,8 +54,6 @@ from circlet.version import __version__
 
 __all__ = [
     "Model",
-    "as_arrays",
-    "as_tensors",
     "write",
 ]
 
@@ -206,7 +204,7 @@ class Model(BaseModel):
 
     def contents(self) -> Contents[npt.NDArray[Any]]:
         """Return the content of the model's folder."""
-        tensors = as_arrays(self.ranker.weights()) | other_tensors(self.scaling, self.label_counts)
+        tensors = _as_arrays(self.ranker.weights()) | other_tensors(self.scaling, self.label_counts)
         config = {
             "network": self.network.settings.as_dict(),
             "n_features": self.n_features,
@@ -272,7 +270,7 @@ class Model(BaseModel):
             for name, tensor in network.weights().items()
         }
         check_shapes(path, wanted, parts.weights)
-        tensors = as_tensors(parts.weights)
+        tensors = _as_tensors(parts.weights)
         _check_finite(path, tensors)
         network.load_weights(tensors)
         slope, intercept = config["calibration"]
@@ -365,12 +363,12 @@ def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) 
         vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
 
 
-def as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
+def _as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
     """Convert tensors to contiguous arrays, without copies where possible."""
     return {name: _as_array(tensor.detach().cpu().contiguous()) for name, tensor in tensors.items()}
 
 
-def as_tensors(stored: dict[str, Stored]) -> dict[str, Tensor]:
+def _as_tensors(stored: dict[str, Stored]) -> dict[str, Tensor]:
     """Copy the tensors of a folder to torch tensors."""
     return {name: _as_tensor(each.read()) for name, each in stored.items()}
 

@@ -24,18 +24,16 @@ from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.metrics import evaluate
 from circlet.model.calibration import as_if_new, calibration_record, choose_threshold
-from circlet.model.model import Model, as_arrays, as_tensors
+from circlet.model.model import Model
 from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder
 from circlet.network.ensemble import top_k
-from circlet.runtime.compression import LOST, METRIC
+from circlet.runtime.compression import losses_by_rounding
 from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of
 from circlet.settings.network import FEATURES
-from circlet.storage.kept_rows import REMEMBERED_NUMBERS, merged, sample_of
+from circlet.storage.kept_rows import REMEMBERED_NUMBERS, Sample, merged, sample_of
 from circlet.storage.layout import DECIDED, MOST_LABELS
-from circlet.storage.network_spec import hidden_layers
-from circlet.storage.packed_weights import rounded, steps_of
 from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
@@ -45,7 +43,6 @@ __all__ = [
     "calibration_run",
     "first_layer",
     "fit",
-    "lost_by_rounding",
     "remember",
     "share_weights",
     "train_members",
@@ -390,55 +387,8 @@ def calibration_run(
     found = {**metrics, **calibration_record(Ensemble([trained]), *validation, aim)}
     if not isinstance(trained.encoder, Encoder):
         return found  # smaller copies are measured by the runtime, which supports only the default encoder
-    return {**found, LOST: lost_by_rounding(trained, *validation)}
-
-
-def lost_by_rounding(
-    network: Network,
-    rows: Any,
-    Y: sp.csr_matrix,
-    *,
-    tried: tuple[int, int, int] = (-4, 3, 6),
-    enough: tuple[float, float] = (0.1, 1.0),
-) -> list[list[float]]:
-    """Measure how many points of `METRIC` a network loses on rows when its weights are rounded.
-
-    Parameters
-    ----------
-    network, rows, Y
-    tried : (finest, first, coarsest)
-        Range of the coarseness, in half octaves.
-    enough : (few, many)
-        Stop trying finer steps at a loss of `few` points, and coarser ones at `many`.
-
-    Returns
-    -------
-    list of [coarseness, points]
-        From fine to coarse.
-    """
-    (finest, first, coarsest), (few, many) = tried, enough
-    whole = measured(network, rows, Y, METRIC)[METRIC]
-    weights = as_arrays(network.weights())
-    steps, sparse = steps_of(weights, "a smaller copy"), bool(sp.issparse(rows))
-    if sparse:
-        # Only the features of these rows matter, which may be few of many.
-        name, touched = f"{hidden_layers(network.settings)[0]}.weight", np.unique(rows.indices)
-        rows = rows[:, touched]
-        weights[name], steps[name] = weights[name][touched], steps[name][touched]
-    codes = None if network.codebook is None else network.codebook.state()
-    sizes = int(rows.shape[1]), network.n_labels
-    copied = Network(network.settings, *sizes, sparse=sparse, codebook=codes, blank=True).to(network.device)
-
-    def lost(half: int) -> float:
-        copied.load_weights(as_tensors(rounded(weights, steps, 2 ** (half / 2))))
-        return 100 * (whole - measured(copied, rows, Y, METRIC)[METRIC])
-
-    found = {first: lost(first)}
-    while found[last := max(found)] < many and last < coarsest:
-        found[last + 1] = lost(last + 1)
-    while found[last := min(found)] > few and last > finest:
-        found[last - 1] = lost(last - 1)
-    return [[2 ** (half / 2), found[half]] for half in sorted(found)]
+    model = Model(Ensemble([trained]), Scaling("none"), n_features=rows.shape[1], sparse=sparse)
+    return {**found, **losses_by_rounding(model.contents(), Sample(*validation))}
 
 
 def share_weights(network: Network, rows: Any) -> None:

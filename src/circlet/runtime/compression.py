@@ -6,8 +6,8 @@ stops at the first step that loses too much.
 
 **Calibration runs.** A model trained on all rows has no rows left to measure on. Before it, a calibration run
 trained a network of the same size without some rows, and measured on these how many points of `METRIC` rounding
-its weights loses. The last record of each network in the history has the result as `lost`: pairs of a coarseness
-(see `circlet.storage.packed_weights.rounded`) and points, from fine to coarse.
+its weights loses (`losses_by_rounding`). The last record of each network in the history has the result as `lost`:
+pairs of a coarseness (see `circlet.storage.packed_weights.rounded`) and points, from fine to coarse.
 
 With a few hundred rows, each measurement has an error of about a tenth of a point. Rounding errors grow with the
 step, and the loss grows with their square, so one curve through all points is much more accurate.
@@ -20,11 +20,11 @@ import math
 import shutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet import files
@@ -56,12 +56,12 @@ from circlet.storage.layout import (
     located,
     reading,
 )
+from circlet.storage.network_spec import hidden_layers, members_of
 from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.publish import Publication
 from circlet.storage.tensors import Array, Stored
 
 __all__ = [
-    "LOST",
     "METRIC",
     "Curve",
     "Found",
@@ -70,16 +70,17 @@ __all__ = [
     "check_output",
     "compress",
     "curve_of",
-    "kept",
+    "known_losses",
+    "losses_by_rounding",
     "sample_from",
     "smallest_within",
-    "write_copy",
 ]
 
-#: The files that are gzipped if weights are deflated.
-ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
-#: Bytes by which `config.json` may grow in a copy.
-GROWTH = 100
+#: The metric of which a copy loses points; a point is a hundredth.
+METRIC = "nDCG@5"
+
+
+# Copies
 
 
 def compress(folder: Path, output: Path, store: str) -> None:
@@ -96,7 +97,7 @@ def compress(folder: Path, output: Path, store: str) -> None:
             smaller = tensors.packed(whole, store)
         except DataError as error:
             raise DataError(f"{located(folder, config, WEIGHTS)}: {error}") from error
-        write_copy(folder, output, smaller, store, config)
+        _write_copy(folder, output, smaller, {**config, "store": store})
 
     reading(folder, copy)
 
@@ -107,22 +108,11 @@ def check_output(output: Path) -> None:
         raise ParameterError(f"{output} exists already: choose another folder, or remove it")
 
 
-def write_copy(
-    folder: Path, output: Path, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
-) -> None:
+def _write_copy(folder: Path, output: Path, weights: Mapping[str, Array], config: dict[str, Any]) -> None:
     """Copy a model atomically to `output`, with other weights.
 
-    Only files that the configuration lists are copied, without the samples, which only further training of the
-    original needs, and without the index, which would be the largest part of a small copy.
-
-    Parameters
-    ----------
-    folder, output : Path
-    weights : mapping of str to ndarray
-    store : str
-        How the weights are stored.
-    config : dict
-        Configuration of the model that the weights were made from. If that model was replaced, nothing is copied.
+    `config` is that of the model which the weights were made from, with the copy's store. If that model was
+    replaced, nothing is copied.
     """
     check_output(output)
     files.prepare_folder(output.parent)
@@ -131,7 +121,18 @@ def write_copy(
     shutil.rmtree(scratch, ignore_errors=True)  # left by a killed process with the same id
     try:
         scratch.mkdir()
-        _write(folder, Publication(scratch, 1), weights, store, config)
+        new = Publication(scratch, 1)
+        files.write_tensors(new.path(WEIGHTS), weights)
+        for name in _copied(config):
+            path = checked(folder, config, name)
+            if name == ESTIMATOR:
+                read_estimator(path)  # raises if the file is damaged
+            content = files.read_bytes(path)
+            if path.suffix == files.GZIPPED or (config["store"] == DEFLATED and name in ZIPPED):
+                files.write_bytes(new.path(name, zipped=True), gzip.compress(content, mtime=0))
+            else:
+                files.write_bytes(new.path(name), content)
+        new.commit(config, _card(folder, config))
         scratch.rename(output)
     except OutputError:
         raise
@@ -141,52 +142,36 @@ def write_copy(
         shutil.rmtree(scratch, ignore_errors=True)
 
 
-def _write(
-    folder: Path, new: Publication, weights: Mapping[str, tensors.Array], store: str, config: dict[str, Any]
-) -> None:
-    files.write_tensors(new.path(WEIGHTS), weights)
-    for name in _others(config):
-        path = checked(folder, config, name)
-        if name == ESTIMATOR:
-            read_estimator(path)  # raises if the file is damaged
-        content = files.read_bytes(path)
-        if path.suffix == files.GZIPPED or (store == DEFLATED and name in ZIPPED):
-            files.write_gzip(new.path(name, zipped=True), content)
-        else:
-            files.write_bytes(new.path(name), content)
-    new.commit({**config, "store": store}, _card(folder, config, store))
+#: The files that are gzipped if weights are deflated.
+ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
 
 
-def size_without_weights(folder: Path, config: dict[str, Any]) -> int:
-    """Return an upper bound on the bytes of a copy with deflated weights, without these weights."""
-    copied = (
-        len(gzip.compress(files.read_bytes(path))) if name in ZIPPED else path.stat().st_size
-        for name in _others(config)
-        for path in [located(folder, config, name)]
-    )
-    written = (folder / CONFIG).stat().st_size + len(_card(folder, config, DEFLATED).encode())
-    return written + sum(copied) + GROWTH
+def _copied(config: dict[str, Any]) -> list[str]:
+    """Return the names of the files that are copied unchanged or gzipped.
 
-
-def _card(folder: Path, config: dict[str, Any], store: str) -> str:
-    """Make the card of a copy; the original's card may be missing or edited."""
-    labels = None
-    if config["named_labels"]:
-        labels = read_labels(checked(folder, config, LABELS), config["n_labels"])
-    return model_card({**config, "store": store}, read_history(checked(folder, config, HISTORY)), labels)
-
-
-def _others(config: dict[str, Any]) -> list[str]:
-    """Return the names of the files that are copied unchanged or gzipped."""
+    Only further training of the original needs the samples, and the index would be the largest part of a copy.
+    """
     return [name for name in config["files"] if name not in (WEIGHTS, SAMPLE, REMEMBERED, INDEX)]
 
 
-# What a calibration run lost
+def _card(folder: Path, config: dict[str, Any]) -> str:
+    """Make the card of a copy; the original's card may be missing or edited."""
+    named = config["named_labels"]
+    labels = read_labels(checked(folder, config, LABELS), config["n_labels"]) if named else None
+    return model_card(config, read_history(checked(folder, config, HISTORY)), labels)
 
-#: The metric of the curve.
-METRIC = "nDCG@5"
-#: The key of the measurements in a record.
-LOST = "lost"
+
+def _size_without_weights(folder: Path, config: dict[str, Any]) -> int:
+    """Return an upper bound on the bytes of a copy with deflated weights, without these weights."""
+    copied = 0
+    for name in _copied(config):
+        path = located(folder, config, name)
+        copied += len(gzip.compress(files.read_bytes(path))) if name in ZIPPED else path.stat().st_size
+    card = len(_card(folder, {**config, "store": DEFLATED}).encode())
+    return (folder / CONFIG).stat().st_size + 100 + card + copied  # config.json may grow a little
+
+
+# What a copy loses
 
 
 class Curve(NamedTuple):
@@ -212,6 +197,16 @@ class Curve(NamedTuple):
         return self.most if loss >= self.at(self.most) else math.sqrt(loss / self.factor)
 
 
+def known_losses(folder: Path) -> Sample | Curve | None:
+    """Read a model's held-out rows, or else the curve of its calibration run; None if it has neither."""
+
+    def known(config: dict[str, Any]) -> Sample | Curve | None:
+        history = checked(folder, config, HISTORY)
+        return read_sample(folder, config) or curve_of(history, read_history(history))
+
+    return reading(folder, known)
+
+
 def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
     """Fit the curve of a model with this history, read from `path`; None if it had no calibration run.
 
@@ -219,121 +214,70 @@ def curve_of(path: Path, history: list[dict[str, Any]]) -> Curve | None:
     several networks, the one that loses most counts: together they hardly lose more.
     """
     last = {record.get("member", 1): record for record in history}.values()
-    if not last or any(LOST not in record for record in last):
+    if not last or any("lost" not in record for record in last):
         return None
-    curves = [_curve(path, record[LOST]) for record in last]
+    curves = []
+    for record in last:
+        pairs = record["lost"]
+        valid = isinstance(pairs, list) and all(isinstance(each, list) and len(each) == 2 for each in pairs)
+        if not pairs or not valid or not all(is_real(x) and 0 < x < 1e6 and is_real(y) for x, y in pairs):
+            raise DataError(f"{path}: found damaged `lost`; wanted pairs of coarseness and points")
+        coarseness, lost = np.array(pairs, dtype=np.float64).T
+        factor = float((lost * coarseness**2).sum() / (coarseness**4).sum())  # least squares
+        curves.append(Curve(max(0.0, factor), float(coarseness.max())))
     return Curve(max(curve.factor for curve in curves), min(curve.most for curve in curves))
 
 
-def _curve(path: Path, pairs: Any) -> Curve:
-    """Fit the curve to these pairs by least squares."""
-    valid = isinstance(pairs, list) and pairs and all(isinstance(pair, list) and len(pair) == 2 for pair in pairs)
-    if not valid or not all(is_real(x) and 0 < x < 1e6 and is_real(y) for x, y in pairs):
-        raise DataError(f"{path}: found damaged `{LOST}`; wanted pairs of coarseness and points")
-    coarseness, lost = np.array(pairs, dtype=np.float64).T
-    factor = float((lost * coarseness**2).sum() / (coarseness**4).sum())
-    return Curve(max(0.0, factor), float(coarseness.max()))
-
-
-# The search
-
-#: Coarsenesses from fine to coarse, each a quarter of an octave from the next, and where a search starts.
-LADDER = [2 ** (step / 4) for step in range(-16, 13)]
-START = LADDER.index(2.0)
-
-
-@dataclass(frozen=True)
-class Tried:
-    """A copy that was tried.
+def losses_by_rounding(
+    model: Contents[Array],
+    sample: Sample,
+    *,
+    tried: tuple[int, int, int] = (-4, 3, 6),
+    enough: tuple[float, float] = (0.1, 1.0),
+) -> dict[str, list[list[float]]]:
+    """Measure how many points of `METRIC` a model of one network loses when its weights are rounded.
 
     Parameters
     ----------
-    coarseness : float
-        See `circlet.storage.packed_weights.rounded`.
-    bytes : int
-        Size of the whole folder; an upper bound, a few bytes too large.
-    loss : float
-        Points of the metric that the copy, or the calibration run, loses; a point is a hundredth.
+    model : Contents
+        What `Model.contents` returns.
+    sample : Sample
+        Rows to measure on, with their labels.
+    tried : (finest, first, coarsest)
+        Range of the coarseness, in half octaves.
+    enough : (few, many)
+        Stop trying finer steps at a loss of `few` points, and coarser ones at `many`.
+
+    Returns
+    -------
+    dict
+        Entry for the last record of the network's history, which `known_losses` reads.
     """
+    (finest, first, coarsest), (few, many) = tried, enough
+    weights, config = dict(model.tensors), {**model.config, "files": {}}
+    steps = packed_weights.steps_of(weights, "a smaller copy")
+    if sp.issparse(sample.rows):
+        # Only the features of these rows matter, which may be few of many.
+        (member,), used = members_of(config), np.unique(sample.rows.indices)
+        name = f"{member.prefix}{hidden_layers(member.settings)[0]}.weight"
+        weights[name], steps[name] = weights[name][used], steps[name][used]
+        config["n_features"], sample = len(used), sample._replace(rows=sample.rows[:, used])
 
-    coarseness: float
-    bytes: int
-    loss: float
+    def metric(weights: dict[str, Stored]) -> float:
+        copy: Any = replace(model, config=config, tensors=weights)  # type: ignore[arg-type]
+        return _metric(RuntimeModel.restore(Path("model"), copy), sample)
 
+    whole = metric({name: Stored(array) for name, array in weights.items()})
 
-@dataclass(frozen=True)
-class Found:
-    """The result of a search.
+    def lost(half: int) -> float:
+        return 100 * (whole - metric(packed_weights.rounded(weights, steps, 2 ** (half / 2))))
 
-    Parameters
-    ----------
-    weights : dict
-        Weights for `write_copy`.
-    chosen : Tried
-    tried : list of Tried
-        All copies that were tried, from fine to coarse.
-    metric : float or None
-        Metric of the model itself on the sample; None without a sample.
-    config : dict
-        Configuration of the model.
-    """
-
-    weights: dict[str, Array]
-    chosen: Tried
-    tried: list[Tried]
-    metric: float | None
-    config: dict[str, Any]
-
-
-def smallest_within(
-    folder: Path, known: Sample | Curve, loss: float, watch: Callable[[Tried], None] = lambda tried: None
-) -> Found:
-    """Find the smallest copy of a model that loses at most `loss` points.
-
-    Parameters
-    ----------
-    folder : Path
-    known : Sample or Curve
-        Rows to measure on, or the loss of the calibration run.
-    loss : float
-    watch : callable
-        Called with each copy tried.
-    """
-    if not loss >= 0:
-        raise ParameterError(f"`loss` must be a number of points >= 0, got {loss!r}")
-    search = _Search(folder, known, watch)
-    if isinstance(known, Curve):
-        return search.result(max(LADDER[0], known.coarsest(loss)))
-    chosen = search.coarsest(lambda tried: tried.loss <= loss)
-    if chosen is None:
-        least = search.found()[0].loss
-        raise ParameterError(
-            f"found no copy of {folder} that loses at most {loss:g} points of {METRIC}; the finest loses "
-            f"{least:.2f}: allow more with --loss, or choose --store int8 or bf16"
-        )
-    return search.result(chosen)
-
-
-def best_that_fits(
-    folder: Path, known: Sample | Curve, size: int, watch: Callable[[Tried], None] = lambda tried: None
-) -> Found:
-    """Find the copy with the finest steps whose folder has at most `size` bytes; see `smallest_within`."""
-    search = _Search(folder, known, watch)
-    chosen = search.finest(lambda tried: tried.bytes <= size)
-    if chosen is None:
-        least = search.found()[-1]
-        raise ParameterError(f"found no copy of {folder} in {size:,} bytes; the smallest takes {least.bytes:,}")
-    return search.result(chosen)
-
-
-def kept(folder: Path) -> Sample | Curve | None:
-    """Read a model's sample, or else the curve of its calibration run; None if it has neither."""
-
-    def known(config: dict[str, Any]) -> Sample | Curve | None:
-        history = checked(folder, config, HISTORY)
-        return read_sample(folder, config) or curve_of(history, read_history(history))
-
-    return reading(folder, known)
+    found = {first: lost(first)}
+    while found[last := max(found)] < many and last < coarsest:
+        found[last + 1] = lost(last + 1)
+    while found[last := min(found)] > few and last > finest:
+        found[last - 1] = lost(last - 1)
+    return {"lost": [[2 ** (half / 2), found[half]] for half in sorted(found)]}
 
 
 def sample_from(model: RuntimeModel, dataset: Dataset) -> Sample:
@@ -351,56 +295,157 @@ def sample_from(model: RuntimeModel, dataset: Dataset) -> Sample:
     return Sample(scaled[:] if is_mapped(rows) else scaled, in_label_space(model, dataset, part.Y))
 
 
+def _metric(model: RuntimeModel, sample: Sample) -> float:
+    """Measure `METRIC` of a model on a sample."""
+    name, _, depth = METRIC.partition("@")
+    k = int(depth)
+    rows: Any = Entries.of(sample.rows) if sp.issparse(sample.rows) else sample.rows
+    ids = model.best_of_rows(rows, k)
+    # A model with fewer labels leaves places empty; these count as wrong.
+    ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)
+    return float(evaluate(sample.labels, ids, k=k, metrics=(name,))[METRIC])
+
+
+# The search
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A copy that was tried.
+
+    Parameters
+    ----------
+    coarseness : float
+        See `circlet.storage.packed_weights.rounded`.
+    bytes : int
+        Size of the whole folder; an upper bound, a few bytes too large.
+    loss : float
+        Points of the metric that the copy, or the calibration run, loses.
+    """
+
+    coarseness: float
+    bytes: int
+    loss: float
+
+
+@dataclass(frozen=True)
+class Found:
+    """The result of a search.
+
+    Parameters
+    ----------
+    folder : Path
+        The model itself.
+    config : dict
+        Its configuration.
+    weights : dict
+        Packed weights of the copy.
+    chosen : Tried
+    tried : list of Tried
+        All copies that were tried, from fine to coarse.
+    metric : float or None
+        Metric of the model itself on the sample; None without a sample.
+    """
+
+    folder: Path
+    config: dict[str, Any]
+    weights: dict[str, Array]
+    chosen: Tried
+    tried: list[Tried]
+    metric: float | None
+
+    def write(self, output: Path) -> None:
+        """Write the copy atomically to a new folder."""
+        _write_copy(self.folder, output, self.weights, {**self.config, "store": DEFLATED})
+
+
+def smallest_within(
+    folder: Path, known: Sample | Curve, loss: float, watch: Callable[[Tried], None] = lambda tried: None
+) -> Found:
+    """Find the smallest copy of a model that loses at most `loss` points.
+
+    Parameters
+    ----------
+    folder : Path
+    known : Sample or Curve
+        Rows to measure on, or the loss of the calibration run.
+    loss : float
+    watch : callable
+        Called with each copy tried.
+    """
+    if not loss >= 0:
+        raise ParameterError(f"found `loss` {loss!r}; wanted a number of points >= 0")
+    search = _Search(folder, known, watch)
+    if isinstance(known, Curve):
+        return search.result(max(LADDER[0], known.coarsest(loss)))
+    chosen = search.last(lambda tried: tried.loss <= loss, LADDER)
+    if chosen is None:
+        raise ParameterError(
+            f"found no copy of {folder} that loses at most {loss:g} points of {METRIC}; the finest loses "
+            f"{search.found()[0].loss:.2f}: allow more with --loss, or choose --store int8 or bf16"
+        )
+    return search.result(chosen)
+
+
+def best_that_fits(
+    folder: Path, known: Sample | Curve, size: int, watch: Callable[[Tried], None] = lambda tried: None
+) -> Found:
+    """Find the copy with the finest steps whose folder has at most `size` bytes; see `smallest_within`."""
+    search = _Search(folder, known, watch)
+    chosen = search.last(lambda tried: tried.bytes <= size, LADDER[::-1])
+    if chosen is None:
+        least = search.found()[-1]
+        raise ParameterError(f"found no copy of {folder} in {size:,} bytes; the smallest takes {least.bytes:,}")
+    return search.result(chosen)
+
+
+#: Coarsenesses from fine to coarse, each a quarter of an octave from the next, and where a search starts.
+LADDER, START = [2 ** (step / 4) for step in range(-16, 13)], 2.0
+
+
 class _Search:
     """Tries copies of a model, each once."""
 
     def __init__(self, folder: Path, known: Sample | Curve, watch: Callable[[Tried], None]) -> None:
         self.folder, self.known, self.watch = folder, known, watch
-        saved = read(folder, whole=True)
-        self.saved: Contents[Stored] = saved
-        self.metric = None if isinstance(known, Curve) else measured(RuntimeModel.restore(folder, saved), known)
-        self.whole = {name: each.read() for name, each in saved.tensors.items()}
+        self.saved: Contents[Stored] = read(folder, whole=True)
+        self.metric: float | None = None
+        if not isinstance(known, Curve):
+            self.metric = _metric(RuntimeModel.restore(folder, self.saved), known)
+        self.whole = {name: each.read() for name, each in self.saved.tensors.items()}
         try:
-            self.steps = packed_weights.steps_of(self.whole, packed_weights.DEFLATED)
+            self.steps = packed_weights.steps_of(self.whole, DEFLATED)
         except DataError as error:
-            raise DataError(f"{located(folder, saved.config, WEIGHTS)}: {error}") from error
-        self.rest = size_without_weights(folder, saved.config)
+            raise DataError(f"{located(folder, self.saved.config, WEIGHTS)}: {error}") from error
+        self.rest = _size_without_weights(folder, self.saved.config)
         self.tried: dict[float, Tried] = {}
         #: The weights of the last two copies; one of them will be chosen.
         self.weights: dict[float, dict[str, Array]] = {}
 
-    def coarsest(self, holds: Callable[[Tried], bool]) -> float | None:
-        """Search from START for the coarsest step before the first one that violates a condition."""
-        if holds(self[LADDER[START]]):
-            above = zip(LADDER[START:], LADDER[START + 1 :], strict=False)
-            return next((before for before, each in above if not holds(self[each])), LADDER[-1])
-        return next((each for each in LADDER[:START][::-1] if holds(self[each])), None)
+    def last(self, holds: Callable[[Tried], bool], ladder: list[float]) -> float | None:
+        """Climb a ladder from START; return the last step before the first one that violates a condition.
 
-    def finest(self, holds: Callable[[Tried], bool]) -> float | None:
-        """Search from START for the finest step before the first one that violates a condition."""
-        if holds(self[LADDER[START]]):
-            below = zip(LADDER[START:0:-1], LADDER[:START][::-1], strict=True)
-            return next((before for before, each in below if not holds(self[each])), LADDER[0])
-        return next((each for each in LADDER[START + 1 :] if holds(self[each])), None)
+        If START violates it, return the first step below that does not; None if all do.
+        """
+        start = ladder.index(START)
+        above = list(takewhile(lambda each: holds(self[each]), ladder[start:]))
+        return above[-1] if above else next((each for each in ladder[:start][::-1] if holds(self[each])), None)
 
     def __getitem__(self, coarseness: float) -> Tried:
         if coarseness not in self.tried:
             rounded = packed_weights.rounded(self.whole, self.steps, coarseness)
-            loss = self._loss(coarseness, rounded)
+            if isinstance(self.known, Curve):
+                loss = self.known.at(coarseness)
+            else:
+                copy = RuntimeModel.restore(self.folder, replace(self.saved, tensors=rounded))
+                loss = 100 * ((self.metric or 0.0) - _metric(copy, self.known))
             weights = packed_weights.packed(rounded)
             # Upper bound on the size of a safetensors file with these arrays.
-            numbers = sum(array.nbytes for array in weights.values())
-            size = numbers + sum(len(name.encode()) + 100 for name in weights) + 16
+            size = sum(array.nbytes + len(name.encode()) + 100 for name, array in weights.items()) + 16
             self.tried[coarseness] = Tried(coarseness, self.rest + size, loss)
             self.weights = {**dict(list(self.weights.items())[-1:]), coarseness: weights}
             self.watch(self.tried[coarseness])
         return self.tried[coarseness]
-
-    def _loss(self, coarseness: float, rounded: dict[str, Stored]) -> float:
-        if isinstance(self.known, Curve):
-            return self.known.at(coarseness)
-        copy = RuntimeModel.restore(self.folder, replace(self.saved, tensors=rounded))
-        return 100 * ((self.metric or 0.0) - measured(copy, self.known))
 
     def found(self) -> list[Tried]:
         """Return the copies tried, from fine to coarse."""
@@ -408,15 +453,4 @@ class _Search:
 
     def result(self, chosen: float) -> Found:
         tried = self[chosen]
-        return Found(self.weights[chosen], tried, self.found(), self.metric, self.saved.config)
-
-
-def measured(model: RuntimeModel, sample: Sample) -> float:
-    """Measure `METRIC` of a model on a sample."""
-    name, _, depth = METRIC.partition("@")
-    k = int(depth)
-    rows: Any = Entries.of(sample.rows) if sp.issparse(sample.rows) else sample.rows
-    ids: npt.NDArray[np.int64] = model.best_of_rows(rows, k)
-    # A model with fewer labels leaves places empty; these count as wrong.
-    ids = np.pad(ids, ((0, 0), (0, k - ids.shape[1])), constant_values=-1)
-    return float(evaluate(sample.labels, ids, k=k, metrics=(name,))[METRIC])
+        return Found(self.folder, self.saved.config, self.weights[chosen], tried, self.found(), self.metric)
