@@ -27,10 +27,10 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.model import Model, fit
 from circlet.runtime import RuntimeModel
 from circlet.runtime import model as module
-from circlet.runtime.model import BaseModel
 from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
+from circlet.storage.model import BaseModel
 
 
 def loaded(model: Model, store: str = "float32") -> tuple[Model, RuntimeModel]:
@@ -358,8 +358,15 @@ class TestManyCalls:
         assert not weight.flags.owndata
 
 
+class Bare(BaseModel):
+    """A model without networks."""
+
+    n_labels = 3
+    as_runtime = score_blocks = _best = None
+
+
 def base(**about) -> BaseModel:
-    return BaseModel(Scaling("none"), **{"n_features": 3, "sparse": True, **about})
+    return Bare(Scaling("none"), **{"n_features": 3, "sparse": True, **about})
 
 
 class TestProbabilities:

@@ -15,18 +15,17 @@ import torch
 from torch import Tensor, nn
 
 from circlet import files
-from circlet.checks import check_share
 from circlet.data.dataset import column_counts
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
-from circlet.metrics.measures import log_weights
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network, ensemble
-from circlet.runtime.model import BaseModel, RuntimeModel
+from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import checked
 from circlet.scoring import tensors as torch_ops
+from circlet.scoring.arrays import Found
 from circlet.scoring.ranking import Gain
 from circlet.storage import tensors
 from circlet.storage.card import model_card
@@ -46,6 +45,7 @@ from circlet.storage.layout import (
     WEIGHTS,
     located,
 )
+from circlet.storage.model import BaseModel, about
 from circlet.storage.network_spec import Member, check_shapes, check_weights, members_of
 from circlet.storage.publish import Publication, publishing
 from circlet.storage.tensors import BFLOAT16, Stored
@@ -66,9 +66,8 @@ class Model(BaseModel):
     ranker : Ensemble
         The networks, which score labels.
     scaling : Scaling
-        Fitted scaling of the networks' input.
-    **about
-        See `BaseModel`.
+    **others
+        See `circlet.storage.model.BaseModel`.
 
     Attributes
     ----------
@@ -80,13 +79,12 @@ class Model(BaseModel):
         Some training rows and their labels, for `circlet.model.feedback`.
     """
 
-    def __init__(self, ranker: Ensemble, scaling: Scaling, **about: Any) -> None:
-        super().__init__(scaling, **about)
+    def __init__(self, ranker: Ensemble, scaling: Scaling, **others: Any) -> None:
+        super().__init__(scaling, **others)
         self.ranker = ranker
         self.sample: Sample | None = None
         self.index: Index | None = None
         self.remembered: Sample | None = None
-        self._gain: tuple[Any, Any, Gain] | None = None
 
     @property
     def networks(self) -> list[Network]:
@@ -100,7 +98,6 @@ class Model(BaseModel):
 
     @property
     def n_labels(self) -> int:
-        """Number of labels."""
         return self.ranker.n_labels
 
     @property
@@ -145,57 +142,21 @@ class Model(BaseModel):
 
     def rows(self, documents: Any) -> Any:
         """Turn documents (texts, or a sparse matrix or array) into scaled feature rows."""
-        rows = self.checked(documents)
-        return self.scaling.transform(rows if self.vectorizer is None else self.vectorizer.transform(rows))
+        return self._scaled(self.checked(documents))
 
-    def top_k(
-        self,
-        documents: Any,
-        k: int,
-        *,
-        memory: int | None = None,
-        allowed: npt.NDArray[np.bool_] | None = None,
-        threshold: float | None = None,
-        favor_rare: float = 0.0,
-    ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return ids and scores of the k best labels of each document, `(n, min(k, n_labels))`, best first.
+    def _scaled(self, documents: Any) -> Any:
+        rows = documents if self.vectorizer is None else self.vectorizer.transform(documents)
+        return self.scaling.transform(rows)
 
-        Parameters
-        ----------
-        documents : list of str, or rows
-        k : int
-        memory : int, optional
-            Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
-        allowed : bool ndarray of shape (n_labels,), optional
-            Labels where it is False are never suggested.
-        threshold : float, optional
-            Labels with a lower score are left out: their id is −1 and their score −∞.
-        favor_rare : float
-            τ between 0 and 1: labels are ranked by p · w^τ, with a label's probability p and its inverse
-            propensity w. With 0 the most probable come first; with 1 those with the highest expected PSP.
-        """
-        gain, rows = self.gain(favor_rare), self.rows(documents)
-        ids, scores = ensemble.top_k(
-            self.ranker, rows, k, memory=memory, allowed=allowed, threshold=threshold, gain=gain
-        )
+    def _best(self, documents: Any, k: int, **options: Any) -> Found:
+        ids, scores = ensemble.top_k(self.ranker, self._scaled(documents), k, **options)
         checked(scores[ids >= 0])
         return ids, scores
 
-    def gain(self, favor_rare: float) -> Gain | None:
-        """What labels are ranked by if rare ones are favored to this degree; None for 0, which is by score."""
-        check_share("favor_rare", favor_rare)
-        if not favor_rare:
-            return None
-        # It is kept, because documents may come one by one, and it has an entry for each of all labels.
-        made_from = (favor_rare, self.calibration, self.documents_seen, self.n_labels, self.device)
-        if self._gain is None or self._gain[0] is not self.label_counts or self._gain[1] != made_from:
-            weights = log_weights(self.label_counts, self.documents_seen, self.n_labels, favor_rare)
-            gain = Gain(*self.calibration, torch.from_numpy(weights).to(self.device), torch_ops)
-            self._gain = self.label_counts, made_from, gain
-        return self._gain[2]
+    def _gain_of(self, log_weights: npt.NDArray[np.float64]) -> Gain:
+        return Gain(*self.calibration, torch.from_numpy(log_weights).to(self.device), torch_ops)
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
-        """Yield the scores of all labels in at least one block, `(some documents, n_labels)`."""
         return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
@@ -273,21 +234,7 @@ class Model(BaseModel):
         tensors = _as_tensors(parts.weights)
         _check_finite(path, tensors)
         network.load_weights(tensors)
-        slope, intercept = config["calibration"]
-        model = cls(
-            network.to(device or torch.device("cpu")),
-            parts.scaling,
-            n_features=config["n_features"],
-            sparse=config["sparse"],
-            label_names=saved.label_names,
-            label_uris=saved.label_uris,
-            vectorizer=saved.vectorizer,
-            calibration=(float(slope), float(intercept)),
-            history=saved.history,
-            training=config["training"],
-            label_counts=parts.label_counts,
-            threshold=config.get("threshold"),
-        )
+        model = cls(network.to(device or torch.device("cpu")), **about(saved, parts))
         model.sample, model.remembered, model.index = saved.sample, saved.remembered, saved.index
         return model
 

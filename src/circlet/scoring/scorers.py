@@ -10,7 +10,16 @@ import numpy.typing as npt
 
 from circlet.scoring import arrays
 from circlet.scoring.arrays import Floats, Found, best_columns
-from circlet.scoring.ranking import PER_SCORE, budget_of, larger, mean_log_odds, together, without
+from circlet.scoring.ranking import (
+    PER_SCORE,
+    Gain,
+    budget_of,
+    larger,
+    mean_log_odds,
+    together,
+    top_k_by_gain,
+    without,
+)
 
 __all__ = ["Ensemble", "Scorer"]
 
@@ -133,16 +142,18 @@ class Ensemble:
         outputs: list[Floats],
         k: int,
         *,
+        gain: Gain | None = None,
         offsets: Floats | None = None,
         memory: int | None = None,
         allowed: Mask | None = None,
         threshold: float | None = None,
     ) -> Found:
-        """See `Scorer.top_k`."""
+        """See `Scorer.top_k`; `gain` ranks labels by their gain instead of their score."""
+        options: dict[str, Any] = {"memory": memory, "allowed": allowed, "threshold": threshold}
+        if gain is not None:
+            return top_k_by_gain(self, outputs, k, gain, **options)  # type: ignore[no-any-return]
         if len(self.scorers) == 1:
-            return self.scorers[0].top_k(
-                outputs[0], k, offsets=offsets, memory=memory, allowed=allowed, threshold=threshold
-            )
+            return self.scorers[0].top_k(outputs[0], k, offsets=offsets, **options)
         n, k = len(outputs[0]), min(k, self.n_labels)
         if not n or k < 1:
             return arrays.nothing(outputs[0], max(k, 0))
