@@ -81,7 +81,7 @@ def load(name: str, folder: Path | None) -> Dataset:
         raise ParameterError(f"--data: wanted a folder with datasets, found no folder at {folder}")
     if folder is not None and (folder / name).is_dir():
         return load_dataset(folder / name)
-    if name in catalog.ENTRIES and not catalog.is_here(name):
+    if name in catalog.ENTRIES and not catalog.is_local(name):
         fetch(name)
     return load_dataset(name)
 

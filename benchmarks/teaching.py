@@ -28,7 +28,7 @@ from matplotlib.figure import Figure
 
 from circlet import files
 from circlet.data import Dataset, Split, load_dataset
-from circlet.data.feedback import Judged
+from circlet.data.feedback import TextFeedback
 from circlet.model import Model, fit
 from circlet.model.feedback import RECIPE, Recipe, update
 from circlet.network import ensemble
@@ -180,7 +180,7 @@ def lesson(task: Task, label: int, n: int, part: str, recipe: Recipe) -> dict[st
     rows = getattr(task, part)
     having = np.random.default_rng([0, label]).permutation(task.pool[task.deserving(task.pool, label)])
     texts = [task.texts[row] for row in having[:n]]
-    model, seconds = taught(task.model, [Judged(text, (str(label),), ()) for text in texts], recipe)
+    model, seconds = taught(task.model, [TextFeedback(text, (str(label),), ()) for text in texts], recipe)
     new, deserves = model.n_labels - 1, task.deserving(rows, label)
     ids, scores = ensemble.top_k(model.ranker, task.rows[part], BEST)
     suggested = (ids == new).any(axis=1)
@@ -218,7 +218,7 @@ def corrected(task: Task, n: int, part: str, recipe: Recipe) -> dict[str, float]
     return {name: float(np.mean([each[name] for each in out])) for name in out[0]}
 
 
-def mistakes_of(task: Task) -> list[tuple[Judged, int, int]]:
+def mistakes_of(task: Task) -> list[tuple[TextFeedback, int, int]]:
     """Corrections of documents that miss a label and have a wrong one that is probable; the numbers of both."""
     model, truth = task.model, task.Y[task.pool][:, task.old].tocsr()
     texts, names, out = [task.texts[row] for row in task.pool], model.label_names or [], []
@@ -227,12 +227,12 @@ def mistakes_of(task: Task) -> list[tuple[Judged, int, int]]:
         wrong = [label for label in found[chances >= 0.5].tolist() if label not in labels.indices]
         missing = [label for label in labels.indices.tolist() if label not in found]
         if wrong and missing:
-            judged = Judged(text, (names[missing[0]],), (names[wrong[0]],))
+            judged = TextFeedback(text, (names[missing[0]],), (names[wrong[0]],))
             out.append((judged, missing[0], wrong[0]))
     return out
 
 
-def taught(model: Model, corrections: list[Judged], recipe: Recipe) -> tuple[Model, float]:
+def taught(model: Model, corrections: list[TextFeedback], recipe: Recipe) -> tuple[Model, float]:
     """A copy of a model that was taught, and the seconds that it took."""
     model = copy.deepcopy(model)
     started = time.perf_counter()

@@ -62,13 +62,13 @@ class Workplace:
     def folder(self, dataset: str) -> Path | None:
         """The dataset's folder; None if there is none, and it is not built from what is installed."""
         found = next((place for place in self.places(dataset) if place.is_dir()), None)
-        if found is None and dataset in catalog.ENTRIES and catalog.is_here(dataset):
+        if found is None and dataset in catalog.ENTRIES and catalog.is_local(dataset):
             return catalog.locate(dataset)
         return found
 
     def missing(self, dataset: str) -> str | None:
         """Where a missing dataset was looked for and how to get it; None if it was found."""
-        if self.folder(dataset) is not None or (dataset in catalog.ENTRIES and catalog.is_here(dataset)):
+        if self.folder(dataset) is not None or (dataset in catalog.ENTRIES and catalog.is_local(dataset)):
             return None
         looked = " or ".join(str(place) for place in self.places(dataset))
         known = catalog.ENTRIES.get(dataset)

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.data.dataset import Dataset, Split
-from circlet.data.feedback import FIRST, FeedbackLog, Judged, corrected, judged
+from circlet.data.feedback import HEADER, FeedbackLog, TextFeedback, apply_feedback, merge_feedback
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.files import lock
 
@@ -35,7 +35,7 @@ def test_entries_come_back_in_their_order(log):
     for each in (log, FeedbackLog(log.path)):
         assert each.entries() == [first, second]
         assert len(each) == 2
-    assert log.path.read_bytes().startswith(FIRST)
+    assert log.path.read_bytes().startswith(HEADER)
     assert first.id != second.id
 
 
@@ -121,8 +121,8 @@ class TestDamage:
             assert FeedbackLog(log.path).entries() == [kept, new]
 
     def test_a_log_that_ends_within_its_first_line(self, log):
-        for end in range(len(FIRST)):
-            log.path.write_bytes(FIRST[:end])
+        for end in range(len(HEADER)):
+            log.path.write_bytes(HEADER[:end])
             torn = FeedbackLog(log.path)
             assert torn.entries() == []
             new = torn.add("one", ["a"], [], "0")
@@ -162,7 +162,7 @@ class TestDamage:
 
     def test_a_log_that_shrank(self, log):
         log.add("one", ["a"], [], "0")
-        log.path.write_bytes(FIRST)
+        log.path.write_bytes(HEADER)
         with pytest.raises(DataError, match="a feedback log only grows"):
             log.entries()
 
@@ -228,9 +228,9 @@ def test_the_last_word_about_a_label_decides(log):
     log.add("fox", ["animal", "red"], ["car"], "0")
     log.add("van", ["car"], [], "0")
     log.add("fox", ["car"], ["red"], "0")
-    assert judged(log.entries()) == [
-        Judged("fox", ("animal", "car"), ("red",)),
-        Judged("van", ("car",), ()),
+    assert merge_feedback(log.entries()) == [
+        TextFeedback("fox", ("animal", "car"), ("red",)),
+        TextFeedback("van", ("car",), ()),
     ]
 
 
@@ -238,8 +238,8 @@ def test_labels_that_have_two_names(log):
     log.add("fox", ["animal"], ["u:car"], "0")
     log.add("fox", ["car"], ["u:animal", "u:new"], "0")
     names = {"u:animal": "animal", "u:car": "car"}
-    assert judged(log.entries(), names) == [Judged("fox", ("car",), ("animal", "u:new"))]
-    assert judged(judged(log.entries(), names)) == judged(log.entries(), names)
+    assert merge_feedback(log.entries(), names) == [TextFeedback("fox", ("car",), ("animal", "u:new"))]
+    assert merge_feedback(merge_feedback(log.entries(), names)) == merge_feedback(log.entries(), names)
 
 
 ADDING = """
@@ -279,11 +279,11 @@ GIVEN = Dataset("d", Split(None, Y, ["a", "b", "c"]), Split(None, Y[:1], ["t"]),
 
 def test_by_hand():
     feedback = [
-        Judged("c", ("new",), ("x", "unknown")),
-        Judged("d", ("y", "other"), ("x",)),
-        Judged("e", (), ("x",)),
+        TextFeedback("c", ("new",), ("x", "unknown")),
+        TextFeedback("d", ("y", "other"), ("x",)),
+        TextFeedback("e", (), ("x",)),
     ]
-    found = corrected(GIVEN, feedback)
+    found = apply_feedback(GIVEN, feedback)
     assert found.label_names == ["x", "y", "new", "other"]
     assert found.train.texts == ["a", "b", "c", "d"]
     assert found.train.Y.toarray().tolist() == [[1, 0, 0, 0], [0, 1, 0, 0], [0, 1, 1, 0], [0, 1, 0, 1]]
@@ -294,7 +294,7 @@ def test_by_hand():
 
 
 def test_nothing_to_add():
-    found = corrected(GIVEN, [])
+    found = apply_feedback(GIVEN, [])
     assert found.label_names == ["x", "y"]
     assert (found.train.Y != Y).nnz == 0
 
@@ -302,11 +302,11 @@ def test_nothing_to_add():
 def test_labels_with_uris():
     given = replace(GIVEN, label_uris=["u:x", "u:y"])
     feedback = [
-        Judged("a", ("u:y", "new"), ("u:x",)),
-        Judged("d", ("x",), ()),
-        Judged("d", ("u:y",), ("u:x",)),
+        TextFeedback("a", ("u:y", "new"), ("u:x",)),
+        TextFeedback("d", ("x",), ()),
+        TextFeedback("d", ("u:y",), ("u:x",)),
     ]
-    found = corrected(given, feedback)
+    found = apply_feedback(given, feedback)
     assert found.label_names == ["x", "y", "new"]
     assert found.label_uris == ["u:x", "u:y", "new"]
     assert found.train.texts == ["a", "b", "c", "d"]
@@ -316,4 +316,4 @@ def test_labels_with_uris():
 def test_rows_are_refused():
     rows = Dataset("rows", Split(sp.csr_matrix((3, 4), dtype=np.float32), Y), None, ["x", "y"])
     with pytest.raises(DataError, match="feedback is about texts"):
-        corrected(rows, [])
+        apply_feedback(rows, [])

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 from tests.data.layouts import put
 
 from circlet.data import Dataset, Split, load_dataset
-from circlet.data.load import IN_WORDS, UnrecognizedError, find_text_file, recognize
+from circlet.data.load import FORMAT_NAMES, UnrecognizedError, find_text_file, recognize
 from circlet.data.matrices import write_matrices, write_sparse_text, write_xmc
 from circlet.data.records import Columns, Record, is_annif, write_records
 from circlet.errors import DataError, ParameterError
@@ -332,7 +332,7 @@ class TestIds:
 def test_by_content(tmp_path, content, kind, packed):
     data = gzip.compress(content.encode()) if packed else content  # no suffix says so
     assert recognize(put(tmp_path, data)) == kind
-    assert kind in IN_WORDS
+    assert kind in FORMAT_NAMES
 
 
 def test_a_byte_order_mark_is_skipped(tmp_path):

@@ -16,7 +16,7 @@ from circlet.data.records import (
     LISTS,
     Columns,
     Record,
-    guess,
+    guess_separator,
     iter_records,
     parse_list,
     split_field,
@@ -329,13 +329,13 @@ def write_rows(path, fields, mark=",") -> None:
 class TestGuess:
     @pytest.mark.parametrize("separator", [";", "|", ",", ", ", "\t", " | ", "; "])
     def test_separators(self, separator):
-        found = guess([separator.join(labels) for labels in SETS])
+        found = guess_separator([separator.join(labels) for labels in SETS])
         assert found.separator == (separator.strip(" ") or separator)
         assert found.doubt == ""
 
     def test_lists(self):
         for write in (json.dumps, repr, str):
-            assert guess([write(list(labels)) for labels in SETS]).separator == LISTS
+            assert guess_separator([write(list(labels)) for labels in SETS]).separator == LISTS
 
     @pytest.mark.parametrize(
         "fields",
@@ -353,28 +353,30 @@ class TestGuess:
         ],
     )
     def test_without_clear_evidence_a_label_stays_whole(self, fields):
-        found = guess(fields)
+        found = guess_separator(fields)
         assert (found.separator, found.words) == (";", "one label per row")
 
     @pytest.mark.parametrize("other", ["Arts|Music|Film", "a,b", "[x]"])
     def test_a_semicolon_anywhere_is_what_it_always_was(self, other):
         fields = [other, "a", "b", "a|b", "b|a", "a,b", "b,a", "x;y"]
-        assert guess(fields).separator == ";"
+        assert guess_separator(fields).separator == ";"
 
     def test_a_repeated_field_is_no_evidence(self):
-        assert guess(["red, blue"] * 50).separator == ";"
+        assert guess_separator(["red, blue"] * 50).separator == ";"
 
     def test_doubts(self):
-        assert "look like lists" in guess(["[a b]", "[c]", "d"]).doubt
-        assert "look like lists" in guess(["['a' 'b']", "['c']"]).doubt  # as NumPy writes them
-        assert guess([f"a{n}|b{n}" for n in range(20)]).doubt.startswith("nearly every row has a label of its own")
-        assert guess(["Paris, France", "Lyon, France"] * 10).doubt == ""
-        assert guess([f"a{n}" for n in range(20)]).doubt == ""
-        assert guess([f"a{n}, b;c" for n in range(20)]).doubt == ""
+        assert "look like lists" in guess_separator(["[a b]", "[c]", "d"]).doubt
+        assert "look like lists" in guess_separator(["['a' 'b']", "['c']"]).doubt  # as NumPy writes them
+        assert guess_separator([f"a{n}|b{n}" for n in range(20)]).doubt.startswith(
+            "nearly every row has a label of its own"
+        )
+        assert guess_separator(["Paris, France", "Lyon, France"] * 10).doubt == ""
+        assert guess_separator([f"a{n}" for n in range(20)]).doubt == ""
+        assert guess_separator([f"a{n}, b;c" for n in range(20)]).doubt == ""
 
     @given(st.lists(st.text(alphabet="ab;|,\t []'\" ", max_size=12), max_size=8))
     def test_any_fields(self, fields):
-        found = guess(fields)
+        found = guess_separator(fields)
         assert found.separator in (";", "|", ",", "\t", LISTS)
         for field in fields:
             labels = split_field(field, found.separator)

@@ -23,7 +23,7 @@ from circlet.data.dataset import (
     as_features,
     as_labels,
     column_counts,
-    is_known_good,
+    is_checked,
     is_mapped,
     release,
 )
@@ -194,11 +194,11 @@ def test_a_mapped_matrix_is_checked_once(tmp_path, monkeypatch):
     Y = sp.csr_matrix((np.ones(300, np.float32), (np.arange(300), np.arange(300) % 7)))
     write_matrices(tmp_path, Dataset("of a test", Split(as_features(X, "X"), Y)), mapped=True)
     mapped = read_mapped(tmp_path / "X.trn"), read_mapped(tmp_path / "Y.trn", labels=True)
-    assert all(map(is_known_good, mapped))
+    assert all(map(is_checked, mapped))
     monkeypatch.setattr("circlet.data.dataset.check_indices", None)
     Dataset("of a test", Split(*mapped))
     mapped[0].indices = np.full_like(mapped[0].indices, 99)
-    assert not is_known_good(mapped[0])
+    assert not is_checked(mapped[0])
 
 
 DATA = make_multilabel(300, 4000, 30, seed=0, n_test=40)

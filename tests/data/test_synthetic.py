@@ -107,7 +107,7 @@ class TestPowerLaw:
     @pytest.mark.parametrize("exponent", [0, 0.7, 1.0, 1.0 + 1e-9, 1.5])
     def test_shares_are_those_of_the_density(self, exponent):
         size, draws = 50, 400_000
-        hashes = synthetic._hashed(synthetic._key(0, 9), np.arange(draws, dtype=np.uint64))
+        hashes = synthetic._hash(synthetic._key(0, 9), np.arange(draws, dtype=np.uint64))
         found = np.bincount(synthetic._zipf(hashes, size, exponent), minlength=size) / draws
         edges = np.arange(1, size + 2, dtype=float)
         below = np.log(edges) if abs(exponent - 1) < 1e-6 else edges ** (1 - exponent) / (1 - exponent)

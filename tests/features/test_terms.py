@@ -72,18 +72,18 @@ class TestVocabulary:
             assert {vocabulary.terms[c]: t for c, t in zip(columns, times, strict=True)} == wanted
 
     def test_what_it_remembers_is_bounded_and_changes_nothing(self):
-        vocabulary, terms = Vocabulary(["a", "b"], most_remembered=3), Characters(1, 1)
+        vocabulary, terms = Vocabulary(["a", "b"], cache_size=3), Characters(1, 1)
         for text in ("a b", "ba ab aab", "a", "aa bb ab ba b"):
             columns, times = vocabulary.count(text, terms)
             assert times.tolist() == [text.count("ab"[column]) for column in columns.tolist()]
-            assert len(vocabulary.remembered) <= 3
+            assert len(vocabulary.cache) <= 3
 
     def test_pickled(self):
         vocabulary = Vocabulary(["b", "a"])
         vocabulary.count("ab", Characters(1, 1))
         copied = pickle.loads(pickle.dumps(vocabulary))
         assert copied.terms == ["b", "a"]
-        assert copied.remembered == {}
+        assert copied.cache == {}
         assert copied.lookup(["a", "x"]).tolist() == [1, -1]
 
     def test_whether_terms_differ(self):

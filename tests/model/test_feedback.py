@@ -8,7 +8,7 @@ import scipy.sparse as sp
 import torch
 
 from circlet.data.dataset import Split
-from circlet.data.feedback import Judged
+from circlet.data.feedback import TextFeedback
 from circlet.errors import ParameterError
 from circlet.model import Model, feedback, fit
 from circlet.model.feedback import update
@@ -66,7 +66,7 @@ def precision(model: Model) -> float:
     return float(np.mean([label < 4 and TOPICS[label] in own for label, own in zip(first, LABELS, strict=True)]))
 
 
-MUSIC = [Judged(f"{a} and {b}", ("music",), ()) for a, b in (("drum", "piano"), ("violin", "drum"))]
+MUSIC = [TextFeedback(f"{a} and {b}", ("music",), ()) for a, b in (("drum", "piano"), ("violin", "drum"))]
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_known_labels_are_accepted_and_rejected(head):
     assert chances(model, text)["animal"] > 0.5
     right = precision(model)
     before = chances(model, text)
-    update(model, [Judged(text, ("food",), ("animal",))])
+    update(model, [TextFeedback(text, ("food",), ("animal",))])
     after = chances(model, text)
     # Many remembered texts about these animals say otherwise, so one correction is not all that counts.
     assert after["animal"] < 0.9 * before["animal"]
@@ -114,7 +114,7 @@ def test_it_is_the_same_every_time(trained):
 
 def test_nothing_to_learn_changes_nothing(trained):
     model = copy.deepcopy(trained)
-    assert update(model, [Judged("fox", (), ("unheard of",))]).texts == 0
+    assert update(model, [TextFeedback("fox", (), ("unheard of",))]).texts == 0
     assert all(
         torch.equal(a, b)
         for a, b in zip(model.ranker.weights().values(), trained.ranker.weights().values(), strict=True)
@@ -153,7 +153,7 @@ def test_what_is_learned_is_what_is_applied(trained):
 def test_labels_beyond_the_room_are_left_out(trained):
     model = copy.deepcopy(trained)
     room = len(model.network.scorer.bias) - 4  # type: ignore[arg-type]
-    changed = update(model, [Judged("drum", tuple(f"new {i}" for i in range(room + 2)), ())])
+    changed = update(model, [TextFeedback("drum", tuple(f"new {i}" for i in range(room + 2)), ())])
     assert (len(changed.new), changed.left_out) == (room, [f"new {room}", f"new {room + 1}"])
     fc = make("fc")
     assert update(fc, MUSIC).left_out == ["music"]
@@ -180,16 +180,16 @@ class TestUris:
     def test_a_known_label_may_be_called_by_its_uri(self, named):
         food, animal = "http://example.org/food", "http://example.org/animal"
         text, by_name = "fox wolf bear", copy.deepcopy(named)
-        assert update(named, [Judged(text, (food,), (animal,))]).new == []
-        update(by_name, [Judged(text, ("food",), ("animal",))])
+        assert update(named, [TextFeedback(text, (food,), (animal,))]).new == []
+        update(by_name, [TextFeedback(text, ("food",), ("animal",))])
         assert named.label_names == TOPICS
         assert chances(named, text) == chances(by_name, text)
 
     def test_the_last_word_about_a_label_decides_whatever_it_is_called(self, named):
         by_name, text = copy.deepcopy(named), "fox wolf bear"
         uri = "http://example.org/food"
-        assert update(named, [Judged(text, ("food",), ()), Judged(text, (), (uri,))]).texts == 1
-        update(by_name, [Judged(text, (), ("food",))])
+        assert update(named, [TextFeedback(text, ("food",), ()), TextFeedback(text, (), (uri,))]).texts == 1
+        update(by_name, [TextFeedback(text, (), ("food",))])
         assert chances(named, text) == chances(by_name, text)
 
 

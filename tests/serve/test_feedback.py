@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import circlet
-from circlet.data.feedback import Judged
+from circlet.data.feedback import TextFeedback
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.model import Model
 from circlet.model.feedback import Update
@@ -25,7 +25,7 @@ from circlet.serve import feedback
 from circlet.serve.feedback import KEPT, Learner, answer_to, versions_folder, why_not
 from circlet.serve.served import Served
 
-MUSIC = Judged("drum piano", ("music",), ("food",))
+MUSIC = TextFeedback("drum piano", ("music",), ("food",))
 
 
 @pytest.fixture
@@ -295,22 +295,22 @@ class TestChild:
         circlet.CircletClassifier(top_k=1, **options).fit(texts, [[label] for label in labels]).save(
             tmp_path / "m"
         )
-        assert update_saved(tmp_path / "m", tmp_path / "out", [Judged("old bear", ("b",), ())]).new == ["b"]
+        assert update_saved(tmp_path / "m", tmp_path / "out", [TextFeedback("old bear", ("b",), ())]).new == ["b"]
         assert circlet.load(tmp_path / "out").top_k == 1
         assert circlet.CircletClassifier.load(tmp_path / "out").classes_.tolist() == ["a", "v", "b"]
         numbers = [{"a": 1, "v": 2}[label] for label in labels]
         circlet.CircletClassifier(**options).fit(texts, numbers).save(tmp_path / "n")
         # Its classes are numbers, and a user's new label is not.
-        assert update_saved(tmp_path / "n", tmp_path / "out-n", [Judged("old bear", ("b",), ("1",))]).left_out == [
-            "b"
-        ]
+        assert update_saved(
+            tmp_path / "n", tmp_path / "out-n", [TextFeedback("old bear", ("b",), ("1",))]
+        ).left_out == ["b"]
         assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
 
     def test_labels_with_uris(self, teachable, tmp_path):
         named, uris = Model.load(teachable), [f"http://example.org/{n}" for n in range(3)]
         named.label_uris = uris
         named.save(tmp_path / "named")
-        by_uri = Judged("drum flute", ("http://example.org/2",), ())
+        by_uri = TextFeedback("drum flute", ("http://example.org/2",), ())
         assert update_saved(tmp_path / "named", tmp_path / "out", [MUSIC, by_uri]).new == ["music"]
         taught = circlet.load(tmp_path / "out")
         assert taught.classes_.tolist() == ["animal", "food", "vehicle", "music"]

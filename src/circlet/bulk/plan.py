@@ -21,19 +21,19 @@ from pathlib import Path
 from typing import Any
 
 from circlet import files
-from circlet.data.load import IN_WORDS, is_there, recognize
+from circlet.data.load import FORMAT_NAMES, path_exists, recognize
 from circlet.data.records import (
     DELIMITERS,
-    LABELS,
+    LABEL_SUFFIXES,
     LINE_FORMATS,
-    PLAIN,
+    TEXT_SUFFIX,
     Columns,
     Record,
     header_delimiter,
     is_annif,
     iter_parquet,
+    open_parquet,
     parse,
-    reading,
 )
 from circlet.errors import DataError, OutputError, bad
 from circlet.files import BOM, MAX_LINE, check_regular, decode, explained, iter_lines, iter_text, peek
@@ -118,7 +118,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
     found: list[Path] = []
     for each in inputs:
         path = Path(each)
-        if is_there(path):
+        if path_exists(path):
             paths = sorted(path.iterdir()) if path.is_dir() else None
         elif has_magic(each):
             paths = sorted(map(Path, glob(each, recursive=True)))  # noqa: PTH207 — it may be absolute
@@ -142,7 +142,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
 
 def format_in(path: Path, columns: Columns) -> str:
     """The format of a file by its content, as in `File`."""
-    texts = f"texts in Parquet, {', '.join(IN_WORDS[each] for each in LINE_FORMATS)}"
+    texts = f"texts in Parquet, {', '.join(FORMAT_NAMES[each] for each in LINE_FORMATS)}"
     or_no_engine = f"{texts}, or circlet predict without --engine, which also reads plain texts"
     check_regular(path)
     start = peek(path)
@@ -150,14 +150,14 @@ def format_in(path: Path, columns: Columns) -> str:
         return "parquet"
     if not start.strip():
         return "empty"
-    if path.suffix in LABELS and path.with_suffix(PLAIN).is_file():
+    if path.suffix in LABEL_SUFFIXES and path.with_suffix(TEXT_SUFFIX).is_file():
         first = start.lstrip().partition(b"\n")[0].decode("utf-8", "replace")
         if not is_annif(first) and header_delimiter(first, columns.text) is None:  # as far as one line tells
-            found = f"the labels of {path.with_suffix(PLAIN).name}, a plain text beside it"
+            found = f"the labels of {path.with_suffix(TEXT_SUFFIX).name}, a plain text beside it"
             raise bad(path, None, found, or_no_engine)
     kind = recognize(path, columns)
     if kind not in LINE_FORMATS:
-        raise bad(path, None, IN_WORDS.get(kind, kind), or_no_engine if kind == "plain" else texts)
+        raise bad(path, None, FORMAT_NAMES.get(kind, kind), or_no_engine if kind == "plain" else texts)
     return kind
 
 
@@ -245,7 +245,7 @@ def _cut_table(path: Path, kind: str, columns: Columns, size: int) -> Iterator[B
 
 def _cut_parquet(path: Path, columns: Columns, size: int) -> tuple[list[Block], bool]:
     """Blocks, and whether all ids are integers."""
-    with reading(path) as file:
+    with open_parquet(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
         rows, sizes = [each.num_rows for each in groups], [each.total_byte_size for each in groups]

@@ -37,7 +37,7 @@ def list_datasets(as_json: options.AsJson = False) -> None:
     from circlet.data import catalog
 
     def how(name: str) -> str:
-        if catalog.is_here(name):
+        if catalog.is_local(name):
             return "here"
         return "fetch" if catalog.ENTRIES[name].sdist else "by hand"
 
@@ -248,9 +248,9 @@ def export_feedback(
     undone, and texts of which only rejected labels are known, are left out.
     """
     from circlet import files
-    from circlet.data.feedback import judged
+    from circlet.data.feedback import merge_feedback
 
-    texts = [each for each in judged(_open(log).entries()) if each.accepted]
+    texts = [each for each in merge_feedback(_open(log).entries()) if each.accepted]
     if not texts:
         raise DataError(f"{log}: found no text with an accepted label; wanted at least one to export")
     files.prepare_output(output)

@@ -13,7 +13,7 @@ from typing import Any, cast
 
 from circlet.cli.console import DocumentBar, err
 from circlet.data import load_dataset
-from circlet.data.load import UnrecognizedError, find_text_file, is_there
+from circlet.data.load import UnrecognizedError, find_text_file, path_exists
 from circlet.data.records import Columns, Record, iter_documents, iter_stream, size_of
 from circlet.errors import DataError
 from circlet.files import explained
@@ -86,7 +86,7 @@ def _stream(data: str, columns: Columns, before_waiting: Callable[[], object]) -
             raise DataError("cannot read stdin: it is closed")
         return iter_stream(cast(io.BufferedReader, sys.stdin.buffer), columns, before_waiting=before_waiting)
     path = Path(data)
-    return _piped(path, columns, before_waiting) if is_there(path) and path.is_fifo() else None
+    return _piped(path, columns, before_waiting) if path_exists(path) and path.is_fifo() else None
 
 
 def _piped(path: Path, columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record]:
@@ -131,7 +131,7 @@ def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:
             return iter_documents(path, kind, columns, need_labels=False, progress=bar.advance)
         dataset = load_dataset(data, text_column=columns.text)
     except UnrecognizedError as error:
-        file = data if is_there(Path(data)) else "FILE"
+        file = data if path_exists(Path(data)) else "FILE"
         raise DataError(f"{error} (plain text, a document per line: circlet predict MODEL - < {file})") from error
     texts = (dataset.test or dataset.train).texts
     if texts is None:

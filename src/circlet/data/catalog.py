@@ -128,7 +128,7 @@ def data_folder() -> Path:
     return platformdirs.user_cache_path("circlet") / "datasets"
 
 
-def is_here(name: str) -> bool:
+def is_local(name: str) -> bool:
     """Whether `load_dataset(name)` works without a download."""
     entry(name)  # raises if the name is not in the catalog
     return name == "pydocs" or (data_folder() / name).is_dir()

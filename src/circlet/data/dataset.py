@@ -222,11 +222,11 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
         if rows is not None and rows != Y.shape[0]:
             raise DataError(f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
     check_entries(split, where)
-    if not is_known_good(Y) and (
+    if not is_checked(Y) and (
         not _in_blocks(Y, lambda values: np.isin(values, (0, 1))) or not Y.has_canonical_format
     ):
         as_labels(Y, where)  # its error names the row and the value
-    if X is not None and not is_known_good(X):
+    if X is not None and not is_checked(X):
         _check_finite(X, where)
     if label_names is not None:
         check_label_names(label_names, Y.shape[1], where)
@@ -398,7 +398,7 @@ def as_csr(matrix: Any, where: str) -> Any:
     if matrix.ndim != 2:
         raise DataError(f"{where}: found a sparse matrix of shape {matrix.shape}; wanted two dimensions")
     if matrix.format in ("csr", "csc", "bsr"):
-        if is_known_good(matrix):
+        if is_checked(matrix):
             return matrix
         _check_compressed(matrix, where)
     elif matrix.format == "coo":
@@ -417,7 +417,7 @@ def as_csr(matrix: Any, where: str) -> Any:
     return converted
 
 
-def widened(matrix: sp.csr_matrix, width: int) -> sp.csr_matrix:
+def widen(matrix: sp.csr_matrix, width: int) -> sp.csr_matrix:
     """Return the same rows with `width` columns; the new ones are empty."""
     return sp.csr_matrix((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], width))
 
@@ -506,12 +506,12 @@ def _map_of(array: Any) -> mmap.mmap | None:
     return array if isinstance(array, mmap.mmap) else None
 
 
-def mark_known_good(X: sp.csr_matrix) -> None:
+def mark_checked(X: sp.csr_matrix) -> None:
     """Mark a mapped matrix as checked, so that its files are not read again for a check."""
     X.checked_parts = (X.data, X.indices, X.indptr)
 
 
-def is_known_good(X: Any) -> bool:
+def is_checked(X: Any) -> bool:
     """Whether a mapped matrix was marked as checked, and still has the same read-only arrays."""
     checked = getattr(X, "checked_parts", None)
     return checked is not None and all(

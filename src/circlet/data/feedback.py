@@ -10,7 +10,7 @@ acknowledged only after all of it is on disk:
 Records never change. A killed process may leave an incomplete, unacknowledged record at the end: readers ignore
 it, and the next append removes it. Any other damage raises `DataError`.
 
-`corrected` applies feedback to a dataset.
+`apply_feedback` applies feedback to a dataset.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from circlet import files
-from circlet.data.dataset import SURROGATE, Dataset, Split, label_fault, names_by_uri, widened
+from circlet.data.dataset import SURROGATE, Dataset, Split, label_fault, names_by_uri, widen
 from circlet.errors import DataError, OutputError, ParameterError, bad, shown
 
 #: The first line of every log, with the format's version.
-FIRST = b'{"circlet_feedback": 1}\n'
+HEADER = b'{"circlet_feedback": 1}\n'
 #: The type of each field of a record.
 _ENTRY = {"id": str, "time": str, "text": str, "accepted": list, "rejected": list, "version": str}
 _UNDO = {"id": str, "time": str, "undo": str}
@@ -63,7 +63,7 @@ class Entry:
 
 
 @dataclass(frozen=True)
-class Judged:
+class TextFeedback:
     """A text with its accepted and rejected labels."""
 
     text: str
@@ -71,14 +71,16 @@ class Judged:
     rejected: tuple[str, ...]
 
 
-def judged(entries: Iterable[Entry | Judged], names: Mapping[str, str] | None = None) -> list[Judged]:
+def merge_feedback(
+    entries: Iterable[Entry | TextFeedback], names: Mapping[str, str] | None = None
+) -> list[TextFeedback]:
     """Combine entries about the same text; for each label, the last entry that names it decides.
 
     The texts are in the order of their first entries.
 
     Parameters
     ----------
-    entries : iterable of Entry or Judged
+    entries : iterable of Entry or TextFeedback
     names : mapping, optional
         Label names by the alternative names that entries may use, such as URIs.
     """
@@ -88,12 +90,14 @@ def judged(entries: Iterable[Entry | Judged], names: Mapping[str, str] | None = 
         labels |= {names.get(label, label): True for label in entry.accepted}
         labels |= {names.get(label, label): False for label in entry.rejected}
     return [
-        Judged(text, *(tuple(label for label in labels if labels[label] is wanted) for wanted in (True, False)))
+        TextFeedback(
+            text, *(tuple(label for label in labels if labels[label] is wanted) for wanted in (True, False))
+        )
         for text, labels in texts.items()
     ]
 
 
-def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
+def apply_feedback(dataset: Dataset, feedback: Iterable[Entry | TextFeedback]) -> Dataset:
     """Add feedback to the training documents.
 
     Training documents with the same text gain the accepted labels and lose the rejected ones. Any other text
@@ -107,7 +111,7 @@ def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
             f"{dataset.source or dataset.name}: found {dataset.format}; feedback is about texts and labels with "
             "names, and wanted those to learn from"
         )
-    texts = {each.text: each for each in judged(feedback, names_by_uri(names, uris))}
+    texts = {each.text: each for each in merge_feedback(feedback, names_by_uri(names, uris))}
     columns = {name: column for column, name in enumerate(names)}
     for each in texts.values():
         for label in each.accepted:
@@ -115,7 +119,7 @@ def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
     places = [row for row, text in enumerate(train.texts) if text in texts]
     known = {train.texts[row] for row in places}
     new = [each for each in texts.values() if each.text not in known and each.accepted]
-    Y = widened(train.Y, len(columns)).tolil() if places else widened(train.Y, len(columns))
+    Y = widen(train.Y, len(columns)).tolil() if places else widen(train.Y, len(columns))
     for row in places:
         each = texts[train.texts[row]]
         Y[row, [columns[label] for label in each.accepted]] = 1
@@ -133,7 +137,7 @@ def corrected(dataset: Dataset, feedback: Iterable[Entry | Judged]) -> Dataset:
     return replace(
         dataset,
         train=Split(None, together, [*train.texts, *(each.text for each in new)], ids),
-        test=None if test is None else Split(test.X, widened(test.Y, len(columns)), test.texts),
+        test=None if test is None else Split(test.X, widen(test.Y, len(columns)), test.texts),
         label_names=list(columns),
         label_uris=None if uris is None else [*uris, *list(columns)[len(uris) :]],
     )
@@ -205,7 +209,7 @@ class FeedbackLog:
                     state = "an entry that is undone already" if known else "no such entry"
                     raise ParameterError(f"cannot undo {shown(str(record['undo']))}: found {state}")
             new = self._read == 0
-            _write_at(file, self._read, (FIRST if new else b"") + line, self.path)
+            _write_at(file, self._read, (HEADER if new else b"") + line, self.path)
             if new and os.name != "nt":  # a new file's name must be synced too, except on Windows
                 folder = os.open(self.path.parent, os.O_RDONLY)
                 try:
@@ -261,8 +265,8 @@ class FeedbackLog:
     def _take(self, line: bytes) -> None:
         number = self._lines + 1
         if number == 1:
-            if line != FIRST:
-                raise bad(self.path, 1, shown(line), f"{FIRST.decode().strip()}, which starts a feedback log")
+            if line != HEADER:
+                raise bad(self.path, 1, shown(line), f"{HEADER.decode().strip()}, which starts a feedback log")
             return
         try:
             record = files.parse_json(line.decode())

@@ -25,8 +25,16 @@ import scipy.sparse as sp
 
 from circlet.checks import is_integer, require
 from circlet.data import catalog, matrices, records
-from circlet.data.dataset import Dataset, Split, as_labels, check_label, check_label_names, label_fault, widened
-from circlet.data.records import MAGIC, PLAIN, Columns, Record, header_delimiter, is_annif, text_files
+from circlet.data.dataset import Dataset, Split, as_labels, check_label, check_label_names, label_fault, widen
+from circlet.data.records import (
+    PARQUET_MAGIC,
+    TEXT_SUFFIX,
+    Columns,
+    Record,
+    header_delimiter,
+    is_annif,
+    text_files,
+)
 from circlet.errors import CircletError, DataError, ParameterError, bad, shown
 from circlet.files import iter_text, peek, read_gzip
 
@@ -40,7 +48,7 @@ ACCEPTED = (
     "TSV, fastText, Annif TSV or Parquet"
 )
 
-IN_WORDS = {
+FORMAT_NAMES = {
     "xmc": "Extreme Classification Repository text",
     "svmlight": "svmlight multilabel text",
     "jsonl": "JSONL text",
@@ -66,7 +74,7 @@ class UnrecognizedError(DataError):
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Parts:
     """The splits that the reader of a layout returns, before label names and raw texts are added."""
 
     format: str
@@ -139,7 +147,7 @@ def load_dataset(
         found = _read_files(path, None, columns)
     dataset = Dataset(name, found.train, found.test, found.names, found.format, path)
     if names is not None:
-        dataset = named(dataset, read_names(names, names_language), names)
+        dataset = rename_labels(dataset, read_names(names, names_language), names)
     logger.info("%s: recognized %s", path, dataset.format)
     return dataset
 
@@ -167,7 +175,7 @@ def find_text_file(name_or_path: str | Path, columns: Columns) -> tuple[Path, st
     return (path, kind) if kind in records.FORMATS else None
 
 
-def is_there(path: Path) -> bool:
+def path_exists(path: Path) -> bool:
     """Whether `path` exists; False for a name that is too long for a file, such as a text."""
     try:
         return path.exists()
@@ -178,7 +186,7 @@ def is_there(path: Path) -> bool:
 def _locate(name_or_path: str | Path) -> Path:
     """Return the file or folder at this path, or the folder of the dataset with this name."""
     path, name = Path(name_or_path), str(name_or_path)
-    if is_there(path):
+    if path_exists(path):
         return path
     if name not in catalog.ENTRIES:
         wanted = "wanted data that `circlet train --help` describes, or a name from `circlet datasets list`"
@@ -188,16 +196,16 @@ def _locate(name_or_path: str | Path) -> Path:
     return catalog.locate(name)
 
 
-def _read_several(paths: list[Path], columns: Columns) -> _Found:
+def _read_several(paths: list[Path], columns: Columns) -> _Parts:
     """Read files with texts, or folders of plain texts, one after the other."""
     kinds = [_kind_of(path, columns) for path in paths]
     for path, kind in zip(paths, kinds, strict=True):
         if kind not in records.FORMATS:
-            raise bad(path, None, IN_WORDS.get(kind, kind), "only files with texts, if there are several")
+            raise bad(path, None, FORMAT_NAMES.get(kind, kind), "only files with texts, if there are several")
     all_of_them = (records.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
     train, _, names = read_splits(chain.from_iterable(all_of_them))
-    words = ", ".join(IN_WORDS[kind] for kind in dict.fromkeys(kinds))
-    return _Found(f"{words}; {len(paths)} files", train, None, names)
+    words = ", ".join(FORMAT_NAMES[kind] for kind in dict.fromkeys(kinds))
+    return _Parts(f"{words}; {len(paths)} files", train, None, names)
 
 
 def _kind_of(path: Path, columns: Columns) -> str:
@@ -208,14 +216,14 @@ def _kind_of(path: Path, columns: Columns) -> str:
 
 
 def recognize(path: Path | str, columns: Columns | None = None) -> str:
-    """Recognize the format of a file from its first lines; return a key of `IN_WORDS`."""
+    """Recognize the format of a file from its first lines; return a key of `FORMAT_NAMES`."""
     path, columns = Path(path), columns or Columns()
     start = peek(path)
     if not start.strip():
         raise bad(path, None, "an empty file", "data")
     if start.startswith((b"PK\x03\x04", b"\x93NUMPY")):
         raise bad(path, None, "a lone matrix", "the folder with X.trn.npz and Y.trn.npz")
-    if start.startswith(MAGIC):
+    if start.startswith(PARQUET_MAGIC):
         return "parquet"
     if b"\0" in start:
         raise bad(path, None, "a binary file", ACCEPTED)
@@ -245,50 +253,50 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
         guess = "svmlight"  # its reader reports what is wrong with the row
     if guess is None and re.search(rb"\s__label__\S", start):
         guess = "fasttext"  # with the labels after the text
-    if guess is None and suffix == PLAIN:
+    if guess is None and suffix == TEXT_SUFFIX:
         guess = "plain"
     if guess is None:
-        wanted = f"one of these: {', '.join(words for kind, words in IN_WORDS.items() if kind != 'plain')}"
+        wanted = f"one of these: {', '.join(words for kind, words in FORMAT_NAMES.items() if kind != 'plain')}"
         raise UnrecognizedError(str(bad(path, number, shown(first.strip()), wanted)))
     return guess
 
 
-def _read_files(train: Path, test: Path | None, columns: Columns) -> _Found:
+def _read_files(train: Path, test: Path | None, columns: Columns) -> _Parts:
     """Read one file, or a pair of train and test files."""
     format_ = _kind_of(train, columns)
     pair = "" if test is None else ", train and test files"
     if format_ in records.FORMATS:
-        columns, notation = records.settle(train, format_, columns)
+        columns, notation = records.with_separator(train, format_, columns)
         after = None
         if test is not None:
             after = records.iter_documents(test, _kind_of(test, columns), columns)
         first, second, names = read_splits(records.iter_documents(train, format_, columns), after)
-        words = f"{IN_WORDS[format_]}, {notation}" if notation else IN_WORDS[format_]
-        return _Found(words + pair, first, second, names)
-    words = IN_WORDS[format_] + pair
+        words = f"{FORMAT_NAMES[format_]}, {notation}" if notation else FORMAT_NAMES[format_]
+        return _Parts(words + pair, first, second, names)
+    words = FORMAT_NAMES[format_] + pair
     X, Y = matrices.read_xmc(train)
     if test is None:
-        return _Found(words, Split(X, Y), None)
+        return _Parts(words, Split(X, Y), None)
     if (other := recognize(test, columns)) not in ("xmc", "svmlight"):
-        raise bad(test, None, IN_WORDS[other], f"{IN_WORDS[format_]}, as in {train.name}")
+        raise bad(test, None, FORMAT_NAMES[other], f"{FORMAT_NAMES[format_]}, as in {train.name}")
     test_X, test_Y = matrices.read_xmc(test)
     # Files without a header do not state their numbers of features and labels: take the larger ones.
     n_features, n_labels = (max(one.shape[1], two.shape[1]) for one, two in ((X, test_X), (Y, test_Y)))
     if format_ == "svmlight":
-        X, Y = widened(X, n_features), widened(Y, n_labels)
+        X, Y = widen(X, n_features), widen(Y, n_labels)
     if other == "svmlight":
-        test_X, test_Y = widened(test_X, n_features), widened(test_Y, n_labels)
-    return _Found(words, Split(X, Y), Split(test_X, test_Y))
+        test_X, test_Y = widen(test_X, n_features), widen(test_Y, n_labels)
+    return _Parts(words, Split(X, Y), Split(test_X, test_Y))
 
 
-def _read_folder(folder: Path, columns: Columns, split: int) -> _Found:
+def _read_folder(folder: Path, columns: Columns, split: int) -> _Parts:
     layout, names = _layout(folder)
     if layout == "matrices":
         train = matrices.read_split(folder, "trn")
         test = matrices.read_split(folder, "tst") if matrices.has_part(folder, "tst") else None
         if (folder / "X.trn").is_dir():
-            return _Found("mapped matrices, sparse features", train, test)
-        return _Found(f"npz matrices, {'sparse' if sp.issparse(train.X) else 'dense'} features", train, test)
+            return _Parts("mapped matrices, sparse features", train, test)
+        return _Parts(f"npz matrices, {'sparse' if sp.issparse(train.X) else 'dense'} features", train, test)
     if layout == "newer":
         return _read_newer(folder)
     if layout == "split files":
@@ -330,7 +338,7 @@ def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:
     return folder / pair[0][0], folder / pair[1][0] if pair[1] else None
 
 
-def _read_newer(folder: Path) -> _Found:
+def _read_newer(folder: Path) -> _Parts:
     parts: list[Split | None] = []
     for part in ("trn", "tst"):
         x, y = (_plain_or_packed(folder, f"{part}_X_{what}.txt") for what in ("Xf", "Y"))
@@ -346,10 +354,10 @@ def _read_newer(folder: Path) -> _Found:
             raise bad(folder, None, rows, "the same number")
         parts.append(Split(X, Y))
     assert parts[0] is not None
-    return _Found("Extreme Classification Repository text, newer form (X_Xf and X_Y)", parts[0], parts[1])
+    return _Parts("Extreme Classification Repository text, newer form (X_Xf and X_Y)", parts[0], parts[1])
 
 
-def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found:
+def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Parts:
     files: dict[str, Path] = {}
     for name in names:
         if match := _SPLIT_FILE.fullmatch(name):
@@ -370,11 +378,11 @@ def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Found
     rows = [matrices.read_split_rows(files[part], split, whole.n) for part in ("tr", "tst")]
     if both := np.intersect1d(rows[0], rows[1]).size:
         raise bad(files["tst"], None, f"{both} rows of {files['tr'].name} too", "different rows in train and test")
-    words = f"{IN_WORDS['xmc']}, one file with split files, split {split}"
-    return _Found(words, whole.take(rows[0]), whole.take(rows[1]))
+    words = f"{FORMAT_NAMES['xmc']}, one file with split files, split {split}"
+    return _Parts(words, whole.take(rows[0]), whole.take(rows[1]))
 
 
-def _with_companions(folder: Path, found: _Found) -> _Found:
+def _with_companions(folder: Path, found: _Parts) -> _Parts:
     """Add the label names and raw texts from files beside the matrices."""
     names, parts = found.names, []
     for split, part in ((found.train, "train"), (found.test, "test")):
@@ -416,7 +424,7 @@ def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
     return _read_tsv(path) if kind is None else _read_skos(path, kind, language)
 
 
-def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Dataset:
+def rename_labels(dataset: Dataset, names: dict[str, str], source: Path | str) -> Dataset:
     """Replace the URIs in a dataset's `label_names` by names, and keep the URIs as `label_uris`.
 
     If several labels share a name, the URI follows it in parentheses. A label that is not in the vocabulary keeps
@@ -434,7 +442,7 @@ def named(dataset: Dataset, names: dict[str, str], source: Path | str) -> Datase
             f"{source}: found none of the {len(uris):,} labels of {dataset.source}, such as {shown(uris[0])}; "
             "wanted the vocabulary that they are from"
         )
-    unique = _told_apart(found, uris)
+    unique = _unique_names(found, uris)
     words = f"{dataset.format}, names from {Path(source).name}"
     if missing:
         words += f" ({missing:,} labels are not in it and keep their URIs)"
@@ -452,10 +460,10 @@ def read_label_names(path: Path) -> list[str]:
         check_label(name, path, number)
         identifiers.append(identifier)
         names.append(name)
-    return _told_apart(names, identifiers)
+    return _unique_names(names, identifiers)
 
 
-def _told_apart(names: list[str], identifiers: list[str]) -> list[str]:
+def _unique_names(names: list[str], identifiers: list[str]) -> list[str]:
     """Make names unique: if several labels share one, add their identifiers in parentheses."""
     count = Counter(names)
     return [

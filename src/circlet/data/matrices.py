@@ -45,7 +45,7 @@ from circlet.data.dataset import (
     blocks,
     check_indices,
     check_pointers,
-    mark_known_good,
+    mark_checked,
     release,
 )
 from circlet.errors import DataError, ParameterError, bad, shown
@@ -124,9 +124,9 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     for name in ("data", "indices", "indptr", "shape"):
         file = path / f"{name}.npy"
         refuse_pipe(file)
-        with explained(file), _damage_named(file), file.open("rb") as stream:
+        with explained(file), _explain_damage(file), file.open("rb") as stream:
             if (size := file.stat().st_size) < 1024:  # an empty array cannot be mapped
-                arrays[name] = _checked_array(file, "the array", stream, size)
+                arrays[name] = _read_array(file, "the array", stream, size)
             else:
                 arrays[name] = np.lib.format.open_memmap(file, mode="r")
     data, indices, indptr, shape = arrays.values()
@@ -145,7 +145,7 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
     X = sp.csr_matrix((data, indices, indptr), shape=(rows, columns), copy=False)
     _check_mapped(path, X, labels)
     X.has_sorted_indices = X.has_canonical_format = True
-    mark_known_good(X)
+    mark_checked(X)
     return X
 
 
@@ -185,14 +185,14 @@ def _read(path: Path) -> Any:
         if not magic:
             raise bad(path, None, "an empty file", "a matrix")
         if magic == b"\x93NUMPY":
-            with _damage_named(path):
-                return _checked_array(path, "the array", stream, size)
-        with _damage_named(path), zipfile.ZipFile(stream) as archive:
+            with _explain_damage(path):
+                return _read_array(path, "the array", stream, size)
+        with _explain_damage(path), zipfile.ZipFile(stream) as archive:
             return _read_archive(path, archive, size)
 
 
 @contextmanager
-def _damage_named(path: Path) -> Iterator[None]:
+def _explain_damage(path: Path) -> Iterator[None]:
     try:
         # NumPy warns about unusual headers, and compiling one may warn too.
         with warnings.catch_warnings():
@@ -226,11 +226,11 @@ def _read_archive(path: Path, archive: zipfile.ZipFile, size: int) -> Any:
             raise bad(path, None, f"{name} compressed by method {info.compress_type}", "stored or deflated")
         with archive.open(info) as stream:
             letters = "SU" if name == "format.npy" else "biuf"
-            arrays[name] = _checked_array(path, name, stream, info.file_size, letters)
+            arrays[name] = _read_array(path, name, stream, info.file_size, letters)
     return _assemble(path, arrays, size) if sparse else arrays[next(iter(wanted))]
 
 
-def _checked_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: str = "biuf") -> Any:
+def _read_array(path: Path, name: str, stream: IO[bytes], size: int, kinds: str = "biuf") -> Any:
     """Read one array, after checking that its header agrees with its `size` in bytes, header included."""
     # Version 2 headers state their own length in 32 bits, and read() would allocate it, so only a prefix is read.
     start = io.BytesIO(stream.read(1 << 14))  # NumPy itself refuses longer headers
@@ -466,13 +466,13 @@ class _Table:
 
     def _parse(self, rows: list[bytes], numbers: list[int]) -> tuple[npt.NDArray[Any], ...]:
         try:
-            return _parsed(rows)
+            return _parse_rows(rows)
         except (ValueError, OverflowError):
             # Either a row is broken, and `_sorted_row` reports it, or features are only out of order.
             pairs = zip(numbers, rows, strict=True)
             rows = [_sorted_row(self.path, number, row) for number, row in pairs]
         try:
-            return _parsed(rows)
+            return _parse_rows(rows)
         except (ValueError, OverflowError) as error:
             place = f"lines {numbers[0]} to {numbers[-1]}"
             raise DataError(f"{self.path}, {place}: found rows that cannot be read ({error})") from error
@@ -483,7 +483,7 @@ class _Table:
             raise bad(self.path, int(line_of[at]), found.format(values[at]), wanted)
 
 
-def _parsed(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
+def _parse_rows(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
     """Parse the numbers of rows that `_check_row` has accepted.
 
     Returns
@@ -566,7 +566,7 @@ def _rows(
 
 
 def _check_row(path: Path, number: int, row: bytes, labeled: bool) -> None:
-    """Raise `DataError` for a malformed row that `_parsed` would accept or misread."""
+    """Raise `DataError` for a malformed row that `_parse_rows` would accept or misread."""
     if row is _EMPTY_ROW:
         return
     if row.translate(None, _ROW):

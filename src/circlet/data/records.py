@@ -16,8 +16,8 @@ All texts are UTF-8, compressed by gzip or not.
 - A stream such as standard input is read once. Its first non-empty line determines the format. The writer of a
   pipe may expect an answer before it sends the next line, so `iter_stream` calls back before it waits.
 
-CSV and TSV files rarely state how labels are separated. `guess` looks at some of the fields and needs clear
-evidence: parts of a field that also occur as labels in other rows, either alone or at a different position.
+CSV and TSV files rarely state how labels are separated. `guess_separator` looks at some of the fields and needs
+clear evidence: parts of a field that also occur as labels in other rows, either alone or at a different position.
 "Paris, France" and "Lyon, France" are no evidence, because France is always in second position.
 """
 
@@ -48,7 +48,7 @@ LINE_FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 #: The separator if there is no evidence for another one.
-DEFAULT = ";"
+SEPARATOR = ";"
 
 #: Instead of a separator: each field is a list in Python's or JSON's notation, such as ['a', 'b'].
 LISTS = "[]"
@@ -83,8 +83,8 @@ class Record:
 class Columns:
     """Column names of JSONL, CSV and TSV files, and the separator of labels in CSV and TSV.
 
-    The separator `[]` stands for lists in Python's or JSON's notation; with None, `settle` guesses it. `id` names
-    the column of ids; None reads no ids, and a file need not have the column.
+    The separator `[]` stands for lists in Python's or JSON's notation; None leaves it to `with_separator`. `id`
+    names the column of ids; None reads no ids, and a file need not have the column.
     """
 
     text: str = "text"
@@ -130,7 +130,7 @@ def iter_records(
     if kind not in LINE_FORMATS:
         raise ParameterError(f"kind is {kind!r}; wanted one of {', '.join(LINE_FORMATS)}")
     if need_labels:
-        columns, _ = settle(path, kind, columns)
+        columns, _ = with_separator(path, kind, columns)
     empty = True
     for record in parse(iter_text(path, progress), path, kind, columns, need_labels=need_labels):
         empty = False
@@ -139,7 +139,7 @@ def iter_records(
         raise bad(path, None, "no documents", "at least one")
 
 
-def settle(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
+def with_separator(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
     """Guess the separator of labels in a CSV or TSV file, unless `columns` has one.
 
     Returns
@@ -152,8 +152,8 @@ def settle(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
     if kind not in DELIMITERS:
         return columns, ""
     if columns.separator is not None:
-        return columns, in_words(columns.separator)
-    found = guess(_label_fields(path, kind, columns))
+        return columns, separator_name(columns.separator)
+    found = guess_separator(_label_fields(path, kind, columns))
     words = found.words
     if found.doubt:
         words += f" (but {found.doubt}: is --label-separator needed?)"
@@ -250,7 +250,7 @@ def parts_of(
 
 
 def _table(lines: Lines, where: Path | str, columns: Columns, need_labels: bool, kind: str) -> _Parsed:
-    separator = columns.separator or DEFAULT
+    separator = columns.separator or SEPARATOR
     for number, text, field, identifier in _rows(lines, where, kind, columns, need_labels):
         labels = split_field(field, separator)
         if labels is None:
@@ -325,28 +325,28 @@ def is_annif(line: str) -> bool:
 
 @dataclass(frozen=True)
 class Notation:
-    """The result of `guess`: a separator or `LISTS`, its description, and a doubt about it, if any."""
+    """The result of `guess_separator`: a separator or `LISTS`, its description, and a doubt about it, if any."""
 
     separator: str
     words: str
     doubt: str = ""
 
 
-def guess(fields: Sequence[str]) -> Notation:
+def guess_separator(fields: Sequence[str]) -> Notation:
     """Guess the separator of labels from non-empty label fields; about 200 are enough."""
     fields = [field.strip(" ") for field in fields]
     distinct = list(dict.fromkeys(fields))
     if distinct and all(parse_list(field) is not None for field in distinct):
-        return Notation(LISTS, in_words(LISTS))
-    separator, words = DEFAULT, "one label per row"
-    if any(DEFAULT in field for field in distinct):
-        words = in_words(DEFAULT)
+        return Notation(LISTS, separator_name(LISTS))
+    separator, words = SEPARATOR, "one label per row"
+    if any(SEPARATOR in field for field in distinct):
+        words = separator_name(SEPARATOR)
     elif found := next((mark for mark in _CANDIDATES if _separates(mark, distinct)), None):
-        separator, words = found, in_words(found)
+        separator, words = found, separator_name(found)
     return Notation(separator, words, _doubt(fields, separator))
 
 
-def in_words(separator: str) -> str:
+def separator_name(separator: str) -> str:
     """Describe a separator to users."""
     if separator == LISTS:
         return "labels as lists"
@@ -445,7 +445,7 @@ def _line(record: Record, kind: str, columns: Columns) -> bytes | None:
     if kind == "jsonl":
         return json.dumps({columns.text: text, columns.labels: labels}, ensure_ascii=False).encode() + b"\n"
     if kind in DELIMITERS:
-        separator = columns.separator or DEFAULT
+        separator = columns.separator or SEPARATOR
         field = json.dumps(labels, ensure_ascii=False) if separator == LISTS else separator.join(labels)
         fits = split_field(field, separator) == labels and "\0" not in text
         return table_row([text, field], DELIMITERS[kind]) if fits else None
@@ -493,13 +493,13 @@ def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dic
 FORMATS = (*LINE_FORMATS, "parquet", "plain")
 
 #: The suffix of plain texts.
-PLAIN = ".txt"
+TEXT_SUFFIX = ".txt"
 
 #: The suffixes of files with their labels; the first file that exists counts.
-LABELS = (".tsv", ".key")
+LABEL_SUFFIXES = (".tsv", ".key")
 
 #: The first bytes of a Parquet file.
-MAGIC = b"PAR1"
+PARQUET_MAGIC = b"PAR1"
 
 
 def iter_documents(
@@ -533,7 +533,7 @@ def text_files(path: Path) -> list[Path]:
     Hidden files and folders, such as `.git`, are left out.
     """
     if path.is_dir():
-        texts = (each for each in path.rglob("*") if each.suffix.lower() == PLAIN and each.is_file())
+        texts = (each for each in path.rglob("*") if each.suffix.lower() == TEXT_SUFFIX and each.is_file())
         return sorted(
             each for each in texts if not any(part.startswith(".") for part in each.relative_to(path).parts)
         )
@@ -580,7 +580,7 @@ def _content(path: Path) -> str:
 
 def _labels_of(path: Path) -> tuple[str, ...] | None:
     """Return the labels in the file beside a text, or None if there is no such file."""
-    for ending in LABELS:
+    for ending in LABEL_SUFFIXES:
         file = path.with_suffix(ending)
         if not file.is_file():
             continue
@@ -612,7 +612,7 @@ def iter_parquet(
     `progress` gets a share of the file's bytes for each row.
     """
     columns, number = columns or Columns(), first
-    with reading(path) as file:
+    with open_parquet(path) as file:
         present = file.schema_arrow.names
         check_columns(path, None, present, columns, need_labels)
         wanted = [columns.text, columns.labels if need_labels else None, columns.id]
@@ -629,7 +629,7 @@ def iter_parquet(
 
 
 @contextmanager
-def reading(path: Path) -> Iterator[Any]:
+def open_parquet(path: Path) -> Iterator[Any]:
     """Open a `pyarrow.parquet.ParquetFile`; its read errors, now or inside the block, become `DataError`."""
     require("pyarrow", extra="parquet", purpose="reading Parquet")
     import pyarrow
@@ -702,14 +702,14 @@ def _lines(
             if len(held) > MAX_LINE:
                 raise bad(name, number, f"a line of more than {MAX_LINE} bytes", "shorter lines")
             if piece.endswith(b"\n"):
-                yield number, _decoded(held, name, number)
+                yield number, _decode(held, name, number)
                 number += 1
                 held.clear()
     if held:
-        yield number, _decoded(held, name, number)
+        yield number, _decode(held, name, number)
 
 
-def _decoded(line: bytearray, name: str, number: int) -> str:
+def _decode(line: bytearray, name: str, number: int) -> str:
     try:
         return (line.removeprefix(BOM) if number == 1 else line).decode("utf-8")
     except UnicodeDecodeError as error:

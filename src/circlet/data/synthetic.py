@@ -127,8 +127,8 @@ def _labels(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Draw labels `(rows, most)`, and the number of them that each row has, `(rows,)`."""
     most = 2 * labels_per_row - 1
-    counts = 1 + (_hashed(_key(seed, 0), rows) % np.uint64(most)).astype(np.int64)
-    drawn = _hashed(_hashed(_key(seed, 1), rows)[:, None], np.arange(most, dtype=np.uint64))
+    counts = 1 + (_hash(_key(seed, 0), rows) % np.uint64(most)).astype(np.int64)
+    drawn = _hash(_hash(_key(seed, 1), rows)[:, None], np.arange(most, dtype=np.uint64))
     return _zipf(drawn, n_labels, exponent), counts
 
 
@@ -143,13 +143,13 @@ def _words(
 ) -> npt.NDArray[np.int64]:
     """Draw words, `(rows, words_per_row)`."""
     draws = np.arange(words_per_row, dtype=np.uint64)
-    kind, drawn = (_hashed(_hashed(_key(seed, stream), rows)[:, None], draws) for stream in (2, 3))
+    kind, drawn = (_hash(_hash(_key(seed, stream), rows)[:, None], draws) for stream in (2, 3))
     words = _zipf(drawn, n_features, exponent)
     row, column = np.nonzero(_uniform(kind) < 0.5)  # half of the words belong to labels
     # The draw that noise does not need chooses the label and one of its words.
     which, left = np.divmod(drawn[row, column], np.uint64(WORDS_OF_A_LABEL))
     label = labels[row, (which % counts[row].astype(np.uint64)).astype(np.int64)]
-    own = _hashed(_hashed(_key(seed, 4), label.astype(np.uint64)), left)
+    own = _hash(_hash(_key(seed, 4), label.astype(np.uint64)), left)
     words[row, column] = (own % np.uint64(n_features)).astype(np.int64)
     return words
 
@@ -178,7 +178,7 @@ def _key(seed: int, stream: int) -> Hashes:
     return np.random.SeedSequence((seed, stream)).generate_state(1, np.uint64).astype(np.uint64)
 
 
-def _hashed(key: Hashes, numbers: Hashes) -> Hashes:
+def _hash(key: Hashes, numbers: Hashes) -> Hashes:
     """Hash key and numbers to 64 bits: combine them, then mix as SplitMix64 does (Stafford's variant 13)."""
     x: Hashes = key + (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)  # an odd factor loses no bits
     x ^= x >> np.uint64(30)

@@ -65,7 +65,7 @@ def with_features(dataset: Dataset, folder: str | Path, mode: str = "dense") -> 
     if columns[0] != columns[-1]:
         found = f"{columns[0]} columns in X.trn and {columns[-1]} in X.tst"
         raise bad(folder, None, found, "the same number")
-    combined = {part: _combined(split, dense[part], mode, dataset) for part, split in parts.items()}
+    combined = {part: _combine(split, dense[part], mode, dataset) for part, split in parts.items()}
     words = "dense features" if mode == "dense" else f"{dataset.format}, with dense features beside them"
     return replace(dataset, train=combined["trn"], test=combined.get("tst"), format=words)
 
@@ -82,7 +82,7 @@ def _read_dense(folder: Path, part: str, n: int) -> npt.NDArray[np.float32]:
     return dense
 
 
-def _combined(split: Split, dense: npt.NDArray[np.float32], mode: str, dataset: Dataset) -> Split:
+def _combine(split: Split, dense: npt.NDArray[np.float32], mode: str, dataset: Dataset) -> Split:
     if mode == "dense":
         return replace(split, X=dense)
     if split.X is None:

@@ -198,10 +198,10 @@ class Scaling:
         if sp.issparse(X):
             rows = X.tocsr().astype(np.float32)
             rows.sum_duplicates()
-            return self.scaled(Entries.of(rows)).matrix(X.shape[1])
+            return self.scale_entries(Entries.of(rows)).matrix(X.shape[1])
         rows = np.asarray(X, dtype=np.float32)
         if self.kind == "standard":
-            return _standardized(rows, self.arrays["mean"], self.arrays["scale"])
+            return _standardize(rows, self.arrays["mean"], self.arrays["scale"])
         if self.kind == "none":
             return rows
         if self.kind == "tfidf":
@@ -211,7 +211,7 @@ class Scaling:
         norms = np.linalg.norm(rows.astype(np.float64), axis=1, keepdims=True)
         return (rows / np.where(norms > 0, norms, 1)).astype(np.float32)
 
-    def scaled(self, rows: Entries) -> Entries:
+    def scale_entries(self, rows: Entries) -> Entries:
         """Return the scaled entries of sparse rows, in float32."""
         starts, columns, values = rows
         if self.kind == "tfidf":
@@ -267,7 +267,7 @@ class ScaledRows:
         return scaled
 
 
-def _standardized(rows: Any, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> Any:
+def _standardize(rows: Any, mean: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> Any:
     """Shift and scale rows by column; clip values to the range of float32."""
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = (rows - mean) * scale

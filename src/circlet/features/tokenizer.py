@@ -1,6 +1,6 @@
 """Turn texts into word numbers, with a saved vocabulary.
 
-Words are defined, and texts prepared, as in `circlet.features.vectorizer`.
+Words are defined, and texts normalize_text, as in `circlet.features.vectorizer`.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from circlet.features.vectorizer import (
     Vocabulary,
     Words,
     check_digest,
-    checked_terms,
-    checked_texts,
+    check_terms,
+    check_texts,
     from_parameters,
-    prepared,
+    normalize_text,
     read_state,
     write_state,
 )
@@ -76,7 +76,7 @@ class Tokenizer:
         first_seen: dict[str, int] = {}
         found = [
             np.fromiter((first_seen.setdefault(word, len(first_seen)) for word in words), np.int64, len(words))
-            for words in map(self._words, map(prepared, checked_texts("fit", texts)))
+            for words in map(self._words, map(normalize_text, check_texts("fit", texts)))
         ]
         starts = _ends(found)
         ids = np.concatenate([*found, np.empty(0, dtype=np.int64)])
@@ -102,7 +102,7 @@ class Tokenizer:
         known = self._known()
         found = [
             known.lookup(self._words(text)[: self.max_words])
-            for text in map(prepared, checked_texts("transform", texts))
+            for text in map(normalize_text, check_texts("transform", texts))
         ]
         columns = np.concatenate([*found, np.empty(0, dtype=np.intc)])
         ids = np.where(columns < 0, UNKNOWN, columns + RESERVED).astype(np.int32)
@@ -126,7 +126,7 @@ class Tokenizer:
         """Read a file from `write`, gzipped or not; raise `DataError` if it is damaged or of another kind."""
         state = read_state(path, "words")
         tokenizer = from_parameters(path, cls, state["parameters"], cls().parameters())
-        tokenizer._vocabulary = checked_terms(path, state["terms"], ["words"])["words"]
+        tokenizer._vocabulary = check_terms(path, state["terms"], ["words"])["words"]
         check_digest(path, state)
         return tokenizer
 

@@ -48,7 +48,7 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 @dataclass(frozen=True)
-class _Known:
+class _Fit:
     """The vocabulary of each kind of feature, and the idf of all terms."""
 
     vocabularies: dict[str, Vocabulary]
@@ -106,7 +106,7 @@ class TextVectorizer:
         if self.char_ngrams is not None:
             # N-grams do not span two words, since such n-grams are mostly rare.
             self._kinds["char"] = Characters(*self.char_ngrams)
-        self._fitted: _Known | None = None
+        self._fitted: _Fit | None = None
 
     def parameters(self) -> dict[str, Any]:
         """Return the arguments of an equal, unfitted vectorizer."""
@@ -133,7 +133,7 @@ class TextVectorizer:
         with for_training("fitting a TextVectorizer"):
             from sklearn.feature_extraction.text import TfidfVectorizer
 
-        texts = list(checked_texts("fit", texts))
+        texts = list(check_texts("fit", texts))
         vocabularies, idf = {}, [np.zeros(0)]
         blocks = []
         for kind, terms in self._kinds.items():
@@ -157,7 +157,7 @@ class TextVectorizer:
                 f"found no term in at least min_df={self.min_df} of the {len(texts)} texts; "
                 "wanted texts that have words"
             )
-        self._fitted = _Known(vocabularies, np.concatenate(idf))
+        self._fitted = _Fit(vocabularies, np.concatenate(idf))
         # Each block is normalized, and then the concatenated rows.
         blocks = [_unit_rows(csr_matrix(block)) for block in blocks]
         rows = blocks[0] if len(blocks) == 1 else _unit_rows(csr_matrix(hstack(blocks, format="csr")))
@@ -177,7 +177,7 @@ class TextVectorizer:
 
         Making a sparse matrix takes longer than computing the row of a short text.
         """
-        texts = list(checked_texts("transform", texts))
+        texts = list(check_texts("transform", texts))
         known = self._known()
         vocabularies = ((vocabulary, self._kinds[kind]) for kind, vocabulary in known.vocabularies.items())
         kinds = [(vocabulary, terms) for vocabulary, terms in vocabularies if len(vocabulary)]
@@ -258,19 +258,19 @@ class TextVectorizer:
         """Read files from `write`; both may be gzipped."""
         state = read_state(path, "tfidf")
         vectorizer = from_parameters(path, cls, state["parameters"], cls().parameters())
-        vocabularies = checked_terms(path, state["terms"], list(vectorizer._kinds))
+        vocabularies = check_terms(path, state["terms"], list(vectorizer._kinds))
         idf = read_idf(numbers, sum(map(len, vocabularies.values())))
         check_digest(path, state, idf, beside=numbers.name)
-        vectorizer._fitted = _Known(vocabularies, idf)
+        vectorizer._fitted = _Fit(vocabularies, idf)
         return vectorizer
 
     def _terms_in(self, terms: Terms, text: str) -> list[str]:
         return terms(self._prepare(text))
 
     def _prepare(self, text: str) -> str:
-        return prepared(text, lowercase=self.lowercase)
+        return normalize_text(text, lowercase=self.lowercase)
 
-    def _known(self) -> _Known:
+    def _known(self) -> _Fit:
         if self._fitted is None:
             with for_training("fitting a TextVectorizer"):
                 from sklearn.exceptions import NotFittedError
@@ -284,7 +284,7 @@ def load_vectorizer(folder: str | Path) -> TextVectorizer:
     return TextVectorizer.load(folder)
 
 
-def prepared(text: str, *, lowercase: bool = True) -> str:
+def normalize_text(text: str, *, lowercase: bool = True) -> str:
     """Normalize a text before its terms are looked up."""
     if not text.isascii():
         text = unicodedata.normalize("NFKC", _SURROGATES.sub("\ufffd", text))
@@ -305,7 +305,7 @@ def _unit_rows(rows: csr_matrix) -> csr_matrix:
 # Checks of arguments
 
 
-def checked_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
+def check_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
     """Yield texts one by one; raise `DTypeError` at the first object that is not a text."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
         raise DTypeError(f"{operation}: `texts` must be a list of str, got {type(texts).__name__}")
@@ -358,7 +358,7 @@ def read_state(path: Path, kind: str) -> dict[str, Any]:
     return state
 
 
-def checked_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, Vocabulary]:
+def check_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, Vocabulary]:
     """Check the terms (at least one, all different) and return the vocabulary of each kind, in order."""
     if not isinstance(terms, dict) or sorted(terms) != sorted(kinds):
         found = sorted(terms) if isinstance(terms, dict) else type(terms).__name__
@@ -470,12 +470,12 @@ class Characters(Terms):
 
     def columns(self, text: str, vocabulary: Vocabulary) -> npt.NDArray[np.intc]:
         # A word has a dozen runs, and texts share most words: caching the columns by word saves most of the time.
-        known = vocabulary.remembered
+        known = vocabulary.cache
         found = []
         for word in text.split():
             columns = known.get(word)
             if columns is None:
-                if len(known) >= vocabulary.most_remembered:
+                if len(known) >= vocabulary.cache_size:
                     known.clear()
                 columns = known[word] = vocabulary.lookup(self._within(word))
             found.append(columns)
@@ -497,15 +497,15 @@ class Vocabulary:
     ----------
     terms : list of str
         Terms in the order of their columns.
-    most_remembered : int
+    cache_size : int
         Size of the cache, in words; the default takes a few megabytes.
     """
 
-    def __init__(self, terms: list[str], most_remembered: int = 1 << 14) -> None:
-        self.terms, self.most_remembered = terms, most_remembered
+    def __init__(self, terms: list[str], cache_size: int = 1 << 14) -> None:
+        self.terms, self.cache_size = terms, cache_size
         self._columns = {term: column for column, term in enumerate(terms)}
         #: The cache: columns of the character runs of recent words.
-        self.remembered: dict[str, npt.NDArray[np.intc]] = {}
+        self.cache: dict[str, npt.NDArray[np.intc]] = {}
 
     def __len__(self) -> int:
         return len(self.terms)

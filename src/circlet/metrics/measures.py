@@ -175,17 +175,17 @@ def evaluate(
         raise ParameterError(f"`metrics` must be a list of names among {', '.join(_METRICS)}, got {metrics!r}")
     if inv_propensity is None and not _WEIGHTED.isdisjoint(metrics):
         raise ParameterError("PSP and PSnDCG need `inv_propensity`: inverse_propensity(y_train)")
-    ks = _checked_ks(k)
+    ks = _check_ks(k)
     truth = label_matrix(y_true, "y_true")
     n, n_labels = truth.shape
     depth = min(max(ks), n_labels)  # no place after the last label can be right
     ids = ranked_ids(ranked, truth, depth)
     # Every id of the ranking (n, depth) is looked up among the true labels of its row.
-    row, place = np.nonzero(stored(truth, np.arange(n, dtype=np.int64)[:, None], ids))
-    found = _Found(place, ids[row, place], np.diff(truth.indptr)[row])
+    row, place = np.nonzero(contains(truth, np.arange(n, dtype=np.int64)[:, None], ids))
+    found = _Hits(place, ids[row, place], np.diff(truth.indptr)[row])
     weights, best = np.ones(n_labels), None
     if inv_propensity is not None:
-        weights = _checked_weights(inv_propensity, n_labels)
+        weights = _check_weights(inv_propensity, n_labels)
         best = _best(truth, weights, depth) if normalize else None
     n_true_labels = np.count_nonzero(np.bincount(truth.indices, minlength=n_labels))
     match = _Match(found, best, weights, n, int(n_true_labels))
@@ -285,7 +285,7 @@ def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Hits:
     """The true labels that a ranking found: place from 0, label, and number of true labels in the row."""
 
     place: Ints
@@ -310,8 +310,8 @@ class _Found:
 class _Match:
     """The input of the metrics: the labels found and, for normalization, those of the best possible ranking."""
 
-    found: _Found
-    best: _Found | None
+    found: _Hits
+    best: _Hits | None
     weights: npt.NDArray[np.float64]  # (n_labels,)
     n_rows: int
     n_true_labels: int  # labels that are true in some row
@@ -366,12 +366,12 @@ def _one(
     weights: Any = None,
     normalize: bool = True,
 ) -> dict[int, float]:
-    ks = _checked_ks(k)
+    ks = _check_ks(k)
     values = evaluate(y_true, ranked, weights, ks, metrics=(name,), normalize=normalize)
     return {at: values[f"{name}@{at}"] for at in ks}
 
 
-def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) -> _Found:
+def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) -> _Hits:
     """Return the hits of the best possible ranking: the true labels of each row, by decreasing weight."""
     n_labels = truth.shape[1]
     by_weight = np.argsort(-weights, kind="stable")
@@ -381,7 +381,7 @@ def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) ->
     row, rank = np.divmod(np.sort(rows(truth) * n_labels + rank[truth.indices]), n_labels)
     place = np.arange(len(row)) - truth.indptr[row]
     kept = place < depth
-    return _Found(place[kept], by_weight[rank[kept]], np.diff(truth.indptr)[row[kept]])
+    return _Hits(place[kept], by_weight[rank[kept]], np.diff(truth.indptr)[row[kept]])
 
 
 def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, Ints, Ints]:
@@ -389,8 +389,8 @@ def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, 
     if not math.isfinite(threshold):
         raise ParameterError(f"`threshold` must be a finite number, got {threshold!r}")
     truth = label_matrix(y_true, "y_true")
-    row, label = decided(y_pred, truth, threshold)
-    hit = label[stored(truth, row, label)]
+    row, label = predictions(y_pred, truth, threshold)
+    hit = label[contains(truth, row, label)]
     n_labels = truth.shape[1]
     return (
         np.bincount(hit, minlength=n_labels),
@@ -399,14 +399,14 @@ def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, 
     )
 
 
-def _checked_ks(k: int | Iterable[int]) -> list[int]:
+def _check_ks(k: int | Iterable[int]) -> list[int]:
     ks: list[Any] = list(k) if isinstance(k, Iterable) else [k]
     if not ks or not all(is_integer(at, 1) for at in ks):
         raise ParameterError(f"`k` must be an integer >= 1 or several of them, got {k!r}")
     return [int(at) for at in ks]
 
 
-def _checked_weights(inv_propensity: npt.ArrayLike, n_labels: int) -> npt.NDArray[np.float64]:
+def _check_weights(inv_propensity: npt.ArrayLike, n_labels: int) -> npt.NDArray[np.float64]:
     weights = number_array(inv_propensity, "inv_propensity").astype(np.float64)
     if weights.shape != (n_labels,):
         raise DataError(f"inv_propensity has shape {weights.shape}; y_true wants ({n_labels},)")
@@ -460,10 +460,10 @@ def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
         return rank_dense(array, depth)
     if array.dtype.kind == "b":
         raise DataError("ranked has dtype bool; label ids are integers, scores are floating-point numbers")
-    return _checked_ids(array, truth, depth)
+    return _check_ids(array, truth, depth)
 
 
-def decided(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Ints, Ints]:
+def predictions(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Ints, Ints]:
     """Return row and label of every score above `threshold`."""
     scores: Any = y_pred if sp.issparse(y_pred) else number_array(y_pred, "y_pred")
     _check_shape(scores, truth, "y_pred")
@@ -483,7 +483,7 @@ def rows(matrix: sp.csr_matrix) -> Ints:
     return np.repeat(np.arange(matrix.shape[0], dtype=np.int64), np.diff(matrix.indptr))
 
 
-def stored(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bool_]:
+def contains(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bool_]:
     """Whether `matrix` stores each (row, label), two broadcastable arrays; label -1 is never stored."""
     n_labels = matrix.shape[1]
     keys = rows(matrix) * n_labels + matrix.indices  # increasing, because indices are sorted and occur once
@@ -496,7 +496,7 @@ def stored(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bool
     return found
 
 
-def _checked_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> Ints:
+def _check_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> Ints:
     n, n_labels = truth.shape
     if array.ndim != 2 or len(array) != n:
         raise DataError(f"ranked has shape {array.shape}; y_true has {n} rows and wants ({n}, >= {depth}) ids")
@@ -681,7 +681,7 @@ class Decisions(NamedTuple):
     def curve(self) -> Curve:
         """Compute precision, recall and F1 over all decisions, for every threshold."""
         chances = self.chances
-        right = stored(self.truth, rows(chances), chances.indices.astype(np.int64))
+        right = contains(self.truth, rows(chances), chances.indices.astype(np.int64))
         return curve_of(chances.data, right, self.truth.nnz)
 
     def summary(self, threshold: float) -> dict[str, dict[str, float]]:

@@ -31,7 +31,7 @@ from torch import Tensor
 from torch.nn.functional import binary_cross_entropy_with_logits, softplus
 
 from circlet.data.dataset import names_by_uri
-from circlet.data.feedback import Entry, Judged, judged
+from circlet.data.feedback import Entry, TextFeedback, merge_feedback
 from circlet.errors import ParameterError
 from circlet.model.model import Model
 from circlet.network import Network
@@ -67,7 +67,7 @@ class Update:
 
 def update(
     model: Model,
-    corrections: Iterable[Entry | Judged],
+    corrections: Iterable[Entry | TextFeedback],
     *,
     may_grow: bool = True,
     recipe: Recipe = RECIPE,
@@ -78,7 +78,7 @@ def update(
     ----------
     model : Model
         A model of texts, with remembered rows, as it was trained.
-    corrections : iterable of Entry or Judged
+    corrections : iterable of Entry or TextFeedback
         All corrections so far, in order, with names or URIs of labels.
     may_grow : bool
         Whether labels may be added.
@@ -87,7 +87,7 @@ def update(
     given, kept = model.network.settings, model.remembered is not None
     if reason := why_no_feedback(given.head, given.loss, texts=model.vectorizer is not None, remembered=kept):
         raise ParameterError(reason)
-    texts = judged(corrections, names_by_uri(model.label_names, model.label_uris))
+    texts = merge_feedback(corrections, names_by_uri(model.label_names, model.label_uris))
     names = model.label_names or [str(label) for label in range(model.n_labels)]
     places = {name: place for place, name in enumerate(names)}
     known = len(places)
@@ -127,7 +127,7 @@ def _room(model: Model) -> int:
     return max(0, min(limits, default=model.n_labels + (1 << 20)) - model.n_labels)
 
 
-def _verdicts(corrections: Sequence[Judged], places: dict[str, int]) -> sp.csr_matrix:
+def _verdicts(corrections: Sequence[TextFeedback], places: dict[str, int]) -> sp.csr_matrix:
     """Return 1 for accepted and −1 for rejected labels, `(texts, labels)`; 0 for unknown."""
     entries = [
         (text, places[label], value)

@@ -23,7 +23,7 @@ from circlet import files
 from circlet.checks import is_integer
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.dataset import as_csr
-from circlet.data.feedback import FeedbackLog, Judged, corrected, judged
+from circlet.data.feedback import FeedbackLog, TextFeedback, apply_feedback, merge_feedback
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.identity import Identity
 from circlet.metrics.evaluation import in_label_space, label_columns
@@ -351,7 +351,7 @@ def read_documents(run: Run, *, ids: bool, model: Model | None = None) -> Datase
             names = dict((uri, name) if name in own else (name, uri) for name, uri in both)
         # Only the records at the start of the run, so that a resumed run has the same data.
         log = FeedbackLog(run.feedback["file"], run.feedback["records"])
-        dataset = corrected(dataset, judged(log.entries(), names))
+        dataset = apply_feedback(dataset, merge_feedback(log.entries(), names))
     if not dataset.train.Y.nnz:
         raise DataError(
             f"{dataset.source}: found no label in any of the {dataset.train.n:,} documents; "
@@ -538,7 +538,7 @@ def store_of(folder: Path) -> str:
     return "float32" if store == DEFLATED else store
 
 
-def update_saved(folder: Path, output: Path, corrections: Sequence[Judged]) -> Update:
+def update_saved(folder: Path, output: Path, corrections: Sequence[TextFeedback]) -> Update:
     """Update the model in a folder by feedback, and write the result to another folder."""
     with explained(folder):
         saved = read(folder, whole=True, estimator=True)

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from circlet.data.dataset import MappedRows, as_csr, is_known_good, is_mapped
+from circlet.data.dataset import MappedRows, as_csr, is_checked, is_mapped
 from circlet.errors import DataError
 
 __all__ = ["as_many", "as_rows", "as_texts", "count"]
@@ -52,7 +52,7 @@ def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and [str(name) for name in columns] != names:
         raise DataError("found a data frame with other columns than those that the model was trained on")
-    checked = isinstance(X, MappedRows) or (is_mapped(X) and is_known_good(X))
+    checked = isinstance(X, MappedRows) or (is_mapped(X) and is_checked(X))
     if getattr(getattr(X, "dtype", None), "kind", "") == "c":
         raise DataError(f"found rows of type {X.dtype}; wanted real numbers")
     if not sp.issparse(X) and not checked:

@@ -180,7 +180,7 @@ class RuntimeModel(BaseModel):
         """Scaled rows of some checked documents."""
         part = documents if end - start == count(documents) else documents[start:end]
         if isinstance(self.vectorizer, TextVectorizer):
-            return self.scaling.scaled(self.vectorizer.entries(part))
+            return self.scaling.scale_entries(self.vectorizer.entries(part))
         if not self.sparse:
             dense: Floats = self.scaling.transform(part)
             return dense
@@ -189,7 +189,7 @@ class RuntimeModel(BaseModel):
             release(documents)
         else:
             rows = Entries.of(part)
-        return self.scaling.scaled(rows)
+        return self.scaling.scale_entries(rows)
 
 
 def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer:

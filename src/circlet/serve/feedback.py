@@ -41,7 +41,7 @@ from typing import Any
 from pydantic import BaseModel, ValidationError, model_validator
 
 from circlet import files
-from circlet.data.feedback import FeedbackLog, Judged
+from circlet.data.feedback import FeedbackLog, TextFeedback
 from circlet.errors import CircletError, DataError, OutputError, ParameterError
 from circlet.runtime.tagger import Tagger, load
 from circlet.settings.network import why_no_feedback
@@ -365,7 +365,7 @@ def answer_to(request: str) -> dict[str, Any]:
         from circlet.model.session import update_saved
 
         asked = json.loads(request)
-        corrections = [Judged(text, tuple(yes), tuple(no)) for text, yes, no in asked["corrections"]]
+        corrections = [TextFeedback(text, tuple(yes), tuple(no)) for text, yes, no in asked["corrections"]]
         return asdict(update_saved(Path(asked["folder"]), Path(asked["output"]), corrections))
     except Exception as error:  # the service shows it
         return {"error": str(error) or type(error).__name__}
