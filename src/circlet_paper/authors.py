@@ -193,7 +193,7 @@ def _changes(result: Result, dataset: str) -> Table:
         f"{_place(dataset)}: what one difference changes, points",
         ("Instead of the authors'", "Model", "P@1", "P@5"),
         rows,
-        note="Difference to the authors' protocol, with a 95 % interval from a bootstrap over test documents.",
+        note="Difference to the authors' protocol; 95 % interval from a bootstrap over test documents and seeds.",
     )
 
 
@@ -221,7 +221,7 @@ def _paired(result: Result) -> Table:
         "CHRR against HRR, both d = 800 and h = 768: points of P@k",
         ("", "Preset", *(f"P@{k}" for k in DEPTHS)),
         rows,
-        note="Positive where CHRR is ahead; 95 % interval from a bootstrap over test documents.",
+        note="Positive where CHRR is ahead; 95 % interval from a bootstrap over test documents and seeds.",
     )
 
 
@@ -249,7 +249,7 @@ def claims(result: Result) -> list[Claim]:
             Claim(
                 "CHRR is at least as good as HRR on the paper's own datasets",
                 verdict(total - behind, total),
-                f"by the bootstrap over test documents ahead in {ahead} of {total} comparisons of P@k, "
+                f"by the bootstrap over test documents and seeds ahead in {ahead} of {total} comparisons of P@k, "
                 f"behind in {behind}; "
                 + "; ".join(f"{_place(d)}, {way}: P@1 {g[1]}, P@20 {g[20]}" for (d, way), g in gaps.items()),
             )

@@ -356,8 +356,8 @@ def _paired(measured: Measured) -> Table:
         "Networks against trees: points of P@k",
         ("", "Network", "Trees", *(f"P@{k}" for k in COMPARED)),
         rows,
-        note="Positive where the network is ahead; 95 % interval from a bootstrap over test documents. FC, HRR "
-        "and CHRR are those of the authors' protocol. Runs that kept no outcomes are left out.",
+        note="Positive where the network is ahead; 95 % interval from a bootstrap over test documents and seeds. "
+        "FC, HRR and CHRR are those of the authors' protocol. Runs that kept no outcomes are left out.",
     )
 
 
@@ -399,7 +399,7 @@ def _judge_network(measured: Measured, network: str, tree: str) -> Claim | None:
         if gaps := tested.get(place):
             better += [gap.verdict == "ahead" for gap in gaps.values()]
             words = ", ".join(f"P@{k} {gap}" for k, gap in gaps.items())
-            evidence.append(f"{name_of(place)}, by the bootstrap over test documents: {words}")
+            evidence.append(f"{name_of(place)}, by the bootstrap over test documents and seeds: {words}")
         else:
             means = {k: found[network].mean(f"P@{k}") - found[tree].mean(f"P@{k}") for k in COMPARED}
             better += [min(found[network].values(f"P@{k}")) > max(found[tree].values(f"P@{k}")) for k in COMPARED]

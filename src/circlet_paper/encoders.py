@@ -13,8 +13,8 @@ one with the transformer, all with circlet's codes, and not anew for the other m
 The epoch that is kept is the best on the 5 % of each dataset's training rows that are held out. Three ways to end
 a network are compared: FC, an output per label with binary cross-entropy; CHRR with d = 800 and the paper's loss;
 and circlet's head and codes, with the dimension that its rules choose and binary cross-entropy. Beside them is
-circlet as it is by default, with all words of the texts in any order. A bootstrap over test documents decides the
-claims.
+circlet as it is by default, with all words of the texts in any order. A bootstrap over test documents and
+seeds decides the claims.
 """
 
 from __future__ import annotations
@@ -143,7 +143,7 @@ def _differences(result: Result) -> Table:
         "Which is ahead: points of P@k",
         ("", "Model", "against", *(f"P@{k}" for k in DEPTHS)),
         rows,
-        note="Positive where the first one is ahead; 95 % interval from a bootstrap over test documents.",
+        note="Positive where the first is ahead; 95 % interval from a bootstrap over test documents and seeds.",
     )
 
 

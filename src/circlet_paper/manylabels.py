@@ -15,7 +15,7 @@ What the paper leaves open, and what we chose:
   is trained, with d = 100 and 400. The real sets are trained by the whole protocol, and share their runs with
   `circlet_paper.table`.
 - FC (h = 2048) is trained in the shape of Wiki10-31K only: in the other it would have two billion weights.
-- Which of two models is ahead is decided by a bootstrap over test documents (`circlet_paper.runs`).
+- Which of two models is ahead is decided by a bootstrap over test documents and seeds (`circlet_paper.runs`).
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def _judged(text: str, gaps: dict[tuple[str, int], dict[int, Difference]]) -> Cl
     return Claim(
         text,
         verdict(ahead, total),
-        f"by the bootstrap over test documents ahead in {ahead} of {total} comparisons of "
+        f"by the bootstrap over test documents and seeds ahead in {ahead} of {total} comparisons of "
         f"P@k, behind in {behind}; P@20: {_listed(gaps, 20)}",
     )
 

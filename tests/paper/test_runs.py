@@ -1,4 +1,4 @@
-"""Means of runs, outcomes that survive packing, and what a bootstrap over documents can say."""
+"""Means of runs, outcomes that survive packing, and what a bootstrap over documents and seeds can say."""
 
 from __future__ import annotations
 
@@ -90,6 +90,13 @@ class TestCompare:
     def test_equal_models_are_not_told_apart(self):
         gap = compare([with_hits(0.5)], [with_hits(0.5)], (1,))[1]
         assert (gap.mean, gap.verdict) == (0, "not told apart")
+
+    def test_seeds_widen_the_interval(self):
+        ours, theirs = [with_hits(share) for share in (0.56, 0.6, 0.64)], [with_hits(0.5)] * 3
+        gap = compare(ours, theirs, (1,))[1]
+        assert gap.mean == pytest.approx(10)
+        # Documents add 0.95² to the variance, as above, and three seeds with a deviation of 4 points 4² / 3.
+        assert gap.high - gap.low == pytest.approx(2 * 1.96 * (0.95**2 + 16 / 3) ** 0.5, rel=0.1)
 
     def test_seeds_are_averaged_by_document(self):
         assert compare([with_hits(0.6), with_hits(0.4)], [with_hits(0.5)], (1,))[1].mean == pytest.approx(0)
