@@ -6,13 +6,14 @@ import json
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.data.records import Columns, iter_records
 from circlet.errors import DataError, MissingExtraError, OutputError, ParameterError
-from circlet.runtime.answers import Answer, Suggestion, format_of, rounded, shown, writing_answers
+from circlet.runtime.answers import Answer, Suggestion, format_of, rounded, rounded_rows, shown, writing_answers
 
 
 def tagged(name, labels, scores):
@@ -57,6 +58,13 @@ def test_digits():
         0.123457, 1.0, 1.23457e-09, 0.0, 0.0001,
     ]  # fmt: skip
     assert [shown(one) for one in (0.123456789, 1.0, 1.23456789e-9)] == ["0.1235", "1.0000", "0.0000"]
+
+
+@given(st.lists(st.floats(0, 1, width=32), min_size=1))
+def test_the_digits_of_a_matrix(row):
+    assert rounded_rows(np.array([row, row[::-1]], dtype=np.float32)) == [
+        [rounded(each) for each in order] for order in (row, row[::-1])
+    ]
 
 
 def test_the_bytes_by_hand(tmp_path):

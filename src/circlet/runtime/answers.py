@@ -20,6 +20,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from circlet.checks import require
 from circlet.errors import DataError, ParameterError
 from circlet.files import writing
@@ -34,6 +37,18 @@ def rounded(score: float) -> float:
     Single precision has seven, but the last one may depend on the other documents of a batch.
     """
     return float(f"{score:.6g}")
+
+
+def rounded_rows(scores: npt.NDArray[np.float32]) -> list[list[float]]:
+    """Round a matrix of scores between 0 and 1 as `rounded` does, much faster."""
+    exact = scores.astype(np.float64)
+    # Below the least, powers of ten are not exact, so the quotient might not be the number nearest to six digits.
+    small = (exact < 1e-16) & (exact > 0)
+    factors = 10.0 ** (5 - np.floor(np.log10(np.where(small | (exact == 0), 1, exact))))
+    found: list[list[float]] = (np.rint(exact * factors) / factors).tolist()
+    for row, column in np.argwhere(small).tolist():
+        found[row][column] = rounded(exact[row, column])
+    return found
 
 
 def shown(score: float, sign: str = "") -> str:
@@ -58,9 +73,9 @@ class Answer:
 
     def columns(self, *, with_uris: bool) -> dict[str, Any]:
         """Return the output columns, by name."""
-        uris = {"uris": [each.uri for each in self.labels]} if with_uris else {}
-        scores = [each.score for each in self.labels]
-        return {"id": self.id, "labels": [each.label for each in self.labels], **uris, "scores": scores}
+        uris = {"uris": [uri for _, _, uri in self.labels]} if with_uris else {}
+        scores = [score for _, score, _ in self.labels]
+        return {"id": self.id, "labels": [label for label, _, _ in self.labels], **uris, "scores": scores}
 
 
 Write = Callable[[Sequence[Answer]], object]

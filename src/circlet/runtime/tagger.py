@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Collection
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -19,7 +20,7 @@ import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share, is_integer
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.runtime.answers import Suggestion, rounded
+from circlet.runtime.answers import Suggestion, rounded_rows
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
 from circlet.runtime.model import RuntimeModel
 from circlet.storage.contents import Contents, classes_of, explained, read
@@ -111,19 +112,11 @@ class Tagger:
         return self.model_
 
     @property
-    def _runtime(self) -> RuntimeModel:
-        """Return the model without torch, which explanations need."""
-        model: RuntimeModel = self._model.as_runtime()
-        return model
-
-    @property
     def _single(self) -> bool:
-        """Whether a document has exactly one label."""
         return self._one_each
 
     @property
     def _columns(self) -> list[str] | None:
-        """Names of the feature columns, if they have names."""
         return self.feature_names
 
     def _check_ready(self) -> None:
@@ -298,12 +291,12 @@ class Tagger:
         names, uris = self.classes_[ids], self.model_.label_uris
         if names.dtype.kind in "fb":
             names = names.astype(str)
-        rows = zip(ids.tolist(), names.tolist(), chances.tolist(), strict=True)
+        rows = zip(ids.tolist(), names.tolist(), rounded_rows(chances), strict=True)
         return [
             [
-                Suggestion(name, rounded(chance), None if uris is None else uris[label])
-                for label, name, chance in zip(*row, strict=True)
-                if label >= 0
+                Suggestion(name, score, None if uris is None else uris[label])
+                for label, name, score in zip(*row, strict=True)
+                if label >= 0  # `allowed` or `threshold` may leave places empty
             ]
             for row in rows
         ]
@@ -355,21 +348,13 @@ class Tagger:
             probable labels; columns are in the order of `classes_`. With one class per row, an ndarray of shape
             (n,) with the most probable classes.
         """
-        self._check_ready()
-        least = self._least_score()
-        documents = self._documents(X)
+        ids, ends = self._sets(X)
         if self._single:
-            return self.classes_[self._best_labels(documents)]
-        if self.top_k is not None:
-            ids, _ = self._model.top_k(documents, self.top_k)
-            ends = np.arange(len(ids) + 1) * ids.shape[1]
-            ones, shape = np.ones(ids.size, dtype=np.float32), (len(ids), len(self.classes_))
-            marked = sp.csr_matrix((ones, ids.ravel(), ends), shape=shape)
-            marked.sort_indices()
-            return marked
-        blocks = self._model.score_blocks(documents)
-        found = [sp.csr_matrix(block >= least, dtype=np.float32) for block in blocks]
-        return sp.vstack(found, format="csr", dtype=np.float32)
+            return self.classes_[ids]
+        ones, shape = np.ones(len(ids), dtype=np.float32), (len(ends) - 1, len(self.classes_))
+        marked = sp.csr_matrix((ones, ids, ends), shape=shape)
+        marked.sort_indices()
+        return marked
 
     def predict_labels(self, X: Any) -> list[list[Any]]:
         """Return the labels that `predict` marks, as lists of names (or column numbers), best first.
@@ -379,21 +364,7 @@ class Tagger:
         list of list
             A list for each document, which may be empty; for a single document, a list with one list.
         """
-        self._check_ready()
-        least = self._least_score()
-        documents = self._documents(X)
-        if self._single:
-            return [[label] for label in self.classes_[self._best_labels(documents)].tolist()]
-        if self.top_k is not None:
-            ids, _ = self._model.top_k(documents, self.top_k)
-            return [row.tolist() for row in self.classes_[ids]]
-        found: list[list[Any]] = []
-        for block in self._model.score_blocks(documents):
-            rows, columns = np.nonzero(block >= least)
-            order = np.lexsort((columns, -block[rows, columns], rows))
-            starts = np.searchsorted(rows, np.arange(1, len(block)))
-            found += [part.tolist() for part in np.split(self.classes_[columns[order]], starts)]
-        return found if count(documents) else []
+        return self._named_sets(*self._sets(X))
 
     def inverse_transform(self, Y: Any) -> list[list[Any]]:
         """Convert an indicator matrix, as from `predict`, to lists of labels, in the order of `classes_`.
@@ -408,9 +379,28 @@ class Tagger:
             raise DataError(f"found an indicator of {marked.shape[1]} labels; wanted {len(self.classes_)}")
         marked.eliminate_zeros()
         marked.sort_indices()
-        if not marked.shape[0]:
-            return []
-        return [part.tolist() for part in np.split(self.classes_[marked.indices], marked.indptr[1:-1])]
+        return self._named_sets(marked.indices, marked.indptr)
+
+    def _sets(self, X: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+        """Return the ids that `predict` marks, best first, and where those of each document start and end."""
+        self._check_ready()
+        least, documents = self._least_score(), self._documents(X)
+        if self._single:
+            ids = self._best_labels(documents)
+            return ids, np.arange(len(ids) + 1)
+        if self.top_k is not None:
+            best, _ = self._model.top_k(documents, self.top_k)
+            return best.ravel(), np.arange(len(best) + 1) * best.shape[1]
+        found, counts = [], [np.zeros(1, dtype=np.int64)]
+        for block in self._model.score_blocks(documents):
+            rows, columns = np.nonzero(block >= least)
+            found.append(columns[np.lexsort((columns, -block[rows, columns], rows))])
+            counts.append(np.bincount(rows, minlength=len(block)))
+        return np.concatenate(found), np.cumsum(np.concatenate(counts))
+
+    def _named_sets(self, ids: npt.NDArray[Any], ends: npt.NDArray[Any]) -> list[list[Any]]:
+        names = self.classes_[ids]
+        return [names[start:end].tolist() for start, end in pairwise(ends.tolist())]
 
     # Explanations, similar documents, near labels
 
@@ -440,7 +430,7 @@ class Tagger:
         if labels is not None:
             given = np.array([self._id_of(label) for label in _collected(labels, "labels")], dtype=np.int64)
         _check_k(k)
-        documents, model = self._documents(as_many(X)), self._runtime
+        documents, model = self._documents(as_many(X)), self._model.as_runtime()
         found = []
         for row in range(count(documents)):
             document = documents[row : row + 1]
@@ -475,7 +465,7 @@ class Tagger:
 
         self._check_ready()
         _check_k(k)
-        documents, model = self._documents(as_many(X)), self._runtime
+        documents, model = self._documents(as_many(X)), self._model.as_runtime()
         if model.index is None:
             raise DataError(
                 "this model has no index of the documents that it learned from: train it with --keep-index, or "
@@ -504,7 +494,7 @@ class Tagger:
 
         self._check_ready()
         _check_k(k)
-        ids, similarities = near_labels(self._runtime, self._id_of(label), int(k))
+        ids, similarities = near_labels(self._model.as_runtime(), self._id_of(label), int(k))
         return self.classes_[ids], similarities
 
     # Shared by these methods
