@@ -68,11 +68,10 @@ test: $(VENV)/.dev  ## the fast tests
 slow: $(VENV)/.slow  ## the slow tests, and every property on many random examples; says what was skipped, and why
 	@$(BIN)/python -m pytest -m 'slow or hypothesis' --hypothesis-profile=random -rs
 
-# Against a fake service; `make browser-test SERVER=real` trains a model and runs `circlet serve`. Without Chromium it
-# says so and does nothing more.
+# Trains a model and serves it. Without Chromium it says so and does nothing more.
 browser-test: $(VENV)/.browser  ## the page of the service, in Chromium (a few minutes)
 	@if $(BIN)/python -m tests.serve.page.chromium; then \
-		CIRCLET_TEST_SERVER=$(or $(SERVER),fake) $(BIN)/python -m pytest -m 'slow or not slow' tests/serve/page; fi
+		$(BIN)/python -m pytest -m 'slow or not slow' tests/serve/page; fi
 
 # `make screenshots URL=http://127.0.0.1:8000/` takes them of a running `circlet serve`.
 screenshots: $(VENV)/.browser  ## pictures of the page, into docs/images

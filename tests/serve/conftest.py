@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import shutil
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -23,7 +24,7 @@ from circlet.model import Model, fit
 from circlet.runtime import Tagger, load
 from circlet.runtime.explain import Contribution, Explanation
 from circlet.serve.app import App, create_app
-from circlet.serve.feedback import Learner
+from circlet.serve.feedback import Learner, answer_to
 from circlet.serve.guard import Access, Limits
 from circlet.serve.served import Served
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
@@ -200,6 +201,17 @@ def _teachable(tmp_path_factory) -> Path:
 def teachable(_teachable, tmp_path) -> Path:
     """The folder of a model that can be taught, which a test may change."""
     return Path(shutil.copytree(_teachable, tmp_path / "tagger"))
+
+
+@pytest.fixture(scope="session")
+def train_here() -> Callable[..., dict[str, Any]]:
+    """Stands in for `Learner._train`: learns in this process, which has imported torch already."""
+
+    def train(self: Learner, output: Path, corrections: list[Any]) -> dict[str, Any]:
+        asked = {"folder": str(self.folder), "output": str(output), "corrections": corrections}
+        return answer_to(json.dumps(asked))
+
+    return train
 
 
 @pytest.fixture

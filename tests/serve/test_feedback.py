@@ -29,14 +29,13 @@ MUSIC = TextFeedback("drum piano", ("music",), ("food",))
 
 
 @pytest.fixture
-def trainings(monkeypatch) -> list[int]:
-    """Learn in this process, which has imported torch already; gives the number of entries of each training."""
+def trainings(monkeypatch, train_here) -> list[int]:
+    """Learn in this process; gives the number of entries of each training."""
     counts: list[int] = []
 
     def train(self: Learner, output: Path, corrections: list[Any]) -> dict[str, Any]:
         counts.append(len(corrections))
-        asked = {"folder": str(self.folder), "output": str(output), "corrections": corrections}
-        return answer_to(json.dumps(asked))
+        return train_here(self, output, corrections)
 
     monkeypatch.setattr(Learner, "_train", train)
     return counts

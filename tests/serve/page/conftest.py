@@ -1,21 +1,56 @@
-"""A browser, and a server for its page: the fake one, or with CIRCLET_TEST_SERVER=real `circlet serve`."""
+"""A browser, the service, and what tests do and look at on its page."""
 
 from __future__ import annotations
 
 import json
 import os
 import shutil
+from typing import Any
 from urllib.request import Request, urlopen
 
 import pytest
 from tests.serve.page.chromium import chromium
-from tests.serve.page.fake_server import FakeServer
-from tests.serve.page.real_server import RealServer, train
+from tests.serve.page.service import PYDOCS, Service, train
 
-REAL = os.environ.get("CIRCLET_TEST_SERVER", "fake") == "real"
-#: Sentences that both models know what to do with.
+from circlet.serve.feedback import Learner
+
+#: Sentences that the model knows what to do with.
 LOOP = "run coroutines concurrently in an event loop"
 MAIL = "open a connection to a mail server and send a message"
+Page = Any
+
+
+def type_text(page: Page, text: str) -> None:
+    """Type a text, and wait for its labels."""
+    with page.expect_response(lambda response: response.url.endswith("/suggest")):
+        page.fill("#text", text)
+    page.wait_for_selector("#suggestions-panel[aria-busy=false]")
+
+
+def labels(page: Page) -> list[str]:
+    return [row.get_attribute("data-label") for row in page.query_selector_all("#suggestions .row")]
+
+
+def marks(page: Page, side: str) -> list[str]:
+    return page.eval_on_selector_all(f"mark.{side}", "marks => marks.map(mark => mark.textContent)")
+
+
+def row(page: Page, label: str) -> Any:
+    return page.locator(f'#suggestions .row[data-label="{label}"]')
+
+
+def answer_first(page: Page, path: str, *answers: tuple[int, str]) -> None:
+    """Answer the first requests of a path with these statuses and details; the service answers the others."""
+    rest = list(answers)
+
+    def handle(route: Any) -> None:
+        if not rest:
+            route.continue_()
+            return
+        status, detail = rest.pop(0)
+        route.fulfill(status=status, json={"detail": detail}, headers={"Retry-After": "0.2"})
+
+    page.route(f"**{path}", handle)
 
 
 @pytest.fixture(scope="module")
@@ -34,30 +69,36 @@ def browser(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def trained(tmp_path_factory):
-    pytest.importorskip("uvicorn", reason="needs circlet serve, which is not installed here")
-    folder = tmp_path_factory.mktemp("trained") / "pydocs"
+    folder = tmp_path_factory.mktemp("trained") / PYDOCS
     train(folder)
     return folder
 
 
 @pytest.fixture
-def server(request, tmp_path):
-    if REAL:
-        copy = tmp_path / "pydocs"
-        shutil.copytree(request.getfixturevalue("trained"), copy)
-    started = RealServer(copy) if REAL else FakeServer()
-    started.start()
-    yield started
-    started.stop()
+def folder(trained, tmp_path):
+    """A model of one's own. Its files are links, since they never change."""
+    return shutil.copytree(trained, tmp_path / PYDOCS, copy_function=os.link)
 
 
 @pytest.fixture
-def fake():
-    """For what only the fake server does on demand: fail, wait, ask for a token."""
-    started = FakeServer()
-    started.start()
-    yield started
-    started.stop()
+def serve(monkeypatch, train_here):
+    """Start services, which learn in this process, where torch is loaded already."""
+    monkeypatch.setattr(Learner, "_train", train_here)
+    started = []
+
+    def start(*folders, **options):
+        started.append(Service(*folders, **options))
+        started[-1].start()
+        return started[-1]
+
+    yield start
+    for each in started:
+        each.stop()
+
+
+@pytest.fixture
+def server(serve, folder):
+    return serve(folder)
 
 
 @pytest.fixture
@@ -71,15 +112,14 @@ def open_page(browser):
         if message.type in ("error", "warning") and "Failed to load resource" not in message.text:
             complaints.append(message.text)
 
-    def opened(url: str, *, ready: bool = True, script: str | None = None, **options):
+    def opened(url: str, *, ready: bool = True, prepare=lambda page: None, **options):
         context = browser.new_context(viewport={"width": 1180, "height": 820}, **options)
         contexts.append(context)
-        context.set_default_timeout(60_000 if REAL else 15_000)
+        context.set_default_timeout(30_000)
         page = context.new_page()
         page.on("console", complain)
         page.on("pageerror", lambda error: complaints.append(str(error)))
-        if script:
-            page.add_init_script(script)
+        prepare(page)
         page.goto(url)
         if ready:
             page.wait_for_selector(".connection.up")
@@ -97,13 +137,13 @@ def page(open_page, server):
 
 
 @pytest.fixture
-def post(server):
-    """The service's own answer to a request, to compare with what the page shows."""
+def ask(server):
+    """The service's own answer about the model, to compare with what the page shows; a body is posted."""
 
-    def posted(path: str, **body):
-        request = Request(f"{server.url}v1/models/pydocs/{path}", json.dumps(body).encode())
-        request.add_header("Content-Type", "application/json")
+    def asked(path: str, **body):
+        content = json.dumps(body).encode() if body else None
+        request = Request(f"{server.url}v1/models/pydocs{path}", content, {"Content-Type": "application/json"})
         with urlopen(request) as response:
             return json.load(response)
 
-    return posted
+    return asked

@@ -1,7 +1,7 @@
 """Pictures of the page for the docs: light, dark, on a phone, and of the model's card.
 
-`python -m tests.serve.page.screenshots --url http://127.0.0.1:8000/` takes them of a running `circlet serve`, and
-without `--url` of the fake service.
+`python -m tests.serve.page.screenshots --url http://127.0.0.1:8000/` takes them of a running `circlet serve`.
+Without `--url`, it trains a model and serves it.
 """
 
 from __future__ import annotations
@@ -10,11 +10,12 @@ import argparse
 import os
 import sys
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from tests.serve.page.chromium import chromium
-from tests.serve.page.fake_server import FakeServer
+from tests.serve.page.service import PYDOCS, Service, train
 
 ROOT = Path(__file__).parents[3]
 TEXT = (
@@ -30,15 +31,15 @@ PICTURES = {
 }
 
 
-def teach(page: Any, row: str) -> None:
+def accept(page: Any, row: str) -> None:
     """Accept a label, and wait until the model has learned it."""
-    accept = page.locator(f"{row} >> .verdict.accept[aria-pressed=false]")
-    if accept.count():
-        accept.click()
+    button = page.locator(f"{row} >> .verdict.accept[aria-pressed=false]")
+    if button.count():
+        button.click()
         page.wait_for_selector("#learning.done", timeout=120_000)
 
 
-def take(browser: Any, url: str, text: str, label: str, out: Path, teaching: bool) -> None:
+def take(browser: Any, url: str, text: str, label: str, out: Path, learn: bool) -> None:
     for name, (width, height, scheme, view) in PICTURES.items():
         context = browser.new_context(
             viewport={"width": width, "height": height},
@@ -54,8 +55,8 @@ def take(browser: Any, url: str, text: str, label: str, out: Path, teaching: boo
         row = f'.row[data-label="{label}"]'
         if not page.locator(row).count():
             row = ".row >> nth=0"
-        if teaching:
-            teach(page, row)
+        if learn:
+            accept(page, row)
         page.locator(f"{row} >> .name").click()  # stays lit, wherever the pointer goes
         page.wait_for_selector("mark")
         page.mouse.move(0, 0)
@@ -72,12 +73,10 @@ def take(browser: Any, url: str, text: str, label: str, out: Path, teaching: boo
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--url", help="a running `circlet serve`; the fake service if not given")
+    parser.add_argument("--url", help="a running `circlet serve`")
     parser.add_argument("--text", default=TEXT)
     parser.add_argument("--label", default="module: asyncio", help="whose words light up, if it is suggested")
-    parser.add_argument(
-        "--teach", action="store_true", help="accept that label too, so that the service learns it"
-    )
+    parser.add_argument("--accept", action="store_true", help="accept that label too, so that the model learns it")
     parser.add_argument("--out", type=Path, default=ROOT / "docs/images")
     chosen = parser.parse_args()
     path = chromium()
@@ -87,20 +86,18 @@ def main() -> int:
     from playwright.sync_api import sync_playwright
 
     chosen.out.mkdir(parents=True, exist_ok=True)
-    server = None
-    if not chosen.url:
-        server = FakeServer()
-        server.start()
-    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as home:
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as home, ExitStack() as stack:
+        if not chosen.url:
+            train(Path(home) / PYDOCS)
+            service = Service(Path(home) / PYDOCS)
+            service.start()
+            stack.callback(service.stop)
+            chosen.url, chosen.accept = service.url, True
         browser = playwright.chromium.launch(
             executable_path=path, args=["--no-sandbox"], env={**os.environ, "HOME": home}
         )
-        take(
-            browser, chosen.url or server.url, chosen.text, chosen.label, chosen.out, chosen.teach or bool(server)
-        )
+        take(browser, chosen.url, chosen.text, chosen.label, chosen.out, chosen.accept)
         browser.close()
-    if server:
-        server.stop()
     for picture in sorted(chosen.out.glob("serve-*.png")):
         print(f"{picture}: {picture.stat().st_size / 1000:.0f} kB")
     return 0

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from urllib.request import urlopen
-
 import pytest
-from tests.serve.page.conftest import LOOP
-from tests.serve.page.looking import labels, row, type_text
+from tests.serve.page.conftest import LOOP, labels, row, type_text
+
+from circlet.errors import OutputError
+from circlet.serve.feedback import Learner
 
 pytestmark = pytest.mark.slow
 LEARNED = "#learning.done"
@@ -21,9 +20,9 @@ def page(page):
     return page
 
 
-def entries(server) -> list[dict]:
-    with urlopen(f"{server.url}v1/models/pydocs/feedback?limit=20") as response:
-        return json.load(response)["entries"]
+@pytest.fixture
+def entries(ask):
+    return lambda: ask("/feedback?limit=20")["entries"]
 
 
 def press(page, label, verdict):
@@ -32,9 +31,9 @@ def press(page, label, verdict):
 
 
 @pytest.mark.parametrize("verdict", ["accept", "reject"])
-def test_a_verdict(page, server, verdict):
+def test_a_verdict(page, entries, verdict):
     press(page, "module: asyncio", verdict)
-    (entry,) = entries(server)
+    (entry,) = entries()
     assert entry["text"] == LOOP
     assert entry[verdict] == ["module: asyncio"]
     assert not entry["undone"]
@@ -51,25 +50,25 @@ def test_belongs_to_its_text(page):
     row(page, "package: python").locator(".accept[aria-pressed=true]").wait_for()
 
 
-def test_pressed_again_is_undone(page, server):
+def test_pressed_again_is_undone(page, entries):
     press(page, "module: asyncio", "accept")
     row(page, "module: asyncio").locator(".verdict.accept").click()
     row(page, "module: asyncio").locator(".verdict.accept[aria-pressed=false]").wait_for()
     page.wait_for_selector("#taught-empty")
-    assert [entry["undone"] for entry in entries(server)] in ([True], [])
+    assert [entry["undone"] for entry in entries()] in ([True], [])
 
 
-def test_two_quick_presses_are_one_and_its_undo(page, server):
+def test_two_quick_presses_are_one_and_its_undo(page, entries):
     press = row(page, "module: asyncio").locator(".verdict.accept")
     press.evaluate("button => { button.click(); button.click(); }")
     page.wait_for_function("() => document.getElementById('announcer').textContent === 'Undone: module: asyncio.'")
-    assert [entry for entry in entries(server) if not entry["undone"]] == []
+    assert [entry for entry in entries() if not entry["undone"]] == []
 
 
-def test_the_other_one_replaces_it(page, server):
+def test_the_other_one_replaces_it(page, entries):
     press(page, "module: asyncio", "accept")
     press(page, "module: asyncio", "reject")
-    assert [entry["reject"] for entry in entries(server) if not entry["undone"]] == [["module: asyncio"]]
+    assert [entry["reject"] for entry in entries() if not entry["undone"]] == [["module: asyncio"]]
 
 
 def test_a_new_label_is_learned_and_suggested_for_another_text(page):
@@ -111,7 +110,7 @@ def test_roll_back(page):
     assert page.is_disabled("#roll-back")
 
 
-def test_completes_labels_of_the_vocabulary(page, server):
+def test_completes_labels_of_the_vocabulary(page, entries):
     page.locator("#new-label").press_sequentially("asyncio")
     page.wait_for_selector("#label-options [role=option]")
     assert page.get_attribute("#new-label", "aria-expanded") == "true"
@@ -121,7 +120,7 @@ def test_completes_labels_of_the_vocabulary(page, server):
     assert chosen == "module: asyncio"
     page.press("#new-label", "Enter")
     page.wait_for_selector("#taught li")
-    assert entries(server)[0]["accept"] == [chosen]
+    assert entries()[0]["accept"] == [chosen]
     assert page.input_value("#new-label") == ""
     assert not page.is_visible("#label-options")
 
@@ -157,19 +156,11 @@ def test_the_focus_stays_when_the_labels_change(page):
     assert page.evaluate("document.activeElement.ariaLabel") == "Right: module: asyncio"
 
 
-def test_says_why_learning_failed(fake, open_page):
-    page = open_page(fake.url)
-    state = fake.models["pydocs"].learning()
-    failed = {**state, "state": "failed", "message": "found no torch; pip install 'circlet[train]'"}
-    page.route(
-        "**/feedback",
-        lambda route: (
-            route.fulfill(status=201, json={"id": "1", "learning": failed})
-            if route.request.method == "POST"
-            else route.continue_()
-        ),
-    )
-    type_text(page, LOOP)
+def test_says_why_learning_failed(page, monkeypatch):
+    def fail(*_):
+        raise OutputError("found no torch; pip install 'circlet[train]'")
+
+    monkeypatch.setattr(Learner, "_train", fail)
     row(page, "module: asyncio").locator(".verdict.accept").click()
     page.wait_for_selector("#learning.failed")
     assert "found no torch" in page.inner_text("#learning")

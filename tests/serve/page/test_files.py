@@ -5,12 +5,10 @@ from __future__ import annotations
 import csv
 import io
 import json
-import threading
 from pathlib import Path
 
 import pytest
-from tests.serve.page.conftest import LOOP, MAIL
-from tests.serve.page.fake_server import RefusedError
+from tests.serve.page.conftest import LOOP, MAIL, answer_first
 
 pytestmark = pytest.mark.slow
 
@@ -34,8 +32,8 @@ def tag(page) -> list[dict]:
     return [json.loads(line) for line in saved(page, "#save-jsonl")[1].splitlines()]
 
 
-def expected(post, *documents: tuple) -> list[dict]:
-    results = post("suggest", texts=[text for _, text in documents], threshold=0)["results"]
+def expected(ask, *documents: tuple) -> list[dict]:
+    results = ask("/suggest", texts=[text for _, text in documents], threshold=0)["results"]
     return [
         {
             "id": key,
@@ -46,7 +44,7 @@ def expected(post, *documents: tuple) -> list[dict]:
     ]
 
 
-def test_csv(page, post):
+def test_csv(page, ask):
     quoted = 'mail, "server"\nand message'
     choose(page, "mine.csv", f'id,text\r\n=1,{LOOP}\r\n"a,b","{quoted.replace(chr(34), chr(34) * 2)}"\r\n')
     page.wait_for_selector("#file-start")
@@ -55,7 +53,7 @@ def test_csv(page, post):
     page.click("#file-start")
     page.wait_for_selector("#file-done")
     assert "Done: 2 documents tagged." in page.inner_text("#file-message")
-    wanted = expected(post, ("=1", LOOP), ("a,b", quoted))
+    wanted = expected(ask, ("=1", LOOP), ("a,b", quoted))
     name, content = saved(page, "#save-jsonl")
     assert name == "mine.tagged.jsonl"
     assert [json.loads(line) for line in content.splitlines()] == wanted
@@ -68,72 +66,60 @@ def test_csv(page, post):
     assert rows == wanted
 
 
-def test_jsonl_and_lines(page, post):
+def test_jsonl_and_lines(page, ask):
     choose(
         page, "mine.jsonl", "".join(json.dumps(each) + "\n" for each in ({"id": 7, "text": LOOP}, {"text": MAIL}))
     )
-    assert tag(page) == expected(post, (7, LOOP), (1, MAIL))
+    assert tag(page) == expected(ask, (7, LOOP), (1, MAIL))
     choose(page, "mine.txt", f"{LOOP}\n\n{MAIL}\n")
-    assert tag(page) == expected(post, (0, LOOP), (2, MAIL))
+    assert tag(page) == expected(ask, (0, LOOP), (2, MAIL))
 
 
-def test_another_column(page, post):
+def test_another_column(page, ask):
     choose(page, "mine.tsv", f"title\tbody\nnothing\t{LOOP}\n")
     page.select_option("#text-column", label="body")
     assert page.inner_text("#file-first") == LOOP
-    assert tag(page) == expected(post, (0, LOOP))
+    assert tag(page) == expected(ask, (0, LOOP))
 
 
-def test_progress_and_cancel(fake, open_page):
-    page = open_page(fake.url)
-    go_on = threading.Event()
-    asked = []
+@pytest.fixture
+def asked(page):
+    """The number of texts of each request for labels."""
+    counts: list[int] = []
+    page.on(
+        "request",
+        lambda request: counts.append(len(request.post_data_json["texts"])) if "/suggest" in request.url else None,
+    )
+    return counts
 
-    def wait(path, body):
-        if "texts" in body:
-            asked.append(len(body["texts"]))
-            if len(asked) == 2:
-                go_on.wait(30)
 
-    fake.answering = wait
+def test_progress_and_cancel(page, asked):
+    page.route("**/suggest", lambda route: route.continue_() if len(asked) < 2 else None)  # which waits
     choose(page, "many.txt", f"{LOOP}\n" * 100)
     page.click("#file-start")
     page.wait_for_selector("#file-count:text('32 of 100')")
     assert page.evaluate("document.getElementById('file-progress').value") == 0.32
     page.click("#file-cancel")
     page.wait_for_selector("#file-done")
-    go_on.set()
     assert "Cancelled. 32 of 100 documents are tagged" in page.inner_text("#file-message")
     assert len(saved(page, "#save-jsonl")[1].splitlines()) == 32
     assert asked == [32, 32]
 
 
-def test_goes_on_after_a_busy_service_and_halves_what_is_too_large(fake, open_page):
-    page = open_page(fake.url)
-    asked = []
-
-    def refuse(path, body):
-        if "texts" in body:
-            asked.append(len(body["texts"]))
-            if len(asked) == 1:
-                raise RefusedError(503, "too many requests at once", Retry_After="0")
-            if len(body["texts"]) > 5:
-                raise RefusedError(413, "found 10 texts; wanted at most 5")
-
-    fake.answering = refuse
+def test_goes_on_after_a_busy_service_and_halves_what_is_too_large(page, asked):
+    answer_first(page, "/suggest", (503, "too many requests at once"), (413, "found 10 texts; wanted at most 5"))
     choose(page, "some.txt", "".join(f"{LOOP} {i}\n" for i in range(10)))
     assert [each["id"] for each in tag(page)] == list(range(10))
     assert asked == [10, 10, 5, 5]
 
 
-def test_goes_on_when_the_server_is_back(fake, open_page):
-    page = open_page(fake.url)
+def test_goes_on_when_the_server_is_back(page, server):
     choose(page, "some.txt", f"{LOOP}\n" * 40)
     page.wait_for_selector("#file-start")
-    fake.stop()
+    server.stop()
     page.click("#file-start")
     page.wait_for_selector(".connection.down")
-    fake.start()
+    server.start()
     page.wait_for_selector("#file-done")
     assert "Done: 40 documents tagged." in page.inner_text("#file-message")
 

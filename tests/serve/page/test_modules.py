@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from tests.serve.page.fake_server import FakeServer
-from tests.serve.page.looking import Page
+from tests.serve.page.conftest import Page
+from tests.serve.page.service import Service
 
 pytestmark = pytest.mark.slow
 
@@ -12,10 +12,10 @@ pytestmark = pytest.mark.slow
 @pytest.fixture(scope="module")
 def blank(browser):
     """One page for all: pure functions leave no traces."""
-    server = FakeServer()
+    server = Service()
     server.start()
     page: Page = browser.new_page()
-    page.goto(server.url)
+    page.goto(f"{server.url}v1/health")
     yield page
     page.close()
     server.stop()

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
-from tests.serve.page.fake_server import PAGE
+
+from circlet.serve import app
+
+PAGE = Path(app.__file__).with_name("page")
 
 FILES = sorted(PAGE.iterdir())
 HTML = (PAGE / "index.html").read_text(encoding="utf-8")

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import threading
+from typing import Any
 
 import pytest
 from tests.serve.page.chromium import AXE
-from tests.serve.page.conftest import LOOP, MAIL
-from tests.serve.page.fake_server import FakeServer, RefusedError
-from tests.serve.page.looking import labels, marks, row, type_text
+from tests.serve.page.conftest import LOOP, MAIL, answer_first, labels, marks, row, type_text
 
 pytestmark = pytest.mark.slow
 VIEWS = ("text", "file", "model")
@@ -31,7 +29,8 @@ def test_a_dead_server_and_its_return(page, server):
 
 
 def test_a_dead_server_is_noticed_without_typing(open_page, server):
-    page = open_page(server.url, script="setTimeout = (now => (f, ms) => now(f, ms / 10))(setTimeout)")
+    faster = "setTimeout = (now => (f, ms) => now(f, ms / 10))(setTimeout)"
+    page = open_page(server.url, prepare=lambda page: page.add_init_script(faster))
     server.stop()
     page.wait_for_selector(".connection.down")
     server.start()
@@ -47,64 +46,46 @@ def test_try_now(page, server):
     page.wait_for_selector(".connection.up")
 
 
-def test_an_error_in_the_services_own_words(fake, open_page):
-    def refuse(path, body):
-        if path.endswith("/suggest"):
-            raise RefusedError(422, "found a text of 3 characters; wanted more")
-
-    page = open_page(fake.url)
-    fake.answering = refuse
+def test_an_error_in_the_services_own_words(page):
+    answer_first(page, "/suggest", (422, "found a text of 3 characters; wanted more"))
     type_text(page, "abc")
     assert page.inner_text("#suggestions-message.error") == "found a text of 3 characters; wanted more"
-    fake.answering = lambda path, body: None
     type_text(page, LOOP)
     page.wait_for_selector(".row")
     assert not page.is_visible("#suggestions-message")
 
 
-def test_a_busy_service_is_asked_again(fake, open_page):
-    refusals = [RefusedError(status, "Too busy.", Retry_After="0.2") for status in (503, 429)]
-
-    def refuse(path, body):
-        if path.endswith("/suggest") and refusals:
-            raise refusals.pop()
-
-    page = open_page(fake.url)
-    fake.answering = refuse
+def test_a_busy_service_is_asked_again(page):
+    answer_first(page, "/suggest", (503, "Too busy."), (429, "Too busy."))
     page.fill("#text", LOOP)
     page.wait_for_selector("#suggestions-message.warning")
     page.wait_for_selector(".row")
-    assert refusals == []
 
 
-def test_a_service_that_is_busy_at_first(fake, open_page):
-    refusals = [RefusedError(503, "Loading the model.", Retry_After="0.2")]
-
-    def refuse(path, body):
-        if path == "/v1/models" and refusals:
-            raise refusals.pop()
-
-    fake.answering = refuse
-    page = open_page(fake.url)
-    assert refusals == []
+def test_a_service_that_is_busy_at_first(open_page, server):
+    page = open_page(
+        server.url, prepare=lambda page: answer_first(page, "/v1/models", (503, "Loading the model.")), ready=False
+    )
+    page.wait_for_selector("#connection.failed:text('Loading the model.')")
     page.wait_for_selector("#example-list button")
 
 
-def test_typing_before_the_model_is_there(fake, open_page):
-    go_on = threading.Event()
-    fake.answering = lambda path, body: go_on.wait(30) if path == "/v1/models" else None
-    page = open_page(fake.url, ready=False)
+def test_typing_before_the_model_is_there(open_page, server):
+    held: list[Any] = []
+
+    def hold(page):
+        page.route("**/v1/models", lambda route: held.append(route))
+
+    page = open_page(server.url, prepare=hold, ready=False)
     page.fill("#text", LOOP)
     page.wait_for_timeout(300)
     assert not page.is_visible("#suggestions-message")
-    go_on.set()
+    held[0].continue_()
     page.wait_for_selector(".row")
 
 
-def test_a_token(open_page):
-    server = FakeServer(token="sesame")
-    server.start()
-    page = open_page(server.url, ready=False)
+def test_a_token(open_page, serve, folder):
+    page = open_page(serve(folder, token="sesame").url, ready=False)
     page.fill("#token-dialog[open] #token", "wrong")
     page.press("#token", "Enter")
     page.wait_for_selector("#token-wrong")
@@ -118,7 +99,6 @@ def test_a_token(open_page):
     assert page.evaluate("Object.values(localStorage)") == []
     page.reload()
     page.wait_for_selector(".connection.up")
-    server.stop()
 
 
 BACK = "getComputedStyle(document.documentElement).backgroundColor"
@@ -232,4 +212,3 @@ def test_axe_finds_nothing(open_page, server, scheme, width):
     page.fill("#text", MAIL)
     page.wait_for_selector("#suggestions-message.error")
     assert violations() == []
-    server.start()

@@ -5,22 +5,22 @@ from __future__ import annotations
 import json
 import re
 import shlex
+from pathlib import Path
+from urllib.parse import urlencode
 
 import pytest
-from tests.serve.page.conftest import LOOP, MAIL
-from tests.serve.page.fake_model import FakeModel
-from tests.serve.page.fake_server import FakeServer
-from tests.serve.page.looking import labels, marks, row, type_text
+from tests.serve.page.conftest import LOOP, MAIL, labels, marks, row, type_text
 
 pytestmark = pytest.mark.slow
+SAVED = Path(__file__).parents[2] / "saved"
 
 
-def test_types_and_sees_what_the_service_suggests(page, post):
+def test_types_and_sees_what_the_service_suggests(page, ask):
     page.locator("#text").press_sequentially(LOOP)
     page.wait_for_function("count => document.querySelectorAll('.row').length === count", arg=5)
     row(page, "module: asyncio").wait_for()
     page.wait_for_timeout(400)  # for answers that are still on the way
-    expected = post("suggest", text=LOOP, k=5, threshold=0)["results"][0]["labels"]
+    expected = ask("/suggest", text=LOOP, k=5, threshold=0)["results"][0]["labels"]
     assert labels(page) == [each["label"] for each in expected]
     shown = page.locator(".row .percent").all_inner_texts()
     assert shown == [f"{100 * each['probability']:.1f}\u00a0%" for each in expected]
@@ -48,9 +48,9 @@ def test_a_burst_of_keys_is_one_question(page):
 NEVER_ABORT = "AbortController.prototype.abort = function () {}"
 
 
-@pytest.mark.parametrize("script", [None, NEVER_ABORT], ids=["aborted", "late"])
+@pytest.mark.parametrize("script", ["", NEVER_ABORT], ids=["aborted", "late"])
 def test_stale_answers_never_overwrite_newer_ones(open_page, server, script):
-    page = open_page(server.url, script=script)
+    page = open_page(server.url, prepare=lambda page: page.add_init_script(script))
     held = []
 
     def hold(route):
@@ -86,11 +86,11 @@ def test_examples_until_something_is_typed(page):
 
 
 class TestWords:
-    def test_light_up_under_the_pointer(self, page, post):
+    def test_light_up_under_the_pointer(self, page, ask):
         type_text(page, LOOP)
         row(page, "module: asyncio").hover()
         page.wait_for_selector("mark")
-        (explained,) = post("explain", text=LOOP, labels=["module: asyncio"])["explanations"]
+        (explained,) = ask("/explain", text=LOOP, labels=["module: asyncio"])["explanations"]
         weakest = max(abs(value) for _, _, value in explained["spans"]) / 10  # weaker ones are not marked
         for side, sign in (("for", 1), ("against", -1)):
             assert marks(page, side) == [
@@ -163,25 +163,24 @@ class TestSliders:
         assert len(labels(page)) == 12
         assert page.inner_text("#k-value") == "12"
 
-    def test_threshold(self, page, post):
+    def test_threshold(self, page, ask):
         type_text(page, LOOP)
         assert self.move(page, "threshold", "0.9")["threshold"] == 0.9
         assert 0 < len(labels(page)) < 5
         assert labels(page) == [
-            each["label"] for each in post("suggest", text=LOOP, threshold=0.9)["results"][0]["labels"]
+            each["label"] for each in ask("/suggest", text=LOOP, threshold=0.9)["results"][0]["labels"]
         ]
 
-    def test_threshold_that_nothing_reaches(self, fake, open_page):
-        page = open_page(fake.url)
-        type_text(page, "eigenvalue cross")
+    def test_threshold_that_nothing_reaches(self, page):
+        type_text(page, "unheard of")
         self.move(page, "threshold", "0.95")
         assert labels(page) == []
         assert "No label reaches 95.0\u00a0%" in page.inner_text("#suggestions-message")
 
-    def test_rare_labels(self, page, post):
+    def test_rare_labels(self, page, ask):
         type_text(page, LOOP)
         assert self.move(page, "rare", "1")["favor_rare"] == 1
-        expected = post("suggest", text=LOOP, favor_rare=1)["results"][0]["labels"]
+        expected = ask("/suggest", text=LOOP, favor_rare=1)["results"][0]["labels"]
         assert labels(page) == [each["label"] for each in expected]
 
 
@@ -195,9 +194,9 @@ class TestCopying:
         page.wait_for_selector(f"{button}:has-text('Copied')")
         return page.evaluate("navigator.clipboard.readText()")
 
-    def test_json(self, open_page, server, post):
-        assert json.loads(self.copied(open_page, server, "#copy-json")) == post(
-            "suggest", text=self.TEXT, threshold=0
+    def test_json(self, open_page, server, ask):
+        assert json.loads(self.copied(open_page, server, "#copy-json")) == ask(
+            "/suggest", text=self.TEXT, threshold=0
         )
 
     def test_curl(self, open_page, server):
@@ -209,20 +208,12 @@ class TestCopying:
 
 class TestModels:
     @pytest.fixture
-    def page(self, open_page):
-        models = (
-            FakeModel("pydocs"),
-            FakeModel("plain", has_index=False, can_learn=False),
-            FakeModel("matrix", "rows"),
-        )
-        server = FakeServer(*models)
-        server.start()
-        yield open_page(f"{server.url}?model=plain")
-        server.stop()
+    def page(self, open_page, serve, folder):
+        return open_page(f"{serve(folder, SAVED / 'text', SAVED / 'matrix').url}?model=text")
 
     def test_the_address_names_one(self, page):
-        assert page.input_value("#model") == "plain"
-        assert page.text_content("#card-title") == "plain"
+        assert page.input_value("#model") == "text"
+        assert page.text_content("#card-title") == "text"
         type_text(page, LOOP)
         assert not page.is_visible(".verdict")
         assert not page.is_visible("#new-label")
@@ -242,24 +233,24 @@ class TestModels:
         assert page.is_disabled("#tab-file")
 
 
-def test_documents_like_this(fake, open_page):
-    page = open_page(fake.url)
+def test_documents_like_this(page, ask):
     type_text(page, MAIL)
     page.wait_for_selector("#similar li")
     names = page.locator("#similar .part").all_inner_texts()
-    assert names == [each["id"] for each in fake.models["pydocs"].similar(MAIL, 5)]
+    assert names == [each["id"] for each in ask("/similar", text=MAIL, k=5)["documents"]]
 
 
-def test_the_card(fake, open_page):
-    page = open_page(f"{fake.url}#model")
+def test_the_card(open_page, server, ask):
+    page, card = open_page(f"{server.url}#model"), ask("")
     page.wait_for_selector(".chart .curve")
-    assert "86.3" in page.text_content(".chart .value")
-    assert "pydocs, JSONL text" in page.inner_text("#card-facts")
-    assert "42.9\u00a0MB" in page.inner_text("#card-facts")
-    assert "few documents need more epochs" in page.inner_text("#card-decided")
+    assert f"{100 * card['history'][-1][card['metric']]:.1f}" in page.text_content(".chart .value")
+    assert "pydocs" in page.inner_text("#card-facts")
+    assert f"{card['bytes'] / 1e6:.1f}\u00a0MB" in page.inner_text("#card-facts")
+    assert card["decided"][0]["why"] in page.inner_text("#card-decided")
+    found = ask("/labels?query=asyncio")["labels"]
     page.fill("#vocabulary-query", "asyncio")
-    page.wait_for_function("() => document.querySelectorAll('#vocabulary-list li').length === 2")
+    page.wait_for_function("n => document.querySelectorAll('#vocabulary-list li').length === n", arg=len(found))
     page.click("#vocabulary-list button >> nth=0")
     page.wait_for_selector("#near li")
-    near = [each["label"] for each in fake.models["pydocs"].near("module: asyncio", 7)]
-    assert page.locator("#near .part").all_inner_texts() == near
+    near = ask(f"/near?{urlencode({'label': found[0]['label'], 'k': 7})}")["near"]
+    assert page.locator("#near .part").all_inner_texts() == [each["label"] for each in near]
