@@ -10,10 +10,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-import uvicorn
-from uvicorn.protocols.http.h11_impl import H11Protocol
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-from uvicorn.server import ServerState
 
 from circlet.compat import annif_backends, csr_matvecs, has_bfloat16_instructions, waits_for_client
 
@@ -58,8 +54,13 @@ def test_annif_lists_its_backends():
     assert annif_backends(SimpleNamespace()) is annif_backends(SimpleNamespace(_backend_fns=[])) is None
 
 
-@pytest.mark.parametrize("protocol", [HttpToolsProtocol, H11Protocol])
-def test_uvicorn_says_who_waits_for_whom(protocol):
+@pytest.mark.parametrize(
+    ("module", "name"), [("httptools_impl", "HttpToolsProtocol"), ("h11_impl", "H11Protocol")]
+)
+def test_uvicorn_says_who_waits_for_whom(module, name):
+    uvicorn = pytest.importorskip("uvicorn", reason="uvicorn is not installed")
+    protocol = getattr(pytest.importorskip(f"uvicorn.protocols.http.{module}"), name)
+
     async def main() -> None:
         answering = asyncio.Event()
 
@@ -70,7 +71,7 @@ def test_uvicorn_says_who_waits_for_whom(protocol):
 
         config = uvicorn.Config(app, log_config=None)
         config.load()
-        state = ServerState()
+        state = uvicorn.server.ServerState()
         connection = protocol(config, state, {})
         assert waits_for_client(connection)  # nothing has come yet
         connection.connection_made(Mock(is_closing=lambda: False, get_extra_info=lambda *_: None))

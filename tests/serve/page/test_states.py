@@ -73,10 +73,10 @@ def test_a_service_that_is_busy_at_first(open_page, server):
 def test_typing_before_the_model_is_there(open_page, server):
     held: list[Any] = []
 
-    def hold(page):
-        page.route("**/v1/models", lambda route: held.append(route))
+    def hold(route):
+        held.append(route)
 
-    page = open_page(server.url, prepare=hold, ready=False)
+    page = open_page(server.url, prepare=lambda page: page.route("**/v1/models", hold), ready=False)
     page.fill("#text", LOOP)
     page.wait_for_timeout(300)
     assert not page.is_visible("#suggestions-message")
