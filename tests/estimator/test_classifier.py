@@ -161,12 +161,13 @@ def test_a_custom_encoder(tmp_path, indicator, learner):
     "parameters",
     [{}, {"loss": "cosine"}, {"codebook": "independent", "loss": "softmax"}, {"head": "hrr", "loss": "cosine"}],
 )
-def test_new_labels_change_no_shape_and_no_old_score(parameters, documents, learner):
+def test_new_labels_change_no_shape_and_no_old_score(parameters, documents, learner, monkeypatch):
     texts, labels = documents()
     classifier = learner(**parameters).fit(texts, labels)
     before, weights = classifier.decision_function(texts), classifier.model_.network.state_dict()
     before_weights = {name: tensor.clone() for name, tensor in weights.items()}
-    classifier._grow(classifier._targets.extended([["new"], ["brand new"]]))
+    monkeypatch.setattr("circlet.estimator.classifier.fit_further", lambda *_, **__: None)
+    classifier.partial_fit(texts[:2], [["new"], ["brand new"]])
     assert classifier.classes_.tolist() == [*sorted(LABELS), "brand new", "new"]
     grown = classifier.decision_function(texts)
     assert grown.shape == (len(texts), len(LABELS) + 2)

@@ -7,11 +7,10 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
-import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
@@ -136,7 +135,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool, default=False
         Keep what is predicted for every document of `fit`, a byte per number, so that `similar` can find them.
-    encoder : {"features", "cnn", "lstm", "transformer"}, torch.nn.Module or None
+    encoder : {"features", "cnn", "lstm", "transformer"}, nn.Module or None
         What turns documents into hidden vectors: layers over features, which is also what None means, or a network
         that reads texts word by word; see `circlet.network.readers`. A module of your own maps a batch to
         `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
@@ -220,7 +219,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         threshold_for: str = "f1",
         top_k: int | None = None,
         keep_index: bool = False,
-        encoder: str | torch.nn.Module | None = "features",
+        encoder: str | nn.Module | None = "features",
         embedding: int | None = None,
         max_words: int | None = None,
         device: str = "auto",
@@ -284,8 +283,13 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         targets = self._targets.extended(y, classes)
         Y = targets.encode(y)
         _check_rows(documents, Y)
-        self._grow(targets)
-        self._answering = _Answering(self.model_)  # what it has answered with is no longer the model
+        if len(targets.classes) > len(self.classes_):
+            self.model_.ranker.grow(len(targets.classes))
+            new = targets.names() or []
+            if self.model_.label_uris is not None:  # a new label is its own URI
+                self.model_.label_uris += new[len(self.model_.label_uris) :]
+            self.model_.label_names = targets.names()
+        self._take(self.model_, targets)  # the copy without torch no longer equals the model
         settings = further_settings(self.model_)
         fit_further(self.model_, documents, Y, settings, reporter=Log(self.verbose))
         return self
@@ -306,28 +310,45 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the classifier to a folder, as JSON and safetensors; `circlet predict` can read it too.
 
-        `store` is the type that weights are stored in: float32, bf16, int8 or int4.
+        The folder is a model's, with `estimator.json` for the estimator's own state. `store` is the type that
+        weights are stored in: float32, bf16, int8 or int4.
         """
         check_is_fitted(self)
-        parameters = self.get_params(deep=False)
+        parameters, targets = self.get_params(deep=False), self._targets
         if isinstance(self.random_state, (np.random.RandomState, np.random.Generator)):
             parameters["random_state"] = self.model_.network.settings.seed
-        names = getattr(self, "feature_names_in_", None)
-        save(Path(folder), Saved(parameters, self.model_, self._targets, names), store)
+        custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
+        plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
+        classes = None
+        if targets.kind != "indicator":
+            dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
+            classes = {
+                "dtype": "str" if dtype.kind == "U" else dtype.name,
+                "values": None if text else targets.classes.tolist(),  # labels that are text are in labels.txt
+            }
+        state = {
+            "format": ESTIMATOR_FORMAT,
+            "circlet": __version__,
+            "parameters": {"encoder": None, **plain},
+            "encoder": None if custom is None else type(custom).__name__,
+            "target": targets.kind,
+            "classes": classes,
+            "feature_names": self._columns,
+        }
+        write(Path(folder), replace(self.model_.contents(), estimator=state), store)
 
     @classmethod
     def load(
-        cls, folder: Path | str, *, device: str | None = None, encoder: torch.nn.Module | None = None
+        cls, folder: Path | str, *, device: str | None = None, encoder: nn.Module | None = None
     ) -> CircletClassifier:
         """Read a classifier from a folder that `save` or `circlet train` wrote.
 
         Parameters
         ----------
         folder : Path or str
-            Folder of the model.
         device : str, optional
             Replaces the saved device.
-        encoder : torch.nn.Module, optional
+        encoder : nn.Module, optional
             A module like the custom encoder in `fit`; the weights are loaded into a copy.
 
         Raises
@@ -335,20 +356,45 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         DataError
             If the folder is damaged, or is not a model's.
         """
-        given = {} if device is None else {"device": device}
-        defaults = cls().get_params(deep=False)
-        saved = load(Path(folder), defaults, given, copy.deepcopy(encoder))
-        loaded = cls(**({**saved.parameters, "encoder": encoder} if encoder is not None else saved.parameters))
+        folder, given = Path(folder), {} if device is None else {"device": device}
+        with explained(folder):
+            saved = read(folder, whole=True, estimator=True)
+        state, path = saved.estimator, located(folder, saved.config, ESTIMATOR)
+        parameters: dict[str, Any] = given
+        if state is not None:
+            parameters = _saved_parameters(path, state, cls().get_params(deep=False)) | given
+            if state["encoder"] is not None and encoder is None:
+                raise ParameterError(
+                    f"{folder}: this classifier was fitted with a custom encoder, a {state['encoder']}: "
+                    "load(folder, encoder=...) with one like it"
+                )
+        try:
+            place = resolve_device(parameters.get("device", "auto"))
+        except ParameterError as error:
+            if device is not None:
+                raise
+            raise DataError(f"{path}: {error}; to use another one, load(folder, device=...)") from error
+        with explained(folder):
+            model = Model.restore(folder, saved, place, copy.deepcopy(encoder))
+        if state is not None:
+            classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
+            targets = Targets(state["target"], classes)
+        else:
+            known, parameters = model.label_names, _parameters_of(model) | given
+            targets = Targets("indicator", np.arange(model.n_labels))
+            if known is not None:
+                targets = Targets("named", np.array(known, dtype=object))
+        loaded = cls(**(parameters if encoder is None else {**parameters, "encoder": encoder}))
         try:
             loaded._settings()
             loaded._check_parameters()
         except (TypeError, ValueError) as error:
-            raise DataError(f"{Path(folder) / ESTIMATOR}: {error}") from error
-        if not saved.model.vectorizer:
-            loaded.n_features_in_ = saved.model.n_features
-        if saved.feature_names is not None:
-            loaded.feature_names_in_ = np.array(saved.feature_names, dtype=object)
-        return loaded._take(saved.model, saved.targets)
+            raise DataError(f"{folder / ESTIMATOR}: {error}") from error
+        if not model.vectorizer:
+            loaded.n_features_in_ = model.n_features
+        if state is not None and state["feature_names"] is not None:
+            loaded.feature_names_in_ = np.array(state["feature_names"], dtype=object)
+        return loaded._take(model, targets)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -359,7 +405,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     def _fit(self, X: Any, y: Any, classes: Any) -> CircletClassifier:
         settings, place = self._settings(), resolve_device(self.device)
         self._check_parameters()
-        custom = isinstance(self.encoder, torch.nn.Module) or settings.network.reads_texts
+        custom = isinstance(self.encoder, nn.Module) or settings.network.reads_texts
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
             wanted = "False with an encoder that only torch can run" if custom else "True or False"
             raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
@@ -379,7 +425,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
             split,
             settings,
             label_names=targets.names(),
-            encoder=copy.deepcopy(self.encoder) if isinstance(self.encoder, torch.nn.Module) else None,
+            encoder=copy.deepcopy(self.encoder) if isinstance(self.encoder, nn.Module) else None,
             keep_index=self.keep_index,
             device=place,
             reporter=Log(self.verbose),
@@ -388,24 +434,15 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _take(self, model: Model, targets: Targets) -> CircletClassifier:
         self.model_, self._targets, self.classes_, self.history_ = model, targets, targets.classes, model.history
-        self._answering = _Answering(model)
+        # A list, because scikit-learn wants the attributes of an estimator unchanged by `predict`.
+        self._copies: list[Any] = []
         return self
-
-    def _grow(self, targets: Targets) -> None:
-        """Add the new labels of these targets."""
-        if len(targets.classes) > len(self.classes_):
-            self.model_.ranker.grow(len(targets.classes))
-            names = targets.names() or []
-            if self.model_.label_uris is not None:  # a new label is its own URI
-                self.model_.label_uris += names[len(self.model_.label_uris) :]
-            self.model_.label_names = targets.names()
-            self._take(self.model_, targets)
 
     def _settings(self) -> RunSettings:
         if not (isinstance(self.preset, str) and self.preset in EFFORTS):
             raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
-        if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
+        if self.encoder is None or isinstance(self.encoder, nn.Module):
             given["encoder"] = FEATURES
         return RunSettings.of(given, seed=_seed_of(self.random_state), preset=self.preset)
 
@@ -413,7 +450,21 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
 
     @property
     def _model(self) -> Any:
-        return self._answering.model
+        """The fitted model without torch, unless only torch can run it, made when first needed.
+
+        Models of dense rows use torch: its products give a row the same digits anywhere in a batch, as
+        scikit-learn's checks require; NumPy's do not.
+        """
+        if not self._copies:
+            fitted = self.model_
+            stays = fitted.only_torch or not fitted.sparse or fitted.device.type != "cpu"
+            self._copies.append(fitted if stays else fitted.as_runtime())
+        return self._copies[0]
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave the model without torch out of copies and pickles."""
+        state: dict[str, Any] = super().__getstate__()
+        return {**state, "_copies": []} if "_copies" in state else state
 
     @property
     def _single(self) -> bool:
@@ -429,30 +480,6 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _rows(self, X: Any) -> Any:
         return _rows(self, X, first=False)
-
-
-class _Answering:
-    """The model that computes answers: on a CPU the fitted model without torch, unless only torch can run it.
-
-    It is made when first needed, and left out of copies and pickles. If the model changes, a new one must be made.
-    Models of dense rows use torch: its products give a row the same digits anywhere in a batch, as scikit-learn's
-    checks require; NumPy's do not.
-    """
-
-    def __init__(self, fitted: Model) -> None:
-        self.fitted = fitted
-        self.made: Any = None
-
-    @property
-    def model(self) -> Any:
-        if self.made is None:
-            fitted = self.fitted
-            stays = fitted.only_torch or not fitted.sparse or fitted.device.type != "cpu"
-            self.made = fitted if stays else fitted.as_runtime()
-        return self.made
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return _Answering, (self.fitted,)
 
 
 class Log(Reporter):
@@ -522,76 +549,17 @@ def _seed_of(random_state: Any) -> int:
     return int(random_state)
 
 
-class Saved(NamedTuple):
-    """The parts of a fitted classifier."""
-
-    parameters: dict[str, Any]
-    model: Model
-    targets: Targets
-    feature_names: Any
-
-
-def save(folder: Path, classifier: Saved, store: str = "float32") -> None:
-    """Write a fitted classifier."""
-    parameters, model, targets, names = classifier
-    classes = None
-    if targets.kind != "indicator":
-        dtype, text = targets.classes.dtype, targets.classes.dtype.kind in "OU"
-        classes = {
-            "dtype": "str" if dtype.kind == "U" else dtype.name,
-            "values": None if text else targets.classes.tolist(),  # labels that are text are in labels.txt
-        }
-    custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
-    plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
-    state = {
-        "format": ESTIMATOR_FORMAT,
-        "circlet": __version__,
-        "parameters": {"encoder": None, **plain},
-        "encoder": None if custom is None else type(custom).__name__,
-        "target": targets.kind,
-        "classes": classes,
-        "feature_names": None if names is None else names.tolist(),
-    }
-    write(folder, replace(model.contents(), estimator=state), store)
-
-
-def load(folder: Path, defaults: dict[str, Any], given: dict[str, Any], encoder: nn.Module | None) -> Saved:
-    """Read a classifier; `given` parameters override saved ones, and `defaults` replace those not saved."""
-    with explained(folder):
-        saved = read(folder, whole=True, estimator=True)
-    state, path = saved.estimator, located(folder, saved.config, ESTIMATOR)
-    if state is None:
-        place = resolve_device(given.get("device", "auto"))
-        with explained(folder):
-            model = Model.restore(folder, saved, place, encoder)
-        targets = Targets("indicator", np.arange(model.n_labels))
-        if model.label_names is not None:
-            targets = Targets("named", np.array(model.label_names, dtype=object))
-        return Saved({**_parameters_of(model), **given}, model, targets, None)
+def _saved_parameters(path: Path, state: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+    """Return the parameters in the state of a classifier."""
     # Older versions had fewer parameters; those added since have their defaults.
     if not set(state["parameters"]) <= set(defaults):
         found = sorted(state["parameters"])
         raise DataError(f"{path}: found the parameters {found}; wanted some of {sorted(defaults)}")
-    if state["encoder"] is not None and encoder is None:
-        raise ParameterError(
-            f"{folder}: this classifier was fitted with a custom encoder, a {state['encoder']}: "
-            "load(folder, encoder=...) with one like it"
-        )
     lists = ("hidden", "word_ngrams", "char_ngrams")
-    parameters: dict[str, Any] = {
+    return {
         name: tuple(value) if name in lists and isinstance(value, list) else value
-        for name, value in {**defaults, **state["parameters"], **given}.items()
+        for name, value in {**defaults, **state["parameters"]}.items()
     }
-    try:
-        place = resolve_device(parameters["device"])
-    except ParameterError as error:
-        if "device" in given:
-            raise
-        raise DataError(f"{path}: {error}; to use another one, load(folder, device=...)") from error
-    with explained(folder):
-        model = Model.restore(folder, saved, place, encoder)
-    classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
-    return Saved(parameters, model, Targets(state["target"], classes), state["feature_names"])
 
 
 def _parameters_of(model: Model) -> dict[str, Any]:
