@@ -166,9 +166,11 @@ class TestByRows:
             weight.row_gradient = gradient(len(weight), rows, torch.tensor(values))
             optimizer.step()
 
-    def test_adamw_by_hand(self):
+    def test_adamw_by_hand(self, monkeypatch):
         weight = torch.nn.Parameter(torch.tensor([[1.0], [2.0]]))
-        optimizer = of(weight, "adamw", lr=0.1, weight_decay=0.5, betas=(0.5, 0.75), eps=0.0)
+        options = {**ALGORITHMS["adamw"].options, "beta1": 0.5, "beta2": 0.75, "eps": 0.0}
+        monkeypatch.setitem(ALGORITHMS, "adamw", ALGORITHMS["adamw"]._replace(options=options))
+        optimizer = of(weight, "adamw", lr=0.1, weight_decay=0.5)
         self.steps(optimizer, weight, ([0], [[3.0]]), ([1], [[4.0]]), ([0], [[1.0]]))
         # Step 1: decay to 0.95, moments 1.5 and 2.25, corrected 3 and 9: less 0.1.
         # Step 3: decay to 0.8075, moments 1.25 and 1.9375, corrected for three steps.
@@ -179,9 +181,11 @@ class TestByRows:
         torch.testing.assert_close(weight.detach(), torch.tensor(wanted))
         assert optimizer.state[weight]["step"].item() == 3
 
-    def test_sgd_by_hand(self):
+    def test_sgd_by_hand(self, monkeypatch):
         weight = torch.nn.Parameter(torch.zeros(3, 1))
-        optimizer = of(weight, "sgd", lr=1.0, momentum=0.5)
+        options = {**ALGORITHMS["sgd"].options, "momentum": 0.5}
+        monkeypatch.setitem(ALGORITHMS, "sgd", ALGORITHMS["sgd"]._replace(options=options))
+        optimizer = of(weight, "sgd", lr=1.0)
         self.steps(optimizer, weight, ([0, 2], [[1.0], [4.0]]), ([2], [[1.0]]), ([0], [[0.0]]))
         # A row's momentum waits until the row is touched again.
         assert weight.detach().flatten().tolist() == [-1.5, 0.0, -4.0 - 3.0]

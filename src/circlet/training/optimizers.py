@@ -58,87 +58,54 @@ class Algorithm(NamedTuple):
 
     Parameters
     ----------
-    update : callable
-        Called with weight, gradient, the weight's state and its group of options; updates weight and state.
-    moments : tuple of str
-        Names of the state's tensors, which have the weight's shape.
-    counts : bool
-        Whether the state also has the number of steps.
+    function : callable
+        torch's function, of lists of weights, gradients and state.
+    state : dict of str
+        Names of its arguments for the state, and of the state's tensors: the number of steps, and moments of the
+        weight's shape.
     options : dict
-        Options besides learning rate and weight decay.
+        Its options, besides learning rate and weight decay.
     """
 
-    update: Callable[[Tensor, Tensor, State, Group], None]
-    moments: tuple[str, ...]
-    counts: bool
+    function: Callable[..., None]
+    state: dict[str, str]
     options: dict[str, Any]
 
+    @property
+    def moments(self) -> list[str]:
+        """Names of the moments."""
+        return [name for name in self.state.values() if name != COUNT]
 
-def _by_adam(function: Callable[..., None]) -> Algorithm:
-    def update(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-        first, second = group["betas"]
-        function(
-            [weight],
-            [gradient],
-            [state["exp_avg"]],
-            [state["exp_avg_sq"]],
-            [],
-            [state[COUNT]],
-            fused=True,
-            amsgrad=False,
-            beta1=first,
-            beta2=second,
-            lr=group["lr"],
-            weight_decay=group["weight_decay"],
-            eps=group["eps"],
-            maximize=False,
-        )
-
-    return Algorithm(update, ("exp_avg", "exp_avg_sq"), True, {"betas": (0.9, 0.999), "eps": 1e-8})
+    def update(self, weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
+        """Update weight and state."""
+        lists = {argument: [state[name]] for argument, name in self.state.items()}
+        rates = {"lr": group["lr"], "weight_decay": group["weight_decay"]}
+        self.function([weight], [gradient], **lists, **rates, **self.options, maximize=False)
 
 
-def _by_adadelta(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-    adadelta(
-        [weight],
-        [gradient],
-        [state["square_avg"]],
-        [state["acc_delta"]],
-        [state[COUNT]],
-        foreach=False,
-        lr=group["lr"],
-        rho=group["rho"],
-        eps=group["eps"],
-        weight_decay=group["weight_decay"],
-        maximize=False,
-    )
+def _plain_sgd(weights: list[Tensor], gradients: list[Tensor], *, lr: Any, **_: Any) -> None:
+    weights[0].add_(gradients[0], alpha=-lr)
 
 
-def _by_sgd(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-    sgd(
-        [weight],
-        [gradient],
-        [state["momentum_buffer"]],
-        foreach=False,
-        weight_decay=group["weight_decay"],
-        momentum=group["momentum"],
-        lr=group["lr"],
-        dampening=0.0,
-        nesterov=False,
-        maximize=False,
-    )
-
-
-def _by_plain_sgd(weight: Tensor, gradient: Tensor, state: State, group: Group) -> None:
-    weight.add_(gradient, alpha=-group["lr"])
-
-
+_ADAM: tuple[Any, Any] = (
+    {"exp_avgs": "exp_avg", "exp_avg_sqs": "exp_avg_sq", "state_steps": COUNT},
+    {"max_exp_avg_sqs": [], "amsgrad": False, "beta1": 0.9, "beta2": 0.999, "eps": 1e-8, "fused": True},
+)
 #: "plain-sgd" has neither momentum nor weight decay, so it needs no state and can skip dropped units.
 ALGORITHMS = {
-    "adamw": _by_adam(adamw),
-    "adam": _by_adam(adam),
-    "adadelta": Algorithm(_by_adadelta, ("square_avg", "acc_delta"), True, {"rho": 0.9, "eps": 1e-6}),
-    "sgd": Algorithm(_by_sgd, ("momentum_buffer",), False, {"momentum": 0.9}),
-    "plain-sgd": Algorithm(_by_plain_sgd, (), False, {}),
+    "adamw": Algorithm(adamw, *_ADAM),
+    "adam": Algorithm(adam, *_ADAM),
+    "adadelta": Algorithm(
+        adadelta,
+        {"square_avgs": "square_avg", "acc_deltas": "acc_delta", "state_steps": COUNT},
+        {"rho": 0.9, "eps": 1e-6, "foreach": False},
+    ),
+    "sgd": Algorithm(
+        sgd,
+        {"momentum_buffer_list": "momentum_buffer"},
+        {"momentum": 0.9, "dampening": 0.0, "nesterov": False, "foreach": False},
+    ),
+    "plain-sgd": Algorithm(_plain_sgd, {}, {}),
 }
 
 
@@ -150,8 +117,7 @@ class RowOptimizer:
     Parameters
     ----------
     groups : dicts
-        Each has `params`, `algorithm` (a key of `ALGORITHMS`), `lr` and, if needed, `weight_decay` and the
-        algorithm's own options.
+        Each has `params`, `algorithm` (a key of `ALGORITHMS`), `lr` and, if needed, `weight_decay`.
     block : int
         Numbers of a row gradient computed at a time. A whole one, such as 5,000 rows of 2,048, exceeds the cache,
         and allocating memory for it at each step takes longer than the arithmetic.
@@ -159,9 +125,7 @@ class RowOptimizer:
 
     def __init__(self, *groups: Group, block: int = 1 << 20) -> None:
         self.block = block
-        self.param_groups = [
-            {"weight_decay": 0.0, **ALGORITHMS[group["algorithm"]].options, **group} for group in groups
-        ]
+        self.param_groups: list[Group] = [{"weight_decay": 0.0, **group} for group in groups]
         self.state: dict[nn.Parameter, State] = {}
 
     def zero_grad(self, set_to_none: bool = True) -> None:
@@ -182,9 +146,9 @@ class RowOptimizer:
                 if by_rows is None and weight.grad is None:
                     continue
                 state = self.state.setdefault(weight, {})
-                if not state and algorithm.moments:
-                    state |= {name: _zeros(weight.shape) for name in algorithm.moments}
-                    state |= {COUNT: torch.zeros(())} if algorithm.counts else {}
+                if not state:
+                    for name in algorithm.state.values():
+                        state[name] = torch.zeros(()) if name == COUNT else _zeros(weight.shape)
                 if weight.grad is not None:
                     algorithm.update(weight, weight.grad, state, group)
                 if by_rows is not None:
