@@ -163,9 +163,8 @@ class TestByTrial:
         decider = run_of(split, RunSettings.from_preset("default", SMALL))
         ruled = decider.by_rule()
         decider.by_trial("rows", HELD_OUT, ("held out", None))
-        ((given, Y, learned, evaluated, settings, device, size),) = trial.calls
+        ((given, Y, learned, evaluated, settings, device),) = trial.calls
         assert (given, evaluated, settings, device) == ("rows", ("held out", None), ruled, None)
-        assert size == Trial()
         assert Y is split.Y
         np.testing.assert_array_equal(learned, np.setdiff1d(np.arange(split.n), HELD_OUT))
 
@@ -288,7 +287,7 @@ class TestInFit:
         assert [Decision.from_dict(each) for each in model.training["decided"]] == reporter.told[0]
         assert FOUND in reporter.told[0]
         # The trial learns and is judged on different rows.
-        ((scaled, _, learned, (judged, right), settings, _, _),) = trial.calls
+        ((scaled, _, learned, (judged, right), settings, _),) = trial.calls
         held_out = np.setdiff1d(np.arange(given.n), learned)
         np.testing.assert_array_equal(held_out, settings.held_out(given.n))
         assert scaled.shape == given.X.shape

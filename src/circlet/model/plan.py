@@ -1,4 +1,10 @@
-"""Fit a model to documents and their labels."""
+"""Fit a model to documents and their labels; `fit` reads as the plan.
+
+Settings that are left open are decided by rules, by a trial, or by the record of an interrupted run. In the trial,
+small networks, trained on some of the rows, show which optimizer suits the first layer. On most sparse data SGD is
+better, because Adam overfits rare words. If documents have only a handful of words, rare words are the only
+evidence, and Adam is better. No simpler criterion has distinguished the two cases.
+"""
 
 from __future__ import annotations
 
@@ -53,25 +59,13 @@ ENOUGH_TO_CALIBRATE = 2000
 
 
 class Rows(NamedTuple):
-    """Documents as input of the networks.
-
-    Parameters
-    ----------
-    rows : scaled rows
-        Training rows, with labels `Y`.
-    held_out : int64 ndarray or None
-        Numbers of the rows that are held out at first and trained on in the end.
-    evaluated : (rows, labels) or None
-        Held-out rows for validation and calibration, with only the features that new documents could have.
-    vectorizer, scaling
-        The fitted objects that made the rows.
-    sparse : bool
-        Whether the rows are sparse.
-    """
+    """Documents as input of the networks, and the fitted objects that made them."""
 
     rows: Any
     Y: sp.csr_matrix
+    #: Numbers of the rows that are held out at first and trained on in the end.
     held_out: npt.NDArray[np.int64] | None
+    #: Held-out rows for validation and calibration, with only the features that new documents could have.
     evaluated: tuple[Any, sp.csr_matrix] | None
     vectorizer: TextVectorizer | Tokenizer | None
     scaling: Scaling
@@ -120,16 +114,8 @@ def fit(
         Names of the labels, in the order of the columns.
     encoder : nn.Module, optional
         Replaces the default encoder; see `Network`. Each of several networks gets a copy.
-    device : torch.device, optional
-        Device for training; by default the CPU.
-    reporter : Reporter, optional
-        Receives the progress of training.
-    folder : Path, optional
-        Folder for a checkpoint after every epoch.
-    resume : bool
-        Continue from the checkpoint in `folder`, if there is one.
-    world : World
-        The processes that train together; see `circlet.training.train`.
+    device, reporter, folder, resume, world
+        See `circlet.training.train`.
     """
     reporter, folder = reporter or Reporter(), folder if world.is_first else None
     split = _for_encoder(split, settings, encoder)
@@ -297,7 +283,7 @@ def train_members(
     held-out rows.
 
     Until the model is saved, each network and each calibration run has a checkpoint in the folder, so that an
-    interrupted run continues with the network that it was training. `options` are further arguments of
+    interrupted run continues with the network that it was training. `options` are those of
     `circlet.training.train`.
     """
     if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
@@ -350,31 +336,12 @@ def calibration_run(
     reporter: Reporter,
     **options: Any,
 ) -> dict[str, Any]:
-    """Train an equal network without the held-out rows, and measure it on these.
+    """Train an equal network without the held-out rows, measure it on these, and discard it.
 
-    The given network will be trained on all rows. It takes its calibration, its threshold, and the loss of rounded
-    weights from this calibration run, whose network is discarded.
-
-    Parameters
-    ----------
-    network : Network
-        An untrained network, which is not changed.
-    rows : scaled rows
-    Y : csr_matrix
-    held_out : ndarray of int64
-    validation : tuple
-        The held-out rows, like new documents, and their labels.
-    aim : str
-        Goal of the threshold; see `circlet.settings.run`.
-    sparse : bool
-        Whether rows are sparse.
-    settings, reporter, **options
-        See `circlet.training.train`.
-
-    Returns
-    -------
-    dict
-        Metric on the held-out rows, calibration, threshold, and loss by rounding, as entries of a record.
+    The given network is not changed; it will be trained on all rows. Metric, calibration, threshold and the loss
+    of rounded weights are returned as entries for its record. `validation` is the held-out rows, like new
+    documents, and their labels; `aim` is the goal of the threshold; `options` are those of
+    `circlet.training.train`.
     """
     custom = copy.deepcopy(network.encoder) if network.custom else None
     trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=custom)
@@ -469,44 +436,30 @@ class Decider:
     split : Split
         All rows, or texts.
     settings : RunSettings
+        Becomes the settings with all decisions so far; `decisions` has these.
     resumed : Path, optional
         Folder of an interrupted run, whose decisions are kept.
     world : World
         The processes that train together; the first one decides for all.
-    trial : Trial
-
-    Attributes
-    ----------
-    settings : RunSettings
-        The settings, with all decisions so far.
-    decisions : list of Decision
     """
 
     def __init__(
-        self,
-        split: Split,
-        settings: RunSettings,
-        *,
-        resumed: Path | None = None,
-        world: World = ALONE,
-        trial: Trial = Trial(),  # noqa: B008 (it can't be changed)
+        self, split: Split, settings: RunSettings, *, resumed: Path | None = None, world: World = ALONE
     ) -> None:
-        self.split, self.settings, self.world, self.trial = split, settings, world, trial
+        self.split, self.settings, self.world = split, settings, world
         self.decisions: list[Decision] = []
         self._may_try = "first_layer" in settings.undecided and effort_of(settings.preset).trial
-        path = None if resumed is None else resumed / DECIDED
+        path = (resumed or Path()) / DECIDED
         try:
-            # None if there is no such run, or it has no decisions yet.
-            found = world.from_first(
-                lambda: None if path is None or not path.is_file() else {"decided": files.read_json(path)}
-            )
-            if found is not None:
-                # Settings given now take precedence. If they differ from the decisions, the checkpoint does not
-                # fit.
-                decided = [Decision.from_dict(each) for each in found["decided"]]
-                self.decisions = [each for each in decided if each.name in settings.undecided]
-                self.settings = settings.with_values({each.name: each.value for each in self.decisions})
-                self._may_try = False
+            known = resumed is not None and path.is_file()
+            found = world.from_first(lambda: [files.read_json(path)] if known else [])
+            if not found:  # no such run, or no decisions yet
+                return
+            # Settings given now take precedence. If they differ from the decisions, the checkpoint does not fit.
+            decided = [Decision.from_dict(each) for each in found[0]]
+            self.decisions = [each for each in decided if each.name in settings.undecided]
+            self.settings = settings.with_values({each.name: each.value for each in self.decisions})
+            self._may_try = False
         except (TypeError, KeyError, ValueError) as error:
             raise DataError(
                 f"{path}: found no readable decisions ({error!r}); train again in another folder"
@@ -533,7 +486,7 @@ class Decider:
     def tries(self, held_out: npt.NDArray[np.int64] | None) -> bool:
         """Whether a trial decides the optimizer of the first layer: not if the rule has chosen AdamW."""
         ruled = self.settings.training.first_layer == "sgd"
-        enough = held_out is not None and self.split.n - len(held_out) >= self.trial.fewest_rows
+        enough = held_out is not None and self.split.n - len(held_out) >= Trial().fewest_rows
         return self._may_try and ruled and enough
 
     def by_trial(
@@ -546,7 +499,7 @@ class Decider:
         """Choose the optimizer of the first layer by a trial on scaled rows, and return the settings."""
         learned = np.delete(np.arange(self.split.n), held_out)
         # Each process runs the whole trial, so that it does not depend on the number of processes.
-        own = first_layer(rows, self.split.Y, learned, evaluated, self.settings, device, self.trial)
+        own = first_layer(rows, self.split.Y, learned, evaluated, self.settings, device)
         found = Decision.from_dict(self.world.from_first(own.as_dict))
         self.decisions = [found if each.name == found.name else each for each in self.decisions]
         self.settings = self.settings.with_values({found.name: found.value})
@@ -580,22 +533,11 @@ def first_layer(
     evaluated: tuple[Any, sp.csr_matrix],
     settings: RunSettings,
     device: torch.device | None,
-    size: Trial,
+    size: Trial = Trial(),  # noqa: B008 (it can't be changed)
 ) -> Decision:
-    """Compare both optimizers of the first layer in a trial.
+    """Compare both optimizers of the first layer in a trial on scaled rows; its seed is that of the run.
 
-    Parameters
-    ----------
-    rows, Y
-        Scaled rows and their labels.
-    learned : int64 ndarray
-        The rows that may be trained on.
-    evaluated : (rows, labels)
-        Rows for evaluation.
-    settings : RunSettings
-        Settings of the run; the seed determines the trial.
-    device : torch.device or None
-    size : Trial
+    The networks are trained on some of the rows `learned`, and evaluated on other rows and their labels.
     """
     started, given = time.perf_counter(), settings.network
     hidden = tuple(min(width, size.width) for width in given.hidden)
