@@ -1,4 +1,4 @@
-"""Where results are written: a table on a terminal, JSONL in a pipe, a file; and what happens if that fails."""
+"""How `circlet predict` prints: a table on a terminal, JSONL in a pipe; and what happens if that fails."""
 
 from __future__ import annotations
 
@@ -9,16 +9,15 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import IO
+from typing import IO, TextIO, cast
 
 import pytest
 import typer
 
-from circlet.cli import resumable_output as answers
+from circlet.cli.console import Stdout, label_lines
+from circlet.cli.predict import check_output, printer
 from circlet.errors import OutputError, ParameterError
 from circlet.runtime.answers import Answer, Suggestion
-
-FULL = Path("/dev/full")
 
 
 def tagged(name, labels, scores):
@@ -47,14 +46,15 @@ def pipe() -> Iterator[IO[bytes]]:
     with (
         os.fdopen(reader, "rb") as other,
         os.fdopen(writer, "w", encoding="ascii") as stdout,
-        redirect_stdout(stdout),
+        redirect_stdout(cast(TextIO, Stdout(stdout))),
     ):
         yield other
 
 
 def shown(*batches: tuple[list[Answer], list[str] | None], as_json: bool = False) -> list[str]:
     """The lines on a terminal after these batches."""
-    with terminal() as screen, answers.opened(None, as_json=as_json, named=True) as write:
+    with terminal() as screen:
+        write = printer(as_json=as_json, with_uris=False)
         for documents, texts in batches:
             write(documents, texts)
         return lines(screen)
@@ -66,7 +66,8 @@ def lines(shown: io.StringIO) -> list[str]:
 
 class TestTerminal:
     def test_rows_are_shown_as_they_come(self):
-        with terminal() as screen, answers.opened(None, as_json=False, named=True) as write:
+        with terminal() as screen:
+            write = printer(as_json=False, with_uris=False)
             write([FOX], ["the fox"])
             assert lines(screen) == [
                 "id     text                            labels",
@@ -106,69 +107,51 @@ class TestTerminal:
 
 class TestPipe:
     def test_every_batch_is_out_at_once_and_in_utf_8(self):
-        with pipe() as other, answers.opened(None, as_json=False, named=True) as write:
+        with pipe() as other:
+            write = printer(as_json=False, with_uris=False)
             write([tagged("é", ["日本"], [0.5])], ["a"])
             assert other.readline().decode() == '{"id": "é", "labels": ["日本"], "scores": [0.5]}\n'
             write([FOX], ["b"])
             assert json.loads(other.readline())["labels"] == ["animal", "[red] fur"]
 
     def test_nobody_reads_on(self):
-        with pipe() as other, answers.opened(None, as_json=False, named=True) as write:
+        with pipe() as other:
+            write = printer(as_json=False, with_uris=False)
             other.close()
             with pytest.raises(typer.Exit) as ended:
                 write([FOX], ["a"])
             sys.stdout.close()  # what is left in the buffer does not fail again
         assert ended.value.exit_code == 0
 
-    @pytest.mark.skipif(not FULL.exists(), reason="this system has no device that is always full")
-    def test_a_full_disk(self):
-        wanted = r"^cannot write to standard output: No space left on device$"
-        with (
-            FULL.open("w") as full,
-            redirect_stdout(full),
-            pytest.raises(OutputError, match=wanted),
-            answers.opened(None, as_json=False, named=True) as write,
-        ):
-            write([FOX], ["a"])
-
 
 class TestCheck:
     def test_places_that_are_fine(self, tmp_path):
-        answers.check(None, as_json=True)
-        answers.check(tmp_path / "new" / "a.csv", as_json=False)
+        check_output(None, as_json=True)
+        check_output(tmp_path / "new" / "a.csv", as_json=False)
         assert list(tmp_path.iterdir()) == []
 
     def test_two_formats(self):
         with pytest.raises(ParameterError, match=r"found --json and --output a\.csv; wanted one"):
-            answers.check(Path("a.csv"), as_json=True)
+            check_output(Path("a.csv"), as_json=True)
 
     def test_a_folder(self, tmp_path):
         (tmp_path / "a.csv").mkdir()
         with pytest.raises(OutputError, match=r"cannot write .*a\.csv: it is a folder"):
-            answers.check(tmp_path / "a.csv", as_json=False)
+            check_output(tmp_path / "a.csv", as_json=False)
 
     def test_a_closed_stdout(self, monkeypatch):
         monkeypatch.setattr(sys, "stdout", None)
         with pytest.raises(OutputError, match="cannot write to standard output: it is closed"):
-            answers.check(None, as_json=False)
-        answers.check(Path("a.csv"), as_json=False)
-
-
-def test_a_file_in_a_new_folder(tmp_path):
-    path = tmp_path / "new" / "a.csv"
-    with answers.opened(path, as_json=False, named=True) as write:
-        write([FOX], ["the fox"])
-    assert path.read_text() == 'id,labels,scores\n0,"[""animal"", ""[red] fur""]","[0.987, 0.004]"\n'
+            check_output(None, as_json=False)
+        check_output(Path("a.csv"), as_json=False)
 
 
 def test_lines_break_between_labels():
     pairs = [("kind: function", "99%"), ("package: scipy", "9%"), ("a label longer than any line", "1%")]
-    lines = [line.plain for line in answers.label_lines(pairs, 40)]
+    lines = [line.plain for line in label_lines(pairs, 40)]
     assert lines == ["kind: function 99%   package: scipy 9%", "a label longer than any line 1%"]
-    assert [line.plain for line in answers.label_lines(pairs, 1)] == [
-        f"{label} {chance}" for label, chance in pairs
-    ]
-    assert [line.plain for line in answers.label_lines([("狐狸" * 3, "1%"), ("b", "2%")], 16)] == [
+    assert [line.plain for line in label_lines(pairs, 1)] == [f"{label} {chance}" for label, chance in pairs]
+    assert [line.plain for line in label_lines([("狐狸" * 3, "1%"), ("b", "2%")], 16)] == [
         "狐狸狐狸狐狸 1%",
         "b 2%",
     ]

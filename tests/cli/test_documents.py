@@ -34,7 +34,7 @@ def asked(monkeypatch, bar):
         if stdin is not None:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         batches: list[list[tuple[Any, str]]] = []
-        answer_texts(str(data), text_column, lambda *batch: batches.append(list(zip(*batch, strict=True))), bar)
+        answer_texts([str(data)], text_column, lambda *batch: batches.append(list(zip(*batch, strict=True))), bar)
         return batches
 
     return run
@@ -93,7 +93,7 @@ def test_documents_before_a_fault_are_answered(monkeypatch, tmp_path, bar, strea
     answered: list[str] = []
     data = "-" if stream else str(tmp_path / "a")
     with pytest.raises(DataError, match=":3: found 'broken'"):
-        answer_texts(data, "text", lambda ids, texts: answered.extend(texts), bar)
+        answer_texts([data], "text", lambda ids, texts: answered.extend(texts), bar)
     assert answered == ["a", "b"]
 
 
@@ -106,7 +106,7 @@ def test_an_answer_that_fails_is_not_tried_again(monkeypatch, bar):
         raise DataError("no such features")
 
     with pytest.raises(DataError, match="no such features"):
-        answer_texts("-", "text", fail, bar)
+        answer_texts(["-"], "text", fail, bar)
     assert tries == [["a"]]
 
 
@@ -126,19 +126,19 @@ class TestRows:
     def test_numbers_as_ids(self, monkeypatch, folder, bar):
         monkeypatch.setattr(documents, "BATCH", 2)
         found = []
-        answer_rows(str(folder), lambda ids, rows: found.append((list(ids), rows.toarray().tolist())), bar)
+        answer_rows([str(folder)], lambda ids, rows: found.append((list(ids), rows.toarray().tolist())), bar)
         eye = np.eye(5, 4).tolist()
         assert found == [([0, 1], eye[:2]), ([2, 3], eye[2:4]), ([4], eye[4:])]
         assert bar.read == bar.total == 5
 
     def test_stdin_has_none(self, bar):
         with pytest.raises(DataError, match="trained on feature rows, and - reads texts"):
-            answer_rows("-", print, bar)
+            answer_rows(["-"], print, bar)
 
     def test_texts_are_none(self, tmp_path, bar):
         (tmp_path / "a.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
         with pytest.raises(DataError, match="found JSONL text; this model was trained on feature rows"):
-            answer_rows(str(tmp_path / "a.jsonl"), print, bar)
+            answer_rows([str(tmp_path / "a.jsonl")], print, bar)
 
     def test_nor_are_rows_texts(self, asked, folder):
         with pytest.raises(DataError, match=r"found npz matrices, .*; this model was trained on texts"):
@@ -171,7 +171,7 @@ class TestPipes:
     def test_feature_rows_need_a_file(self, bar, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(DataError, match="pipe: found a pipe or device; wanted a regular file"):
-            answer_rows(str(tmp_path / "pipe"), lambda *_: None, bar)
+            answer_rows([str(tmp_path / "pipe")], lambda *_: None, bar)
 
 
 def test_several_files(tmp_path):

@@ -51,7 +51,7 @@ def test_info(reader, circlet, works):
 
 def test_smaller_copies_and_exports(reader, circlet, refused, tmp_path):
     line = refused("compress", reader, "--output", tmp_path / "copy")
-    assert "has encoder cnn, of which no smallest copy is searched" in line
+    assert "found encoder cnn; wanted encoder features to search for the smallest copy" in line
     assert circlet("compress", reader, "--store", "int8", "--output", tmp_path / "copy").returncode == 0
     assert circlet("predict", tmp_path / "copy", "-", stdin="the fox\n").returncode == 0
     line = refused("export", reader, tmp_path / "tagger.onnx")

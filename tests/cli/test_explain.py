@@ -135,19 +135,21 @@ class TestSimilar:
 class TestMistakes:
     def test_an_unknown_label(self, refused, model):
         line = refused("explain", model, TEXT, "--label", "anmial")
-        assert line.endswith("--label: found 'anmial', which is none of the 4 labels; did you mean animal?")
+        assert line.endswith("--label: found 'anmial'; wanted one of the 4 labels (did you mean animal?)")
 
     def test_no_such_row(self, refused, model, data):
         line = refused("explain", model, data, "--row", 40)
-        assert f"--row: found 40; {data} has 40 rows, wanted one of 0 to 39" in line
+        assert f"--row: found 40; wanted 0 to 39, the rows of {data}" in line
 
     def test_the_wrong_kind_of_data(self, refused, model):
         line = refused("explain", model, SAVED / "rows", "--row", 0)
         assert line.endswith("this model was trained on texts and wants texts")
-        assert "name a file or folder with such rows, and --row" in refused("explain", SAVED / "matrix", "a text")
+        assert "wants feature rows: a file or folder with such rows, and --row" in refused(
+            "explain", SAVED / "matrix", "a text"
+        )
 
     def test_bytes_that_are_no_text(self, refused, model):
-        assert "stdin: found bytes that are no UTF-8" in refused("explain", model, "-", stdin=b"\xff\xfe\xff")
+        assert "stdin: found bytes that are not UTF-8" in refused("explain", model, "-", stdin=b"\xff\xfe\xff")
 
     def test_no_index(self, refused, model):
         assert "train it with --keep-index" in refused("explain", model, TEXT, "--similar", 2)
@@ -160,4 +162,4 @@ def test_labels_near_a_label(circlet, refused, model):
     values = [each["similarity"] for each in found["near"]]
     assert values == sorted(values, reverse=True)
     assert "Labels near animal" in circlet("info", model, "--near", "animal").stdout
-    assert "did you mean food?" in refused("info", model, "--near", "fodo")
+    assert "(did you mean food?)" in refused("info", model, "--near", "fodo")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from circlet.cli.data import described_feedback as described
 from circlet.data.feedback import FeedbackLog
 from circlet.model.session import Run, read_documents
 from circlet.runtime import load
@@ -63,6 +63,11 @@ def test_a_resumed_run_reads_what_there_was(log, data, tmp_path):
     run = Run(str(data), {}, {}, feedback=described(log.path))
     log.add("something new", ["other"], [], "2")
     assert read_documents(run, ids=False).label_names == ["animal", "food", "vehicle", "weather", "music"]
+
+
+def described(log: Path) -> dict[str, Any]:
+    """The feedback in `run.json`."""
+    return {"file": str(log), "records": len(FeedbackLog(log))}
 
 
 class TestNames:

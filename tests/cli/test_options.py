@@ -123,7 +123,7 @@ class TestSettings:
         assert taken("--char-ngrams", "none", "--join") == {"char_ngrams": "none", "join": True}
 
     def test_words_that_are_none(self, taken):
-        with pytest.raises(ParameterError, match="--char-ngrams: wanted integers separated by commas, got '3-5'"):
+        with pytest.raises(ParameterError, match="--char-ngrams: found '3-5'; wanted integers separated"):
             taken("--char-ngrams", "3-5")
 
     def test_the_help_shows_choices_and_defaults(self, circlet):

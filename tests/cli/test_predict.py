@@ -309,7 +309,7 @@ class TestMistakes:
         lines.write_text("a red fox\na van\n")
         finished = circlet("predict", model, lines)
         assert json.loads(finished.stdout)["id"] == "lines.txt"
-        assert "lines.txt: plain text, taken as one document" in finished.stderr
+        assert "lines.txt: plain text, read as one document" in finished.stderr
         assert f"a document per line: circlet predict MODEL - < {lines}" in finished.stderr
         for text in ("fox fur", "fox fur " * 100):
             line = refused("predict", model, text)

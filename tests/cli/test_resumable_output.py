@@ -10,7 +10,7 @@ import sys
 import pytest
 from tests.data.layouts import write_parquet
 
-from circlet.cli.resumable_output import Partial, is_resumable, kept
+from circlet.cli.resumable_output import PartialOutput, is_resumable, opened
 from circlet.data.records import Record, write_records
 from circlet.errors import DataError, ParameterError
 from circlet.identity import Identity
@@ -19,8 +19,8 @@ from circlet.runtime.answers import Answer, Suggestion
 RUN = {"model": "m", "options": {"k": 5}}
 
 
-def made(path, run=RUN):
-    return Partial(path, path.suffix.removeprefix("."), with_uris=False, run=Identity(run))
+def made(path, run=RUN, resume=False):
+    return opened(path, path.suffix.removeprefix("."), Identity(run), with_uris=False, resume=resume)
 
 
 def batch(first):
@@ -32,9 +32,9 @@ class Killed(BaseException):
     pass
 
 
-def run(path, *, resume=False, die_after=None, junk=b""):
+def run(path, of=RUN, *, resume=False, die_after=None, junk=b""):
     """Write four batches; die after some of them, maybe in the middle of writing."""
-    with kept(made(path), resume=resume) as partial:
+    with made(path, of, resume) as partial:
         for number in range(partial.documents // 3, 4):
             if number == die_after:
                 with partial.path.open("ab") as out:
@@ -63,7 +63,7 @@ def test_without_resume_it_starts_again_and_says_so(tmp_path, capsys):
     assert capsys.readouterr().err == ""
     run(tmp_path / "a.jsonl")
     assert len((tmp_path / "a.jsonl").read_text().splitlines()) == 12
-    assert "a.jsonl.part: starting again; with --resume, it would have gone on" in capsys.readouterr().err
+    assert "a.jsonl.part: starting again; --resume would have continued it" in capsys.readouterr().err
 
 
 def test_an_interrupted_run_says_how_to_go_on(tmp_path, capsys, monkeypatch):
@@ -72,12 +72,12 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path, capsys, monkeypatch):
         run(tmp_path / "a.jsonl", die_after=1)
     said = capsys.readouterr().err
     assert "3 documents are tagged in" in said
-    assert "a.jsonl.part; the same command with --resume goes on" in said
+    assert "a.jsonl.part; the same command with --resume continues" in said
 
 
 def test_an_error_leaves_nothing(tmp_path):
     def fail():
-        with kept(made(tmp_path / "a.csv"), resume=False) as partial:
+        with made(tmp_path / "a.csv") as partial:
             partial.write(batch(0))
             raise DataError("a broken line")
 
@@ -87,7 +87,7 @@ def test_an_error_leaves_nothing(tmp_path):
 
 
 def test_nothing_to_write(tmp_path):
-    with kept(made(tmp_path / "a.csv"), resume=False):
+    with made(tmp_path / "a.csv"):
         pass
     assert (tmp_path / "a.csv").read_text() == "id,labels,scores\n"
 
@@ -96,16 +96,16 @@ def test_another_run(tmp_path):
     with pytest.raises(Killed):
         run(tmp_path / "a.jsonl", die_after=2)
     with pytest.raises(ParameterError, match="was made with other options; repeat the same command"):
-        made(tmp_path / "a.jsonl", {**RUN, "options": {"k": 6}}).resume()
+        run(tmp_path / "a.jsonl", {**RUN, "options": {"k": 6}}, resume=True)
     (tmp_path / "a.jsonl.part.json").write_text("[]")
     with pytest.raises(DataError, match="found no state of"):
-        made(tmp_path / "a.jsonl").resume()
+        run(tmp_path / "a.jsonl", resume=True)
 
 
 def test_what_can_be_resumed(tmp_path):
     assert is_resumable(tmp_path / "a.csv", "csv", ["x.jsonl"])
     for output, kind, inputs in [
-        (None, None, ["x"]), (tmp_path / "a.csv", "csv", ["-"]), (tmp_path / "a.csv.gz", "csv", ["x"]),
+        (tmp_path / "a.csv", "csv", ["-"]), (tmp_path / "a.csv.gz", "csv", ["x"]),
         (tmp_path / "a.parquet", "parquet", ["x"]),
     ]:  # fmt: skip
         assert not is_resumable(output, kind, inputs)
@@ -116,7 +116,7 @@ def test_the_command_goes_on(circlet, model, topics, write_jsonl, tmp_path, monk
     documents = write_jsonl(tmp_path / "d.jsonl", topics(2500))
     whole, output = tmp_path / "whole.csv", tmp_path / "a.csv"
     assert circlet("predict", model, documents, "--output", whole).returncode == 0
-    write, left = Partial.write, [batches]
+    write, left = PartialOutput.write, [batches]
 
     def dying(self, found):
         if not left[0]:
@@ -125,7 +125,7 @@ def test_the_command_goes_on(circlet, model, topics, write_jsonl, tmp_path, monk
         write(self, found)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Partial, "write", dying)
+        patch.setattr(PartialOutput, "write", dying)
         assert circlet("predict", model, documents, "--output", output).returncode == 130
     assert not output.exists()
     if batches:

@@ -332,7 +332,7 @@ class TestDescription:
         line = refused("train", data, "--model", tmp_path, "--resume", "--continue")
         assert "--resume: the run was started without --continue; leave the option out" in line
         line = refused("train", data, "--model", tmp_path, "--resume", "--overwrite")
-        assert "leave --overwrite out" in line
+        assert "found --resume and --overwrite; wanted one" in line
 
     @pytest.fixture
     def unreadable(self, refused, data, tmp_path) -> Callable[[], str]:

@@ -49,19 +49,17 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
 @pytest.mark.parametrize(
     ("options", "kept"),
     [
-        ([], r"kept the last epoch \(3\); on held-out rows, before these were trained on: nDCG@5 [\d.]+"),
+        ([], r"kept the last epoch \(3\)\. Scores on held-out rows, before these were trained on: nDCG@5 [\d.]+"),
         (["--no-join", "--validation", "40"], r"kept epoch [123], the best on held-out rows: nDCG@5 [\d.]+"),
     ],
 )
 def test_says_which_epoch_it_kept_and_what_is_enough(circlet, data, small, tmp_path, options, kept):
     trained = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "3", *options)
     assert re.search(f"^{kept}$", trained.stderr, re.MULTILINE), trained.stderr
-    assert re.search(
-        r"^labels are given from a probability of 0\.\d{3} on: the best F1 on held-out rows$", trained.stderr, re.M
-    )
+    assert re.search(r"^threshold 0\.\d{3}, for the best F1 on held-out rows$", trained.stderr, re.M)
     wanted = [*options, "--for", "precision=0.9", "--overwrite"]
     trained = circlet("train", data, "--model", tmp_path / "m", *small, "--epochs", "3", *wanted)
-    assert "on: precision=0.9 on held-out rows\n" in trained.stderr
+    assert ", for precision=0.9 on held-out rows\n" in trained.stderr
 
 
 def test_several_members(circlet, works, data, small, tmp_path):
@@ -132,14 +130,14 @@ class TestTooLittle:
     def test_documents(self, works, topics, write_jsonl, small, tmp_path):
         few = write_jsonl(tmp_path / "few.jsonl", topics(19))
         finished = works("train", few, "--model", tmp_path / "m", *small, "--epochs", "1")
-        assert "19 documents are very few: none are held out, " in finished.stderr
+        assert "found 19 documents, too few to hold any out, " in finished.stderr
         assert "wanted at least 20" in finished.stderr
 
     def test_labels(self, works, topics, write_jsonl, small, tmp_path):
         one = write_jsonl(tmp_path / "one.jsonl", [{**each, "labels": ["same"]} for each in topics(20)])
         finished = works("train", one, "--model", tmp_path / "m", *small, "--epochs", "1")
         assert "found only one label, which every document will get; wanted two or more" in finished.stderr
-        assert "very few" not in finished.stderr
+        assert "too few" not in finished.stderr
 
 
 class TestMistakes:
@@ -426,6 +424,6 @@ class TestSeveralProcesses:
 def test_other_commands_are_one_process(refused, circlet, model):
     together = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2"}
     line = refused("info", model, **together, RANK="0")
-    assert "found 2 processes of circlet info; only train shares its work: start one" in line
+    assert "found 2 processes of circlet info; wanted one: only train is shared" in line
     silent = circlet("info", model, **together, RANK="1")
     assert (silent.returncode, silent.stdout, silent.stderr) == (2, "", "")

@@ -45,10 +45,10 @@ def test_prints_a_command_that_trains(circlet, tuned, texts, tmp_path):
     assert words[:2] == ["circlet", "train"]
     assert words[3:7] == ["--model", "tuned", "--preset", "fast"]
     again = circlet("tune", texts, "--budget", "1s", "--preset", "fast", "--output", tmp_path / "t")
-    assert f"going on after {report['trials']} trials" in again.stderr
+    assert f"continuing after {report['trials']} trials" in again.stderr
     assert "Gain" in again.stdout
     assert report["command"] in again.stdout
-    assert "no time is left of --budget 1s" in again.stderr
+    assert "--budget 1s is used up" in again.stderr
     assert "a larger budget searches longer" in again.stderr
 
 
@@ -117,15 +117,15 @@ def test_ctrl_c_says_how_to_go_on(texts, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(Study, "run", interrupted)
     with pytest.raises(KeyboardInterrupt):
         tune.tune([str(texts)], out_folder=tmp_path / "t")
-    assert "0 trials are kept in" in capsys.readouterr().err
+    assert "t/tuning.json has 0 trials; the same command continues" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--budget", "soon"], "--budget: wanted a time like 90s, 10m or 2h, got 'soon'"),
-        (["--budget", "0m"], "--budget: wanted a time like"),
-        (["--preset", "paper"], "--preset: wanted one of fast, default, accurate, got 'paper'"),
+        (["--budget", "soon"], "--budget: found 'soon'; wanted a time such as 90s, 10m or 2h"),
+        (["--budget", "0m"], "--budget: found '0m'; wanted a time such as"),
+        (["--preset", "paper"], "--preset: found 'paper'; wanted one of fast, default, accurate"),
     ],
 )
 def test_mistakes(refused, texts, tmp_path, options, message):

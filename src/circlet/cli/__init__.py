@@ -6,9 +6,11 @@ Nothing here imports torch before a command needs it, so that `circlet --help` a
 from __future__ import annotations
 
 import inspect
+import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout
+from functools import cache
 from importlib import import_module
 from typing import Annotated, Any, TextIO, cast, get_args
 
@@ -16,24 +18,33 @@ import typer
 import typer.main
 from typer.core import TyperCommand, TyperGroup
 
-from circlet.cli.console import Stdout, err, give_up, occupy_closed_streams, out
-from circlet.cli.options import check_processes
-from circlet.errors import CircletError, about_memory, shortened
+from circlet.cli.console import Stdout, give_up, occupy_closed_streams, out, say
+from circlet.errors import CircletError, ParameterError, about_memory, shortened
 from circlet.version import __version__
 
 # The base class of all usage errors. Newer versions of typer bundle click and older ones depend on it, so there is
 # no one module to import it from.
 UsageError: type[Exception] = typer.BadParameter.__mro__[1]
 
-_OWN = "demo train predict evaluate explain serve info compress export embed tune datasets feedback"
+#: The module of each command; it has a function or a group with the command's name, or an `app`.
+COMMANDS = {
+    "demo": "circlet.cli.demo",
+    "train": "circlet.cli.train",
+    "predict": "circlet.cli.predict",
+    "evaluate": "circlet.cli.evaluate",
+    "explain": "circlet.cli.explain",
+    "serve": "circlet.cli.serve",
+    "info": "circlet.cli.info",
+    "compress": "circlet.cli.export",
+    "export": "circlet.cli.export",
+    "embed": "circlet.cli.data",
+    "tune": "circlet.cli.tune",
+    "datasets": "circlet.cli.data",
+    "feedback": "circlet.cli.data",
+    "reproduce": "circlet_paper.reproduce",
+}
 PAPER = "Reproduce the paper's experiments: numbers, tables and pictures."
-#: The module of each command.
-COMMANDS = {name: f"circlet.cli.{name}" for name in _OWN.split()}
-COMMANDS |= dict.fromkeys(("datasets", "embed", "feedback"), "circlet.cli.data")
-COMMANDS |= {"compress": "circlet.cli.export", "reproduce": "circlet_paper.reproduce"}
-
-
-#: Commands that a person could run as they stand, by the command they show.
+#: Examples for the help of each command.
 EXAMPLES: dict[str, tuple[str, ...]] = {
     "demo": ("circlet demo", "circlet demo --json"),
     "train": (
@@ -76,59 +87,52 @@ EXAMPLES: dict[str, tuple[str, ...]] = {
     "datasets fetch": ("circlet datasets fetch eurlex-4k",),
     "datasets info": ("circlet datasets info pydocs", "circlet datasets info mine.csv --label-column tags"),
 }
-#: What stands for a value of a type, unless an option says otherwise.
+#: Placeholders for values, by type, unless an option has its own.
 _METAVARS = {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}
 
 
 class Command(TyperCommand):
-    """A command; the first paragraph of its docstring is shown first, and the others after the options."""
+    """A command whose help starts with the first paragraph of its docstring and ends with examples."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print_help(self, ctx)
 
 
 class Group(TyperGroup):
-    """A group of commands."""
+    """A group of commands with the same kind of help."""
 
     def format_help(self, ctx: Any, formatter: Any) -> None:
         _print_help(self, ctx)
 
 
-class Commands(Mapping[str, Any]):
-    """Commands by name, each imported when it is asked for.
+@cache
+def _command(name: str) -> Any:
+    module = import_module(COMMANDS[name])
+    found = getattr(module, name, None) or module.app
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, cls=Command)(found)
+    return typer.main.get_command(alone)
 
-    Parameters
-    ----------
-    modules : dict
-        The module of each command, which has a function or a group of the command's name, or an `app`.
-    lines : dict
-        What a list says about commands that it need not import for this.
-    """
 
-    def __init__(self, modules: Mapping[str, str], lines: Mapping[str, str]) -> None:
-        self._modules, self._lines, self._made = modules, lines, dict[str, Any]()
-
-    def line(self, name: str) -> str:
-        """What a list of commands says about one."""
-        return self._lines.get(name) or _paragraphs(self[name].help)[0]
+class _Commands(Mapping[str, Any]):
+    """All commands by name; a command is imported when it runs or its help is shown."""
 
     def __getitem__(self, name: str) -> Any:
-        if name not in self._made:
-            module = import_module(self._modules[name])
-            found = getattr(module, name, None) or module.app
-            if isinstance(found, typer.Typer):
-                self._made[name] = typer.main.get_group(found)
-            else:
-                alone = typer.Typer(add_completion=False)
-                alone.command(name, cls=Command)(found)
-                self._made[name] = typer.main.get_command(alone)
-        return self._made[name]
+        return _command(name)
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._modules)
+        return iter(COMMANDS)
 
     def __len__(self) -> int:
-        return len(self._modules)
+        return len(COMMANDS)
+
+
+class _Root(Group):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = _Commands()
 
 
 def _print_help(command: Any, ctx: Any) -> None:
@@ -159,12 +163,11 @@ def _print_help(command: Any, ctx: Any) -> None:
         if default := _default(each):
             about.append(f" [{default}]", "dim")
         rows.setdefault(getattr(each, "rich_help_panel", None) or panel, []).append((what, about))
-    commands = getattr(command, "commands", {})
-    for name in commands:
-        line = commands.line(name) if isinstance(commands, Commands) else _paragraphs(commands[name].help)[0]
-        rows.setdefault("Commands", []).append((Text(name, "bold cyan"), Text(line)))
-    if "Commands" in rows:
+    if commands := getattr(command, "commands", {}):
         usage.append("COMMAND [ARGS]...")
+        for name in commands:  # importing the paper's experiments only for their line would take long
+            line = PAPER if name == "reproduce" else _paragraphs(commands[name].help)[0]
+            rows.setdefault("Commands", []).append((Text(name, "bold cyan"), Text(line)))
     first, *details = _paragraphs(command.help)
     out.print(Padding(Text(f"Usage: {' '.join(usage)}", "bold"), 1), highlight=False)
     out.print(Padding(Text(first), (0, 1, 1, 1)), highlight=False)
@@ -185,7 +188,7 @@ def _print_help(command: Any, ctx: Any) -> None:
 
 
 def _default(param: Any) -> str:
-    """What a parameter is if it is left out, in words; empty if that goes without saying."""
+    """The default of a parameter as text; empty if it is obvious."""
     if param.required:
         return "" if param.param_type_name == "argument" else "required"
     if isinstance(param.show_default, str) or param.default is None or getattr(param, "is_flag", False):
@@ -195,12 +198,6 @@ def _default(param: Any) -> str:
 
 def _paragraphs(text: str | None) -> list[str]:
     return [" ".join(each.split()) for each in inspect.cleandoc(text or "").split("\n\n")]
-
-
-class _Root(Group):
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.commands: Any = Commands(COMMANDS, {"reproduce": PAPER})
 
 
 app = typer.Typer(
@@ -226,18 +223,24 @@ def _root(
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version.")
     ] = False,
 ) -> None:
-    """Define the options that come before a command."""
-    check_processes(context.invoked_subcommand)
+    """Handle the options before a command; refuse several processes of torchrun, unless they train."""
+    number, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK")
+    if number != "1" and rank is not None and context.invoked_subcommand not in (None, "train"):
+        if rank != "0":
+            raise typer.Exit(2)  # the first process prints the error
+        raise ParameterError(
+            f"found {number} processes of circlet {context.invoked_subcommand}; wanted one: only train is shared"
+        )
 
 
 def main() -> None:
-    """Run the command line; a user's mistake is one line on stderr and exit status 2."""
+    """Run the command line; a user's mistake prints one line to stderr and exits with 2."""
     occupy_closed_streams()
     try:
         with redirect_stdout(cast(TextIO, Stdout(sys.stdout))):
             status = app(standalone_mode=False, prog_name="circlet")
             sys.stdout.flush()
-    except typer.Exit as error:  # of the last flush
+    except typer.Exit as error:  # from the last flush
         status = error.exit_code
     except CircletError as error:
         _fail(str(error))
@@ -245,10 +248,10 @@ def main() -> None:
         context = getattr(error, "ctx", None)
         command = context.command_path if context else "circlet"
         if not error.format_message():  # type: ignore[attr-defined]
-            sys.exit(2)  # without arguments, and the help was shown
+            sys.exit(2)  # no arguments; the help has been printed
         _fail(f"{error.format_message()} (see {command} --help)")  # type: ignore[attr-defined]
     except (KeyboardInterrupt, typer.Abort):
-        err.print("interrupted", style="yellow")
+        say("interrupted", "yellow")
         sys.exit(130)
     except OSError as error:
         _fail(f"{error.filename or 'the system'}: {error.strerror or error}")
@@ -256,14 +259,14 @@ def main() -> None:
         reason = about_memory(error)
         if reason is None:
             raise
-        _fail(f"there is not enough memory ({reason}); wanted less data at a time, or smaller sizes")
+        _fail(f"found not enough memory ({reason}); wanted less data at a time, or smaller sizes")
     sys.exit(status or 0)
 
 
 def _fail(message: str) -> None:
     one_line = " ".join(shortened(message).split())
     try:
-        err.print(f"circlet: {one_line}", style="red", markup=False, highlight=False, soft_wrap=True)
+        say(f"circlet: {one_line}", "red")
     except OSError:
-        give_up(sys.stderr)  # there is nowhere else to say it; the exit status does
+        give_up(sys.stderr)  # only the exit status is left to tell
     sys.exit(2)

@@ -1,8 +1,9 @@
-"""Where commands print: results to `out`, everything else to `err`; their progress bar, and pictures of --plot."""
+"""Where commands print: results to `out`, everything else to `err`; progress bars, labels, pictures."""
 
 from __future__ import annotations
 
 import errno
+import json
 import os
 import sys
 import time
@@ -13,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO, TypeVar
 
 import typer
 from rich.console import Console
+from rich.text import Text
 
 from circlet import files
 from circlet.checks import require
@@ -27,8 +29,18 @@ out = Console()
 err = Console(stderr=True)
 
 
+def say(text: str, style: str | None = None) -> None:
+    """Print a text to standard error as it is; only the terminal breaks its lines."""
+    err.print(text, style=style, markup=False, highlight=False, soft_wrap=True)
+
+
+def print_json(value: Any, indent: int | None = 1) -> None:
+    """Print a value as JSON."""
+    print(json.dumps(value, ensure_ascii=False, indent=indent))
+
+
 def occupy_closed_streams() -> None:
-    """Keep the numbers of standard streams that are closed from files opened later.
+    """Keep files that are opened later from getting the number of a standard stream that is closed.
 
     A library that writes to standard error would write into a model's file otherwise.
     """
@@ -38,28 +50,16 @@ def occupy_closed_streams() -> None:
 
 
 def give_up(stream: TextIO) -> None:
-    """Throw away what could not be written: Python would try it again when it exits, and fail again."""
+    """Discard what could not be written: Python would try again when it exits, and fail again."""
     with Path(os.devnull).open("wb") as nowhere:
         os.dup2(nowhere.fileno(), stream.fileno())
 
 
-@contextmanager
-def explained_stdout() -> Iterator[None]:
-    """End the command quietly if nobody reads its output anymore; other faults are one clear error."""
-    try:
-        yield
-    except OutputError:
-        raise
-    except OSError as error:
-        give_up(sys.stdout)
-        # Windows has no error of its own for a closed pipe.
-        if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
-            raise typer.Exit from error
-        raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
-
-
 class Stdout:
-    """Standard output, or None if it is closed; its faults are `explained_stdout`'s, whoever prints to it."""
+    """Standard output; `stream` is None if it is closed.
+
+    If nobody reads it anymore, the command ends quietly. Any other fault is one `OutputError`, whoever prints.
+    """
 
     def __init__(self, stream: Any) -> None:
         self.stream = stream
@@ -72,7 +72,7 @@ class Stdout:
 
     def write(self, text: str) -> int:
         check_stdout()
-        with explained_stdout():
+        with self._explained():
             return int(self.stream.write(text))
 
     def writelines(self, lines: Iterable[str]) -> None:
@@ -81,8 +81,19 @@ class Stdout:
 
     def flush(self) -> None:
         if self.stream is not None:
-            with explained_stdout():
+            with self._explained():
                 self.stream.flush()
+
+    @contextmanager
+    def _explained(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            give_up(self.stream)
+            # Windows has no error of its own for a closed pipe.
+            if isinstance(error, BrokenPipeError) or (os.name == "nt" and error.errno == errno.EINVAL):
+                raise typer.Exit from error
+            raise OutputError(f"cannot write to standard output: {error.strerror or error}") from error
 
 
 def check_stdout() -> None:
@@ -91,25 +102,42 @@ def check_stdout() -> None:
         raise OutputError("cannot write to standard output: it is closed")
 
 
+def label_lines(pairs: Sequence[tuple[str, str]], width: int) -> Iterator[Text]:
+    """Labels and their probabilities in lines of at most this width, which break only between labels."""
+    line = Text()
+    for label, chance in pairs:
+        one = Text.assemble(f"{label} ", (chance, "dim"))
+        if line and line.cell_len + 3 + one.cell_len > width:
+            yield line
+            line = Text()
+        line = one if not line else Text("   ").join([line, one])
+    yield line
+
+
+def printable(text: str, kept: str = "") -> str:
+    """Replace the characters of a text that a terminal would obey, except those that are `kept`."""
+    return "".join(letter if letter.isprintable() or letter in kept else " " for letter in text)
+
+
 class Bar:
-    """The progress bar of all commands: on a terminal only, and gone when it is done. A context manager.
+    """A progress bar, for terminals only, which disappears at the end; a context manager.
 
     Parameters
     ----------
     text : str
-        What is in progress.
+        Description of the work.
     total : int or None
-        None if it is not known.
+        None if unknown.
     counts : {"steps", "bytes", "nothing"}
-        What is counted beside the bar.
+        The unit of the numbers beside the bar.
     shown : bool
         False for no bar at all.
     after : float
-        Seconds before it appears; not before the first `update` then.
+        Seconds before the bar appears; if above 0, it appears with an `update`.
     console : Console
-        Where it appears.
+        Where the bar appears.
     clock : callable
-        The time in seconds.
+        Returns the time in seconds.
     """
 
     def __init__(
@@ -123,7 +151,7 @@ class Bar:
         console: Console = err,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:
-        from rich import progress  # would slow down start-up
+        from rich import progress  # at the top, it would slow down start-up
 
         columns: dict[str, tuple[progress.ProgressColumn, ...]] = {
             "steps": (progress.MofNCompleteColumn(),),
@@ -156,40 +184,40 @@ class Bar:
             self._bars.stop()
 
     def start(self) -> None:
-        """Show the bar; does nothing if it is shown already."""
+        """Show the bar, unless it is shown already."""
         if not self._bars.live.is_started:
             self._started = self._clock()
             self._bars.start()
 
     @property
     def seconds(self) -> float:
-        """How long it has been running."""
+        """Seconds since the start."""
         return self._clock() - self._started
 
     @property
     def now(self) -> Task:
-        """What it shows."""
+        """The numbers that the bar shows."""
         return self._bars.tasks[0]
 
     def update(self, **changes: Any) -> None:
-        """Change `completed`, `total`, `description` or `numbers`, or `advance` it by so much."""
+        """Change `completed`, `total`, `description` or `numbers`, or add `advance` to `completed`."""
         self._bars.update(self._bar, **changes)
         if self.after and self.seconds >= self.after:
             self._bars.start()
 
     def begin(self, text: str, total: int | None = None) -> None:
-        """Begin with something else."""
-        self._bars.remove_task(self._bar)  # a total can't be taken back
+        """Start again from 0, with another description and total."""
+        self._bars.remove_task(self._bar)  # rich does not reset a total to None
         self._bar = self._bars.add_task(text, total=total, numbers="")
 
 
 class DocumentBar(Bar):
-    """How far the input is read, and how many documents have their labels; a bar if it takes longer than a moment.
+    """The progress through the input and the number of tagged documents; appears after a second.
 
     Attributes
     ----------
     total : int or None
-        Size of the input in the unit of `advance`; None if it is not known.
+        Size of the input in the unit of `advance`; None if unknown.
     """
 
     def __init__(self, *, shown: bool, after: float = 1.0, **given: Any) -> None:
@@ -198,45 +226,41 @@ class DocumentBar(Bar):
         self.read = self.documents = 0
 
     def advance(self, amount: int) -> None:
-        """Count what has been read; the bar moves when documents are done."""
+        """Count input that has been read; the bar moves when documents are done."""
         self.read += amount
 
     def done(self, documents: int) -> None:
-        """Count documents that have their labels, and show the numbers."""
+        """Count tagged documents, and show the numbers."""
         self.documents += documents
         speed = f"{self.documents:,} documents  {self.documents / max(self.seconds, 1e-9):,.0f} documents/s"
         self.update(total=self.total, completed=self.read, numbers=speed)
 
 
 def track(description: str, steps: Sequence[int]) -> Iterator[int]:
-    """Iterate over `steps` with a progress bar that shows the time left."""
+    """Iterate over `steps` with a progress bar."""
     with Bar(description, len(steps)) as bar:
         for step in steps:
             yield step
             bar.update(advance=1)
 
 
-#: The formats of pictures, by what a name ends in; without an ending, as devices are, it is the first.
-PICTURES = ("png", "svg", "pdf")
+#: The formats of pictures, by file suffix; the first one for names without a suffix, such as devices.
+PICTURES = (".png", ".svg", ".pdf")
 
 
 def check_picture(path: Path | None) -> None:
-    """Refuse a place that a picture can't be written to; None is no place."""
+    """Raise an error, before any work, if a picture could not be written to `path`."""
     if path is None:
         return
     require("matplotlib", extra="plot", purpose="drawing")
     if not path.parent.is_dir():
         raise OutputError(f"--plot: found no folder {path.parent}; wanted one that exists")
-    if path.suffix and _ending(path) not in PICTURES:
-        raise ParameterError(f"--plot: found {path.name}; wanted a name that ends in .{', .'.join(PICTURES)}")
+    if path.suffix and path.suffix.lower() not in PICTURES:
+        raise ParameterError(f"--plot: found {path.name}; wanted a name that ends in {', '.join(PICTURES)}")
 
 
 def write_picture(path: Path, figure: Figure) -> None:
-    """Write a picture, and say so."""
+    """Write a picture, and report it."""
     with files.output(path) as file:
-        figure.savefig(file, dpi=110, format=_ending(path) or PICTURES[0])
-    err.print(f"{path} drawn", highlight=False)
-
-
-def _ending(path: Path) -> str:
-    return path.suffix.lower().removeprefix(".")
+        figure.savefig(file, dpi=110, format=(path.suffix.lower() or PICTURES[0]).removeprefix("."))
+    say(f"{path} drawn")

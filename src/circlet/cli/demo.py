@@ -1,8 +1,7 @@
-"""`circlet demo`: train, compare and suggest, in about a minute, with nothing to download."""
+"""`circlet demo`: train, compare and suggest in about a minute, without a download."""
 
 from __future__ import annotations
 
-import json
 import time
 from typing import Any
 
@@ -10,7 +9,7 @@ from rich.text import Text
 
 from circlet.checks import require
 from circlet.cli import options
-from circlet.cli.console import err, out
+from circlet.cli.console import label_lines, out, print_json, say
 from circlet.report import Cell, Table
 from circlet.settings import DEFAULTS, RunSettings
 
@@ -21,10 +20,10 @@ SENTENCES = (
     "send an HTTP request and read the response",
     "parse an XML document into a tree of elements",
 )
-#: The heads that are compared; the last is the default, and tags the sentences.
+#: The heads to compare; the last one, the default, tags the sentences.
 HEADS = ("fc", "hrr", "chrr", DEFAULTS["head"])
 DEPTHS = (1, 3, 5)
-#: Smaller than the defaults, to be quick; the same for all taggers.
+#: Settings of all taggers, smaller than the defaults to be quick.
 SMALLER = {"hidden": (512,), "dim": 400, "epochs": 20, "min_df": 2}
 
 
@@ -36,17 +35,15 @@ def demo(
     """Train four taggers on Python's own documentation, compare them, and tag a few sentences."""
     options.use_torch("training", threads)
     require("sklearn", extra="train", purpose="training")  # to learn words
-    from circlet.cli.resumable_output import label_lines
     from circlet.data import load_dataset
     from circlet.runtime import Tagger
     from circlet.runtime.answers import shown
 
-    err.print("reading the documentation of Python, numpy, scipy and scikit-learn …")
+    say("reading the documentation of Python, NumPy, SciPy and scikit-learn …")
     dataset = load_dataset("pydocs")
-    err.print(
-        f"\n{dataset.train.n:,} docstrings to learn from, {dataset.n_labels:,} labels: where a docstring is, "
-        "what it documents, which parameters it describes.\n",
-        highlight=False,
+    say(
+        f"\n{dataset.train.n:,} docstrings to learn from, {dataset.n_labels:,} labels: the module of a docstring, "
+        "the kind of what it documents, the parameters it describes.\n"
     )
     measured: list[dict[str, Any]] = []
     for head in HEADS:
@@ -58,7 +55,7 @@ def demo(
             {"text": text, "labels": [each.label for each in found], "scores": [each.score for each in found]}
             for text, found in answers
         ]
-        print(json.dumps({"data": dataset.name, "models": measured, "suggestions": tagged}, indent=1))
+        print_json({"data": dataset.name, "models": measured, "suggestions": tagged})
         return
     out.print(_table(measured).rich())
     for text, found in answers:
@@ -107,7 +104,6 @@ def _table(measured: list[dict[str, Any]]) -> Table:
     columns = ("", "P@1/3/5", "PSP@1/3/5", "outputs", "MB", "s")
     note = (
         f"fc: an output per label; hrr: real codes; chrr: circular codes; {HEADS[-1]}: the same with amplitudes, "
-        "the default.\nOutputs are the parameters of the last layer; only those of fc grow with the number of "
-        "labels."
+        "the default.\nOutputs: the parameters of the last layer; only those of fc grow with the labels."
     )
-    return Table("On docstrings they have not seen", columns, rows, note)
+    return Table("On held-out docstrings", columns, rows, note)

@@ -1,37 +1,35 @@
-"""The documents that `circlet predict` tags, in batches that never wait to be filled."""
+"""Reads the documents that `circlet predict` tags, in batches, and never waits to fill a batch."""
 
 from __future__ import annotations
 
-import io
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-from circlet.cli.console import DocumentBar, err
+from circlet.cli.console import DocumentBar, say
 from circlet.data import load_dataset
 from circlet.data.load import UnrecognizedError, find_text_file, path_exists
 from circlet.data.records import Columns, Record, iter_documents, iter_stream, size_of
 from circlet.errors import DataError
 from circlet.files import explained
 
-#: Most documents of a batch, so that memory does not grow with their number.
+#: Documents of a batch, so that memory does not grow with their number.
 BATCH = 1024
-#: What is done with a batch: ids, and as many texts or rows.
-Answer = Callable[[Sequence[str | int], Any], object]
+#: Takes the ids of a batch, and as many texts or rows.
+AnswerBatch = Callable[[Sequence[str | int], Any], object]
 
 
 def answer_texts(
-    data: str | Sequence[str], text_column: str, answer: Answer, bar: DocumentBar, done: int = 0
+    inputs: Sequence[str], text_column: str, answer: AnswerBatch, bar: DocumentBar, done: int = 0
 ) -> None:
-    """Give all texts of INPUT to `answer`, a batch at a time.
+    """Give all texts of the inputs to `answer`, a batch at a time.
 
-    Texts from standard input or a pipe are given as soon as no other text is there yet. Texts before a faulty line
-    are given before its error is raised. The first `done` documents are left out; it is a multiple of `BATCH`, or
-    all of them.
+    Texts from standard input or a pipe are answered before waiting for more. Texts before a faulty line are
+    answered before its error is raised. The first `done` documents, a multiple of `BATCH` or all, are skipped.
     """
     batch: list[tuple[str | int, str]] = []
 
@@ -42,11 +40,10 @@ def answer_texts(
             answer(ids, list(texts))
 
     columns = Columns(text=text_column, id=None if text_column == "id" else "id")
-    first, *more = [data] if isinstance(data, str) else data
-    if more:
-        records = _of_several([first, *more], columns, bar)
+    if len(inputs) > 1:
+        records = _records_of_files(inputs, columns, bar)
     else:
-        records = _stream(first, columns, answer_batch) or _records(first, columns, bar)
+        records = _stream(inputs[0], columns, answer_batch) or _records(inputs[0], columns, bar)
     try:
         for row, record in islice(enumerate(records), done, None):
             batch.append((row if record.id is None else record.id, record.text))
@@ -58,9 +55,9 @@ def answer_texts(
     answer_batch()
 
 
-def answer_rows(inputs: str | Sequence[str], answer: Answer, bar: DocumentBar, done: int = 0) -> None:
-    """Give all feature rows of INPUT to `answer`, a batch at a time, with their numbers as ids."""
-    data, *more = [inputs] if isinstance(inputs, str) else inputs
+def answer_rows(inputs: Sequence[str], answer: AnswerBatch, bar: DocumentBar, done: int = 0) -> None:
+    """Give all feature rows of the input to `answer`, a batch at a time, with their numbers as ids."""
+    data, *more = inputs
     if more:
         raise DataError("found several inputs; a model that was trained on feature rows wants one at a time")
     if data == "-":
@@ -80,53 +77,47 @@ def answer_rows(inputs: str | Sequence[str], answer: Answer, bar: DocumentBar, d
 
 
 def _stream(data: str, columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record] | None:
-    """The texts of standard input or of a pipe, such as `<(command)` in a shell; None if INPUT is neither."""
+    """The texts of standard input or of a pipe, such as `<(command)` in a shell; None for other inputs."""
     if data == "-":
         if sys.stdin is None:
             raise DataError("cannot read stdin: it is closed")
-        return iter_stream(cast(io.BufferedReader, sys.stdin.buffer), columns, before_waiting=before_waiting)
+        stdin: Any = sys.stdin.buffer
+        return iter_stream(stdin, columns, before_waiting=before_waiting)
     path = Path(data)
-    return _piped(path, columns, before_waiting) if path_exists(path) and path.is_fifo() else None
+
+    def piped() -> Iterator[Record]:
+        with explained(path), path.open("rb") as stream:
+            yield from iter_stream(stream, columns, str(path), before_waiting)
+
+    return piped() if path_exists(path) and path.is_fifo() else None
 
 
-def _piped(path: Path, columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record]:
-    with explained(path), path.open("rb") as stream:
-        yield from iter_stream(stream, columns, str(path), before_waiting)
-
-
-def _of_several(inputs: Sequence[str], columns: Columns, bar: DocumentBar) -> Iterator[Record]:
+def _records_of_files(inputs: Sequence[str], columns: Columns, bar: DocumentBar) -> Iterator[Record]:
     """The texts of several files, one file after the other."""
-    found = [(data, find_text_file(data, columns)) for data in inputs]  # all of them, before any work is done
-    for data, file in found:
-        if file is None:
+    files = []
+    for data in inputs:  # find all of them before any work
+        if (file := find_text_file(data, columns)) is None:
             raise DataError(f"{data}: found no file with texts; wanted only such files, if there are several")
-    files = [file for _, file in found if file is not None]
+        files.append(file)
     sizes = [size_of(path) for path, _ in files]
     bar.total = None if None in sizes else sum(size or 0 for size in sizes)
     read = partial(iter_documents, columns=columns, need_labels=False, progress=bar.advance)
-    return chain.from_iterable(
-        _told_apart(path, read(path, kind)) if kind == "plain" else read(path, kind) for path, kind in files
-    )
 
+    def plain_texts(path: Path) -> Iterator[Record]:
+        for record in read(path, "plain"):  # the path is their id: other inputs may have files of the same name
+            yield replace(record, id=(path / str(record.id) if path.is_dir() else path).as_posix())
 
-def _told_apart(path: Path, texts: Iterator[Record]) -> Iterator[Record]:
-    """Plain texts of one of several inputs, where files of the same name may be in others, too."""
-    for record in texts:
-        place = path / str(record.id) if path.is_dir() else path
-        yield replace(record, id=place.as_posix())
+    return chain.from_iterable(plain_texts(path) if kind == "plain" else read(path, kind) for path, kind in files)
 
 
 def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:
+    """The texts of a file, a folder or a dataset."""
     try:
         if found := find_text_file(data, columns):
             path, kind = found
             if kind == "plain" and path.is_file():
-                err.print(
-                    f"{path}: plain text, taken as one document (a document per line: circlet predict MODEL - < "
-                    f"{path})",
-                    highlight=False,
-                    soft_wrap=True,
-                )
+                lines = f"circlet predict MODEL - < {path}"
+                say(f"{path}: plain text, read as one document (a document per line: {lines})")
             bar.total = size_of(path)
             return iter_documents(path, kind, columns, need_labels=False, progress=bar.advance)
         dataset = load_dataset(data, text_column=columns.text)
@@ -137,11 +128,10 @@ def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:
     if texts is None:
         raise DataError(f"{data}: found {dataset.format}; this model was trained on texts and wants texts")
     bar.total = len(texts)
-    return _with_progress(texts, bar)
 
+    def counted() -> Iterator[Record]:
+        for line, text in enumerate(texts, 1):
+            bar.advance(1)
+            yield Record(line, text, ())
 
-def _with_progress(texts: Sequence[str], bar: DocumentBar) -> Iterator[Record]:
-    """Texts that stand beside matrices, a line each."""
-    for line, text in enumerate(texts, 1):
-        bar.advance(1)
-        yield Record(line, text, ())
+    return counted()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -10,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet.cli import options
-from circlet.cli.console import check_picture, err, out, write_picture
+from circlet.cli.console import check_picture, out, print_json, say, write_picture
 from circlet.errors import OutputError, ParameterError
 from circlet.report import Table
 
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
     from circlet.metrics.measures import Curve, LabelReport
 
-#: The least probability that curves are drawn from.
+#: The minimum probability of the curves.
 LEAST = 0.005
 
 
@@ -34,7 +33,7 @@ def evaluate(
             min=0,
             max=1,
             help="Count labels of at least this probability as predicted.",
-            show_default="the model's own, or 0.5",
+            show_default="the model's, or 0.5",
         ),
     ] = None,
     plot: Annotated[
@@ -47,8 +46,7 @@ def evaluate(
     per_label: Annotated[
         Path | None,
         typer.Option(
-            help="Write the numbers of each label to this file: .csv, .tsv or .jsonl.",
-            show_default="none",
+            help="Write the numbers of each label to this .csv, .tsv or .jsonl file.", show_default="none"
         ),
     ] = None,
     read: options.Given = None,
@@ -57,15 +55,14 @@ def evaluate(
     threads: options.Threads = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Measure a model on a dataset's test rows (on all rows, if it has no test part).
+    """Measure a model on the test rows of a dataset, or on all rows if it has no test part.
 
-    P@k, PSP@k and nDCG@k say how good the first k labels are. Precision, recall and F1 say how good it is to
-    predict all labels of at least --threshold: over all decisions together (micro), and as means over the labels
-    that occur (macro). At most the 100 best labels of a document are predicted.
+    P@k, PSP@k and nDCG@k measure the ranking of the first k labels. Precision, recall and F1 measure the decision
+    to predict all labels of at least --threshold, but at most 100 per document: over all decisions together
+    (micro), and as means over the labels that occur (macro).
 
-    --per-label says for each label in how many documents it is (support) and is predicted, its precision, recall
-    and F1, and which labels were wrongly predicted most often where it was missed.
-
+    --per-label writes for each label the number of its documents (support) and predictions, its precision, recall
+    and F1, and the labels that were wrongly predicted most often where it was missed.
     """
     depths = _depths(k)
     check_picture(plot)
@@ -75,7 +72,6 @@ def evaluate(
 
     if per_label is not None:
         check_table(per_label)
-
     tagger = options.load_tagger(model, device, threads)
     dataset = load_dataset(data if len(data) > 1 else data[0], **(read or {}))
     at, origin = tagger.labels_threshold(threshold)
@@ -88,15 +84,15 @@ def evaluate(
     if per_label is not None:
         names = found.label_names or range(found.truth.shape[1])
         write_table(per_label, decisions.per_label(at), names, tagger.uris_)
-        err.print(f"{per_label} written", highlight=False)
+        say(f"{per_label} written")
     if plot is not None:
         own = tagger.model_.threshold
-        known = "no threshold stored:" if own is None else "stored threshold"
-        write_picture(plot, draw_curves(decisions.curve(), 0.5 if own is None else own, known))
+        name = "no threshold stored:" if own is None else "stored threshold"
+        write_picture(plot, draw_curves(decisions.curve(), 0.5 if own is None else own, name))
     if as_json:
         about = {"model": str(model), "data": dataset.name, "documents": found.documents, "favor_rare": favor_rare}
         rest: dict[str, Any] = {"unknown_labels": found.unknown_labels, **found.values}
-        print(json.dumps({**about, **rest, "threshold": at, "threshold_from": origin, **decided}, indent=1))
+        print_json({**about, **rest, "threshold": at, "threshold_from": origin, **decided})
         return
     rows = [
         (name, *(f"{100 * found.values[f'{name}@{depth}']:.2f}" for depth in depths))
@@ -116,11 +112,7 @@ def evaluate(
     note = f"Percent, of labels with a probability of at least {at:.3g}{told}."
     out.print(Table("As decisions", ("", "precision", "recall", "F1"), shares, note).rich())
     if found.unknown_labels:
-        err.print(
-            f"labels of these documents that the model does not know, and misses: {found.unknown_labels:,}",
-            style="yellow",
-            highlight=False,
-        )
+        say(f"found {found.unknown_labels:,} labels that the model does not know; they count as missed", "yellow")
 
 
 def _depths(text: str) -> list[int]:
@@ -129,17 +121,14 @@ def _depths(text: str) -> list[int]:
     except ValueError:
         depths = []
     if not depths or min(depths) < 1 or max(depths) >= 1 << 31:
-        raise ParameterError(f"-k: wanted integers >= 1 and < 2³¹, separated by commas, got {text!r}")
+        raise ParameterError(f"-k: found {text!r}; wanted integers from 1 to 2³¹ - 1, separated by commas")
     return depths
 
 
 def check_table(path: Path) -> None:
-    """Refuse a file whose name has no known ending, or which could not be written."""
+    """Raise an error, before any work, if the format of a file is unknown or it could not be written."""
     if _ending(path) not in ("csv", "tsv", "jsonl"):
-        raise ParameterError(
-            f"--per-label: cannot tell the format of {path.name!r}; wanted a name that ends in .csv, .tsv or "
-            ".jsonl"
-        )
+        raise ParameterError(f"--per-label: found {path.name!r}; wanted a name that ends in .csv, .tsv or .jsonl")
     if not path.parent.is_dir() or path.is_dir():
         raise OutputError(f"--per-label: cannot write {path}; wanted a file in a folder that exists")
 
@@ -147,28 +136,24 @@ def check_table(path: Path) -> None:
 def write_table(
     path: Path, report: LabelReport, names: Sequence[str | int], uris: Sequence[str] | None = None
 ) -> None:
-    """Write a report; `names` has the name or number of each label, and `uris` those of the first ones.
+    """Write a report; `names` has the name or number of each label, and `uris` the URIs of the first labels.
 
-    In CSV and TSV, the labels that a label is confused with are a JSON list in one field.
+    In CSV and TSV, the labels that are confused with a label are a JSON list in one field.
     """
     from circlet.data.records import line_writer
     from circlet.files import writing
 
     others, starts = report.confusions.indices.tolist(), report.confusions.indptr.tolist()
-    counts = zip(report.labels.tolist(), report.support.tolist(), report.predicted.tolist(), strict=True)
-    rates = zip(report.precision.tolist(), report.recall.tolist(), report.f1.tolist(), strict=True)
+    numbers = ("labels", "support", "predicted", "precision", "recall", "f1")
+    columns = (getattr(report, name).tolist() for name in numbers)
     with writing(path) as stream:
-        for number, ((label, support, predicted), (precision, recall, f1)) in enumerate(
-            zip(counts, rates, strict=True)
-        ):
+        for number, (label, support, predicted, *rates) in enumerate(zip(*columns, strict=True)):
             row = {
                 "label": names[label],
                 **({} if uris is None else {"uri": uris[label] if label < len(uris) else names[label]}),
                 "support": support,
                 "predicted": predicted,
-                "precision": round(precision, 4),
-                "recall": round(recall, 4),
-                "f1": round(f1, 4),
+                **{name: round(rate, 4) for name, rate in zip(numbers[3:], rates, strict=True)},
                 "confused_with": [names[other] for other in others[starts[number] : starts[number + 1]]],
             }
             header, line = line_writer(_ending(path), row)
@@ -180,13 +165,13 @@ def _ending(path: Path) -> str:
 
 
 def draw_curves(curve: Curve, threshold: float, name: str) -> Figure:
-    """Precision, recall and F1 over the threshold; `name` says what the marked one is."""
+    """Draw precision, recall and F1 over the threshold, and mark one threshold by `name`."""
     import numpy as np
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(8, 4), layout="constrained")
     axis = figure.subplots()
-    # Between two probabilities that occur, a threshold decides as the higher one does.
+    # A threshold between two neighboring probabilities decides like the higher one.
     order = np.argsort(curve.thresholds)
     x = np.concatenate([[0.0], curve.thresholds[order]])
     for label, color in {"precision": "#8a8f98", "recall": "#b3702a", "f1": "#1f5fbf"}.items():
@@ -209,6 +194,6 @@ def draw_curves(curve: Curve, threshold: float, name: str) -> Figure:
         textcoords="offset points",
         xytext=(4, -12),
     )
-    axis.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold: least probability of a predicted label", ylabel="%")
+    axis.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold: minimum probability of a predicted label", ylabel="%")
     axis.spines[["top", "right"]].set_visible(False)
     return figure

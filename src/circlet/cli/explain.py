@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from dataclasses import asdict
@@ -13,7 +12,7 @@ import typer
 from rich.console import Console
 
 from circlet.cli import options
-from circlet.cli.console import out
+from circlet.cli.console import out, print_json, printable
 from circlet.errors import DataError, ParameterError
 from circlet.report import Table
 
@@ -23,9 +22,9 @@ if TYPE_CHECKING:
     from circlet.runtime import Tagger
     from circlet.runtime.explain import Explanation
 
-#: Terms of a label that a table shows.
+#: Number of terms in a table.
 SHOWN = 8
-#: Words that add at least this part of what the strongest word adds are bold, or have a color.
+#: Contributions, relative to the strongest one, from which a word is bold, or has a color.
 STRONG, WEAK = 0.5, 0.1
 
 
@@ -37,26 +36,26 @@ def explain(
     ],
     label: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Explain this label, however probable; can be repeated.", show_default="the k most probable"
-        ),
+        typer.Option(help="Explain this label; can be repeated.", show_default="the k most probable ones"),
     ] = None,
-    k: Annotated[int, typer.Option("-k", min=1, help="Explain so many labels, the most probable.")] = 3,
+    k: Annotated[int, typer.Option("-k", min=1, help="Number of labels to explain, the most probable ones.")] = 3,
     row: Annotated[
         int | None,
-        typer.Option(min=0, help="Explain this row of the data TEXT, counted from 0.", show_default="none"),
+        typer.Option(min=0, help="Explain this row of the data in TEXT, counted from 0.", show_default="none"),
     ] = None,
     similar: Annotated[
-        int, typer.Option(min=0, help="Show so many documents like it that the model has learned from.")
+        int,
+        typer.Option(
+            min=0, help="Number of similar training documents to show; needs a model trained with --keep-index."
+        ),
     ] = 0,
     text_column: options.TextColumn = "text",
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what the words or features of a document add to the scores of its labels.
+    """Show how much the words or features of a document add to the scores of its labels.
 
-    All that is added and the score of an empty document (the base) make the score.
-    docs/explain.md says what the numbers mean. --similar needs a model that was
-    trained with --keep-index.
+    The score of a label is the sum of these numbers and of the base, the score of an empty document.
+    docs/explain.md explains the numbers.
     """
     from circlet.runtime import load
     from circlet.runtime.answers import rounded, shown
@@ -72,7 +71,7 @@ def explain(
         alike = [{"id": one, "similarity": rounded(much)} for one, much in zip(ids, similarities, strict=True)]
     if as_json:
         described = {"explanations": [{**asdict(each), "spans": each.spans()} for each in found]}
-        print(json.dumps(described if alike is None else {**described, "similar": alike}, ensure_ascii=False))
+        print_json(described if alike is None else {**described, "similar": alike}, indent=None)
         return
     for each in found:
         if isinstance(document, list):
@@ -81,7 +80,7 @@ def explain(
         out.print(_table(each).rich())
     if alike is not None:
         rows = [(str(each["id"]), shown(each["similarity"])) for each in alike]
-        out.print(Table("Documents like it", ("id", "similarity"), rows).rich())
+        out.print(Table("Similar documents", ("id", "similarity"), rows).rich())
 
 
 def _document(tagger: Tagger, text: str, row: int | None, text_column: str) -> Any:
@@ -99,10 +98,10 @@ def _document(tagger: Tagger, text: str, row: int | None, text_column: str) -> A
                 f"{text}: found {dataset.format}; this model was trained on {wanted} and wants {wanted}"
             )
         if row >= part.n:
-            raise ParameterError(f"--row: found {row}; {text} has {part.n} rows, wanted one of 0 to {part.n - 1}")
+            raise ParameterError(f"--row: found {row}; wanted 0 to {part.n - 1}, the rows of {text}")
         return every[row : row + 1]
     if not of_texts:
-        raise DataError("this model was trained on feature rows: name a file or folder with such rows, and --row")
+        raise DataError("found a text; this model wants feature rows: a file or folder with such rows, and --row")
     if text != "-":
         return [text]
     if sys.stdin is None:
@@ -110,25 +109,25 @@ def _document(tagger: Tagger, text: str, row: int | None, text_column: str) -> A
     try:
         return [sys.stdin.buffer.read().decode("utf-8-sig").strip()]
     except UnicodeDecodeError as error:
-        raise DataError(f"stdin: found bytes that are no UTF-8 ({error.reason}); wanted a text in it") from error
+        raise DataError(f"stdin: found bytes that are not UTF-8 ({error.reason}); wanted a text in it") from error
 
 
 def known_label(tagger: Tagger, name: str, option: str) -> Any:
-    """A label by what it is called on the command line; labels may be numbers."""
+    """Find a label by its name on the command line; labels may be numbers."""
     for label in tagger.classes_.tolist():
         if str(label) == name:
             return label
     from difflib import get_close_matches
 
     near = get_close_matches(name, map(str, tagger.classes_.tolist()), n=1)
-    wanted = f"; did you mean {near[0]}?" if near else ""
-    raise ParameterError(f"{option}: found {name!r}, which is none of the {len(tagger.classes_)} labels{wanted}")
+    wanted = f" (did you mean {near[0]}?)" if near else ""
+    raise ParameterError(f"{option}: found {name!r}; wanted one of the {len(tagger.classes_)} labels{wanted}")
 
 
 def _marked(text: str, explanation: Explanation, console: Console = out) -> Text:
-    """The text with words that speak for the label in green and those against it in red, the strongest bold.
+    """Color the words for the label green and those against it red, and print the strongest ones bold.
 
-    Without colors, the strongest words are in brackets: [+for+] and [-against-].
+    Without colors, the strongest words get brackets: [+for+] and [-against-].
     """
     from rich.text import Text
 
@@ -138,20 +137,20 @@ def _marked(text: str, explanation: Explanation, console: Console = out) -> Text
     marked, before = Text(), 0
     for start, end, value in pieces:
         strength = abs(value) / largest if largest else 0.0
-        marked.append(_shown(text[before:start]))
-        part, before = _shown(text[start:end]), end
+        marked.append(printable(text[before:start], "\n"))
+        part, before = printable(text[start:end], "\n"), end
         if plain:
             sign = "+" if value > 0 else "-"
             marked.append(f"[{sign}{part}{sign}]" if strength >= STRONG else part)
         else:
             color = "green" if value > 0 else "red"
             marked.append(part, style=f"bold {color}" if strength >= STRONG else color if strength >= WEAK else "")
-    marked.append(_shown(text[before:]))
+    marked.append(printable(text[before:], "\n"))
     return marked
 
 
 def _pieces(text: str, explanation: Explanation) -> list[tuple[int, int, float]]:
-    """The words of a text, and what else there is between spaces, with what each adds to the score."""
+    """The words of a text, and anything else between spaces, with their contributions to the score."""
     import numpy as np
 
     from circlet.features.vectorizer import words_in
@@ -163,11 +162,6 @@ def _pieces(text: str, explanation: Explanation) -> list[tuple[int, int, float]]
     edges |= {edge for match in re.finditer(r"\S+", text) for edge in match.span()}
     spans = ((start, end) for start, end in pairwise(sorted(edges)) if not text[start].isspace())
     return [(start, end, float(by_character[start:end].sum())) for start, end in spans]
-
-
-def _shown(text: str) -> str:
-    """A text without what a terminal would obey."""
-    return "".join(char if char.isprintable() or char == "\n" else " " for char in text)
 
 
 def _table(explanation: Explanation) -> Table:

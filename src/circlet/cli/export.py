@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,14 +10,14 @@ import typer
 
 from circlet.checks import bytes_of
 from circlet.cli import options
-from circlet.cli.console import err
+from circlet.cli.console import err, print_json, say
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
     from circlet.runtime.compression import Curve, Found, Tried
     from circlet.storage.kept_rows import Sample
 
-#: Points that may be lost if nothing else is said.
+#: Points that a copy may lose by default.
 LOSS = 0.2
 
 
@@ -30,46 +29,44 @@ def compress(
         typer.Option(help="Points of nDCG@5 that the copy may lose on held-out rows.", show_default=str(LOSS)),
     ] = None,
     size: Annotated[
-        str | None, typer.Option(help="Instead: bytes that the copy may have, like 5MB.", show_default="none")
+        str | None,
+        typer.Option(help="Maximum size of the copy, such as 5MB (instead of --loss).", show_default="none"),
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            help="Instead: how to store the weights, without a search: int4, int8, bf16 or float32.",
+            help="Type of the stored weights, without a search: int4, int8, bf16 or float32 (instead of --loss).",
             show_default="none",
         ),
     ] = None,
     data: Annotated[
         str | None,
         typer.Option(
-            help="A dataset whose test rows to measure on (all rows, if it has no test part).",
+            help="A dataset to measure on: its test rows, or all rows if it has no test part.",
             show_default="rows that were held out in training",
         ),
     ] = None,
     read: options.Given = None,
     output: Annotated[
         Path | None,
-        typer.Option(help="New folder for the copy.", show_default="MODEL-small, or MODEL-int8, for example"),
+        typer.Option(help="New folder for the copy.", show_default="MODEL-small, or such as MODEL-int8"),
     ] = None,
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print both sizes, and all that was tried, as JSON.")
-    ] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print both sizes and all trials as JSON.")] = False,
 ) -> None:
-    """Copy a model with weights in as few bytes as possible; the model itself stays as it is.
+    """Make a smaller copy of a model with rounded weights.
 
-    The copy is the smallest one that loses at most --loss points, or the best one that fits --size.
-    Some rows that training held out are kept with a model, to measure on. A model of few documents has learned
-    from all of them; it had a calibration run without some, and what that run lost on these counts.
+    The copy is the smallest one that loses at most --loss points, or the best one that fits into --size. Training
+    stores some held-out rows with the model to measure this. A model of few documents was trained on all of them;
+    the loss of its calibration run, which some documents were left out of, is used instead.
 
-    Rounding can't be undone, so nothing is ever replaced. Evaluate the copy, then remove the one you do not need.
-    A copy has no index of documents (--keep-index), which would be most of it.
-
+    Rounding can't be undone, so the command never replaces a model. Evaluate the copy, then remove the one you do
+    not need. The copy has no index of documents (--keep-index), which would be most of its size.
     """
     given = [name for name, value in (("--loss", loss), ("--size", size), ("--store", store)) if value is not None]
     if len(given) > 1:
-        raise ParameterError(f"{' and '.join(given)} exclude each other: choose one")
+        raise ParameterError(f"found {' and '.join(given)}; wanted one of them")
     if store is not None and data is not None:
-        raise ParameterError("--data says what to measure on, and --store measures nothing: leave one of them out")
+        raise ParameterError("found --data and --store; wanted one of them: --store measures nothing")
     from circlet.runtime.compression import METRIC, check_output
     from circlet.runtime.compression import compress as copy
     from circlet.storage.packed_weights import DEFLATED
@@ -95,35 +92,34 @@ def compress(
         if found is not None:
             summary |= {METRIC: found.metric, "chosen": asdict(found.chosen)}
             summary["tried"] = [asdict(each) for each in found.tried]
-        print(json.dumps(summary, ensure_ascii=False, indent=1))
+        print_json(summary)
         return
     text = f"{output}: {after / 1e6:.2f} MB of {before / 1e6:.2f} MB, {100 * after / before:.0f} %"
     if found is not None and found.metric is not None:
         was = 100 * found.metric
         text += f"; {METRIC} {was - found.chosen.loss:.2f} on held-out rows, {was:.2f} before"
     elif found is not None:
-        text += f"; its calibration run lost {found.chosen.loss:.2f} points of {METRIC} on held-out rows by this"
-    err.print(text, highlight=False, soft_wrap=True)
+        text += f"; rounded like this, its calibration run lost {found.chosen.loss:.2f} points of {METRIC}"
+    say(text)
 
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
-    """The rows to measure on, or what the calibration run lost."""
+    """The rows to measure on, or the losses of the calibration run."""
     from circlet.runtime.compression import known_losses, sample_from
     from circlet.storage.layout import read_config, reads_texts
 
     config = read_config(folder)
     if reads_texts(config):
         raise ParameterError(
-            f"{folder} has encoder {config['network']['encoder']}, of which no smallest copy is searched: say how "
-            "to store the weights (--store int8)"
+            f"{folder}: found encoder {config['network']['encoder']}; wanted encoder features to search for the "
+            "smallest copy, or --store, such as --store int8"
         )
     if data is None:
         known = known_losses(folder)
         if known is None:
             raise ParameterError(
-                f"{folder} has no held-out rows to measure on, because none were held out, or it was trained "
-                "further: name other documents with --data, or say how to store the "
-                "weights (--store int8)"
+                f"{folder}: found no held-out rows to measure on (none were held out, or the model was trained "
+                "further); wanted other documents with --data, or --store, such as --store int8"
             )
         return known
     from circlet.data import load_dataset
@@ -133,7 +129,7 @@ def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Cur
 
 
 def _found(folder: Path, known: Sample | Curve, loss: float, size: int | None) -> Found:
-    """Search with a line that shows what was tried last, on a terminal."""
+    """Search, and show the last trial on a terminal."""
     from circlet.runtime.compression import best_that_fits, smallest_within
 
     with err.status("rounding the weights") as status:
@@ -148,9 +144,7 @@ def _found(folder: Path, known: Sample | Curve, loss: float, size: int | None) -
 
 def export(
     model: options.ModelFolder,
-    file: Annotated[
-        Path, typer.Argument(metavar="FILE.onnx", help="The file to write; a link to a file stays a link.")
-    ],
+    file: Annotated[Path, typer.Argument(metavar="FILE.onnx", help="The file to write; a link stays a link.")],
     k: Annotated[int, typer.Option("-k", min=1, help="Labels per document.")] = 5,
     large_table: Annotated[
         bool, typer.Option("--large-table", help="Allow a table of codes of any size; spectral codes need none.")
@@ -160,9 +154,8 @@ def export(
 ) -> None:
     """Write a model as an ONNX graph, from features to scores and the best labels.
 
-    Beside it come the names of the labels, their URIs if they have some besides, and, for
-    texts, the vocabulary and how to apply it.
-
+    Files beside it have the names of the labels, their URIs, if any, and, for texts, the vocabulary with the
+    parameters of its features.
     """
     from circlet.export.write import write_onnx
 
@@ -175,8 +168,8 @@ def export(
             "outputs": written.outputs,
             "bytes": {str(path): size for path, size in written.sizes.items()},
         }
-        print(json.dumps(summary, ensure_ascii=False, indent=1))
+        print_json(summary)
         return
     for path, size in written.sizes.items():
         opset = f", opset {written.opset}, inputs {' and '.join(written.inputs)}" if path == file else ""
-        err.print(f"{path}: {size / 1e6:.2f} MB{opset}", highlight=False, soft_wrap=True)
+        say(f"{path}: {size / 1e6:.2f} MB{opset}")

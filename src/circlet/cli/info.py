@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,7 +9,7 @@ import typer
 
 from circlet import files
 from circlet.cli import options
-from circlet.cli.console import check_picture, out, write_picture
+from circlet.cli.console import check_picture, out, print_json, write_picture
 from circlet.errors import DataError
 from circlet.report import Table
 from circlet.settings import Decision, NetworkSettings
@@ -30,23 +29,23 @@ def info(
         ),
     ] = None,
     verify: Annotated[
-        bool, typer.Option("--verify", help="Compare every byte of the model with the digests that were saved.")
+        bool, typer.Option("--verify", help="Compare every byte of the model with the saved digests.")
     ] = False,
     near: Annotated[
         str | None,
         typer.Option(
-            metavar="LABEL", help="Show the labels that are nearest to this one instead.", show_default="none"
+            metavar="LABEL", help="Show the labels that are most similar to this one instead.", show_default="none"
         ),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:
-    """Show what a model consists of, how large each part is and what it was trained on.
+    """Show the parts of a model with their sizes, and the data it was trained on.
 
-    Commands that use a model check the sizes of its files and the digests of all but large weights.
-    --verify checks those too, and fails if anything has changed.
+    Commands that use a model check the sizes of its files and the digests of all but large weights. --verify
+    checks these weights too, and fails if anything has changed.
 
-    --near shows the labels that the model would suggest for the same documents as another:
-    1 is the same, 0 unrelated.
+    --near shows the labels that the model would suggest for the same documents: a similarity of 1 is the same
+    label, 0 an unrelated one.
     """
     check_picture(plot)
     from circlet.runtime import RuntimeModel
@@ -90,7 +89,7 @@ def info(
             )
         write_picture(plot, draw_history(loaded.history))
     if as_json:
-        print(json.dumps(described, ensure_ascii=False, indent=1))
+        print_json(described)
     else:
         out.print(_table(described).rich())
 
@@ -105,7 +104,7 @@ def _print_near(folder: Path, name: str, as_json: bool) -> None:
     found = list(zip(labels.tolist(), similarities.tolist(), strict=True))
     if as_json:
         near = [{"label": label, "similarity": rounded(much)} for label, much in found]
-        print(json.dumps({"label": name, "near": near}, ensure_ascii=False, indent=1))
+        print_json({"label": name, "near": near})
     else:
         rows = [(str(label), shown(much)) for label, much in found]
         out.print(Table(f"Labels near {name}", ("label", "similarity"), rows).rich())
@@ -149,13 +148,13 @@ def _encoder(settings: NetworkSettings) -> str:
 
 def _threshold(threshold: float | None, training: dict[str, Any]) -> str:
     if threshold is None:
-        return "none stored: `circlet predict` gives the k best labels"
+        return "none stored; `circlet predict` gives the k best labels"
     aim = training.get("threshold_for", "f1")
     return f"{threshold:.4f}, for {'the best F1' if aim == 'f1' else aim} on held-out rows"
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:
-    """Loss and validation metric over epochs, with a line for each network; the epoch that was kept is marked."""
+    """Draw loss and validation metric over the epochs, a line for each network, and mark the kept epochs."""
     from matplotlib.figure import Figure
     from matplotlib.ticker import MaxNLocator
 
@@ -166,7 +165,7 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
 
     def draw(axis: Axes, name: str, factor: float, color: str) -> None:
         for member in members:
-            # Epochs with all rows, and those of a model that was trained further, are not validated.
+            # Epochs on all rows, and those of training further, have no metric.
             own = [record for record in history if record.get("member", 1) == member and name in record]
             axis.plot([each["epoch"] for each in own], [factor * each[name] for each in own], color=color)
 
@@ -181,7 +180,7 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     kept = [(record["epoch"], "kept") for record in kept_epochs(history)] or [(last, "kept: the last")]
     for epoch, word in kept:
         axis.axvline(epoch, color="black", linewidth=1, linestyle=":")
-        late = epoch > last / 2  # a word to its right might run over the edge
+        late = epoch > last / 2  # then a word on the right might cross the edge
         axis.annotate(
             word,
             (epoch, 1),

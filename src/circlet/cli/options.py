@@ -1,12 +1,11 @@
-"""The options of commands: those that several share, and one for each setting of a run.
+"""The options that several commands share, and one option for each setting of a run.
 
-Also how a shell completes names, and what --device and --threads mean for a model.
+Also the completion of names in a shell, and the effect of --device and --threads.
 """
 
 from __future__ import annotations
 
 import inspect
-import os
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from functools import wraps
@@ -24,20 +23,20 @@ if TYPE_CHECKING:
 
 
 def complete_data(incomplete: str) -> list[str]:
-    """Names of datasets that begin so; files are the shell's business."""
+    """Complete the names of datasets; the shell completes files itself."""
     from circlet.data.catalog import ENTRIES
 
     return [name for name in ENTRIES if name.startswith(incomplete)]
 
 
 def complete_preset(incomplete: str) -> list[str]:
-    """Names of presets that begin so."""
+    """Complete the names of presets."""
     from circlet.settings import PRESETS
 
     return [name for name in PRESETS if name.startswith(incomplete)]
 
 
-ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="A folder that `circlet train` wrote.")]
+ModelFolder = Annotated[Path, typer.Argument(metavar="MODEL", help="Folder of a model from `circlet train`.")]
 Data = Annotated[
     str,
     typer.Argument(
@@ -53,44 +52,43 @@ SeveralData = Annotated[
     ),
 ]
 TextColumn = Annotated[str, typer.Option(help="Column or JSON key of the text.")]
-#: What a command gets from `reads_data` and `with_settings`.
+#: The values from the options of `reads_data` and `with_settings`.
 Given = dict[str, Any] | None
-Device = Annotated[str, typer.Option(help="Where to run: auto, cpu, cuda, cuda:1, …")]
+Device = Annotated[str, typer.Option(help="Device: auto, cpu, cuda, cuda:1, …")]
 Threads = Annotated[
-    int | None, typer.Option(min=1, max=4096, help="CPU threads to use.", show_default="one per core")
+    int | None, typer.Option(min=1, max=4096, help="Number of CPU threads.", show_default="one per core")
 ]
 FavorRare = Annotated[
     float,
     typer.Option(
         min=0,
         max=1,
-        help="Rank rare labels higher: 0 is by probability alone, 1 by probability × inverse propensity.",
+        help="Rank rare labels higher: 0 ranks by probability, 1 by probability × inverse propensity.",
     ),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print the result as JSON.")]
 
 
 def reads_data(*, names: bool = False) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the options that say how data is read.
+    """Give a command the options for reading data; with `names`, also those for the names of labels.
 
-    The command has a parameter `read`, a dictionary for `load_dataset`, and gets the values that were given.
-    `names` is for the options about the names of labels.
+    The command's parameter `read` gets the values that were given, a dictionary for `load_dataset`.
     """
     options = {
         "text_column": (str, typer.Option(help="Column or JSON key of the text.", show_default="text")),
         "label_column": (str, typer.Option(help="Column or JSON key of the labels.", show_default="labels")),
         "label_separator": (
             str,
-            typer.Option(help="What separates labels in CSV and TSV; [] for lists.", show_default="guessed"),
+            typer.Option(help="Separator of labels in CSV and TSV; [] for lists.", show_default="guessed"),
         ),
         "split": (int, typer.Option(min=0, help="Column of the Repository's split files.", show_default="0")),
     }
     if names:
-        about = "Names of labels that are URIs: a vocabulary as Annif's TSV or SKOS (.ttl, .rdf)."
+        about = "Vocabulary with names for labels that are URIs: Annif's TSV or SKOS (.ttl, .rdf)."
         options["names"] = (Path, typer.Option(help=about, show_default="none"))
         options["names_language"] = (
             str,
-            typer.Option(help="Language of SKOS names, like en.", show_default="the one most names have"),
+            typer.Option(help="Language of SKOS names, such as en.", show_default="that of most names"),
         )
     parameters = [_optional(name, kind, info) for name, (kind, info) in options.items()]
 
@@ -105,8 +103,8 @@ def reads_data(*, names: bool = False) -> Callable[[Callable[..., None]], Callab
 def with_settings(panels: Mapping[str, Sequence[str]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each setting of a run.
 
-    The command has a parameter `settings`, a dictionary, and gets the values that were given; None is not given.
-    `panels` says in which panel of the help the command's own parameters are; the others are in the first.
+    The command's parameter `settings` gets a dictionary; the value of an option that was not given is None.
+    `panels` assigns the command's own parameters to panels of the help; the others are in the first one.
     """
     from circlet.settings.run import all_settings
 
@@ -139,7 +137,7 @@ def _taking(
     parameters: Sequence[inspect.Parameter],
     given: Callable[[dict[str, Any]], dict[str, Any]],
 ) -> Callable[..., None]:
-    """The command with these parameters in place of one, which gets what `given` makes of them."""
+    """Replace the parameter `name` of a command by other parameters; `given` turns their values into its value."""
 
     @wraps(command)
     def taking(*arguments: Any, **words: Any) -> None:
@@ -160,7 +158,7 @@ def _optional(name: str, kind: Any, info: Any) -> inspect.Parameter:
 
 
 def _parameter(name: str, setting: Setting) -> inspect.Parameter:
-    """The option of a setting; leaving it out leaves the setting to the preset."""
+    """The option of a setting; without it, the preset decides."""
     words = f"{setting.help}: {', '.join(setting.kind.choices)}." if setting.kind.choices else setting.help
     usual = setting.usual
     if setting.kind.type is bool:
@@ -176,21 +174,18 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
 
 
 def _read(name: str, setting: Setting, word: Any) -> Any:
-    """The value that a word stands for; "none" stays, because None is not given."""
+    """Parse the value of an option; "none" is kept, because None means not given."""
     if not isinstance(word, str) or word == "none":
         return word
     try:
         return setting.kind.read(word)
     except ValueError:
         option = name.replace("_", "-")
-        raise ParameterError(f"--{option}: wanted {setting.kind.words}, got {word!r}") from None
+        raise ParameterError(f"--{option}: found {word!r}; wanted {setting.kind.words}") from None
 
 
 def use_torch(purpose: str, threads: int | None = None, *, extra: str = "train") -> None:
-    """Refuse a command that needs torch if it is not installed; else let torch use this many threads.
-
-    The first thing that such a command does: nothing is read or written in vain. None leaves the choice to torch.
-    """
+    """Raise an error if torch is not installed, before any work; else set its number of threads, if given."""
     require("torch", extra=extra, purpose=purpose)
     if threads is not None:
         import torch
@@ -198,21 +193,11 @@ def use_torch(purpose: str, threads: int | None = None, *, extra: str = "train")
         torch.set_num_threads(threads)
 
 
-def check_processes(command: str | None) -> None:
-    """Refuse a command that torchrun started several times, unless it can share its work."""
-    number, rank = os.environ.get("WORLD_SIZE", "1"), os.environ.get("RANK")
-    if number == "1" or rank is None or command in (None, "train"):
-        return
-    if rank != "0":
-        raise typer.Exit(2)  # the first process says why
-    raise ParameterError(f"found {number} processes of circlet {command}; only train shares its work: start one")
-
-
 def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
-    """A tagger for the model in a folder, with so many threads on a CPU; None leaves the choice to the libraries.
+    """Load the tagger of a model, with this number of threads on a CPU; None for the libraries' own choice.
 
-    On a CPU it works without torch, which takes longer to import than thousands of documents take to be tagged. A
-    GPU needs torch, and so do encoders that read texts.
+    On a CPU it works without torch, whose import takes longer than tagging thousands of documents. A GPU needs
+    torch, and so do encoders that read texts.
     """
     from circlet.runtime.tagger import tagger_of
     from circlet.storage.contents import explained, read

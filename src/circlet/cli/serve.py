@@ -1,4 +1,4 @@
-"""`circlet serve`: models behind HTTP, and a page to use and teach them."""
+"""`circlet serve`: models over HTTP, and a page to try them and to give feedback."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from circlet.checks import require
 from circlet.cli import options
-from circlet.cli.console import err
+from circlet.cli.console import say
 from circlet.errors import DataError, ParameterError
 from circlet.serve.guard import Limits
 
@@ -19,21 +19,20 @@ if TYPE_CHECKING:
     import socket
 
     from circlet.serve.guard import Access
-    from circlet.serve.served import Served
 
-#: What is accepted unless options say otherwise.
+#: The default limits.
 LIMITS = Limits()
-#: A token that can't be guessed has at least so many characters.
+#: Minimum number of characters of a token, so that it can't be guessed.
 SHORTEST = 16
 
 
 def serve(
     models: Annotated[
         list[Path] | None,
-        typer.Argument(metavar="MODEL...", help="Folders that `circlet train` wrote; their names become ids."),
+        typer.Argument(metavar="MODEL...", help="Folders of models from `circlet train`; their names become ids."),
     ] = None,
     demo: Annotated[
-        bool, typer.Option("--demo", help="Serve a model of Python's documentation, trained the first time.")
+        bool, typer.Option("--demo", help="Serve a model of Python's documentation; the first call trains it.")
     ] = False,
     host: Annotated[
         str, typer.Option(help="Address to listen on; the default is this machine only.")
@@ -45,13 +44,13 @@ def serve(
         typer.Option(
             "--learn/--no-learn",
             help="Learn from feedback.",
-            show_default="if a model takes texts, its folder can be written and torch is installed",
+            show_default="if the model reads texts, its folder is writable and torch is installed",
         ),
     ] = None,
     token_file: Annotated[
         Path | None,
         typer.Option(
-            help="File with the token that clients must send; needed beyond this machine.", show_default="none"
+            help="File with the token that clients must send; required beyond this machine.", show_default="none"
         ),
     ] = None,
     insecure: Annotated[
@@ -60,31 +59,33 @@ def serve(
     allow_host: Annotated[
         list[str] | None,
         typer.Option(
-            help="Another name by which clients call the service, as behind a proxy.", show_default="none"
+            help="Further name of the host in requests, for example behind a proxy.", show_default="none"
         ),
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(help="Pages of this origin may ask too, like https://example.org.", show_default="none"),
+        typer.Option(
+            help="Allow requests from pages of this origin, such as https://example.org.", show_default="none"
+        ),
     ] = None,
     proxy: Annotated[
         list[str] | None,
-        typer.Option(help="Address of a proxy whose X-Forwarded-For says who the client is.", show_default="none"),
+        typer.Option(help="Address of a proxy whose X-Forwarded-For names the client.", show_default="none"),
     ] = None,
     rate: Annotated[
-        float, typer.Option(min=0, help="Requests per second of a client, in the long run; 0 is no limit.")
+        float, typer.Option(min=0, help="Requests per second of a client on average; 0 is no limit.")
     ] = LIMITS.rate,
-    max_body: Annotated[int, typer.Option(min=1, help="Bytes of a request.")] = LIMITS.body,
-    max_documents: Annotated[int, typer.Option(min=1, help="Documents of a request.")] = LIMITS.documents,
-    max_queue: Annotated[int, typer.Option(min=1, help="Documents that may wait.")] = LIMITS.queue,
-    quiet: Annotated[bool, typer.Option("--quiet", help="Log no line per request.")] = False,
-    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests too.")] = False,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes of a request.")] = LIMITS.body,
+    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents of a request.")] = LIMITS.documents,
+    max_queue: Annotated[int, typer.Option(min=1, help="Maximum documents that wait.")] = LIMITS.queue,
+    quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
+    log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests as well.")] = False,
     threads: options.Threads = None,
 ) -> None:
-    """Answer requests for labels over HTTP, and serve a page to try, understand and teach models.
+    """Suggest labels over HTTP, and serve a page to try models, see explanations and give feedback.
 
-    GET /v1/models lists the models, and POST /v1/models/ID/suggest takes {"text": "…"}.
-    /openapi.json describes everything; /v1/projects speaks Annif's dialect. Ctrl-C stops.
+    GET /v1/models lists the models, and POST /v1/models/ID/suggest takes {"text": "…"}. /openapi.json describes
+    all requests; those under /v1/projects are the same as Annif's. Ctrl-C stops the service.
     """
     for module in ("fastapi", "prometheus_client", "uvicorn"):
         require(module, extra="serve", purpose="the service")
@@ -93,6 +94,8 @@ def serve(
         raise ParameterError("found no model; wanted one or more folders, or --demo")
     ids = _ids(folders)
     from circlet.serve.app import create_app
+    from circlet.serve.feedback import why_not
+    from circlet.serve.served import Served
     from circlet.serve.server import bound, is_loopback, run, url_of
     from circlet.threads import use_threads
 
@@ -104,28 +107,29 @@ def serve(
         alone = is_loopback(listening)
         if not alone and access.token is None and not insecure:
             raise ParameterError(
-                f"--host {host}: others can reach it; wanted --token-file FILE, or --insecure to let anybody in"
+                f"found --host {host}, which others can reach; wanted --token-file FILE, or --insecure to let "
+                "anybody in"
             )
-        served = [_loaded(folder, name) for folder, name in zip(folders, ids, strict=True)]
+        served = [Served.load(folder, name) for folder, name in zip(folders, ids, strict=True)]
+        safe = alone or access.token is not None
         for model, folder in zip(served, folders, strict=True):
-            _let_learn(model, folder, learn, safe=alone or access.token is not None)
+            if learn or (learn is None and safe and why_not(folder) is None):
+                model.learn(folder)
         logging.basicConfig(format="%(asctime)s %(message)s", level=logging.WARNING)
         logging.getLogger("circlet.serve").setLevel(logging.INFO)
         app = create_app(served, limits, access, log_requests=not quiet, log_texts=log_texts)
 
         def announce() -> None:
-            err.print(
-                f"serving {', '.join(ids)} on {url_of(listening)} (Ctrl-C stops)", highlight=False, soft_wrap=True
-            )
+            say(f"serving {', '.join(ids)} on {url_of(listening)} (Ctrl-C stops)")
             if open_page:
                 webbrowser.open(url_of(listening))
 
         run(app, listening, announce, proxy)
-    err.print("stopped")
+    say("stopped")
 
 
 def demo_model() -> Path:
-    """The model of `pydocs` in the user's cache; trained now if it is not there yet."""
+    """Return the model of `pydocs` in the user's cache, and train it if necessary."""
     import platformdirs
 
     from circlet.cli.train import train
@@ -134,7 +138,7 @@ def demo_model() -> Path:
 
     folder = platformdirs.user_cache_path("circlet") / "models" / __version__ / "pydocs"
     if not (folder / CONFIG).exists():
-        err.print(f"training the model of the demo, once, into {folder}", highlight=False, soft_wrap=True)
+        say(f"training the model of the demo, once, into {folder}")
         train(["pydocs"], folder, keep_index=True, resume=(folder / CHECKPOINT).exists())
     return folder
 
@@ -167,7 +171,7 @@ def _access(
         hosts |= {"localhost", "127.0.0.1", "::1", host.lower(), listening.getsockname()[0]}
     for origin in allow_origin or []:
         if origin.partition("://")[0] not in ("http", "https") or origin.count("/") != 2:
-            raise ParameterError(f"--allow-origin: found {origin!r}; wanted one like https://example.org")
+            raise ParameterError(f"--allow-origin: found {origin!r}; wanted an origin such as https://example.org")
     token = None if token_file is None else _token(token_file)
     return Access(token, hosts or None, tuple(allow_origin or ()))
 
@@ -184,17 +188,3 @@ def _token(path: Path) -> str:
             f"{path}: found a token of {len(token)} characters; wanted one line of at least {SHORTEST}, no spaces"
         )
     return token
-
-
-def _loaded(folder: Path, name: str) -> Served:
-    from circlet.serve.served import Served
-
-    return Served.load(folder, name)
-
-
-def _let_learn(model: Served, folder: Path, learn: bool | None, *, safe: bool) -> None:
-    """Let a model learn if that was asked for, or if nothing speaks against it."""
-    from circlet.serve.feedback import why_not
-
-    if learn or (learn is None and safe and why_not(folder) is None):
-        model.learn(folder)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 import shlex
 from datetime import timedelta
@@ -15,7 +14,7 @@ from rich.console import Console
 from circlet import files
 from circlet.checks import require
 from circlet.cli import options
-from circlet.cli.console import err, out
+from circlet.cli.console import err, out, print_json, say
 from circlet.errors import ParameterError
 from circlet.report import Table
 
@@ -24,22 +23,22 @@ if TYPE_CHECKING:
 
 #: Seconds of each unit of a budget.
 _UNITS = {"s": 1, "m": 60, "h": 3600}
-#: While a search runs, the table has at most so many rows, so that it fits a terminal.
+#: Rows of the table during a search, so that it fits a terminal.
 _ROWS_SHOWN = 12
 
 
 @options.reads_data(names=True)
 def tune(
     data: options.SeveralData,
-    budget: Annotated[str, typer.Option(help="How long to search, like 90s, 10m or 2h.")] = "10m",
+    budget: Annotated[str, typer.Option(help="Time of the search, such as 90s, 10m or 2h.")] = "10m",
     out_folder: Annotated[
         Path,
-        typer.Option("--output", help="Folder for what is found; an earlier search there goes on."),
+        typer.Option("--output", help="Folder for the results; an earlier search there is continued."),
     ] = Path("tuning"),
     preset: Annotated[
         str,
         typer.Option(
-            help="What to start from: fast, default or accurate.", autocompletion=options.complete_preset
+            help="Preset to start from: fast, default or accurate.", autocompletion=options.complete_preset
         ),
     ] = "default",
     read: options.Given = None,
@@ -50,14 +49,14 @@ def tune(
 ) -> None:
     """Search for better settings than the defaults, and print the command that trains with them.
 
-    Models are trained on 85 % of the training rows (all but 10,000 at most) and judged by nDCG@5 on the others.
-    A change of the best settings so far is kept if it is better on average over 2 to 5 draws of held-out rows, of
-    which few documents need more. It may make the model larger, for example by averaging several networks: the
-    table shows by how much. Test rows are never read.
+    Models are trained on 85 % of the training rows, and scored by nDCG@5 on the others, at most 10,000. The search
+    changes the best settings so far, and keeps a change that is better on average over 2 to 5 draws of held-out
+    rows; data with few documents need more draws. A change may make the model larger, for example by averaging
+    several networks; the table shows by how much. Test rows are never read.
 
     The output folder gets every trial (tuning.json), a picture of them (tuning.png), and the command that trains
-    with the best settings (train.sh). After Ctrl-C, run the same command again. To search longer, give it a larger
-    --budget. The defaults are trained once, however small it is.
+    with the best settings (train.sh). To continue after Ctrl-C, run the same command again; to search longer, run
+    it with a larger --budget. Even the smallest budget trains the defaults once.
     """
     seconds = _seconds(budget)
     options.use_torch("tuning", threads)
@@ -71,37 +70,36 @@ def tune(
     from circlet.tuning.study import draw
 
     if preset not in EFFORTS:
-        raise ParameterError(f"--preset: wanted one of {', '.join(EFFORTS)}, got {preset!r}")
+        raise ParameterError(f"--preset: found {preset!r}; wanted one of {', '.join(EFFORTS)}")
     place = resolve_device(device)
     dataset = load_dataset(data if len(data) > 1 else data[0], **(read or {}))
     if dataset.train.n < 2 * FEWEST_TO_SPLIT:
         raise ParameterError(
-            f"found {dataset.train.n} documents; wanted at least {2 * FEWEST_TO_SPLIT} to judge settings by"
+            f"found {dataset.train.n} documents; wanted at least {2 * FEWEST_TO_SPLIT} to compare settings"
         )
     files.prepare_folder(out_folder)
     study = Study(dataset, out_folder / "tuning.json", preset=preset, seed=seed, device=place)
     if study.trials:
-        err.print(f"{study.path}: going on after {len(study.trials)} trials", highlight=False, soft_wrap=True)
+        say(f"{study.path}: continuing after {len(study.trials)} trials")
     try:
         best = _run(study, seconds)
     except KeyboardInterrupt:
-        err.print(f"{len(study.trials)} trials are kept in {study.path}; the same command goes on", soft_wrap=True)
+        say(f"{study.path} has {len(study.trials)} trials; the same command continues")
         raise
     with files.output(out_folder / "tuning.png") as stream:
         draw(study).savefig(stream, format="png", dpi=110)
     if (wanted := study.wanted()) is not None:
-        err.print(
-            f"no time is left of --budget {budget}: {study.spent:.0f} s are used, and the next change takes up to "
-            f"{wanted:.0f} s; a larger budget searches longer",
-            highlight=False, soft_wrap=True,
-        )  # fmt: skip
+        say(
+            f"--budget {budget} is used up: {study.spent:.0f} s are spent, and the next change takes up to "
+            f"{wanted:.0f} s; a larger budget searches longer"
+        )
     command = _command(data, {**(read or {}), "seed": seed, "preset": preset}, best)
     files.write_text(out_folder / "train.sh", command + "\n")
     _report(study, best, command, as_json)
 
 
 def _command(data: list[str], given: dict[str, Any], best: dict[str, Any]) -> str:
-    """What trains with the best settings; options that have their defaults are left out."""
+    """The command that trains with the best settings, without options that have their defaults."""
     from circlet.model.session import READ
     from circlet.tuning.changes import as_options
 
@@ -113,12 +111,12 @@ def _command(data: list[str], given: dict[str, Any], best: dict[str, Any]) -> st
 def _seconds(budget: str) -> float:
     found = re.fullmatch(r"(\d+(?:\.\d+)?)([smh])", budget.strip())
     if found is None or not float(found[1]):
-        raise ParameterError(f"--budget: wanted a time like 90s, 10m or 2h, got {budget!r}")
+        raise ParameterError(f"--budget: found {budget!r}; wanted a time such as 90s, 10m or 2h")
     return float(found[1]) * _UNITS[found[2]]
 
 
 def _run(study: Study, seconds: float, console: Console = err) -> dict[str, Any]:
-    """Search, with a table on a terminal that grows as trials end."""
+    """Search; on a terminal, a table shows the trials so far."""
     from rich.console import Group
     from rich.live import Live
     from rich.text import Text
@@ -137,7 +135,7 @@ def _run(study: Study, seconds: float, console: Console = err) -> dict[str, Any]
 
 
 def _table(study: Study, most: int | None = None) -> Table:
-    """All settings that were tried, or the winners and the latest of them, `most` together."""
+    """The table of all settings tried, or of `most` of them: the winners and the latest."""
     from circlet.tuning.changes import described
 
     winners = study.winners
@@ -161,7 +159,7 @@ def _table(study: Study, most: int | None = None) -> Table:
             )
         )
     usual = f"{study.mean_score({}):.2f} %" if study.scores({}) else "not yet known"
-    note = f"Gains are points over the defaults, whose nDCG@5 on held-out rows is {usual}."
+    note = f"Gain: points above the nDCG@5 of the defaults on held-out rows, {usual}."
     return Table("Settings", ("", "Gain", "Draws", "", "Parameters", "Training"), rows, note)
 
 
@@ -184,15 +182,9 @@ def _report(study: Study, best: dict[str, Any], command: str, as_json: bool) -> 
             "trials": len(study.trials),
             "seconds": round(study.spent, 1),
         }
-        print(json.dumps(report, ensure_ascii=False, indent=1))
+        print_json(report)
         return
     out.print(_table(study).rich())
-    said = (
-        f"{study.gain(best):+.2f} points of nDCG@5 on held-out rows"
-        if best
-        else "nothing was better than the defaults"
-    )
-    err.print(
-        f"{said}; {study.path.parent} has all trials, a picture and this command:", highlight=False, soft_wrap=True
-    )
+    gain = f"{study.gain(best):+.2f} points of nDCG@5 on held-out rows"
+    say(f"{gain if best else 'no gain'}; {study.path.parent} has all trials, a picture and this command:")
     print(command)
