@@ -10,17 +10,16 @@ import onnxruntime
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import expit, logit
 
 from circlet.codebooks import SpectralCodebook
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.export import graph as module
-from circlet.export.graph import OPSET, Graph, Rows, mean_of, scaled, scores
+from circlet.export.graph import OPSET, Graph, Rows, scaled
 from circlet.features.rows import Scaling
 from circlet.runtime.codebooks import CODEBOOKS
-from circlet.scoring.scorers import Scorer
+from circlet.scoring.scorers import Ensemble, Scorer
 from circlet.version import __version__
 
 
@@ -138,7 +137,7 @@ class TestSpectral:
         phasors = torch.randn(3, 2 * dim, generator=torch.Generator().manual_seed(seed))
         graph = Graph()
         output = graph.input("x", np.float32, ["batch", 2 * dim], "")
-        found = scores(graph, output, of(book))
+        found = of(book).scores(graph, output)
         wanted = book.scores(phasors).numpy()
         np.testing.assert_allclose(last(graph, found, x=phasors.numpy()), wanted, atol=2e-6 * np.abs(wanted).max())
 
@@ -148,7 +147,7 @@ class TestSpectral:
         graph = Graph()
         output = graph.input("x", np.float32, ["batch", 128], "")
         codes = book.codes(best)
-        found = last(graph, scores(graph, output, of(book)), x=codes.numpy())
+        found = last(graph, of(book).scores(graph, output), x=codes.numpy())
         np.testing.assert_allclose(found, book.scores(codes).numpy(), atol=2e-6)
         assert found.argmax(axis=1).tolist() == best.tolist()
 
@@ -156,7 +155,7 @@ class TestSpectral:
         book = SpectralCodebook(100_000, 200, 0)
         graph = Graph()
         output = graph.input("x", np.float32, ["batch", 400], "")
-        scores(graph, output, of(book))
+        of(book).scores(graph, output)
         size = sum(len(each.raw_data) for each in graph._constants)
         assert size < 4 * book.length + 5 * 400 * 4 * book.length**0.5
         assert size < 100_000 * 400 * 4 / 50
@@ -168,7 +167,8 @@ class TestMeanLogOdds:
         graph = Graph()
         parts = [graph.input(f"x{i}", np.float32, ["batch", "n"], "") for i in range(len(columns))]
         feeds = {f"x{i}": np.float32(column)[None] for i, column in enumerate(columns)}
-        return last(graph, mean_of(graph, parts, curves), **feeds)[0]
+        ensemble = Ensemble([Scorer(None, columns.shape[1])] * len(columns), curves)
+        return last(graph, ensemble.mean(graph, parts), **feeds)[0]
 
     def test_solved_by_hand(self):
         logits = np.array([[log(0.2 / 0.8), 0.0], [log(0.6 / 0.4), log(3)]])
@@ -192,10 +192,3 @@ class TestMeanLogOdds:
     def test_next_to_0_and_1_nothing_is_rounded(self, logits, expected):
         found = self.of(np.array(logits)[:, None], [(1.0, 0.0)] * len(logits))
         assert found[0] == pytest.approx(expected, rel=1e-6)
-
-    @given(st.lists(st.lists(st.floats(-15, 15, width=32), min_size=5, max_size=5), min_size=2, max_size=3))
-    def test_is_the_mean_of_probabilities(self, logits):
-        mean = expit(np.array(logits)).mean(axis=0)
-        assume(((mean > 1e-6) & (mean < 1 - 1e-6)).all())
-        found = self.of(np.array(logits), [(1.0, 0.0)] * len(logits))
-        np.testing.assert_allclose(found, logit(mean), rtol=1e-4, atol=1e-5)

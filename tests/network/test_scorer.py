@@ -11,14 +11,13 @@ from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook
 from circlet.errors import ParameterError
 from circlet.network.losses import LOSSES
 from circlet.network.scorer import Scorer
-from circlet.scoring import tensors
 from circlet.scoring.ranking import Gain, top_k_by_gain
+from circlet.scoring.scorers import Ensemble
 from circlet.settings.network import COSINES
 
 N, DIM = 9, 6
 BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
 SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name in COSINES and book is None)]
-every = pytest.mark.parametrize(("name", "book"), SENSIBLE)
 
 
 def output_for(book: Codebook | None, n: int) -> torch.Tensor:
@@ -39,57 +38,27 @@ def make(name: str, book: str | None) -> tuple[Scorer, Codebook | None]:
     return scorer, codes
 
 
-class TestLogits:
-    @every
-    def test_logits_have_a_column_per_label(self, name, book):
-        scorer, codes = make(name, book)
-        assert scorer.logits(output_for(codes, 4)).shape == (4, N)
-        assert scorer.logits(output_for(codes, 0)).shape == (0, N)
-
-    @pytest.mark.parametrize("book", BOOKS)
-    def test_logits_are_scaled_similarities_and_a_bias(self, book):
-        scorer, codes = make("bce", book)
-        output = output_for(codes, 3)
-        expected = codes.scores(output) * scorer.log_scale.exp() + scorer.bias[:N]
-        torch.testing.assert_close(scorer.logits(output), expected)
-
-    def test_at_first_unrelated_labels_have_logits_of_about_1(self):
-        book = IndependentCodebook(3000, 400)
-        scorer = scorer_for("bce", book)
-        output = circular.pack(circular.random(2, 400, generator=torch.Generator().manual_seed(0)))
-        assert float(scorer.logits(output).detach().std()) == pytest.approx(1, abs=0.1)
+def test_at_first_unrelated_labels_have_logits_of_about_1():
+    book = IndependentCodebook(3000, 400)
+    scorer = scorer_for("bce", book)
+    output = circular.pack(circular.random(2, 400, generator=torch.Generator().manual_seed(0)))
+    assert float(scorer.logits(output).detach().std()) == pytest.approx(1, abs=0.1)
 
 
-class TestTopK:
-    @every
-    def test_is_a_sort_of_the_logits(self, name, book):
-        scorer, codes = make(name, book)
-        output = output_for(codes, 5)
-        ids, scores = scorer.top_k(output, 4)
-        expected = scorer.logits(output).detach().topk(4)
-        assert torch.equal(ids, expected.indices)
-        torch.testing.assert_close(scores, expected.values)
-
-    @every
-    def test_allowed_labels_above_a_threshold(self, name, book):
-        scorer, codes = make(name, book)
-        output, allowed = output_for(codes, 5), torch.arange(N) % 2 == 0
-        logits = scorer.logits(output).detach()
-        cut = float(logits.flatten().sort().values[20:22].mean())  # between two scores: rounding does not matter
-        ids, scores = scorer.top_k(output, N, allowed=allowed, threshold=cut)
-        expected = (logits >= cut) & allowed
-        assert ((ids >= 0).sum(dim=1) == expected.sum(dim=1)).all()
-        assert all(not found % 2 for found in ids[ids >= 0].tolist())
-        assert (scores[ids < 0] == -torch.inf).all()
-
-    @every
-    def test_offsets_are_added(self, name, book):
-        scorer, codes = make(name, book)
-        output, offsets = output_for(codes, 5), torch.linspace(-3, 3, N)
-        ids, scores = scorer.top_k(output, N, offsets=offsets)
-        expected = (scorer.logits(output).detach() + offsets).topk(N)
-        assert torch.equal(ids, expected.indices)
-        torch.testing.assert_close(scores, expected.values)
+def test_what_is_learned_are_scale_and_bias():
+    scorer, codes = make("bce", "spectral")
+    output = output_for(codes, 3).requires_grad_()
+    expected = codes.scores(output) * scorer.log_scale.exp() + scorer.bias[:N]
+    torch.testing.assert_close(scorer.logits(output), expected)
+    wanted = torch.autograd.grad(expected.square().sum(), (output, *scorer.parameters()))
+    found = torch.autograd.grad(scorer.logits(output).square().sum(), (output, *scorer.parameters()))
+    torch.testing.assert_close(found, wanted)
+    ids, scores = scorer.top_k(output, 4)
+    assert not scores.requires_grad
+    torch.testing.assert_close(scores, scorer.logits(output).detach().gather(1, ids))
+    with torch.no_grad():
+        scorer.bias[7] = 99
+    assert (scorer.top_k(output, 1)[0] == 7).all()
 
 
 class TestStart:
@@ -162,15 +131,6 @@ class TestGrowth:
 
 
 class TestTopKByGain:
-    def test_equal_weights_change_nothing(self):
-        book = SpectralCodebook(300, 16)
-        scorer = Scorer(book, 300, scaled=True, biased=True)
-        output = torch.randn(5, book.width, generator=torch.Generator().manual_seed(0))
-        ids, scores = top_k_by_gain(
-            scorer, output, 7, Gain(2.0, -1.0, torch.zeros(300, dtype=torch.float64), tensors)
-        )
-        assert all(map(torch.equal, (ids, scores), scorer.top_k(output, 7)))
-
     @given(
         make=st.sampled_from([SpectralCodebook, IndependentCodebook, HolographicCodebook]),
         loss=st.sampled_from(list(LOSSES)),
@@ -186,10 +146,10 @@ class TestTopKByGain:
         scorer = Scorer(book, n_labels, scaled=LOSSES[loss].scaled, biased=LOSSES[loss].biased)
         if scorer.bias is not None:
             scorer.bias.data.normal_(generator=random)
-        output = torch.randn(3, book.width, generator=random)
-        gain = Gain(slope, intercept, 3 * torch.rand(n_labels, generator=random, dtype=torch.float64), tensors)
+        own, output = Ensemble([scorer], [(1.0, 0.0)]), torch.randn(3, book.width, generator=random)
+        gain = Gain(slope, intercept, 3 * torch.rand(n_labels, generator=random, dtype=torch.float64))
         allowed = torch.rand(n_labels, generator=random) < 0.8
-        found, scores = (part.numpy() for part in top_k_by_gain(scorer, output, k, gain, allowed=allowed))
+        found, scores = (part.numpy() for part in top_k_by_gain(own, [output], k, gain, allowed=allowed))
         logits = scorer.logits(output).detach().numpy()
         every = (gain.log_probabilities(torch.from_numpy(logits).double()) + gain.log_weights).numpy()
         left = np.where(allowed.numpy(), every, -np.inf)
@@ -212,10 +172,12 @@ class TestTopKByGain:
 def test_the_same_on_a_gpu(k):
     book, random = SpectralCodebook(2000, 64), torch.Generator().manual_seed(0)
     scorer, output = Scorer(book, 2000, scaled=True, biased=True), torch.randn(9, book.width, generator=random)
-    gain = Gain(1.5, 0.5, torch.rand(2000, generator=random, dtype=torch.float64), tensors)
+    own = Ensemble([scorer], [(1.0, 0.0)])
+    gain = Gain(1.5, 0.5, torch.rand(2000, generator=random, dtype=torch.float64))
     allowed = torch.arange(2000) % 3 > 0
-    ids, scores = top_k_by_gain(scorer, output, k, gain, allowed=allowed)
-    there = Gain(gain.slope, gain.intercept, gain.log_weights.cuda(), tensors)
-    found, close = top_k_by_gain(scorer.cuda(), output.cuda(), k, there, allowed=allowed.cuda())
+    ids, scores = top_k_by_gain(own, [output], k, gain, allowed=allowed)
+    there = Gain(gain.slope, gain.intercept, gain.log_weights.cuda())
+    scorer.cuda()
+    found, close = top_k_by_gain(own, [output.cuda()], k, there, allowed=allowed.cuda())
     torch.testing.assert_close(close.cpu().sort().values, scores.sort().values, atol=1e-4, rtol=1e-4)
     assert (found.cpu() == ids).float().mean() > 0.99  # labels that are practically equal may change places

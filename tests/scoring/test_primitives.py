@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,8 @@ RANDOM = np.random.default_rng(0)
 ROWS, OTHER = RANDOM.standard_normal((2, 3, 8)).astype(np.float32)
 COLUMNS = RANDOM.permuted(np.tile(np.arange(8), (3, 1)), axis=1)
 GIVEN = {
+    "absolute": (ROWS,),
+    "affine": (ROWS, 2.0, -1.0),
     "as_array": (ROWS,),
     "beside": (ROWS, OTHER),
     "best_columns": (np.where(ROWS > 0, ROWS, -np.inf).astype(np.float32), 6),
@@ -25,7 +28,9 @@ GIVEN = {
     "log_sum": (ROWS, OTHER),
     "nothing": (ROWS, 2),
     "packed": (ROWS,),
-    "pick": (ROWS, np.array([2, 0])),
+    "numbered": ([ROWS, OTHER],),
+    "similarities": (SimpleNamespace(scores=lambda outputs: outputs[:, :2]), ROWS, 3.0),
+    "plus": (ROWS, OTHER[0]),
     "sin": (ROWS,),
     "single": (ROWS.astype(np.float64),),
     "split": (ROWS, 2),
@@ -47,27 +52,19 @@ def of_torch(each):
 def test_there_is_one_of_each_kind():
     functions = {name for name, each in vars(tensors).items() if callable(each) and not inspect.isclass(each)}
     names = {name for name in functions if not name.startswith("_")}
-    assert names - {"Floats"} == {*GIVEN, "budget", "numbered"}
+    assert names - {"Floats"} == {*GIVEN, "budget"}
     assert all(callable(getattr(arrays, name)) for name in names)
 
 
 @pytest.mark.parametrize("name", GIVEN)
 def test_the_same(name):
     own = [np.copy(each) if isinstance(each, np.ndarray) else each for each in GIVEN[name]]
-    if name == "pick":  # of each network, the runtime has an array of its own
-        own[0] = [own[0]]
     found, expected = getattr(arrays, name)(*own), getattr(tensors, name)(*map(of_torch, GIVEN[name]))
     several = isinstance(found, (list, tuple))
     pairs = zip(found, expected if isinstance(expected, (list, tuple)) else [expected], strict=True)
     for one, other in pairs if several else [(found, expected)]:
         assert one.dtype == np.asarray(other).dtype
         np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-6)
-
-
-def test_documents_are_numbered():
-    assert (
-        arrays.numbered([ROWS, OTHER]).tolist() == tensors.numbered(torch.from_numpy(ROWS)).tolist() == [0, 1, 2]
-    )
 
 
 def test_a_cpu_gets_no_more_memory_than_its_cache_has():

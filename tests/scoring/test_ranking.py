@@ -13,10 +13,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as examples
 from scipy.special import expit, logit
 
-from circlet.network import Scorer
 from circlet.scoring import arrays, tensors
 from circlet.scoring import ranking as module
-from circlet.scoring import scorers as runtime
 from circlet.scoring.arrays import best_columns
 from circlet.scoring.ranking import (
     MEMORY,
@@ -28,6 +26,7 @@ from circlet.scoring.ranking import (
     top_k_by_gain,
     without,
 )
+from circlet.scoring.scorers import Ensemble, Scorer
 
 INF = np.inf
 both = pytest.mark.parametrize("ops", [arrays, tensors], ids=["arrays", "tensors"])
@@ -125,20 +124,19 @@ ROWS = st.integers(0, 40)
 class Scores:
     """A scorer whose outputs are the scores; what it was asked for is kept."""
 
-    def __init__(self, ops: Any, n_labels: int) -> None:
-        self.ops, self.n_labels = ops, n_labels
+    def __init__(self, n_labels: int) -> None:
+        self.n_labels = n_labels
         self.asked: list[tuple[int, int]] = []
-        own = runtime.Ensemble([runtime.Scorer(None, n_labels, 1.0, None)], [(1.0, 0.0)])
-        self.scorer = own if ops is arrays else Scorer(None, n_labels, scaled=False, biased=False)
+        self.scorer = Ensemble([Scorer(None, n_labels)], [(1.0, 0.0)])
 
     def top_k(self, output: Any, k: int, **options: Any) -> Any:
-        self.asked.append((len(output[0] if self.ops is arrays else output), k))
+        self.asked.append((len(output[0]), k))
         return self.scorer.top_k(output, k, **options)
 
 
 def gain_of(ops: Any, slope: float, intercept: float, log_weights: Any) -> Gain:
     weights = np.array(log_weights, dtype=np.float64)
-    return Gain(slope, intercept, weights if ops is arrays else torch.from_numpy(weights), ops)
+    return Gain(slope, intercept, weights if ops is arrays else torch.from_numpy(weights))
 
 
 def ranked(gain: Gain, scores: Any, k: int, **options: Any) -> tuple[np.ndarray, np.ndarray, list]:
@@ -146,8 +144,8 @@ def ranked(gain: Gain, scores: Any, k: int, **options: Any) -> tuple[np.ndarray,
     given, ops = np.array(scores, dtype=np.float32), gain.ops
     if ops is tensors and options.get("allowed") is not None:
         options["allowed"] = torch.from_numpy(options["allowed"])
-    scorer = Scores(ops, given.shape[1])
-    found = top_k_by_gain(scorer, [given] if ops is arrays else torch.from_numpy(given), k, gain, **options)
+    scorer = Scores(given.shape[1])
+    found = top_k_by_gain(scorer, [given if ops is arrays else torch.from_numpy(given)], k, gain, **options)
     return np.asarray(found[0]), np.asarray(found[1]), scorer.asked
 
 

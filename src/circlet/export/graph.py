@@ -22,18 +22,16 @@ import numpy.typing as npt
 
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.runtime.codebooks import CodesInBlocks, SpectralCodebook
+from circlet.runtime.codebooks import Codebook, SpectralCodebook
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats
 from circlet.scoring.arrays import LEAST_NORM, TINY
 from circlet.scoring.heads import HEADS
-from circlet.scoring.ranking import mean_log_odds
-from circlet.scoring.scorers import Scorer
 from circlet.storage.network_spec import Member, hidden_layers
 from circlet.storage.tensors import Stored
 from circlet.version import __version__
 
-__all__ = ["LARGEST", "OPSET", "Graph", "Rows", "mean_of", "outputs", "scaled", "scores", "tagger"]
+__all__ = ["LARGEST", "OPSET", "Graph", "Rows", "outputs", "scaled", "tagger"]
 
 try:
     import onnx
@@ -113,6 +111,21 @@ class Graph:
 
     def subtract(self, a: str, b: str) -> str:
         return self.add("Sub", a, b)
+
+    def absolute(self, value: str) -> str:
+        return self.add("Abs", value)
+
+    def plus(self, scores: str, bias: Floats) -> str:
+        return self.add("Add", scores, bias)
+
+    def affine(self, x: str, slope: float, intercept: float) -> str:
+        return self.add("Add", self.add("Mul", x, np.float32(slope)), np.float32(intercept))
+
+    def similarities(self, book: Codebook, output: str, scale: float) -> str:
+        if isinstance(book, SpectralCodebook):
+            return _of_series(self, output, book, float(scale))
+        factor = float(book.scale) * float(scale)
+        return self.add("Gemm", output, book.codes(np.arange(book.n_labels)), transB=1, alpha=factor)
 
     def log_sigmoid(self, x: str) -> str:
         return self.subtract(self.add("Min", x, np.float32(0)), self._log_1p_exp_minus_abs(x))
@@ -242,21 +255,6 @@ def _scales(weight: Stored) -> Floats | None:
     return weight.scales if weight.numbers.dtype == np.int8 else None
 
 
-def scores(graph: Graph, output: str, scorer: Scorer) -> str:
-    """The scores that one network gives all labels, `(batch, n_labels)`, from its head's output."""
-    book, bias = scorer.codebook, scorer.bias
-    if book is None:
-        return output
-    if isinstance(book, SpectralCodebook):
-        found = _of_series(graph, output, book, float(scorer.scale))
-        found = found if bias is None else graph.add("Add", found, bias)
-    else:
-        assert isinstance(book, CodesInBlocks)
-        codes, factor = book.codes(np.arange(book.n_labels)), float(book.scale) * float(scorer.scale)
-        found = graph.add("Gemm", output, codes, *(() if bias is None else (bias,)), transB=1, alpha=factor)
-    return graph.add("Abs", found) if scorer.absolute else found
-
-
 def _of_series(graph: Graph, phasors: str, codes: SpectralCodebook, scale: float) -> str:
     """Similarities of packed predictions to all labels, times `scale`."""
     steps = math.isqrt(codes.length)
@@ -287,14 +285,6 @@ def _angles(codes: SpectralCodebook, slots: np.ndarray) -> tuple[Floats, Floats]
     return np.cos(theta).astype(np.float32), np.sin(theta).astype(np.float32)
 
 
-def mean_of(graph: Graph, parts: list[str], calibrations: list[tuple[float, float]]) -> str:
-    """Log-odds of the mean of the probabilities that several networks give all labels, from their scores."""
-    curves = [[np.float32(number) for number in curve] for curve in calibrations]
-    pairs = zip(parts, curves, strict=True)
-    logits = (graph.add("Add", graph.add("Mul", part, slope), intercept) for part, (slope, intercept) in pairs)
-    return str(mean_log_odds(graph, logits))
-
-
 def tagger(model: RuntimeModel, weights: Mapping[str, Stored], k: int) -> Graph:
     """A model as a graph that gives the k best labels of each document, or all if there are fewer.
 
@@ -313,13 +303,10 @@ def tagger(model: RuntimeModel, weights: Mapping[str, Stored], k: int) -> Graph:
     graph, k = Graph(), min(k, model.n_labels)
     rows = scaled(graph, _inputs(graph, model), model.scaling)
     heads = [outputs(graph, rows, member, weights) for member in model.members]
-    parts = [scores(graph, head, scorer) for head, scorer in zip(heads, model.scorers, strict=True)]
-    joined = parts[0] if len(parts) == 1 else mean_of(graph, parts, model.scorer.calibrations)
-    graph.add("Identity", joined, name="scores")
+    each = (scorer.scores(graph, head) for head, scorer in zip(heads, model.scorers, strict=True))
+    graph.add("Identity", model.scorer.mean(graph, each), name="scores")
     best, _ = graph.add_all("TopK", "scores", np.array([k]), names=["best", "labels"])
-    slope, intercept = (np.float32(number) for number in model.calibration)
-    logits = graph.add("Add", graph.add("Mul", best, slope), intercept)
-    graph.add("Sigmoid", logits, name="probabilities")
+    graph.add("Sigmoid", graph.affine(best, *model.calibration), name="probabilities")
     graph.output("labels", np.int64, ["batch", k], "ids of the best labels, best first")
     graph.output("probabilities", np.float32, ["batch", k], "their calibrated probabilities")
     graph.output("scores", np.float32, ["batch", model.n_labels], "the scores of all labels")

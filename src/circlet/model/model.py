@@ -24,7 +24,6 @@ from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network, ensemble
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import checked
-from circlet.scoring import tensors as torch_ops
 from circlet.scoring.arrays import Found
 from circlet.scoring.ranking import Gain
 from circlet.storage import tensors
@@ -154,7 +153,7 @@ class Model(BaseModel):
         return ids, scores
 
     def _gain_of(self, log_weights: npt.NDArray[np.float64]) -> Gain:
-        return Gain(*self.calibration, torch.from_numpy(log_weights).to(self.device), torch_ops)
+        return Gain(*self.calibration, torch.from_numpy(log_weights).to(self.device))
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
         return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))

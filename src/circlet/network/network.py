@@ -174,7 +174,8 @@ class Network(nn.Module):
 
     def logits(self, batch: Any) -> Tensor:
         """Scores of all labels, `(batch, n_labels)`."""
-        return self.scorer.logits(self(batch))
+        scores: Tensor = self.scorer.logits(self(batch))
+        return scores
 
     def loss(self, output: Tensor, labels: LabelSets) -> Tensor:
         """Mean loss of a batch's documents, from the head's output for them."""

@@ -1,4 +1,4 @@
-"""From a head's output to the scores of all labels, and to the best of them.
+"""The scorer as a module that learns scale and bias; `circlet.scoring.scorers` says what the scores are.
 
 Similarities lie between −1 and 1. If all labels compete in the loss, a learned scale and, for binary
 cross-entropy, a learned bias per label turn them into logits.
@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from circlet.codebooks import Codebook, decoding
+from circlet.codebooks import Codebook
 from circlet.errors import ParameterError
-from circlet.scoring import ranking, tensors
+from circlet.scoring import scorers
 
 __all__ = ["Scorer", "log_odds"]
 
 
-class Scorer(nn.Module):
+class Scorer(nn.Module, scorers.Scorer):
     """Scores labels: scale · similarity + bias, or the output itself for head `fc`, which has no codes.
 
     Parameters
@@ -35,6 +35,8 @@ class Scorer(nn.Module):
         Whether similarities lose their sign.
     """
 
+    codebook: Codebook | None
+
     def __init__(
         self, codebook: Codebook | None, n_labels: int, *, scaled: bool, biased: bool, absolute: bool = False
     ) -> None:
@@ -49,58 +51,16 @@ class Scorer(nn.Module):
             # If the codebook has a capacity, labels that may be added later already have their biases.
             self.bias = nn.Parameter(torch.zeros(codebook.capacity or n_labels))
 
-    def logits(self, output: Tensor) -> Tensor:
-        """The scores that labels are ranked by, `(batch, n_labels)`."""
-        if self.codebook is None:
-            return output
-        scores = self.codebook.scores(output)
-        if self.absolute:
-            return scores.abs()
-        if self.log_scale is None:
-            return scores
-        if self.bias is None:
-            return scores * self.log_scale.exp()
-        return torch.addcmul(self.bias[: self.n_labels], scores, self.log_scale.exp())
+    @property
+    def scale(self) -> Any:
+        """What similarities are multiplied by."""
+        return 1.0 if self.log_scale is None else self.log_scale.exp()
 
-    @torch.no_grad()
-    def top_k(
-        self,
-        output: Tensor,
-        k: int,
-        *,
-        offsets: Tensor | None = None,
-        memory: int | None = None,
-        allowed: Tensor | None = None,
-        threshold: float | None = None,
-    ) -> tuple[Tensor, Tensor]:
-        """Ids and scores of the k best labels of each output; see `circlet.codebooks.decoding.top_k`.
+    top_k = torch.no_grad()(scorers.Scorer.top_k)
 
-        `offsets`, `(n_labels,)`, are added to the scores.
-        """
-        if self.codebook is None:
-            logits = self.logits if offsets is None else lambda part: self.logits(part) + offsets
-            row_bytes = decoding.PER_SCORE * self.n_labels
-            return decoding.top_k(
-                lambda k, budget: decoding.of_rows(logits, output, row_bytes, allowed, k, budget),
-                output,
-                self.n_labels,
-                k,
-                memory=memory,
-                allowed=allowed,
-                threshold=threshold,
-            )
-        scale = 1.0 if self.log_scale is None else float(self.log_scale.exp())
+    def _biases(self, offsets: Tensor | None) -> Tensor | None:
         bias = None if self.bias is None else self.bias[: self.n_labels].float()
-        if offsets is not None:
-            bias = offsets if bias is None else bias + offsets
-        options: dict[str, Any] = {"bias": bias, "memory": memory, "allowed": allowed, "threshold": threshold}
-        found = self.codebook.top_k(output.float() * scale, k, **options)
-        if not self.absolute:
-            return found
-        # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
-        negated = self.codebook.top_k(output.float() * -scale, k, **options)
-        best: tuple[Tensor, Tensor] = ranking.larger(tensors, found, negated)
-        return best
+        return offsets if bias is None else bias if offsets is None else bias + offsets
 
     def start_from(self, counts: Tensor, n: int) -> None:
         """Initialize biases from label frequencies: `counts` has how many of n documents have each label."""

@@ -26,7 +26,7 @@ from circlet.errors import ParameterError
 from circlet.hashing import permuted, uniform
 from circlet.runtime.network import Floats
 from circlet.scoring.arrays import Found, best_columns, by_score, take
-from circlet.scoring.ranking import PER_SCORE, merged
+from circlet.scoring.ranking import PER_SCORE, merged, top_k
 from circlet.threads import in_parallel, steps
 
 __all__ = [
@@ -240,6 +240,21 @@ class Codebook(ABC):
     @abstractmethod
     def offsets(self, bias: Floats | None) -> Floats | None:
         """Biases of all labels, `(n_labels,)`, in the form that `best` takes; it takes time, so keep it."""
+
+    #: The last biases of `top_k`, and their offsets.
+    _known: tuple[Any, Any] | None = None
+
+    def top_k(self, predicted: Floats, k: int, *, bias: Floats | None = None, **options: Any) -> Found:
+        """Ids and scores of the k best labels of each prediction; see `circlet.scoring.ranking.top_k`."""
+        known = self._known
+        if known is None or known[0] is not bias:
+            known = self._known = bias, self.offsets(bias)
+
+        def find(k: int, allowed: Mask | None, budget: int) -> list[Found]:
+            return self.best(predicted, k, known[1], allowed, budget)
+
+        found: Found = top_k(find, predicted, self.n_labels, k, **options)
+        return found
 
     @abstractmethod
     def best(self, predicted: Floats, k: int, offsets: Any, allowed: Mask | None, budget: int) -> list[Found]:

@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-sin, subtract, tanh, where = np.sin, np.subtract, np.tanh, np.where
+absolute, sin, subtract, tanh, where = np.abs, np.sin, np.subtract, np.tanh, np.where
 
 #: Single precision, except in explanations.
 Floats: TypeAlias = "npt.NDArray[Any]"
@@ -110,9 +110,21 @@ def numbered(outputs: list[Floats]) -> Integers:
     return np.arange(len(outputs[0]))
 
 
-def pick(outputs: list[Floats], rows: Integers) -> list[Floats]:
-    """The outputs for some documents."""
-    return [own[rows] for own in outputs]
+def similarities(book: Any, outputs: Floats, scale: Any) -> Floats:
+    """Similarities of outputs to the codes of all labels, times `scale`."""
+    found: Floats = book.scores(outputs * scale)
+    return found
+
+
+def plus(scores: Floats, bias: Floats) -> Floats:
+    """The sum of scores and a bias of each label."""
+    scores += bias
+    return scores
+
+
+def affine(x: Floats, slope: float, intercept: float) -> Floats:
+    """Slope · x + intercept."""
+    return x * slope + intercept
 
 
 def log_sigmoid(x: Floats) -> Floats:

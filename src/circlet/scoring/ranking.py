@@ -181,14 +181,13 @@ class Gain:
     ----------
     slope, intercept : float
         A label's probability is σ(slope · score + intercept); slope > 0.
-    log_weights : float64 array of shape (n_labels,)
+    log_weights : float64 array or Tensor of shape (n_labels,)
         Logarithms of what right labels are worth, on the scorer's device.
-    ops : module
-        The primitives for such arrays.
     """
 
-    def __init__(self, slope: float, intercept: float, log_weights: Any, ops: Any = arrays) -> None:
-        self.slope, self.intercept, self.log_weights, self.ops = slope, intercept, log_weights, ops
+    def __init__(self, slope: float, intercept: float, log_weights: Any) -> None:
+        self.slope, self.intercept, self.log_weights = slope, intercept, log_weights
+        self.ops = ops = primitives(log_weights)
         #: What is added to scores so that they are ranked by the bounds of gains, `(n_labels,)`.
         self.offsets = ops.single(log_weights / slope)
         self.least_offset = float(self.offsets.min())
@@ -206,7 +205,7 @@ class Gain:
 
 def top_k_by_gain(
     scorer: Any,
-    output: Any,
+    outputs: Any,
     k: int,
     gain: Gain,
     *,
@@ -218,14 +217,14 @@ def top_k_by_gain(
 
     Labels below the threshold leave their places to others.
     """
-    ops, k, rows = gain.ops, max(0, min(k, scorer.n_labels)), gain.ops.numbered(output)
+    ops, k, rows = gain.ops, max(0, min(k, scorer.n_labels)), gain.ops.numbered(outputs)
     ids, scores = ops.nothing(rows, k)
     depth = min(PER_PLACE * k + MORE, scorer.n_labels)
     while k and len(rows):
         still_open = []
         size = max(1, budget_of(memory) // (PER_CANDIDATE * depth))
         for some in (rows[start : start + size] for start in range(0, len(rows), size)):
-            part = ops.pick(output, some)
+            part = [own[some] for own in outputs]
             found = scorer.top_k(part, depth, offsets=gain.offsets, memory=memory, allowed=allowed)
             ids[some], scores[some], settled = _best_candidates(found, k, gain, threshold)
             still_open.append(some[~settled])

@@ -1,30 +1,21 @@
-"""From heads' outputs to the scores of labels, and to the best of them, as `circlet.network.scorer` has it."""
+"""From the outputs of heads to the scores of labels, and to the best labels.
+
+What a score is stands in two places: `Scorer.scores` for all labels, and `Scorer.top_k`, which finds the best ones
+without computing all scores. A new term of the score belongs into both; torch, NumPy and ONNX then have it.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from circlet.scoring import arrays
-from circlet.scoring.arrays import Floats, Found, best_columns
-from circlet.scoring.ranking import (
-    PER_SCORE,
-    Gain,
-    budget_of,
-    larger,
-    mean_log_odds,
-    together,
-    top_k_by_gain,
-    without,
-)
+from circlet.scoring import primitives
+from circlet.scoring.ranking import PER_SCORE, Gain, larger, mean_log_odds, of_rows, top_k, top_k_by_gain
 
 __all__ = ["Ensemble", "Scorer"]
 
-
-Mask = npt.NDArray[np.bool_]
+#: Bytes per score of several networks: sums, a network's scores and their temporaries, then the ranking.
+PER_MEAN = 40
 
 
 class Scorer:
@@ -32,82 +23,74 @@ class Scorer:
 
     Parameters
     ----------
-    codebook : circlet.runtime.codebooks.Codebook or None
+    codebook : Codebook or None
+        Of `circlet.runtime.codebooks` or, in `circlet.network.scorer`, of `circlet.codebooks`.
     n_labels : int
-    scale : float
-    bias : ndarray of shape (n_labels,) or None
+    scale : float or Tensor
+    bias : array or Tensor of shape (at least n_labels,), or None
     absolute : bool
         Whether similarities lose their sign.
     """
 
     def __init__(
-        self,
-        codebook: Any,
-        n_labels: int,
-        scale: float,
-        bias: Floats | None,
-        *,
-        absolute: bool = False,
+        self, codebook: Any, n_labels: int, scale: Any = 1.0, bias: Any = None, *, absolute: bool = False
     ) -> None:
         self.codebook, self.n_labels, self.absolute = codebook, n_labels, absolute
-        self.scale, self.bias = np.float32(scale), bias
-        #: Biases in the form that the codebook takes, without offsets and with the last ones.
-        self._plain: tuple[Floats | None] | None = None
-        self._shifted: tuple[Floats, Floats | None] | None = None
+        self.scale, self.bias = scale, bias
+        #: The last offsets, and their sum with the biases.
+        self._sum: tuple[Any, Any] | None = None
 
-    def logits(self, output: Floats) -> Floats:
-        """The scores that labels are ranked by, `(n, n_labels)`."""
+    def logits(self, output: Any) -> Any:
+        """The scores that labels are ranked by, `(batch, n_labels)`."""
+        return self.scores(primitives(output), output)
+
+    def scores(self, ops: Any, output: Any) -> Any:
+        """The same with primitives for the output."""
         if self.codebook is None:
             return output
-        scores: Floats = self.codebook.scores(output * self.scale)
+        scores = ops.similarities(self.codebook, output, self.scale)
         if self.absolute:
-            return np.abs(scores)
-        if self.bias is not None:
-            scores += self.bias
-        return scores
+            return ops.absolute(scores)
+        return scores if self.bias is None else ops.plus(scores, self.bias[: self.n_labels])
 
     def top_k(
         self,
-        output: Floats,
+        output: Any,
         k: int,
         *,
-        offsets: Floats | None = None,
+        offsets: Any = None,
         memory: int | None = None,
-        allowed: Mask | None = None,
+        allowed: Any = None,
         threshold: float | None = None,
-    ) -> Found:
-        """Ids and scores of the k best labels of each output; `offsets`, `(n_labels,)`, are added to the scores.
+    ) -> Any:
+        """Ids and scores of the k best labels of each output; see `circlet.scoring.ranking.top_k`.
 
-        Where `allowed` and `threshold` leave no label, the id is −1 and the score −∞.
+        `offsets`, `(n_labels,)`, are added to the scores.
         """
-        k, budget = min(k, self.n_labels), budget_of(memory)
-        if not len(output) or k < 1:
-            return arrays.nothing(output, max(k, 0))
-        found: Iterable[Found]
+        options: dict[str, Any] = {"memory": memory, "allowed": allowed, "threshold": threshold}
         if self.codebook is None:
-            found = _of_rows(self.logits, output, PER_SCORE * self.n_labels, offsets, allowed, k, budget)
-        else:
-            prepared = self._offsets(self.codebook, offsets)
-            found = self.codebook.best(output * self.scale, k, prepared, allowed, budget)
-            if self.absolute:
-                # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
-                negated = self.codebook.best(output * -self.scale, k, prepared, allowed, budget)
-                found = [larger(arrays, together(found), together(negated))]
-        best: Found = without(together(found), threshold)
-        return best
+            row_bytes = PER_SCORE * self.n_labels
+            return top_k(
+                lambda k, mask, budget: of_rows(self.logits, output, row_bytes, offsets, mask, k, budget),
+                output,
+                self.n_labels,
+                k,
+                **options,
+            )
+        scaled, options["bias"] = output * self.scale, self._biases(offsets)
+        found = self.codebook.top_k(scaled, k, **options)
+        if not self.absolute:
+            return found
+        # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
+        return larger(primitives(output), found, self.codebook.top_k(-scaled, k, **options))
 
-    def _offsets(self, codebook: Any, offsets: Floats | None) -> Floats | None:
-        """What the codebook adds to similarities; it is kept, because documents may come one by one."""
-        if offsets is None:
-            plain = self._plain
-            if plain is None:
-                plain = self._plain = (codebook.offsets(self.bias),)
-            return plain[0]
-        shifted = self._shifted
-        if shifted is None or shifted[0] is not offsets:
-            bias = offsets if self.bias is None else self.bias + offsets
-            shifted = self._shifted = offsets, codebook.offsets(bias)
-        return shifted[1]
+    def _biases(self, offsets: Any) -> Any:
+        """What is added to similarities; the last sum is cached, because documents may come one by one."""
+        if self.bias is None or offsets is None:
+            return self.bias if offsets is None else offsets
+        if self._sum is None or self._sum[0] is not offsets:
+            self._sum = offsets, self.bias + offsets
+        return self._sum[1]
 
 
 class Ensemble:
@@ -126,64 +109,51 @@ class Ensemble:
 
     def __init__(self, scorers: list[Scorer], calibrations: list[tuple[float, float]]) -> None:
         self.scorers, self.calibrations = scorers, calibrations
-        self.n_labels = scorers[0].n_labels
 
-    def logits(self, outputs: list[Floats]) -> Floats:
-        """The scores that labels are ranked by, `(n, n_labels)`, from the outputs of each network."""
+    @property
+    def n_labels(self) -> int:
+        """Number of labels."""
+        return self.scorers[0].n_labels
+
+    def logits(self, outputs: Sequence[Any]) -> Any:
+        """The scores that labels are ranked by, `(batch, n_labels)`, from the output of each network."""
+        each = (scorer.logits(output) for scorer, output in zip(self.scorers, outputs, strict=True))
+        return self.mean(primitives(outputs[0]), each)
+
+    def mean(self, ops: Any, scores: Iterable[Any]) -> Any:
+        """The scores of all networks as one, by the primitives for scores."""
         if len(self.scorers) == 1:
-            return self.scorers[0].logits(outputs[0])
-        scores = (scorer.logits(own) for scorer, own in zip(self.scorers, outputs, strict=True))
+            return next(iter(scores))
         curves = zip(scores, self.calibrations, strict=True)
-        mean: Floats = mean_log_odds(arrays, (each * slope + intercept for each, (slope, intercept) in curves))
-        return mean
+        return mean_log_odds(ops, (ops.affine(each, *curve) for each, curve in curves))
 
     def top_k(
         self,
-        outputs: list[Floats],
+        outputs: Sequence[Any],
         k: int,
         *,
         gain: Gain | None = None,
-        offsets: Floats | None = None,
+        offsets: Any = None,
         memory: int | None = None,
-        allowed: Mask | None = None,
+        allowed: Any = None,
         threshold: float | None = None,
-    ) -> Found:
-        """See `Scorer.top_k`; `gain` ranks labels by their gain instead of their score."""
+    ) -> Any:
+        """Ids and scores of the k best labels of each document; see `Scorer.top_k`.
+
+        `gain` ranks labels by their gain instead of their score. Of several networks, all labels are scored, for
+        as many documents at a time as `memory` has room for. The last digits of a score may depend on how many
+        these are.
+        """
         options: dict[str, Any] = {"memory": memory, "allowed": allowed, "threshold": threshold}
         if gain is not None:
-            return top_k_by_gain(self, outputs, k, gain, **options)  # type: ignore[no-any-return]
+            return top_k_by_gain(self, outputs, k, gain, **options)
         if len(self.scorers) == 1:
             return self.scorers[0].top_k(outputs[0], k, offsets=offsets, **options)
-        n, k = len(outputs[0]), min(k, self.n_labels)
-        if not n or k < 1:
-            return arrays.nothing(outputs[0], max(k, 0))
-        joined, book = np.concatenate(outputs, axis=1), self.scorers[0].codebook
-        # The sums so far, a network's scores and what computing them takes, then the ranking: bytes per score.
-        row_bytes = 40 * max(self.n_labels, 0 if book is None else book.per_row)
+        book, numbers = self.scorers[0].codebook, primitives(outputs[0]).numbered(outputs)
+        row_bytes = PER_MEAN * max(self.n_labels, getattr(book, "per_row", 0))
 
-        def logits(part: Floats) -> Floats:
-            return self.logits(np.split(part, len(self.scorers), axis=1))
+        def find(k: int, mask: Any, budget: int) -> Any:
+            logits = lambda some: self.logits([own[some] for own in outputs])  # noqa: E731
+            return of_rows(logits, numbers, row_bytes, offsets, mask, k, budget)
 
-        found = _of_rows(logits, joined, row_bytes, offsets, allowed, k, budget_of(memory))
-        best: Found = without(together(found), threshold)
-        return best
-
-
-def _of_rows(
-    logits: Callable[[Floats], Floats],
-    output: Floats,
-    row_bytes: int,
-    offsets: Floats | None,
-    allowed: Mask | None,
-    k: int,
-    budget: int,
-) -> Iterator[Found]:
-    """The best labels by a function from outputs to the scores of all labels, which take `row_bytes` a row."""
-    size = max(1, budget // row_bytes)
-    for start in range(0, len(output), size):
-        scores = logits(output[start : start + size])
-        if offsets is not None:
-            scores = scores + offsets
-        if allowed is not None:
-            scores = np.where(allowed, scores, np.float32(-np.inf))
-        yield best_columns(scores, k)
+        return top_k(find, numbers, self.n_labels, k, **options)

@@ -11,10 +11,11 @@ import torch
 from torch import Tensor
 
 from circlet.algebra import circular
+from circlet.scoring import arrays
 from circlet.scoring.arrays import LEAST_NORM, MEMORY, TINY, Floats
 
-log_sigmoid = torch.nn.functional.logsigmoid
-sin, subtract, tanh, where = torch.sin, torch.subtract, torch.tanh, torch.where
+log_sigmoid, similarities = torch.nn.functional.logsigmoid, arrays.similarities
+absolute, sin, subtract, tanh, where = torch.abs, torch.sin, torch.subtract, torch.tanh, torch.where
 
 #: Scores per group; a first pass compares only the maxima of the groups.
 GROUP = 1 << 8
@@ -104,14 +105,19 @@ def nothing(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
     return ids, torch.zeros(len(rows), k, device=rows.device)
 
 
-def numbered(outputs: Tensor) -> Tensor:
+def numbered(outputs: list[Tensor]) -> Tensor:
     """See `circlet.scoring.arrays.numbered`."""
-    return torch.arange(len(outputs), device=outputs.device)
+    return torch.arange(len(outputs[0]), device=outputs[0].device)
 
 
-def pick(outputs: Tensor, rows: Tensor) -> Tensor:
-    """See `circlet.scoring.arrays.pick`."""
-    return outputs[rows]
+def plus(scores: Tensor, bias: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.plus`."""
+    return scores + bias
+
+
+def affine(x: Tensor, slope: float, intercept: float) -> Tensor:
+    """See `circlet.scoring.arrays.affine`."""
+    return (x * slope).add_(intercept)
 
 
 def log_sum(a: Tensor, b: Tensor) -> Tensor:

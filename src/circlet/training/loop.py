@@ -411,7 +411,7 @@ def measured(network: Network, X: Any, Y: sp.csr_matrix, metric: str, world: Wor
 def mean_loss(network: Network, X: Any, Y: sp.csr_matrix) -> float:
     """Compute the mean loss of rows with these labels."""
     total, start = 0.0, 0
-    for output in outputs_of(Ensemble([network]), X):
+    for (output,) in outputs_of(Ensemble([network]), X):
         labels = label_sets(Y[start : start + len(output)]).to(network.device)
         start += len(output)
         with torch.no_grad():
