@@ -197,7 +197,7 @@ def iter_text(
         yield number, decode(path, number, line)
 
 
-def decode(path: Path, number: int, line: bytes) -> str:
+def decode(path: Path | str, number: int, line: bytes | bytearray) -> str:
     """Decode a line; raise a `DataError` that names the byte if the line is not UTF-8."""
     try:
         return line.decode("utf-8")
@@ -222,6 +222,11 @@ def open_bytes(path: Path) -> IO[bytes]:
         return stream
     stream.close()
     return open_gzip(path)
+
+
+def plain_or_packed(folder: Path, name: str) -> Path | None:
+    """Return the file of this name, or with `.gz` after it, in a folder; None if there is neither."""
+    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def refuse_pipe(path: Path) -> None:

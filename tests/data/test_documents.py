@@ -19,10 +19,9 @@ from circlet.data.records import (
     LINE_FORMATS,
     Columns,
     Record,
-    iter_documents,
     iter_parquet,
+    iter_records,
     iter_stream,
-    iter_texts,
     size_of,
     write_records,
 )
@@ -90,7 +89,7 @@ def test_named_columns():
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"a\n\xff\n", r"^stdin:2: found bytes that are not UTF-8 \(invalid start byte\)$"),
+        (b"a\n\xff\n", r"^stdin:2: found byte 0xff at position 1 of the line; wanted UTF-8 text$"),
         (b'{"text": "a"}\n\n{"text": \n', r"^stdin:3: found '\{\"text\":' .*; wanted a JSON object"),
         (b'{"text": "a"}\nplain\n', r"^stdin:2: found 'plain' .*; wanted a JSON object"),
         (b'{"body": "a"}\n', r"^stdin:1: found the keys 'body'; wanted 'text' among them, or --text-column"),
@@ -237,13 +236,18 @@ def folder(tmp_path):
 
 
 def test_documents_and_their_labels(folder):
-    found = [(each.id, each.text, each.labels) for each in iter_texts(folder)]
+    found = [(each.id, each.text, each.labels) for each in iter_records(folder, "plain")]
     assert found == [
         ("a.txt", "a fox\nand a hare\n", ("http://example.org/1", "http://example.org/2")),
         ("b.txt", "a van", ("vehicles", "road traffic")),
         ("c.txt", "nothing", ()),
     ]
-    assert [each.id for each in iter_texts(folder, need_labels=False)] == ["a.txt", "b.txt", "c.txt", "d.txt"]
+    assert [each.id for each in iter_records(folder, "plain", need_labels=False)] == [
+        "a.txt",
+        "b.txt",
+        "c.txt",
+        "d.txt",
+    ]
 
 
 def test_folders_in_a_folder(folder):
@@ -251,7 +255,7 @@ def test_folders_in_a_folder(folder):
         (folder / place).mkdir(parents=True)
         (folder / place / "a.txt").write_text("another fox", encoding="utf-8")
         (folder / place / "a.key").write_text("animals", encoding="utf-8")
-    assert [each.id for each in iter_texts(folder)] == ["a.txt", "b.txt", "c.txt", "more/a/a.txt"]
+    assert [each.id for each in iter_records(folder, "plain")] == ["a.txt", "b.txt", "c.txt", "more/a/a.txt"]
     assert load_dataset(folder).train.n == 4
 
 
@@ -302,7 +306,7 @@ def test_no_labels_at_all(tmp_path):
 def test_written_and_read(tmp_path):
     records = [Record(1, "a\nb", ("x", "y z"), "one.txt"), Record(2, "", (), "two.txt")]
     write_texts(tmp_path, records)
-    assert list(iter_texts(tmp_path)) == records
+    assert list(iter_records(tmp_path, "plain")) == records
 
 
 RECORDS = [Record(1, "a fox", ("animal",)), Record(2, "a van", ("vehicle", "red"))]
@@ -322,7 +326,7 @@ def test_each_kind(inputs):
         inputs, ("jsonl", "csv", "plain"), (RECORDS, RECORDS[1:], RECORDS[:1]), strict=True
     ):
         told: list[int] = []
-        found = list(iter_documents(path, kind, progress=told.append))
+        found = list(iter_records(path, kind, progress=told.append))
         assert [(each.text, each.labels) for each in found] == [(each.text, each.labels) for each in expected]
         assert sum(told) <= size_of(path)
     assert size_of(inputs[2]) == len("a fox")

@@ -304,9 +304,9 @@ def test_what_a_format_cannot_hold_is_not_written(tmp_path, kind, record):
 
 
 def test_unknown_kind(tmp_path):
-    with pytest.raises(ParameterError, match="kind is 'xml'; wanted one of jsonl, csv"):
+    with pytest.raises(ParameterError, match="found the format 'xml'; wanted one of jsonl, csv"):
         list(iter_records(tmp_path / "a", "xml"))
-    with pytest.raises(ParameterError, match="kind is 'xml'; wanted one of jsonl, csv"):
+    with pytest.raises(ParameterError, match="found the format 'xml'; wanted one of jsonl, csv"):
         write_records(tmp_path / "a", [], "xml")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from circlet.cli.console import DocumentBar, say
 from circlet.data import load_dataset
 from circlet.data.load import UnrecognizedError, find_text_file, path_exists
-from circlet.data.records import Columns, Record, iter_documents, iter_stream, size_of
+from circlet.data.records import Columns, Record, iter_records, iter_stream, size_of
 from circlet.errors import DataError
 from circlet.files import explained
 
@@ -101,7 +101,7 @@ def _records_of_files(inputs: Sequence[str], columns: Columns, bar: DocumentBar)
         files.append(file)
     sizes = [size_of(path) for path, _ in files]
     bar.total = None if None in sizes else sum(size or 0 for size in sizes)
-    read = partial(iter_documents, columns=columns, need_labels=False, progress=bar.advance)
+    read = partial(iter_records, columns=columns, need_labels=False, progress=bar.advance)
 
     def plain_texts(path: Path) -> Iterator[Record]:
         for record in read(path, "plain"):  # the path is their id: other inputs may have files of the same name
@@ -119,7 +119,7 @@ def _records(data: str, columns: Columns, bar: DocumentBar) -> Iterator[Record]:
                 lines = f"circlet predict MODEL - < {path}"
                 say(f"{path}: plain text, read as one document (a document per line: {lines})")
             bar.total = size_of(path)
-            return iter_documents(path, kind, columns, need_labels=False, progress=bar.advance)
+            return iter_records(path, kind, columns, need_labels=False, progress=bar.advance)
         dataset = load_dataset(data, text_column=columns.text)
     except UnrecognizedError as error:
         file = data if path_exists(Path(data)) else "FILE"

@@ -65,21 +65,19 @@ class Split:
         rows = np.asarray(rows, dtype=np.int64)
         texts = None if self.texts is None else [self.texts[row] for row in rows.tolist()]
         ids = None if self.ids is None else [self.ids[row] for row in rows.tolist()]
-        X, Y = (
-            None if part is None else part[rows] if not is_mapped(part) else _rows_of_map(part, rows, copy)
-            for part in (self.X, self.Y)
-        )
-        return Split(X, Y, texts, ids)
 
+        def rows_of(part: Any) -> Any:
+            if part is None or not is_mapped(part):
+                return None if part is None else part[rows]
+            if not copy:
+                return MappedRows(part, rows)
+            parts = []
+            for block in blocks(len(rows), 1024):
+                parts.append(part[rows[block]])
+                release(part)
+            return sp.vstack(parts, format="csr") if parts else part[rows]
 
-def _rows_of_map(matrix: Any, rows: npt.NDArray[np.int64], copy: bool) -> Any:
-    if not copy:
-        return MappedRows(matrix, rows)
-    parts = []
-    for block in blocks(len(rows), 1024):
-        parts.append(matrix[rows[block]])
-        release(matrix)
-    return sp.vstack(parts, format="csr") if parts else matrix[rows]
+        return Split(rows_of(self.X), rows_of(self.Y), texts, ids)
 
 
 @dataclass(frozen=True)
@@ -126,23 +124,17 @@ class Dataset:
         where = str(self.source or self.name)
         check_split(self.train, where=f"{where}, train", label_names=self.label_names)
         if self.label_uris is not None and len(self.label_uris) != len(self.label_names or ()):
-            raise DataError(
-                f"{where}: found {len(self.label_uris)} URIs of labels and {len(self.label_names or ())} names; "
-                "wanted one of both for each label"
-            )
+            found = f"{len(self.label_uris)} URIs of labels and {len(self.label_names or ())} names"
+            raise DataError(f"{where}: found {found}; wanted one of both for each label")
         if self.test is None:
             return
         check_split(self.test, where=f"{where}, test")
-        if self.test.Y.shape[1] != self.n_labels:
-            raise DataError(
-                f"{where}: found {self.n_labels} labels in train and {self.test.Y.shape[1]} in test; "
-                "wanted the same number"
-            )
-        columns = [None if part.X is None else part.X.shape[1] for part in (self.train, self.test)]
-        if columns[0] != columns[1]:
-            raise DataError(
-                f"{where}: found {columns[0]} features in train and {columns[1]} in test; wanted the same number"
-            )
+        features = None if self.test.X is None else self.test.X.shape[1]
+        sizes = (("labels", self.n_labels, self.test.Y.shape[1]), ("features", self.n_features, features))
+        for what, train, test in sizes:
+            if train != test:
+                found = f"{train} {what} in train and {test} in test"
+                raise DataError(f"{where}: found {found}; wanted the same number")
 
     @property
     def n_features(self) -> int | None:
@@ -215,17 +207,13 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
         raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a csr_matrix")
     if X is None and texts is None:
         raise DataError(f"{where}: found neither features nor texts; wanted one of them")
-    for part, rows in (
-        ("X", None if X is None else X.shape[0]),
-        ("texts", None if texts is None else len(texts)),
-    ):
-        if rows is not None and rows != Y.shape[0]:
-            raise DataError(f"{where}: found {rows} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
+    sizes = {"X": None if X is None else X.shape[0], "texts": None if texts is None else len(texts)}
+    for part, n in sizes.items():
+        if n is not None and n != Y.shape[0]:
+            raise DataError(f"{where}: found {n} rows in {part} and {Y.shape[0]} in Y; wanted the same number")
     check_entries(split, where)
-    if not is_checked(Y) and (
-        not _in_blocks(Y, lambda values: np.isin(values, (0, 1))) or not Y.has_canonical_format
-    ):
-        as_labels(Y, where)  # its error names the row and the value
+    if not is_checked(Y):
+        as_labels(Y, where)
     if X is not None and not is_checked(X):
         _check_finite(X, where)
     if label_names is not None:
@@ -292,10 +280,7 @@ def as_labels(Y: Any, where: str) -> sp.csr_matrix:
     if not sp.issparse(Y):
         raise DataError(f"{where}: found labels of type {type(Y).__name__}; wanted a sparse matrix")
     out = as_csr(Y, where)
-    wrong = np.flatnonzero((out.data != 0) & (out.data != 1))
-    if wrong.size:
-        row, column = _cell(out, int(wrong[0]))
-        raise DataError(f"{where}: found {out.data[wrong[0]]} at row {row}, label {column}; wanted 0 or 1")
+    _check_values(out, lambda values: (values == 0) | (values == 1), where, "label", "0 or 1")
     return _canonical(_float32(out, where), Y, where, "label")
 
 
@@ -303,7 +288,7 @@ def _float32(M: sp.csr_matrix, where: str) -> sp.csr_matrix:
     if M.dtype.kind == "c":
         raise DataError(f"{where}: found values of type {M.dtype}; wanted real numbers")
     # Not M.astype, which sums duplicates first, even in the caller's matrix.
-    return sp.csr_matrix((M.data.astype(np.float32), M.indices, M.indptr), shape=M.shape)
+    return sp.csr_matrix((M.data.astype(np.float32, copy=False), M.indices, M.indptr), shape=M.shape)
 
 
 def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr_matrix:
@@ -321,24 +306,22 @@ def _canonical(M: sp.csr_matrix, original: Any, where: str, what: str) -> sp.csr
     return M
 
 
-def _in_blocks(X: Any, holds: Callable[[Any], Any]) -> bool:
-    """Whether `holds` is true for all values. Checks blocks, since a mapped matrix may exceed memory."""
+def _check_finite(X: Any, where: str) -> None:
+    _check_values(X, np.isfinite, where, "feature", "finite numbers")
+
+
+def _check_values(X: Any, valid: Callable[[Any], Any], where: str, what: str, wanted: str) -> None:
+    """Raise `DataError` at the first invalid value. Reads blocks, since a mapped matrix may exceed memory."""
     values = X.data if sp.issparse(X) else X
     for block in blocks(len(values), max(1, BLOCK // max(1, math.prod(values.shape[1:])))):
-        if not holds(values[block]).all():
-            return False
+        right = valid(values[block])
+        if not right.all():
+            first = tuple(np.argwhere(~right)[0])
+            at = block.start + int(first[0])
+            row, column = _cell(X, at) if sp.issparse(X) else (at + 1, first[1])
+            found = values[block][first]
+            raise DataError(f"{where}: found {found} at row {row}, {what} {column}; wanted {wanted}")
         release(X)
-    return True
-
-
-def _check_finite(X: Any, where: str) -> None:
-    values = X.data if sp.issparse(X) else X
-    if _in_blocks(X, np.isfinite):
-        return
-    first = np.argwhere(~np.isfinite(values))[0]
-    value = values[tuple(first)]
-    row, column = _cell(X, int(first[0])) if sp.issparse(X) else (first[0] + 1, first[1])
-    raise DataError(f"{where}: found {value} at row {row}, feature {column}; wanted finite numbers")
 
 
 def _cell(M: sp.csr_matrix, position: int) -> tuple[int, int]:

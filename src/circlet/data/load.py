@@ -25,7 +25,7 @@ import scipy.sparse as sp
 
 from circlet.checks import is_integer, require
 from circlet.data import catalog, matrices, records
-from circlet.data.dataset import Dataset, Split, as_labels, check_label, check_label_names, label_fault, widen
+from circlet.data.dataset import Dataset, Split, check_label, check_label_names, label_fault, widen
 from circlet.data.records import (
     PARQUET_MAGIC,
     TEXT_SUFFIX,
@@ -36,7 +36,7 @@ from circlet.data.records import (
     text_files,
 )
 from circlet.errors import CircletError, DataError, ParameterError, bad, shown
-from circlet.files import iter_text, peek, read_gzip
+from circlet.files import iter_text, peek, plain_or_packed, read_gzip
 
 logger = logging.getLogger(__name__)
 
@@ -202,7 +202,7 @@ def _read_several(paths: list[Path], columns: Columns) -> _Parts:
     for path, kind in zip(paths, kinds, strict=True):
         if kind not in records.FORMATS:
             raise bad(path, None, FORMAT_NAMES.get(kind, kind), "only files with texts, if there are several")
-    all_of_them = (records.iter_documents(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
+    all_of_them = (records.iter_records(path, kind, columns) for path, kind in zip(paths, kinds, strict=True))
     train, _, names = read_splits(chain.from_iterable(all_of_them))
     words = ", ".join(FORMAT_NAMES[kind] for kind in dict.fromkeys(kinds))
     return _Parts(f"{words}; {len(paths)} files", train, None, names)
@@ -248,17 +248,17 @@ def _recognize_table(path: Path, start: bytes, columns: Columns) -> str:
     if is_annif(first):
         return "annif"
     suffix = Path(path.name.removesuffix(".gz")).suffix.lower()
-    guess = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
-    if guess is None and re.match(rb"(?:\s*[0-9,]+)?\s+[0-9]+:", start):
-        guess = "svmlight"  # its reader reports what is wrong with the row
-    if guess is None and re.search(rb"\s__label__\S", start):
-        guess = "fasttext"  # with the labels after the text
-    if guess is None and suffix == TEXT_SUFFIX:
-        guess = "plain"
-    if guess is None:
-        wanted = f"one of these: {', '.join(words for kind, words in FORMAT_NAMES.items() if kind != 'plain')}"
-        raise UnrecognizedError(str(bad(path, number, shown(first.strip()), wanted)))
-    return guess
+    kind = {".jsonl": "jsonl", ".json": "jsonl", ".csv": "csv", ".tsv": "tsv"}.get(suffix)
+    if kind is None and re.match(rb"(?:\s*[0-9,]+)?\s+[0-9]+:", start):
+        kind = "svmlight"  # its reader reports what is wrong with the row
+    if kind is None and re.search(rb"\s__label__\S", start):
+        kind = "fasttext"  # with the labels after the text
+    if kind is None and suffix == TEXT_SUFFIX:
+        kind = "plain"
+    if kind is not None:
+        return kind
+    wanted = f"one of these: {', '.join(words for kind, words in FORMAT_NAMES.items() if kind != 'plain')}"
+    raise UnrecognizedError(str(bad(path, number, shown(first.strip()), wanted)))
 
 
 def _read_files(train: Path, test: Path | None, columns: Columns) -> _Parts:
@@ -269,8 +269,8 @@ def _read_files(train: Path, test: Path | None, columns: Columns) -> _Parts:
         columns, notation = records.with_separator(train, format_, columns)
         after = None
         if test is not None:
-            after = records.iter_documents(test, _kind_of(test, columns), columns)
-        first, second, names = read_splits(records.iter_documents(train, format_, columns), after)
+            after = records.iter_records(test, _kind_of(test, columns), columns)
+        first, second, names = read_splits(records.iter_records(train, format_, columns), after)
         words = f"{FORMAT_NAMES[format_]}, {notation}" if notation else FORMAT_NAMES[format_]
         return _Parts(words + pair, first, second, names)
     words = FORMAT_NAMES[format_] + pair
@@ -292,13 +292,15 @@ def _read_files(train: Path, test: Path | None, columns: Columns) -> _Parts:
 def _read_folder(folder: Path, columns: Columns, split: int) -> _Parts:
     layout, names = _layout(folder)
     if layout == "matrices":
-        train = matrices.read_split(folder, "trn")
-        test = matrices.read_split(folder, "tst") if matrices.has_part(folder, "tst") else None
-        if (folder / "X.trn").is_dir():
-            return _Parts("mapped matrices, sparse features", train, test)
-        return _Parts(f"npz matrices, {'sparse' if sp.issparse(train.X) else 'dense'} features", train, test)
-    if layout == "newer":
-        return _read_newer(folder)
+        text = not any(matrices.has_part(folder, part) for part in ("trn", "tst"))
+        train = matrices.read_split(folder, "trn", text=text)
+        test = (
+            matrices.read_split(folder, "tst", text=text) if matrices.has_part(folder, "tst", text=text) else None
+        )
+        kind = "mapped" if (folder / "X.trn").is_dir() else "npz"
+        words = f"{kind} matrices, {'sparse' if sp.issparse(train.X) else 'dense'} features"
+        newer = "Extreme Classification Repository text, newer form (X_Xf and X_Y)"
+        return _Parts(newer if text else words, train, test)
     if layout == "split files":
         return _read_with_split_files(folder, names, split)
     if layout == "texts":
@@ -309,10 +311,8 @@ def _read_folder(folder: Path, columns: Columns, split: int) -> _Parts:
 def _layout(folder: Path) -> tuple[str, list[str]]:
     """Return the layout of a folder, and the names of its files."""
     names = sorted(path.name for path in folder.iterdir() if path.is_file())
-    if any(matrices.has_part(folder, part) for part in ("trn", "tst")):
+    if any(matrices.has_part(folder, part, text=text) for part in ("trn", "tst") for text in (False, True)):
         return "matrices", names
-    if any(re.fullmatch(r"(trn|tst)_X_(Xf|Y)\.txt(\.gz)?", name) for name in names):
-        return "newer", names
     if any(_SPLIT_FILE.fullmatch(name) for name in names):
         return "split files", names
     pair = any(_TRAIN.fullmatch(name) or _TEST.fullmatch(name) for name in names)
@@ -338,25 +338,6 @@ def _find_pair(folder: Path, names: list[str]) -> tuple[Path, Path | None]:
     return folder / pair[0][0], folder / pair[1][0] if pair[1] else None
 
 
-def _read_newer(folder: Path) -> _Parts:
-    parts: list[Split | None] = []
-    for part in ("trn", "tst"):
-        x, y = (_plain_or_packed(folder, f"{part}_X_{what}.txt") for what in ("Xf", "Y"))
-        if part == "tst" and x is None and y is None:
-            parts.append(None)
-            continue
-        if x is None or y is None:
-            missing = f"{part}_X_{'Xf' if x is None else 'Y'}.txt"
-            raise bad(folder, None, f"no {missing}, a folder with only half of its files", f"{missing} as well")
-        X, Y = matrices.read_sparse_text(x), as_labels(matrices.read_sparse_text(y), str(y))
-        if X.shape[0] != Y.shape[0]:
-            rows = f"{X.shape[0]} rows in {x.name} and {Y.shape[0]} in {y.name}"
-            raise bad(folder, None, rows, "the same number")
-        parts.append(Split(X, Y))
-    assert parts[0] is not None
-    return _Parts("Extreme Classification Repository text, newer form (X_Xf and X_Y)", parts[0], parts[1])
-
-
 def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Parts:
     files: dict[str, Path] = {}
     for name in names:
@@ -371,7 +352,7 @@ def _read_with_split_files(folder: Path, names: list[str], split: int) -> _Parts
             raise bad(folder, None, f"{other} but no {missing}", f"{missing} as well")
     stem = re.sub(r"_trSplit.*", "", files["tr"].name)
     candidates = (f"{stem}_data.txt", f"{stem}.txt", "data.txt")
-    data = next((path for name in candidates if (path := _plain_or_packed(folder, name))), None)
+    data = next((path for name in candidates if (path := plain_or_packed(folder, name))), None)
     if data is None:
         raise bad(folder, None, f"{files['tr'].name} but no {candidates[0]}", "the data file as well")
     whole = Split(*matrices.read_xmc(data))
@@ -386,7 +367,7 @@ def _with_companions(folder: Path, found: _Parts) -> _Parts:
     """Add the label names and raw texts from files beside the matrices."""
     names, parts = found.names, []
     for split, part in ((found.train, "train"), (found.test, "test")):
-        path = _plain_or_packed(folder, f"{part}_raw_texts.txt")
+        path = plain_or_packed(folder, f"{part}_raw_texts.txt")
         if split is None or split.X is None or path is None:
             parts.append(split)
             continue
@@ -394,16 +375,12 @@ def _with_companions(folder: Path, found: _Parts) -> _Parts:
         if len(lines) != split.n:
             raise bad(path, None, f"{len(lines)} texts", f"one for each of {split.n} {part} rows")
         parts.append(replace(split, texts=lines))
-    files = [_plain_or_packed(folder, name) for name in ("labels.tsv", "labels.txt")]
+    files = [plain_or_packed(folder, name) for name in ("labels.tsv", "labels.txt")]
     if names is None and (path := files[0] or files[1]):
         names = read_label_names(path)
         check_label_names(names, found.train.Y.shape[1], str(path))
     assert parts[0] is not None
     return replace(found, train=parts[0], test=parts[1], names=names)
-
-
-def _plain_or_packed(folder: Path, name: str) -> Path | None:
-    return next((path for path in (folder / name, folder / f"{name}.gz") if path.is_file()), None)
 
 
 def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
@@ -526,40 +503,28 @@ def read_splits(
 
     The labels of `train` come first, sorted by name; labels that are only in `test` follow, sorted as well.
     """
-    vocabulary: dict[str, int] = {}
-    parts = [_gathered(train, vocabulary)]
-    known = len(vocabulary)
-    if test is not None:
-        parts.append(_gathered(test, vocabulary))
-    names = list(vocabulary)
-    names = sorted(names[:known]) + sorted(names[known:])
+    numbers: dict[str, int] = {}
+    names: list[str] = []
+    parts = []
+    for part in (train,) if test is None else (train, test):
+        texts, ids, labels, ends = [], [], array("q"), array("q", [0])
+        for record in part:
+            texts.append(record.text)
+            ids.append(record.id)
+            labels.extend([numbers.setdefault(label, len(numbers)) for label in record.labels])
+            ends.append(len(labels))
+        names += sorted(list(numbers)[len(names) :])
+        parts.append((texts, ids, labels, ends))
     position = np.empty(len(names), np.int32)
-    position[[vocabulary[name] for name in names]] = np.arange(len(names))
-    splits = []
-    for texts, ids, labels, counts in parts:
-        indices = position[np.asarray(labels, dtype=np.int64)]
-        starts = np.concatenate([[0], np.cumsum(np.asarray(counts, dtype=np.int64))])
-        ones = np.ones(len(indices), np.float32)
-        Y = sp.csr_matrix((ones, indices, starts), shape=(len(texts), len(names)))
+    position[[numbers[name] for name in names]] = np.arange(len(names))
+    splits: list[Split | None] = []
+    for texts, ids, labels, ends in parts:
+        entries = (np.ones(len(labels), np.float32), position[np.asarray(labels)], np.asarray(ends))
+        Y = sp.csr_matrix(entries, shape=(len(texts), len(names)))
         Y.sort_indices()
-        splits.append(Split(None, Y, texts, ids))
-    return splits[0], splits[1] if test is not None else None, names
-
-
-def _gathered(
-    records: Iterable[Record], vocabulary: dict[str, int]
-) -> tuple[list[str], list[str | int] | None, array[int], array[int]]:
-    """Return texts, ids (None if no document has one), label numbers, and the label count of each document.
-
-    Adds new labels to `vocabulary`.
-    """
-    texts: list[str] = []
-    ids: list[str | int] = []
-    has_ids, labels, counts = False, array("q"), array("q")
-    for row, record in enumerate(records):
-        texts.append(record.text)
-        ids.append(row if record.id is None else record.id)
-        has_ids |= record.id is not None
-        labels.extend([vocabulary.setdefault(label, len(vocabulary)) for label in record.labels])
-        counts.append(len(record.labels))
-    return texts, ids if has_ids else None, labels, counts
+        named = any(each is not None for each in ids)
+        own = [row if each is None else each for row, each in enumerate(ids)] if named else None
+        splits.append(Split(None, Y, texts, own))
+    first, second = (*splits, None)[:2]
+    assert first is not None
+    return first, second, names

@@ -28,7 +28,6 @@ import zlib
 from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from typing import IO, Any
@@ -54,6 +53,7 @@ from circlet.files import (
     explained,
     iter_lines,
     most_unpacked,
+    plain_or_packed,
     prepare_folder,
     refuse_pipe,
     replacing,
@@ -68,14 +68,18 @@ _DAMAGE = (
 )
 
 
-def read_split(folder: Path, part: str) -> Split:
-    """Read `X` and `Y` of one part, `trn` or `tst`."""
-    x, y = _mapped_folder(folder, "X", part) or feature_file(folder, part), label_file(folder, part)
+def read_split(folder: Path, part: str, *, text: bool = False) -> Split:
+    """Read `X` and `Y` of one part, `trn` or `tst`, from arrays or from the Repository's newer text."""
+    x, y = _files_of(folder, part, text)
     if x is None or y is None:
-        missing = f"{'X' if x is None else 'Y'}.{part}.npz"
+        names = (f"{part}_X_Xf.txt", f"{part}_X_Y.txt") if text else (f"X.{part}.npz", f"Y.{part}.npz")
+        missing = names[0 if x is None else 1]
         raise bad(folder, None, f"no {missing}, a folder with only half of its files", f"{missing} as well")
-    X = read_mapped(x) if x.is_dir() else read_features(x)
-    Y = read_mapped(y, labels=True) if y.is_dir() else read_labels(y)
+    if text:
+        X, Y = read_sparse_text(x), as_labels(read_sparse_text(y), str(y))
+    else:
+        X = read_mapped(x) if x.is_dir() else read_features(x)
+        Y = read_mapped(y, labels=True) if y.is_dir() else read_labels(y)
     if X.shape[0] != Y.shape[0]:
         rows = f"{X.shape[0]} rows in {x.name} and {Y.shape[0]} in {y.name}"
         raise bad(folder, None, rows, "the same number")
@@ -88,21 +92,20 @@ def feature_file(folder: Path, part: str) -> Path | None:
     return next((path for path in names if path.is_file()), None)
 
 
-def label_file(folder: Path, part: str) -> Path | None:
-    """Return the folder `Y.trn` or `Y.trn.npz` (or `Y.tst…`), whichever exists, or None."""
-    path = folder / f"Y.{part}.npz"
-    return _mapped_folder(folder, "Y", part) or (path if path.is_file() else None)
-
-
-def has_part(folder: Path, part: str) -> bool:
+def has_part(folder: Path, part: str, *, text: bool = False) -> bool:
     """Whether any file of a part, `trn` or `tst`, exists."""
-    found = (_mapped_folder(folder, "X", part), feature_file(folder, part), label_file(folder, part))
-    return any(path is not None for path in found)
+    return any(_files_of(folder, part, text))
 
 
-def _mapped_folder(folder: Path, what: str, part: str) -> Path | None:
-    path = folder / f"{what}.{part}"
-    return path if path.is_dir() else None
+def _files_of(folder: Path, part: str, text: bool) -> tuple[Path | None, Path | None]:
+    """Return the file, or folder of mapped arrays, of features and that of labels; None where there is none."""
+    if text:
+        return plain_or_packed(folder, f"{part}_X_Xf.txt"), plain_or_packed(folder, f"{part}_X_Y.txt")
+    x, y, packed = folder / f"X.{part}", folder / f"Y.{part}", folder / f"Y.{part}.npz"
+    return (
+        x if x.is_dir() else feature_file(folder, part),
+        y if y.is_dir() else packed if packed.is_file() else None,
+    )
 
 
 def read_features(path: Path) -> sp.csr_matrix | np.ndarray[Any, Any]:
@@ -130,18 +133,13 @@ def read_mapped(path: Path, *, labels: bool = False) -> sp.csr_matrix:
             else:
                 arrays[name] = np.lib.format.open_memmap(file, mode="r")
     data, indices, indptr, shape = arrays.values()
-    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
-        raise bad(path / "shape.npy", None, f"the shape {shape.tolist()}", "two integers")
-    rows, columns = shape.tolist()
+    rows, columns = _check_shape(path / "shape.npy", shape)
     kind = _index_type(len(data), columns) if data.ndim == 1 else None
     for name, wanted in (("data", np.dtype(np.float32)), ("indices", kind), ("indptr", kind)):
         if arrays[name].ndim != 1 or arrays[name].dtype != wanted:
             found = f"{arrays[name].ndim} dimensions of type {arrays[name].dtype}"
             raise bad(path / f"{name}.npy", None, found, f"one dimension of type {wanted}")
-    if len(indptr) != rows + 1 or len(indices) != len(data):
-        parts = f"{len(indptr) - 1} row pointers, {len(indices)} indices and {len(data)} values"
-        raise bad(path, None, parts, f"{rows} pointers, and as many indices as values")
-    check_pointers(indptr, len(data), str(path))
+    _check_parts(path, data, indices, indptr, rows)
     X = sp.csr_matrix((data, indices, indptr), shape=(rows, columns), copy=False)
     _check_mapped(path, X, labels)
     X.has_sorted_indices = X.has_canonical_format = True
@@ -169,6 +167,19 @@ def _check_mapped(path: Path, X: sp.csr_matrix, labels: bool) -> None:
             row, column = int(starts[inside][0]), int(indices[falls[inside][0]])
             raise bad(path, None, f"column {column} of row {row} out of order", "columns that increase")
         release(X)
+
+
+def _check_shape(path: Path, shape: npt.NDArray[Any]) -> tuple[int, int]:
+    if shape.shape != (2,) or shape.dtype.kind not in "iu" or not 0 <= min(shape) <= max(shape) < 2**62:
+        raise bad(path, None, f"the shape {shape.tolist()}", "two integers")
+    return int(shape[0]), int(shape[1])
+
+
+def _check_parts(path: Path, data: Any, indices: Any, indptr: Any, n_pointers: int) -> None:
+    if len(indptr) != n_pointers + 1 or len(indices) != len(data):
+        parts = f"{len(indptr) - 1} pointers, {len(indices)} indices and {len(data)} values"
+        raise bad(path, None, parts, f"{n_pointers} pointers, and as many indices as values")
+    check_pointers(indptr, len(data), str(path))
 
 
 def _index_type(n: int, columns: int) -> np.dtype[Any]:
@@ -253,21 +264,15 @@ def _assemble(path: Path, arrays: dict[str, Any], size: int) -> Any:
     name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
     if name not in ("csr", "csc"):
         raise bad(path, None, f"a sparse matrix of format {name!r}", "csr or csc")
-    shape = arrays["shape.npy"]
-    if shape.shape != (2,) or shape.dtype.kind not in "iu" or min(shape.tolist()) < 0:
-        raise bad(path, None, f"the shape {shape.tolist()}", "two integers")
-    rows, columns = shape.tolist()
+    rows, columns = _check_shape(path, arrays["shape.npy"])
     if columns > MAX_INDEX:
         raise bad(path, None, f"{columns} columns", f"at most {MAX_INDEX}")
     data, indices, indptr = (arrays[f"{part}.npy"] for part in ("data", "indices", "indptr"))
     major, minor = (rows, columns) if name == "csr" else (columns, rows)
     if {data.ndim, indices.ndim, indptr.ndim} != {1} or {indices.dtype.kind, indptr.dtype.kind} - set("iu"):
         raise bad(path, None, "parts of the wrong type", "one-dimensional arrays, with integers as indices")
-    if len(indptr) != major + 1 or len(indices) != len(data):
-        parts = f"{len(indptr) - 1} {name} pointers, {len(indices)} indices and {len(data)} values"
-        raise bad(path, None, parts, f"{major} pointers, and as many indices as values")
     indptr = indptr.astype(np.int64)
-    check_pointers(indptr, len(data), str(path))
+    _check_parts(path, data, indices, indptr, major)
     check_indices(indices, minor, str(path))
     if name == "csc" and 8 * rows > most_unpacked(size):
         raise bad(path, None, f"a claim of {rows} rows", "a number that fits the file's size")
@@ -329,158 +334,115 @@ def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
     X, Y : csr_matrix
         `(n, n_features)` and `(n, n_labels)`, float32.
     """
-    path = Path(path)
-    table = _Table(path, labeled=True)
-    shape = table.read(header=3)
-    n_features, n_labels = shape[1:] if shape else (_width(table.indices), _width(table.labels))
-    X = table.matrix(n_features)
-    indptr = _indptr(table.label_counts)
-    labels = _join(table.labels, np.int32)
-    Y = sp.csr_matrix((np.ones(len(labels), np.float32), labels, indptr), shape=(X.shape[0], n_labels))
-    return X, Y
+    shape, (labels, label_counts, indices, data, counts) = _read_rows(Path(path), labeled=True)
+    n_features, n_labels = shape[1:] if shape else (part.max(initial=-1) + 1 for part in (indices, labels))
+    ones = np.ones(len(labels), np.float32)
+    return _csr(data, indices, counts, n_features), _csr(ones, labels, label_counts, n_labels)
 
 
 def read_sparse_text(path: Path | str) -> sp.csr_matrix:
     """Read one matrix of the newer form: a header `rows columns`, then rows `i:v i:v`."""
-    path = Path(path)
-    table = _Table(path, labeled=False)
-    shape = table.read(header=2)
+    shape, (_, _, indices, data, counts) = _read_rows(Path(path), labeled=False)
     if shape is None:
         raise bad(path, 1, "no header", "two integers, rows and columns")
-    return table.matrix(shape[1])
+    return _csr(data, indices, counts, shape[1])
+
+
+def _csr(data: Any, indices: Any, counts: Any, width: int) -> sp.csr_matrix:
+    starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+    X = sp.csr_matrix((data, indices, starts), shape=(len(counts), int(width)))
+    if not X.data.all():
+        X.eliminate_zeros()
+    return X
 
 
 def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np.int64]:
     """Read row numbers from column `split` of a Repository split file; returned from 0, in the file from 1."""
     path = Path(path)
-    numbers: list[int] = []
-    lines = _split_lines(path, numbers)
-    first = next(lines, None)
-    if first is None:
-        raise bad(path, None, "no row numbers", "a column of row numbers for each split")
-    try:
-        table = np.loadtxt(chain([first], lines), dtype=np.int64, ndmin=2, comments=None)
-    except (ValueError, OverflowError) as error:
-        if isinstance(error, DataError):
-            raise
-        raise _split_fault(path) from error
-    if not 0 <= split < table.shape[1]:
-        raise ParameterError(f"split is {split}; {path} has splits 0 to {table.shape[1] - 1}")
-    rows = table[:, split]
-    wrong = np.flatnonzero((rows < 1) | (rows > n_rows))
-    if wrong.size:
-        raise bad(path, numbers[wrong[0]], f"row number {rows[wrong[0]]}", f"one from 1 to {n_rows}")
-    if np.unique(rows).size != rows.size:
-        raise bad(path, None, f"a row number twice in split {split}", "each row at most once")
-    return np.asarray(rows - 1)
-
-
-def _split_lines(path: Path, numbers: list[int]) -> Iterator[bytes]:
-    """Yield the non-blank lines, and append the number of each to `numbers`."""
+    rows: list[int] = []
+    columns = 0
     for number, line in iter_lines(path):
         if line.translate(None, b"0123456789 \t\r\n"):
             raise bad(path, number, shown(line.strip()), "row numbers")
-        if not line.isspace():
-            numbers.append(number)
-            yield line
-
-
-def _split_fault(path: Path) -> DataError:
-    numbers: list[int] = []
-    columns = 0
-    for line in _split_lines(path, numbers):
         fields = line.split()
+        if not fields:
+            continue
         columns = columns or len(fields)
         if len(fields) != columns:
-            return bad(path, numbers[-1], f"{len(fields)} columns", f"{columns}, as above")
-        if wrong := next((one for one in fields if not _INTEGER.fullmatch(one)), None):
-            return bad(path, numbers[-1], shown(wrong), "row numbers")
-    return bad(path, None, "row numbers that cannot be read", "a column of them for each split")
+            raise bad(path, number, f"{len(fields)} columns", f"{columns}, as above")
+        if not 0 <= split < columns:
+            raise ParameterError(f"split is {split}; {path} has splits 0 to {columns - 1}")
+        if not _INTEGER.fullmatch(fields[split]):
+            raise bad(path, number, shown(fields[split]), "row numbers")
+        rows.append(int(fields[split]) - 1)
+        if not 0 <= rows[-1] < n_rows:
+            raise bad(path, number, f"row number {rows[-1] + 1}", f"one from 1 to {n_rows}")
+    if not rows:
+        raise bad(path, None, "no row numbers", "a column of row numbers for each split")
+    if len(set(rows)) != len(rows):
+        raise bad(path, None, f"a row number twice in split {split}", "each row at most once")
+    return np.array(rows, dtype=np.int64)
 
 
-@dataclass
-class _Table:
-    """The rows of one file, parsed block by block."""
+def _read_rows(path: Path, labeled: bool) -> tuple[tuple[int, ...] | None, list[npt.NDArray[Any]]]:
+    """Return the numbers of the header line, or None if there is no header, and the parts of `_parse_rows`."""
+    lines = iter_lines(path)
+    first = next(lines)
+    fields, shape = first[1].split(), None
+    if len(fields) == (3 if labeled else 2) and all(_INTEGER.fullmatch(one) for one in fields):
+        shape = tuple(int(one) for one in fields)
+        if max(shape[1:]) > MAX_INDEX:
+            raise bad(path, 1, f"a header that claims {max(shape[1:])} columns", f"at most {MAX_INDEX}")
+    else:
+        lines = chain([first], lines)
+    parts: list[tuple[npt.NDArray[Any], ...]] = []
+    rows: list[bytes] = []
+    numbers: list[int] = []
+    size = 0
+    for number, row in _rows(path, lines, shape):
+        rows.append(row)
+        numbers.append(number)
+        size += len(row)
+        if size > _BLOCK_BYTES or len(rows) == _BLOCK_ROWS:
+            parts.append(_parse_block(path, rows, numbers, shape, labeled))
+            rows, numbers, size = [], [], 0
+    if rows:
+        parts.append(_parse_block(path, rows, numbers, shape, labeled))
+    n_rows = sum(len(part[1]) for part in parts)
+    if shape and n_rows != shape[0]:
+        raise bad(path, None, f"{n_rows} rows", f"{shape[0]}, as its header says")
+    if not n_rows:
+        raise bad(path, None, "no rows", "at least one")
+    return shape, [np.concatenate(part) for part in zip(*parts, strict=True)]
 
-    path: Path
-    labeled: bool
-    data: list[npt.NDArray[Any]] = field(default_factory=list)
-    indices: list[npt.NDArray[Any]] = field(default_factory=list)
-    counts: list[npt.NDArray[Any]] = field(default_factory=list)
-    labels: list[npt.NDArray[Any]] = field(default_factory=list)
-    label_counts: list[npt.NDArray[Any]] = field(default_factory=list)
 
-    def read(self, header: int) -> tuple[int, ...] | None:
-        """Read all rows; return the `header` numbers of the header line, or None if there is no header."""
-        lines = iter_lines(self.path)
-        first = next(lines)
-        shape = _header(self.path, first[1], header)
-        if shape is None:
-            lines = chain([first], lines)
-        rows, numbers, size = [], [], 0
-        for number, row in _rows(self.path, lines, shape):
-            rows.append(row)
-            numbers.append(number)
-            size += len(row)
-            if size > _BLOCK_BYTES or len(rows) == _BLOCK_ROWS:
-                self._add(rows, numbers, shape)
-                rows, numbers, size = [], [], 0
-        if rows:
-            self._add(rows, numbers, shape)
-        n_rows = sum(len(counts) for counts in self.counts)
-        if shape and n_rows != shape[0]:
-            raise bad(self.path, None, f"{n_rows} rows", f"{shape[0]}, as its header says")
-        if not n_rows:
-            raise bad(self.path, None, "no rows", "at least one")
-        return shape
-
-    def matrix(self, width: int) -> sp.csr_matrix:
-        """Return the matrix of the rows' `index:value` parts, `(n, width)`."""
-        parts = (_join(self.data, np.float32), _join(self.indices, np.int32), _indptr(self.counts))
-        X = sp.csr_matrix(parts, shape=(len(parts[2]) - 1, width))
-        if not X.data.all():
-            X.eliminate_zeros()
-        return X
-
-    def _add(self, rows: list[bytes], numbers: list[int], shape: tuple[int, ...] | None) -> None:
-        for number, row in zip(numbers, rows, strict=True):
-            _check_row(self.path, number, row, self.labeled)
-        labels, label_counts, indices, data, counts = self._parse(rows, numbers)
-        line_of = np.repeat(numbers, counts)
-        self._refuse(~np.isfinite(data), line_of, data, "feature value {}", "a finite float32 number")
-        n_features = shape[1] if shape else MAX_INDEX
-        what = "feature" if self.labeled else "column"
-        below = f"a {what} below {n_features}"
-        self._refuse(indices >= n_features, line_of, indices, f"{what} {{}}", below)
-        line_of = np.repeat(numbers, label_counts)
-        n_labels = shape[2] if shape and self.labeled else MAX_INDEX
-        self._refuse(labels >= n_labels, line_of, labels, "label {:.0f}", f"a label below {n_labels}")
-        twice = np.zeros(len(labels), bool)  # each row's labels are sorted
-        twice[1:] = (labels[1:] == labels[:-1]) & (line_of[1:] == line_of[:-1])
-        self._refuse(twice, line_of, labels, "label {:.0f} twice", "each label once per row")
-        self.data.append(data)
-        self.indices.append(indices.astype(np.int32))
-        self.counts.append(counts)
-        self.labels.append(labels.astype(np.int32))
-        self.label_counts.append(label_counts)
-
-    def _parse(self, rows: list[bytes], numbers: list[int]) -> tuple[npt.NDArray[Any], ...]:
-        try:
-            return _parse_rows(rows)
-        except (ValueError, OverflowError):
-            # Either a row is broken, and `_sorted_row` reports it, or features are only out of order.
-            pairs = zip(numbers, rows, strict=True)
-            rows = [_sorted_row(self.path, number, row) for number, row in pairs]
-        try:
-            return _parse_rows(rows)
-        except (ValueError, OverflowError) as error:
-            place = f"lines {numbers[0]} to {numbers[-1]}"
-            raise DataError(f"{self.path}, {place}: found rows that cannot be read ({error})") from error
-
-    def _refuse(self, wrong: Any, line_of: Any, values: Any, found: str, wanted: str) -> None:
+def _parse_block(
+    path: Path, rows: list[bytes], numbers: list[int], shape: tuple[int, ...] | None, labeled: bool
+) -> tuple[npt.NDArray[Any], ...]:
+    """Parse and check some rows; `numbers` are those of their lines."""
+    for number, row in zip(numbers, rows, strict=True):
+        _check_row(path, number, row, labeled)
+    try:
+        labels, label_counts, indices, data, counts = _parse_rows(rows)
+    except (ValueError, OverflowError):
+        # Either a row is broken, and `_sorted_row` reports it, or features are only out of order.
+        pairs = zip(numbers, rows, strict=True)
+        labels, label_counts, indices, data, counts = _parse_rows([_sorted_row(path, *pair) for pair in pairs])
+    what = "feature" if labeled else "column"
+    n_features, n_labels = shape[1] if shape else MAX_INDEX, shape[2] if shape and labeled else MAX_INDEX
+    row_of = np.repeat(np.arange(len(rows)), label_counts)
+    twice = np.zeros(len(labels), bool)  # each row's labels are sorted
+    twice[1:] = (labels[1:] == labels[:-1]) & (row_of[1:] == row_of[:-1])
+    for wrong, values, per_row, found, wanted in (
+        (~np.isfinite(data), data, counts, "feature value {}", "a finite float32 number"),
+        (indices >= n_features, indices, counts, f"{what} {{}}", f"a {what} below {n_features}"),
+        (labels >= n_labels, labels, label_counts, "label {:.0f}", f"a label below {n_labels}"),
+        (twice, labels, label_counts, "label {:.0f} twice", "each label once per row"),
+    ):
         if wrong.any():
             at = int(np.argmax(wrong))
-            raise bad(self.path, int(line_of[at]), found.format(values[at]), wanted)
+            raise bad(path, int(np.repeat(numbers, per_row)[at]), found.format(values[at]), wanted)
+    return labels.astype(np.int32), label_counts, indices.astype(np.int32), data, counts
 
 
 def _parse_rows(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
@@ -527,16 +489,6 @@ def _parse_rows(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
     label_counts = np.fromiter(map(len, labels), np.int32, len(rows))
     flat = np.fromiter(chain.from_iterable(labels), np.float64, int(label_counts.sum()))
     return flat, label_counts, indices, data, counts
-
-
-def _header(path: Path, line: bytes, count: int) -> tuple[int, ...] | None:
-    fields = line.split()
-    if len(fields) != count or not all(_INTEGER.fullmatch(one) for one in fields):
-        return None
-    sizes = tuple(int(one) for one in fields)
-    if max(sizes[1:]) > MAX_INDEX:
-        raise bad(path, 1, f"a header that claims {max(sizes[1:])} columns", f"at most {MAX_INDEX}")
-    return sizes
 
 
 def _rows(
@@ -606,20 +558,6 @@ def _sorted_row(path: Path, number: int, row: bytes) -> bytes:
             raise bad(path, number, f"feature {int(index)} twice", "each feature once per row")
         features[int(index)] = value
     return head + b" " + b" ".join(b"%d:%s" % pair for pair in sorted(features.items())) + b"\n"
-
-
-def _indptr(counts: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
-    out = np.zeros(sum(map(len, counts)) + 1, np.int64)
-    np.cumsum(_join(counts, np.int32), out=out[1:])
-    return out
-
-
-def _join(parts: list[npt.NDArray[Any]], dtype: Any) -> npt.NDArray[Any]:
-    return np.concatenate(parts) if parts else np.empty(0, dtype)
-
-
-def _width(parts: list[npt.NDArray[Any]]) -> int:
-    return max((int(part.max()) + 1 for part in parts if part.size), default=0)
 
 
 def write_xmc(path: Path | str, X: Any, Y: Any, *, header: bool = True) -> None:

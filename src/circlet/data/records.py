@@ -41,10 +41,12 @@ from typing import Any
 from circlet.checks import require
 from circlet.data.dataset import check_label, label_fault
 from circlet.errors import DataError, ParameterError, bad, shown
-from circlet.files import BOM, MAX_LINE, explained, iter_text, open_bytes, writing
+from circlet.files import BOM, MAX_LINE, decode, explained, iter_text, open_bytes, writing
 
 logger = logging.getLogger(__name__)
+#: Formats with a document on each line or row of a file, and all formats; named as in `circlet.data.load`.
 LINE_FORMATS = ("jsonl", "csv", "tsv", "fasttext", "annif")
+FORMATS = (*LINE_FORMATS, "parquet", "plain")
 DELIMITERS = {"csv": ",", "tsv": "\t"}
 
 #: The separator if there is no evidence for another one.
@@ -111,24 +113,31 @@ def iter_records(
     need_labels: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Record]:
-    """Read the documents of one file, one at a time.
+    """Read the documents of a file or folder, one at a time.
 
     Parameters
     ----------
     path : Path or str
-        The file, compressed or not.
+        A file, compressed or not, or a folder of plain texts.
     kind : str
-        One of `LINE_FORMATS`, such as `circlet.data.load.recognize` returns.
+        One of `FORMATS`, such as `circlet.data.load.recognize` returns.
     columns : Columns
-        For JSONL, CSV and TSV.
+        For JSONL, CSV, TSV and Parquet.
     need_labels : bool
-        If False, accept records without labels, as for prediction.
+        If False, accept records without labels, as for prediction; labels of plain texts are then not read. If
+        True, plain texts without a file of labels are left out.
     progress : callable, optional
-        Called with the number of (decompressed) bytes of each line read.
+        Called with the number of (decompressed) bytes of each line or text; in Parquet, with a row's share.
     """
     path, columns = Path(path), columns or Columns()
-    if kind not in LINE_FORMATS:
-        raise ParameterError(f"kind is {kind!r}; wanted one of {', '.join(LINE_FORMATS)}")
+    if kind not in FORMATS:
+        raise ParameterError(f"found the format {kind!r}; wanted one of {', '.join(FORMATS)}")
+    if kind == "parquet":
+        yield from iter_parquet(path, columns, need_labels=need_labels, progress=progress)
+        return
+    if kind == "plain":
+        yield from _iter_texts(path, need_labels, progress)
+        return
     if need_labels:
         columns, _ = with_separator(path, kind, columns)
     empty = True
@@ -153,24 +162,19 @@ def with_separator(path: Path, kind: str, columns: Columns) -> tuple[Columns, st
         return columns, ""
     if columns.separator is not None:
         return columns, separator_name(columns.separator)
-    found = guess_separator(_label_fields(path, kind, columns))
-    words = found.words
-    if found.doubt:
-        words += f" (but {found.doubt}: is --label-separator needed?)"
-        logger.warning("%s: found %s", path, words)
-    return replace(columns, separator=found.separator), words
-
-
-def _label_fields(path: Path, kind: str, columns: Columns) -> list[str]:
-    """Return up to 200 non-empty label fields from the first rows."""
-    fields: list[str] = []
+    fields: list[str] = []  # up to 200 that are not empty, from the first rows
     with suppress(DataError):  # `iter_records` reports the error, after the records before it
         for _, _, field, _ in islice(_rows(iter_text(path), path, kind, columns, True), 2000):
             if field.strip():
                 fields.append(field)
             if len(fields) == 200:
                 break
-    return fields
+    found = guess_separator(fields)
+    words = found.words
+    if found.doubt:
+        words += f" (but {found.doubt}: is --label-separator needed?)"
+        logger.warning("%s: found %s", path, words)
+    return replace(columns, separator=found.separator), words
 
 
 def parse(
@@ -424,7 +428,7 @@ def write_records(
     """
     path, columns = Path(path), columns or Columns()
     if kind not in LINE_FORMATS:
-        raise ParameterError(f"kind is {kind!r}; wanted one of {', '.join(LINE_FORMATS)}")
+        raise ParameterError(f"found the format {kind!r}; wanted one of {', '.join(LINE_FORMATS)}")
     with writing(path) as out:
         if kind in DELIMITERS:
             out.write(table_row([columns.text, columns.labels], DELIMITERS[kind]))
@@ -489,9 +493,6 @@ def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dic
     return table_row(list(columns), mark), line
 
 
-#: The formats with texts, named as in `circlet.data.load`.
-FORMATS = (*LINE_FORMATS, "parquet", "plain")
-
 #: The suffix of plain texts.
 TEXT_SUFFIX = ".txt"
 
@@ -502,27 +503,8 @@ LABEL_SUFFIXES = (".tsv", ".key")
 PARQUET_MAGIC = b"PAR1"
 
 
-def iter_documents(
-    path: Path,
-    kind: str,
-    columns: Columns | None = None,
-    *,
-    need_labels: bool = True,
-    progress: Callable[[int], object] | None = None,
-) -> Iterator[Record]:
-    """Read the documents of a file or folder in one of the `FORMATS`, one at a time.
-
-    The other parameters are those of `iter_records`.
-    """
-    if kind == "parquet":
-        return iter_parquet(path, columns, need_labels=need_labels, progress=progress)
-    if kind == "plain":
-        return iter_texts(path, need_labels=need_labels, progress=progress)
-    return iter_records(path, kind, columns, need_labels=need_labels, progress=progress)
-
-
 def size_of(path: Path) -> int | None:
-    """Return about how many bytes `progress` will count, or None if a file is compressed."""
+    """Return about how many bytes `progress` of `iter_records` will count, or None if a file is compressed."""
     paths = text_files(path)
     return None if any(each.suffix == ".gz" for each in paths) else sum(each.stat().st_size for each in paths)
 
@@ -540,42 +522,31 @@ def text_files(path: Path) -> list[Path]:
     return [path] if path.is_file() else []
 
 
-def iter_texts(
-    path: Path, *, need_labels: bool = True, progress: Callable[[int], object] | None = None
-) -> Iterator[Record]:
-    """Read the documents of a folder, or of one file.
-
-    With `need_labels`, documents without a file of labels are left out; otherwise no labels are read.
-    `progress` gets the length of each text.
-    """
+def _iter_texts(path: Path, need_labels: bool, progress: Callable[[int], object] | None) -> Iterator[Record]:
     found = False
     for number, file in enumerate(text_files(path), 1):
         labels = _labels_of(file) if need_labels else ()
         if labels is None:
             continue
         found = True
-        text = _content(file)
+        content = bytearray()
+        with explained(file), open_bytes(file) as stream:
+            while block := stream.read(1 << 20):
+                content += block
+                if len(content) > MAX_LINE:
+                    raise bad(file, None, f"more than {MAX_LINE:,} bytes", "the text of one document")
+        if b"\0" in content:
+            raise bad(file, None, "a zero byte (a binary file?)", "text")
+        try:
+            text = content.decode("utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise bad(file, None, f"byte 0x{content[error.start]:02x}", "UTF-8 text") from error
         if progress is not None:
             progress(len(text))
         yield Record(number, text, labels, file.relative_to(path).as_posix() if path.is_dir() else file.name)
     if not found:
         wanted = "its labels beside it: those of a.txt in a.tsv or a.key"
         raise bad(path, None, "plain text without labels", wanted)
-
-
-def _content(path: Path) -> str:
-    content = bytearray()
-    with explained(path), open_bytes(path) as stream:
-        while block := stream.read(1 << 20):
-            content += block
-            if len(content) > MAX_LINE:
-                raise bad(path, None, f"more than {MAX_LINE:,} bytes", "the text of one document")
-    if b"\0" in content:
-        raise bad(path, None, "a zero byte (a binary file?)", "text")
-    try:
-        return content.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{path}: found byte 0x{content[error.start]:02x}; wanted UTF-8 text") from error
 
 
 def _labels_of(path: Path) -> tuple[str, ...] | None:
@@ -702,18 +673,11 @@ def _lines(
             if len(held) > MAX_LINE:
                 raise bad(name, number, f"a line of more than {MAX_LINE} bytes", "shorter lines")
             if piece.endswith(b"\n"):
-                yield number, _decode(held, name, number)
+                yield number, decode(name, number, held.removeprefix(BOM if number == 1 else b""))
                 number += 1
                 held.clear()
     if held:
-        yield number, _decode(held, name, number)
-
-
-def _decode(line: bytearray, name: str, number: int) -> str:
-    try:
-        return (line.removeprefix(BOM) if number == 1 else line).decode("utf-8")
-    except UnicodeDecodeError as error:
-        raise DataError(f"{name}:{number}: found bytes that are not UTF-8 ({error.reason})") from error
+        yield number, decode(name, number, held.removeprefix(BOM if number == 1 else b""))
 
 
 def _read(stream: io.BufferedIOBase, name: str, before_waiting: Callable[[], object]) -> bytes:
