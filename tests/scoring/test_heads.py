@@ -14,15 +14,18 @@ from circlet.scoring import arrays, tensors
 from circlet.scoring.heads import HEADS, Head
 
 
+def outputs_of(layers: list[torch.nn.Linear]) -> int:
+    return sum(layer.out_features for layer in layers)
+
+
 def by_arrays(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
     weights = [[each.detach().numpy() for each in (layer.weight, layer.bias)] for layer in layers]
-    outputs = head.layers(arrays, hidden, [lambda x, w=w, b=b: x @ w.T + b for w, b in weights])
-    return head.code(arrays, outputs, outputs.shape[1])
+    linear = [lambda x, w=w, b=b: x @ w.T + b for w, b in weights]
+    return head.output(arrays, hidden, linear, outputs_of(layers))
 
 
 def by_tensors(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
-    outputs = head.layers(tensors, torch.from_numpy(hidden), layers)
-    return head.code(tensors, outputs, outputs.shape[1]).detach().numpy()
+    return head.output(tensors, torch.from_numpy(hidden), layers, outputs_of(layers)).detach().numpy()
 
 
 def by_graph(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
@@ -36,8 +39,8 @@ def by_graph(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> n
         return graph.add("Gemm", x, layer.weight.detach().numpy(), layer.bias.detach().numpy(), transB=1)
 
     x = graph.input("x", np.float32, ["batch", hidden.shape[1]], "")
-    outputs = head.layers(graph, x, [partial(linear, layer=layer) for layer in layers])
-    graph.add("Identity", head.code(graph, outputs, sum(len(layer.bias) for layer in layers)), name="y")
+    code = head.output(graph, x, [partial(linear, layer=layer) for layer in layers], outputs_of(layers))
+    graph.add("Identity", code, name="y")
     graph.output("y", np.float32, ["batch", "n"], "")
     session = onnxruntime.InferenceSession(graph.model({}).SerializeToString())
     return session.run(None, {"x": hidden})[0]

@@ -1,4 +1,4 @@
-"""Each primitive gives the same with NumPy and with torch."""
+"""Each primitive gives the same with NumPy, with torch and, where it exists, in an ONNX graph."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from onnxruntime import InferenceSession
 
+from circlet.export.graph import Graph
 from circlet.scoring import arrays, tensors
 
 RANDOM = np.random.default_rng(0)
@@ -29,6 +31,7 @@ GIVEN = {
     "nothing": (ROWS, 2),
     "packed": (ROWS,),
     "numbered": ([ROWS, OTHER],),
+    "rectified": (ROWS, 0.25),
     "similarities": (SimpleNamespace(scores=lambda outputs: outputs[:, :2]), ROWS, 3.0),
     "plus": (ROWS, OTHER[0]),
     "sin": (ROWS,),
@@ -65,6 +68,30 @@ def test_the_same(name):
     for one, other in pairs if several else [(found, expected)]:
         assert one.dtype == np.asarray(other).dtype
         np.testing.assert_allclose(one, np.asarray(other), rtol=1e-5, atol=1e-6)
+
+
+def listed(found) -> list:
+    return found if isinstance(found, list) else [found]
+
+
+@pytest.mark.parametrize("name", sorted(GIVEN.keys() & vars(Graph).keys() - {"similarities"}))
+def test_the_same_in_a_graph(name):
+    graph, given = Graph(), ([ROWS, OTHER],) if name == "concat" else GIVEN[name]
+    feeds = {"rows": ROWS, "other": OTHER}
+    rows, other = (graph.input(each, np.float32, ["batch", 8], "") for each in feeds)
+    values = {id(ROWS): rows, id(OTHER): other}
+    made = [
+        [values[id(one)] for one in each] if isinstance(each, list) else values.get(id(each), each)
+        for each in given
+    ]
+    found = listed(getattr(graph, name)(*made))
+    for number, each in enumerate(found):
+        graph.add("Identity", each, name=f"y{number}")
+        graph.output(f"y{number}", np.float32, ["batch", f"n{number}"], "")
+    results = InferenceSession(graph.model({}).SerializeToString()).run(None, feeds)
+    expected = getattr(tensors, name)(*map(of_torch, given))
+    for one, wanted in zip(results, listed(expected), strict=True):
+        np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_a_cpu_gets_no_more_memory_than_its_cache_has():

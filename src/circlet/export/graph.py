@@ -26,7 +26,7 @@ from circlet.runtime.codebooks import Codebook, SpectralCodebook
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats
 from circlet.scoring.arrays import LEAST_NORM, TINY
-from circlet.scoring.heads import HEADS
+from circlet.scoring.heads import HEADS, hidden_vectors
 from circlet.storage.network_spec import Member, hidden_layers
 from circlet.storage.tensors import Stored
 from circlet.version import __version__
@@ -127,6 +127,9 @@ class Graph:
         factor = float(book.scale) * float(scale)
         return self.add("Gemm", output, book.codes(np.arange(book.n_labels)), transB=1, alpha=factor)
 
+    def rectified(self, x: str, leak: float) -> str:
+        return self.add("LeakyRelu", x, alpha=leak) if leak else self.add("Relu", x)
+
     def log_sigmoid(self, x: str) -> str:
         return self.subtract(self.add("Min", x, np.float32(0)), self._log_1p_exp_minus_abs(x))
 
@@ -211,18 +214,12 @@ def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
 def outputs(graph: Graph, rows: Rows, member: Member, weights: Mapping[str, Stored]) -> str:
     """The output of a network's head for scaled rows, `(batch, width)`."""
     settings = member.settings
-    first, *others = (member.layer(weights, name) for name in hidden_layers(settings))
-    hidden = _activated(graph, _first_layer(graph, rows, first), settings.leak)
-    for layer in others:
-        hidden = _activated(graph, _linear(graph, hidden, layer), settings.leak)
-    head = HEADS[settings.head]
-    layers = [member.layer(weights, name) for name in head.parts]
-    made = head.layers(graph, hidden, [partial(_linear, graph, layer=layer) for layer in layers])
-    return str(head.code(graph, made, sum(bias.shape[0] for _, bias in layers)))
-
-
-def _activated(graph: Graph, x: str, leak: float) -> str:
-    return graph.add("LeakyRelu", x, alpha=leak) if leak else graph.add("Relu", x)
+    first, *others = [member.layer(weights, name) for name in hidden_layers(settings)]
+    layers = [partial(_first_layer, graph, layer=first), *(partial(_linear, graph, layer=each) for each in others)]
+    hidden, head = hidden_vectors(graph, rows, layers, settings.leak), HEADS[settings.head]
+    layers = [partial(_linear, graph, layer=member.layer(weights, name)) for name in head.parts]
+    n = sum(weights[f"{member.prefix}{name}.bias"].shape[0] for name in head.parts)
+    return str(head.output(graph, hidden, layers, n))
 
 
 def _first_layer(graph: Graph, rows: Rows, layer: Layer) -> str:

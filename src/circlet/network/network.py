@@ -83,11 +83,12 @@ class Head(nn.Module):
 
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
         """Map hidden vectors to codes."""
-        layers = list(self.children())
+        layers: Any = list(self.children())
         if len(layers) > 1 and isinstance(hidden, Hidden):
             values = hidden.values
             hidden = values.new_zeros(len(values), self.inputs).index_copy(1, hidden.units, values)
-        return self.finished(self.row.layers(tensors, hidden, layers))
+        code: Tensor = self.row.output(tensors, hidden, layers, sum(layer.out_features for layer in layers))
+        return code.float()
 
     def finished(self, outputs: Tensor) -> Tensor:
         """Make codes of what the last layer gives."""

@@ -23,7 +23,7 @@ import numpy.typing as npt
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.scoring import arrays
-from circlet.scoring.heads import HEADS
+from circlet.scoring.heads import HEADS, hidden_vectors
 from circlet.storage.network_spec import Member, hidden_layers
 from circlet.storage.tensors import Stored, place_in_file, release
 from circlet.threads import steps
@@ -240,7 +240,7 @@ class Network:
         kind = FeatureWeights if sparse else Linear
         self.first: FeatureWeights | Linear = kind(*member.layer(weights, first))
         self.others = [Linear(*member.layer(weights, name)) for name in others]
-        self.head, self.leak = HEADS[member.settings.head], np.float32(member.settings.leak)
+        self.head, self.leak = HEADS[member.settings.head], member.settings.leak
         self.head_layers = [Linear(*member.layer(weights, name)) for name in self.head.parts]
 
     def __call__(self, rows: Entries | Floats) -> Floats:
@@ -249,8 +249,8 @@ class Network:
 
     def output(self, hidden: Floats) -> Floats:
         """The head's output for hidden vectors."""
-        outputs = self.head.layers(arrays, hidden, self.head_layers)
-        code: Floats = self.head.code(arrays, outputs, outputs.shape[1])
+        n = sum(len(layer.bias) for layer in self.head_layers)
+        code: Floats = self.head.output(arrays, hidden, self.head_layers, n)
         return code
 
     def vectors(self, rows: Entries | Floats) -> Floats:
@@ -266,13 +266,5 @@ class Network:
 
     def hidden(self, rows: Entries | Floats) -> Floats:
         """The last hidden layer for scaled rows, `(n, h)`."""
-        hidden: Floats = self.first(rows)  # type: ignore[arg-type]
-        self._activate(hidden)
-        for layer in self.others:
-            hidden = layer(hidden)
-            self._activate(hidden)
+        hidden: Floats = hidden_vectors(arrays, rows, [self.first, *self.others], self.leak)
         return hidden
-
-    def _activate(self, hidden: Floats) -> None:
-        """(Leaky) ReLU, in place."""
-        np.maximum(hidden, hidden * self.leak if self.leak else 0, out=hidden)

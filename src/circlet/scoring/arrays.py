@@ -127,6 +127,12 @@ def affine(x: Floats, slope: float, intercept: float) -> Floats:
     return x * slope + intercept
 
 
+def rectified(x: Floats, leak: float) -> Floats:
+    """(Leaky) ReLU."""
+    found: Floats = np.maximum(x, x * leak if leak else 0, out=x)
+    return found
+
+
 def log_sigmoid(x: Floats) -> Floats:
     """Logarithms of probabilities, from their log-odds."""
     logs: Floats = np.minimum(x, 0) - np.log1p(np.exp(-np.abs(x)))

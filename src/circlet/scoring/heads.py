@@ -1,4 +1,4 @@
-"""The table of heads: what each makes of the last hidden vector.
+"""From rows to codes: hidden layers, and the table of heads, which says what each makes of the last hidden vector.
 
 A head's layers give outputs, and its kind makes a code of these: normalized, so that `Codebook.scores` gives
 similarities. `fc` is the exception: it is the baseline with one output per label, and has no codes.
@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -39,7 +39,7 @@ import numpy.typing as npt
 from circlet.scoring import arrays
 from circlet.scoring.arrays import LEAST_NORM, TINY
 
-__all__ = ["HEADS", "Head"]
+__all__ = ["HEADS", "Head", "hidden_vectors"]
 
 Doubles: TypeAlias = "npt.NDArray[np.float64]"
 
@@ -69,12 +69,11 @@ class Head(ABC):
         """Shape of each layer's weight: outputs and inputs. Without codes, `dim` is the number of labels."""
         return self.outputs * dim // len(self.parts), hidden // len(self.parts)
 
-    def layers(self, ops: Any, hidden: Any, layers: Sequence[Callable[[Any], Any]]) -> Any:
-        """What its layers make of hidden vectors, side by side."""
-        if len(layers) == 1:
-            return layers[0](hidden)
-        parts = zip(layers, ops.split(hidden, len(layers)), strict=True)
-        return ops.concat([layer(part) for layer, part in parts])
+    def output(self, ops: Any, hidden: Any, layers: Sequence[Callable[[Any], Any]], n: int) -> Any:
+        """Codes of hidden vectors, by layers that have n outputs together."""
+        parts = ops.split(hidden, len(layers)) if len(layers) > 1 else [hidden]
+        outputs = [layer(part) for layer, part in zip(layers, parts, strict=True)]
+        return self.code(ops, ops.concat(outputs) if len(outputs) > 1 else outputs[0], n)
 
     @abstractmethod
     def code(self, ops: Any, outputs: Any, n: int) -> Any:
@@ -177,6 +176,13 @@ def _along(p: Doubles, delta: Doubles, length: Doubles, c: Doubles, tiny: float)
     found: Doubles = c * in_s + e1 * (c2 * in_sech - c1 * in_tanh) + e2 * (c1 * in_sech - c2 * (in_s - in_tanh))
     found /= length
     return found
+
+
+def hidden_vectors(ops: Any, rows: Any, layers: Iterable[Callable[[Any], Any]], leak: float) -> Any:
+    """What hidden layers make of rows; negative numbers are multiplied by the leak after each, 0 for ReLU."""
+    for layer in layers:
+        rows = ops.rectified(layer(rows), leak)
+    return rows
 
 
 HEADS: dict[str, Head] = {

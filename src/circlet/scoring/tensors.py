@@ -120,6 +120,11 @@ def affine(x: Tensor, slope: float, intercept: float) -> Tensor:
     return (x * slope).add_(intercept)
 
 
+def rectified(x: Tensor, leak: float) -> Tensor:
+    """See `circlet.scoring.arrays.rectified`."""
+    return torch.nn.functional.leaky_relu(x, leak) if leak else torch.relu(x)
+
+
 def log_sum(a: Tensor, b: Tensor) -> Tensor:
     """See `circlet.scoring.arrays.log_sum`."""
     # On a CPU, torch.logaddexp may give equal numbers at different places different last digits, and labels with
