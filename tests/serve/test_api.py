@@ -248,7 +248,7 @@ def test_unknown_models(client, path):
     assert client.get(f"/v1/models/shapes{path}").status_code == 404
 
 
-class TestTeaching:
+class TestFeedback:
     def test_feedback(self, client, served):
         given = {"text": "a fox", "accept": ["animal"], "reject": ["red"]}
         answer = client.post(f"{MODEL}/feedback", json=given)

@@ -1,15 +1,13 @@
 """The endpoints of the service: read a request, compute, and write the response.
 
-There are endpoints for models and their labels, suggestions, explanations and similar documents; for feedback and
-learning; and Annif's dialect, in which each model is a project, for Annif's `http` backend and its other clients.
+There are endpoints for models and their labels, suggestions, explanations and similar documents; for feedback; and
+Annif's dialect, in which each model is a project, for Annif's `http` backend and its other clients.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Iterable
-from functools import cache
 from typing import Annotated, Any, TypeVar
 from urllib.parse import parse_qsl
 
@@ -23,21 +21,35 @@ from circlet.runtime.answers import Suggestion, rounded
 from circlet.serve import schemas
 from circlet.serve.batching import Batcher, Compute, OverloadedError
 from circlet.serve.feedback import Learner
-from circlet.serve.guard import BODY, TEXTS, TRUSTED, Limits
+from circlet.serve.guard import BODY, TEXTS, TRUSTED, Limits, answer
 from circlet.serve.served import Options, Served, Snapshot
 from circlet.version import __version__
 
-__all__ = ["Service", "annif_routes", "answer", "api_routes", "found_wanted", "teaching_routes"]
+__all__ = ["Service", "annif_routes", "api_routes", "feedback_routes", "found_wanted"]
 
 Body = TypeVar("Body", bound=BaseModel)
+#: Most labels or entries of a list.
+MOST = 1000
 
 
-def parsed(request: Request, kind: type[Body]) -> Body:
+def parse(request: Request, kind: type[Body]) -> Body:
     """Parse the body of a request as an object of this kind; respond 422 with one sentence if it is invalid."""
     try:
-        return kind.model_validate_json(request.scope[BODY])
+        if kind is not schemas.SuggestForm:
+            return kind.model_validate_json(request.scope[BODY])
+        content = request.scope[BODY].decode("ascii")
+        fields = parse_qsl(
+            content,
+            keep_blank_values=True,
+            strict_parsing=bool(content),
+            errors="strict",
+            max_num_fields=1000,  # Annif sends a few, and one for each piece of a document's metadata
+        )
+        return kind.model_validate(dict(fields))
     except ValidationError as error:
         raise HTTPException(422, found_wanted(error.errors(include_url=False, include_context=False))) from None
+    except ValueError as error:
+        raise HTTPException(422, f"found no form ({error}); wanted `text=…`, URL-encoded") from None
 
 
 def found_wanted(errors: Iterable[Any]) -> str:
@@ -57,32 +69,13 @@ def found_wanted(errors: Iterable[Any]) -> str:
     return shortened(f"`{place}`: found {found}; wanted {wanted[:1].lower()}{wanted[1:]}")
 
 
-@cache
-def described_body(kind: type[BaseModel]) -> dict[str, Any]:
-    """Describe a body that `parsed` reads, for OpenAPI."""
-    return {
-        "requestBody": {"required": True, "content": {"application/json": {"schema": kind.model_json_schema()}}}
-    }
-
-
-def answer(content: Any, status: int = 200) -> Response:
-    """Make a JSON response, without FastAPI's validation of our own numbers."""
-    encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
-    return Response(encoded, status, media_type="application/json")
-
-
-#: Most labels of a list.
-MOST = 1000
+def body_of(kind: type[BaseModel], media_type: str = "application/json") -> dict[str, Any]:
+    """Describe a body that `parse` reads, for OpenAPI."""
+    return {"requestBody": {"required": True, "content": {media_type: {"schema": kind.model_json_schema()}}}}
 
 
 class Service:
-    """The state and the checks that all endpoints share.
-
-    Parameters
-    ----------
-    models : list of Served
-    limits : Limits
-    """
+    """The state and the checks that all endpoints share."""
 
     def __init__(self, models: list[Served], limits: Limits) -> None:
         self.models = {model.name: model for model in models}
@@ -101,7 +94,7 @@ class Service:
         """Return the learner of the model with this id, or respond 409."""
         learner = self.model(name).learner
         if learner is None:
-            raise HTTPException(409, f"the model {name!r} does not learn here; wanted `circlet serve --learn`")
+            raise HTTPException(409, f"found {name!r}, which does not learn here; wanted `circlet serve --learn`")
         return learner
 
     def check_k(self, k: int) -> None:
@@ -123,7 +116,14 @@ class Service:
             raise HTTPException(413, f"found a text of {longest:,} characters; wanted at most {most:,}")
         request.scope[TEXTS] = texts
 
-    async def computed(self, request: Request, key: Any, compute: Compute, documents: list[Any]) -> Any:
+    def texts(self, request: Request, now: Snapshot, texts: list[str]) -> list[str]:
+        """Return texts; respond 413 if they are too many or too long, or 422 if the model takes rows."""
+        if now.takes == "rows":
+            raise HTTPException(422, "found texts; this model was trained on feature rows and wants `rows`")
+        self.check_texts(request, texts)
+        return texts
+
+    async def compute(self, request: Request, key: Any, compute: Compute, documents: list[Any]) -> Any:
         """Compute in the batcher; respond 503 if its queue is full. Drop requests whose client disconnects."""
         try:
             future = self.batcher.submit(key, compute, documents)
@@ -162,13 +162,18 @@ class Service:
 
 
 def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after the other
-    """The endpoints, for a service."""
+    """Return the endpoints of models, labels, suggestions and explanations."""
     faults = {code: {"model": schemas.Fault} for code in (401, 404, 413, 422, 429, 503)}
     routes = APIRouter(prefix="/v1", tags=["circlet"], responses=faults)  # type: ignore[arg-type]
 
+    async def compute_one(request: Request, function: Any, document: Any) -> Any:
+        """Call a function on one document in the computing thread."""
+        (found,) = await service.compute(request, object(), function, [document])
+        return found
+
     @routes.get("/health", response_model=schemas.Health)
     async def health(request: Request) -> Response:
-        """Whether the service is up; the models are named only to those who may use them."""
+        """Whether the service is up; only clients that may use the models get their names."""
         names = sorted(service.models) if request.scope.get(TRUSTED, True) else []
         return answer({"status": "ok", "version": __version__, "models": names})
 
@@ -179,7 +184,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
 
     @routes.get("/models/{model}", response_model=schemas.Card)
     async def card(model: str) -> Response:
-        """What a model is, how it was trained, and what was decided for it."""
+        """Facts about a model, its training, and the settings chosen for it."""
         return answer(service.model(model).card())
 
     @routes.get("/models/{model}/labels", response_model=schemas.Labels)
@@ -188,7 +193,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         query: Annotated[str, Query(max_length=1000)] = "",
         limit: Annotated[int, Query(ge=0, le=MOST)] = 20,
     ) -> Response:
-        """Labels that start with the query, then those that contain it; in both, the most frequent first."""
+        """Labels that start with the query, then those that contain it; frequent ones first in each group."""
         now = service.model(model).current
         found, total = await anyio.to_thread.run_sync(lambda: now.search.find(query, limit))
         return answer({"labels": found, "total": total})
@@ -197,21 +202,21 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     async def near(
         request: Request, model: str, label: str, k: Annotated[int, Query(ge=1, le=MOST)] = 10
     ) -> Response:
-        """Labels that are near a label."""
+        """The labels most similar to a label."""
         now = service.model(model).current
         (own,) = own_labels(now, [label])
-        found, similarities = await compute(request, lambda _: [now.tagger.near_labels(own, k)], [own])
+        found, similarities = await compute_one(request, lambda _: [now.tagger.near_labels(own, k)], own)
         pairs = zip(found, similarities, strict=True)
         return answer({"label": str(own), "near": [{"label": str(a), "similarity": rounded(b)} for a, b in pairs]})
 
     @routes.post(
         "/models/{model}/suggest",
         response_model=schemas.Suggestions,
-        openapi_extra=described_body(schemas.SuggestRequest),
+        openapi_extra=body_of(schemas.SuggestRequest),
     )
     async def suggest(request: Request, model: str) -> Response:
         """The best labels of documents, with probabilities."""
-        asked, now = parsed(request, schemas.SuggestRequest), service.model(model).current
+        asked, now = parse(request, schemas.SuggestRequest), service.model(model).current
         service.check_k(asked.k)
         allowed = None
         if asked.allowed is not None:
@@ -220,84 +225,70 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         least = now.tagger.ranking_threshold(
             "auto" if asked.threshold is None else asked.threshold, favor_rare=asked.favor_rare
         )
-        options = Options(asked.k, least.value or None, asked.favor_rare, allowed)
-        found = await tagged(request, now, options, documents_of(request, now, asked))
-        results = [{"labels": [suggested(each) for each in row]} for row in found]
+        key, function = now.suggesting(Options(asked.k, least.value or None, asked.favor_rare, allowed))
+        if asked.rows is not None:
+            documents: list[Any] = rows(now, asked.rows)
+        else:
+            documents = service.texts(request, now, [asked.text] if asked.text is not None else asked.texts or [])
+        found = await service.compute(request, key, function, documents)
+        results = [{"labels": [suggestion(each) for each in row]} for row in found]
         used = {"threshold": least.value, "threshold_from": least.origin}
         return answer({"model": model, "version": now.version, **used, "results": results})
 
     @routes.post(
         "/models/{model}/explain",
         response_model=schemas.Explanations,
-        openapi_extra=described_body(schemas.ExplainRequest),
+        openapi_extra=body_of(schemas.ExplainRequest),
     )
     async def explain(request: Request, model: str) -> Response:
-        """What in a text speaks for and against its labels."""
-        asked, now = parsed(request, schemas.ExplainRequest), service.model(model).current
+        """The words of a text that speak for and against its labels."""
+        asked, now = parse(request, schemas.ExplainRequest), service.model(model).current
         service.check_k(max(asked.k, len(asked.labels or ())))
         wanted = None if asked.labels is None else own_labels(now, asked.labels)
-        texts = texts_for(request, now, [asked.text])
-        found = await compute(request, lambda each: now.tagger.explain(each, asked.k, wanted), texts)
+        (text,) = service.texts(request, now, [asked.text])
+        found = await compute_one(request, lambda each: now.tagger.explain(each, asked.k, wanted), text)
         return answer(
-            {"model": model, "version": now.version, "explanations": [explained(each) for each in found]}
+            {"model": model, "version": now.version, "explanations": [explanation(each) for each in found]}
         )
 
     @routes.post(
         "/models/{model}/similar",
         response_model=schemas.SimilarDocuments,
-        openapi_extra=described_body(schemas.SimilarRequest),
+        openapi_extra=body_of(schemas.SimilarRequest),
         responses={409: {"model": schemas.Fault}},
     )
     async def similar(request: Request, model: str) -> Response:
         """The training documents that are most similar to a text."""
-        asked, now = parsed(request, schemas.SimilarRequest), service.model(model).current
+        asked, now = parse(request, schemas.SimilarRequest), service.model(model).current
         service.check_k(asked.k)
         if not now.tagger.has_index:
             raise HTTPException(
                 409, "found no index of training documents; wanted a model of `circlet train --keep-index`"
             )
-        texts = texts_for(request, now, [asked.text])
-        ids, similarities = await compute(
-            request, lambda each: [[part[0] for part in now.tagger.similar(each, asked.k)]], texts
+        (text,) = service.texts(request, now, [asked.text])
+        ids, similarities = await compute_one(
+            request, lambda each: [[part[0] for part in now.tagger.similar(each, asked.k)]], text
         )
         pairs = zip(ids, similarities, strict=True)
         documents = [{"id": a if isinstance(a, str) else int(a), "similarity": rounded(b)} for a, b in pairs]
         return answer({"documents": documents})
 
-    async def compute(request: Request, function: Any, documents: list[Any]) -> Any:
-        """Call a function on one document in the computing thread."""
-        (found,) = await service.computed(request, object(), function, documents)
-        return found
-
-    async def tagged(request: Request, now: Snapshot, options: Options, documents: list[Any]) -> Any:
-        key, function = now.suggesting(options)
-        return await service.computed(request, key, function, documents)
-
-    def documents_of(request: Request, now: Snapshot, asked: schemas.SuggestRequest) -> list[Any]:
-        if asked.rows is None:
-            texts = asked.texts if asked.text is None else [asked.text]
-            return texts_for(request, now, texts or [])
+    def rows(now: Snapshot, found: list[dict[str, float]]) -> list[Any]:
         if now.takes == "texts":
             raise HTTPException(422, "found `rows`; this model was trained on texts and wants `text` or `texts`")
-        service.check_count(len(asked.rows))
+        service.check_count(len(found))
         n_features = now.tagger.model_.n_features
-        for column in (column for row in asked.rows for column in row):
+        for column in (column for row in found for column in row):
             if not column.isdecimal() or len(column) > 18 or int(column) >= n_features:
                 raise HTTPException(
                     422, f"`rows`: found column {column[:40]!r}; wanted numbers from 0 to {n_features - 1}"
                 )
-        return [{int(column): value for column, value in row.items()} for row in asked.rows]
-
-    def texts_for(request: Request, now: Snapshot, texts: list[str]) -> list[str]:
-        if now.takes == "rows":
-            raise HTTPException(422, "found texts; this model was trained on feature rows and wants `rows`")
-        service.check_texts(request, texts)
-        return texts
+        return [{int(column): value for column, value in row.items()} for row in found]
 
     return routes
 
 
-def suggested(found: Suggestion) -> dict[str, Any]:
+def suggestion(found: Suggestion) -> dict[str, Any]:
     """Convert a suggestion for JSON, with the label's URI if it has one."""
     uri = {} if found.uri is None else {"uri": found.uri}
     return {"label": str(found.label), **uri, "probability": found.score}
@@ -311,7 +302,7 @@ def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
     return [now.labels[name] for name in names]
 
 
-def explained(found: Any) -> dict[str, Any]:
+def explanation(found: Any) -> dict[str, Any]:
     """Convert an `Explanation` for JSON."""
     return {
         "label": str(found.label),
@@ -331,13 +322,13 @@ def explained(found: Any) -> dict[str, Any]:
     }
 
 
-def teaching_routes(service: Service) -> APIRouter:
-    """The endpoints, for a service."""
+def feedback_routes(service: Service) -> APIRouter:
+    """Return the endpoints of feedback and learning."""
     faults = {code: {"model": schemas.Fault} for code in (401, 404, 409, 413, 422, 429, 503)}
     routes = APIRouter(prefix="/v1/models/{model}", tags=["learning"], responses=faults)  # type: ignore[arg-type]
     in_thread = anyio.to_thread.run_sync  # what writes to the disk, and waits for it
 
-    def learned_soon(learner: Learner, entry: Entry) -> dict[str, Any]:
+    def learn_soon(learner: Learner, entry: Entry) -> dict[str, Any]:
         """Start learning, and return the response for recorded or undone feedback."""
         learner.notify()
         return {"id": entry.id, "learning": learner.state()}
@@ -346,55 +337,46 @@ def teaching_routes(service: Service) -> APIRouter:
         "/feedback",
         status_code=201,
         response_model=schemas.Recorded,
-        openapi_extra=described_body(schemas.FeedbackRequest),
+        openapi_extra=body_of(schemas.FeedbackRequest),
     )
     async def give(request: Request, model: str) -> Response:
         """Say which labels of a text are right and which are wrong; the model learns from it."""
-        asked, learner = parsed(request, schemas.FeedbackRequest), service.learner(model)
+        asked, learner = parse(request, schemas.FeedbackRequest), service.learner(model)
         now = service.model(model).current
         service.check_texts(request, [asked.text])
         # Known labels are stored by name, even if the client sent URIs.
         accept = [str(now.labels.get(label, label)) for label in asked.accept]
         reject = [str(label) for label in own_labels(now, asked.reject)]
         entry = await in_thread(learner.feedback.add, asked.text, accept, reject, now.version)
-        return answer(await in_thread(learned_soon, learner, entry), 201)
+        return answer(await in_thread(learn_soon, learner, entry), 201)
 
     @routes.get("/feedback", response_model=schemas.Entries)
     async def listed(model: str, limit: Annotated[int, Query(ge=0, le=MOST)] = 20) -> Response:
-        """The latest feedback, the last first."""
+        """Feedback, the latest first."""
         found = await in_thread(lambda log: log.entries(active_only=False), service.learner(model).feedback)
-        entries = [
-            {
-                "id": each.id,
-                "time": each.time,
-                "text": each.text,
-                "accept": each.accepted,
-                "reject": each.rejected,
-                "version": each.version,
-                "undone": each.undone,
-            }
-            for each in found[: -limit - 1 : -1]
-        ]
+        names = {"accepted": "accept", "rejected": "reject"}
+        latest = found[: -limit - 1 : -1]
+        entries = [{names.get(key, key): value for key, value in vars(each).items()} for each in latest]
         return answer({"entries": entries})
 
     @routes.delete("/feedback/{entry}", response_model=schemas.Recorded)
     async def undo(model: str, entry: str) -> Response:
-        """Take feedback back."""
+        """Undo feedback."""
         learner = service.learner(model)
         try:
             undone = await in_thread(learner.feedback.undo, entry)
         except CircletError as error:
             raise HTTPException(404, str(error)) from None
-        return answer(await in_thread(learned_soon, learner, undone))
+        return answer(await in_thread(learn_soon, learner, undone))
 
     @routes.get("/learning", response_model=schemas.Learning)
     async def learning(model: str) -> Response:
-        """What the model is learning now."""
+        """The state of learning from feedback."""
         return answer(await in_thread(service.learner(model).state))
 
     @routes.post("/rollback", response_model=schemas.Version)
     async def roll_back(model: str) -> Response:
-        """Serve the version before."""
+        """Serve the previous version."""
         learner = service.learner(model)
         try:
             return answer({"version": await in_thread(learner.roll_back)})
@@ -405,7 +387,7 @@ def teaching_routes(service: Service) -> APIRouter:
 
 
 def annif_routes(service: Service) -> APIRouter:
-    """The endpoints, for a service."""
+    """Return the endpoints in Annif's dialect."""
     routes = APIRouter(prefix="/v1/projects", tags=["Annif"])
 
     def project_of(model: Served) -> dict[str, Any]:
@@ -428,21 +410,20 @@ def annif_routes(service: Service) -> APIRouter:
 
     @routes.get("")
     async def projects() -> Response:
-        """The models, as Annif lists its projects."""
+        """The models, in the form of Annif's projects."""
         return answer({"projects": [project_of(model) for model in service.models.values()]})
 
     @routes.get("/{model}")
     async def project(model: str) -> Response:
-        """A model, as Annif describes a project."""
+        """A model, in the form of one of Annif's projects."""
         return answer(project_of(service.model(model)))
 
-    form = {"schema": schemas.SuggestForm.model_json_schema()}
-    body = {"required": True, "content": {"application/x-www-form-urlencoded": form}}
+    form = body_of(schemas.SuggestForm, "application/x-www-form-urlencoded")
 
-    @routes.post("/{model}/suggest", response_model=schemas.AnnifResults, openapi_extra={"requestBody": body})
+    @routes.post("/{model}/suggest", response_model=schemas.AnnifResults, openapi_extra=form)
     async def suggest(request: Request, model: str) -> Response:
-        """The best labels of a text, as Annif suggests subjects; labels without URIs are their own."""
-        asked, now = form_of(request), service.model(model).current
+        """The best labels of a text, in the form of Annif's subjects; a label without a URI is its own URI."""
+        asked, now = parse(request, schemas.SuggestForm), service.model(model).current
         if now.takes == "rows":
             raise HTTPException(
                 422, "found a text; this model was trained on feature rows, which Annif has none of"
@@ -451,8 +432,8 @@ def annif_routes(service: Service) -> APIRouter:
         limit = min(asked.limit, service.limits.k)  # Annif may ask for 1,000 by itself, and takes fewer
         if not limit:
             return answer({"results": []})
-        key, compute = now.suggesting(Options(limit, asked.threshold or None))
-        (found,) = await service.computed(request, key, compute, [asked.text])
+        key, function = now.suggesting(Options(limit, asked.threshold or None))
+        (found,) = await service.compute(request, key, function, [asked.text])
         results = [
             {
                 "uri": str(each.label) if each.uri is None else each.uri,
@@ -465,21 +446,3 @@ def annif_routes(service: Service) -> APIRouter:
         return answer({"results": results})
 
     return routes
-
-
-def form_of(request: Request) -> schemas.SuggestForm:
-    """The fields of a form; 422 if they are not as they should be."""
-    try:
-        content = request.scope[BODY].decode("ascii")
-        fields = parse_qsl(
-            content,
-            keep_blank_values=True,
-            strict_parsing=bool(content),
-            errors="strict",
-            max_num_fields=1000,  # Annif sends a few, and one for each piece of a document's metadata
-        )
-        return schemas.SuggestForm.model_validate(dict(fields))
-    except ValidationError as error:
-        raise HTTPException(422, found_wanted(error.errors(include_url=False, include_context=False))) from None
-    except ValueError as error:
-        raise HTTPException(422, f"found no form ({error}); wanted `text=…`, URL-encoded") from None

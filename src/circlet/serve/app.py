@@ -1,12 +1,12 @@
-"""The application: endpoints, the page, and the guard in front of them."""
+"""The application: the endpoints and the page, behind the guard."""
 
 from __future__ import annotations
 
 import hashlib
-import mimetypes
 import re
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,30 +14,28 @@ from fastapi import APIRouter, FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
 from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
+from starlette.middleware.cors import CORSMiddleware
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from circlet.errors import CircletError
-from circlet.serve.api import Service, annif_routes, answer, api_routes, found_wanted, teaching_routes
-from circlet.serve.guard import Access, Guard, Limits, Monitor
+from circlet.serve.api import Service, annif_routes, api_routes, feedback_routes, found_wanted
+from circlet.serve.guard import Access, Guard, Limits, Monitor, answer
 from circlet.serve.served import Served
 from circlet.version import __version__
 
 __all__ = ["App", "create_app", "static_routes"]
 
 
+@dataclass
 class App:
-    """An ASGI application that serves models.
+    """An ASGI application that serves models."""
 
-    Attributes
-    ----------
-    service : Service
-    guard : Guard
-    """
+    service: Service
+    guard: Guard
+    outermost: ASGIApp
 
-    def __init__(self, service: Service, guard: Guard, outermost: Any) -> None:
-        self.service, self.guard, self._outermost = service, guard, outermost
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        await self._outermost(scope, receive, send)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self.outermost(scope, receive, send)
 
 
 def create_app(
@@ -48,7 +46,7 @@ def create_app(
     log_requests: bool = True,
     log_texts: bool = False,
 ) -> App:
-    """Make an ASGI application for models; its thread ends with the lifespan or `service.close`.
+    """Make an ASGI application for models. Its threads end with the application, or with `service.close`.
 
     Parameters
     ----------
@@ -78,41 +76,48 @@ def create_app(
         redirect_slashes=False,
     )
     own = api_routes(service)
-    for routes in (own, teaching_routes(service), annif_routes(service), static_routes()):
+    for routes in (own, feedback_routes(service), annif_routes(service), static_routes()):
         api.include_router(routes)
 
     @api.get("/metrics", tags=["circlet"], response_class=Response)
     async def metrics() -> Response:
-        """Counts for Prometheus."""
+        """Metrics for Prometheus."""
         return Response(monitor.text(), media_type="text/plain; version=0.0.4; charset=utf-8")
 
-    @api.exception_handler(HTTPException)
-    async def refused(_: Request, error: HTTPException) -> Response:
+    async def refused(_: Request, error: Any) -> Response:
+        if isinstance(error, RequestValidationError):
+            return answer({"detail": found_wanted(error.errors())}, 422)
+        if isinstance(error, CircletError):
+            return answer({"detail": str(error)}, 422)
         detail = str(error.detail)
         if error.status_code == 404 and detail == "Not Found":
             detail = "found nothing under this path; wanted one that /openapi.json lists"
         elif error.status_code == 405:
             detail = "found a method that this path does not have; wanted one that /openapi.json lists"
-        found = answer({"detail": detail}, error.status_code)
-        found.headers.update(error.headers or {})
-        return found
+        return answer({"detail": detail}, error.status_code, error.headers)
 
-    @api.exception_handler(RequestValidationError)
-    async def malformed(_: Request, error: RequestValidationError) -> Response:
-        return answer({"detail": found_wanted(error.errors())}, 422)
+    for kind in (HTTPException, RequestValidationError, CircletError):
+        api.add_exception_handler(kind, refused)
+    template = "/v1/models/{model}/suggest"
+    (suggest,) = (route for route in own.routes if isinstance(route, APIRoute) and route.path == template)
+    path = re.compile(template.replace("{model}", "([^/]+)"))
 
-    @api.exception_handler(CircletError)
-    async def mistaken(_: Request, error: CircletError) -> Response:
-        return answer({"detail": str(error)}, 422)
+    async def direct(scope: Scope, receive: Receive, send: Send) -> None:
+        """Call the most important endpoint without FastAPI's router, which takes longer than everything else."""
+        found = path.fullmatch(scope["path"]) if scope.get("method") == "POST" else None
+        if found is None:
+            await api(scope, receive, send)
+            return
+        scope["route"], request = suggest, Request(scope, receive)
+        try:
+            response = await suggest.endpoint(request, found[1])
+        except (HTTPException, CircletError) as error:
+            response = await refused(request, error)
+        await response(scope, receive, send)
 
-    path = "/v1/models/{model}/suggest"
-    (suggest,) = (route for route in own.routes if isinstance(route, APIRoute) and route.path == path)
-    direct = _Direct(api, suggest, {HTTPException: refused, CircletError: mistaken})
     guard = Guard(direct, limits, access, monitor, log_requests=log_requests, log_texts=log_texts)
     if not access.origins:
         return App(service, guard, guard)
-    from starlette.middleware.cors import CORSMiddleware
-
     shared = CORSMiddleware(
         guard,
         allow_origins=sorted(access.origins),
@@ -123,49 +128,16 @@ def create_app(
     return App(service, guard, shared)
 
 
-class _Direct:
-    """Calls the most important endpoint without FastAPI's router, which takes longer than everything else.
-
-    Parameters
-    ----------
-    app : ASGI application
-        Handles all other requests.
-    route : APIRoute
-        POST, with a model in its path.
-    handlers : dict
-        The handlers of each kind of error.
-    """
-
-    def __init__(self, app: Any, route: APIRoute, handlers: dict[type[Exception], Any]) -> None:
-        self.app, self.route, self.handlers = app, route, handlers
-        self._path = re.compile(route.path.replace("{model}", "([^/]+)"))
-
-    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        found = self._path.fullmatch(scope["path"]) if scope.get("method") == "POST" else None
-        if found is None:
-            await self.app(scope, receive, send)
-            return
-        scope["route"], request = self.route, Request(scope, receive)
-        try:
-            response = await self.route.endpoint(request, found[1])
-        except tuple(self.handlers) as error:
-            handler = next(answer for kind, answer in self.handlers.items() if isinstance(error, kind))
-            response = await handler(request, error)
-        await response(scope, receive, send)
-
-
 def static_routes(folder: Path = Path(__file__).parent / "page") -> APIRouter:
-    """Serve the page at / and its files below /page/, all read once: no client's path reaches the disk."""
-    # Systems differ in these types.
-    types = {".js": "text/javascript", ".mjs": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
+    """Serve the page at / and its files below /page/. They are read once: no client's path reaches the disk."""
+    # Python's own table is the system's, which may have other types.
+    types = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
     #: By name: content, type and tag.
     files: dict[str, tuple[bytes, str, str]] = {}
-    for path in sorted(folder.rglob("*")) if folder.is_dir() else []:
-        if path.is_file() and not path.name.startswith("."):
-            kind = types.get(path.suffix) or mimetypes.guess_type(path.name)[0] or "application/octet-stream"
-            kind, content = f"{kind}; charset=utf-8" if kind.startswith("text/") else kind, path.read_bytes()
-            tag = f'"{hashlib.sha256(content).hexdigest()[:20]}"'
-            files[path.relative_to(folder).as_posix()] = content, kind, tag
+    for path in sorted(folder.iterdir()):
+        if path.suffix in types:
+            content = path.read_bytes()
+            files[path.name] = content, types[path.suffix], f'"{hashlib.sha256(content).hexdigest()[:20]}"'
     routes = APIRouter(include_in_schema=False)
 
     @routes.api_route("/", methods=["GET", "HEAD"])

@@ -1,8 +1,8 @@
 """One thread computes for all requests, and combines waiting requests with equal options in one call.
 
 A batch takes much less time per document than single documents, and several computing threads only slow each other
-down. So requests are queued, and the thread takes those that arrived while it was busy. The queue is bounded; if
-it is full, clients must retry later.
+down. So requests wait in a queue, and the thread takes those that arrived while it was busy. If the queue is full,
+clients must retry later.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ log = logging.getLogger(__name__)
 LARGEST = 128
 
 Compute = Callable[[list[Any]], Sequence[Any]]
-_Outcome = tuple[asyncio.Future[Any], Any, Exception | None]
 
 
 class OverloadedError(Exception):
@@ -60,19 +59,15 @@ class Batcher:
         self._thread.start()
 
     def submit(self, key: Hashable, compute: Compute, documents: list[Any]) -> asyncio.Future[Any]:
-        """Queue documents; the future gets a list with what `compute` returned for each of them.
+        """Queue documents; the future gets a list of their results. Raise `OverloadedError` if the queue is full.
 
         Parameters
         ----------
         key : hashable
-            Jobs with equal keys are computed by one call, of the `compute` of any of them.
+            Jobs with equal keys are computed together, by the `compute` of any of them.
         compute : callable
             Maps a list of documents to a sequence of as many results; called in the batcher's thread.
         documents : list
-
-        Raises
-        ------
-        OverloadedError
         """
         future = asyncio.get_running_loop().create_future()
         with self._changed:
@@ -91,14 +86,14 @@ class Batcher:
         self._thread.join()
 
     def _work(self) -> None:
-        while jobs := self._taken():
+        while jobs := self._next_jobs():
             self.calls += 1
             self.documents += sum(len(job.documents) for job in jobs)
             _compute(jobs)
             del jobs  # do not keep the documents in memory while waiting
 
-    def _taken(self) -> list[_Job]:
-        """Return the next jobs to compute together, without canceled ones; empty to stop."""
+    def _next_jobs(self) -> list[_Job]:
+        """Wait for jobs, and return those to compute together, without canceled ones; none to stop."""
         with self._changed:
             while True:
                 if not self._groups and not self._closed:
@@ -130,37 +125,29 @@ class Batcher:
 
 def _compute(jobs: list[_Job]) -> None:
     """Compute for several requests at once, and give each its part of the result."""
+    error: Exception | None = None
+    results: Sequence[Any] = ()
     try:
         results = jobs[0].compute([document for job in jobs for document in job.documents])
-    except Exception as error:  # any error is passed on to the waiting requests
-        if len(jobs) == 1:
-            _deliver([(jobs[0].future, None, error)])
+    except Exception as caught:  # the waiting request gets it
+        if len(jobs) > 1:  # only one of them may be at fault
+            for job in jobs:
+                _compute([job])
             return
-        for job in jobs:  # a fault is only its own
-            _compute([job])
-        return
-    parts: list[_Outcome] = []
-    start = 0
-    for job in jobs:
-        end = start + len(job.documents)
-        parts.append((job.future, results[start:end], None))
-        start = end
-    _deliver(parts)
-
-
-def _deliver(outcomes: list[_Outcome]) -> None:
-    """Give futures their results or errors, in the thread of their event loop."""
+        error = caught
 
     def deliver() -> None:
-        for future, result, error in outcomes:
-            if future.done():
-                continue
-            if error is None:
-                future.set_result(result)
-            else:
-                future.set_exception(error)
+        start = 0
+        for job in jobs:
+            end = start + len(job.documents)
+            if not job.future.done():
+                if error is None:
+                    job.future.set_result(results[start:end])
+                else:
+                    job.future.set_exception(error)
+            start = end
 
-    try:
-        outcomes[0][0].get_loop().call_soon_threadsafe(deliver)
+    try:  # futures belong to the thread of their event loop
+        jobs[0].future.get_loop().call_soon_threadsafe(deliver)
     except RuntimeError:  # the loop is closed, so no request waits anymore
-        log.debug("%d requests were answered after the service had stopped", len(outcomes))
+        log.debug("%d requests were answered after the service had stopped", len(jobs))

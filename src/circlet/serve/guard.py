@@ -13,8 +13,8 @@ import math
 import re
 import time
 from bisect import bisect_left
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, MutableMapping
+from collections import Counter, OrderedDict, defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -22,6 +22,9 @@ from typing import TYPE_CHECKING, Any
 from prometheus_client import generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from circlet.version import __version__
 
@@ -29,12 +32,9 @@ if TYPE_CHECKING:
     from circlet.serve.batching import Batcher
     from circlet.serve.served import Served
 
-__all__ = ["Access", "Guard", "Limits", "Monitor", "Rates", "Refusal"]
-
+__all__ = ["Access", "Guard", "Limits", "Monitor", "Rates", "answer"]
 
 log = logging.getLogger("circlet.serve")
-
-Scope = MutableMapping[str, Any]
 
 #: Headers of all responses. The policy lets browsers load only the page's own files.
 HEADERS = [
@@ -118,12 +118,10 @@ class Access:
     origins: Collection[str] = ()
 
 
-class Refusal(Exception):  # noqa: N818 — it is an answer
-    """A refused request: a status and one sentence."""
-
-    def __init__(self, status: int, detail: str, headers: Iterable[tuple[bytes, bytes]] = ()) -> None:
-        super().__init__(detail)
-        self.status, self.detail, self.headers = status, detail, list(headers)
+def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Make a JSON response, without FastAPI's validation of our own numbers."""
+    encoded = json.dumps(content, ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode()
+    return Response(encoded, status, headers, media_type="application/json")
 
 
 class Guard:
@@ -141,7 +139,7 @@ class Guard:
 
     def __init__(
         self,
-        app: Any,
+        app: ASGIApp,
         limits: Limits,
         access: Access,
         monitor: Monitor,
@@ -159,13 +157,17 @@ class Guard:
         if not access.origins:  # pages of other origins could not read anything otherwise
             self._headers.append((b"cross-origin-resource-policy", b"same-origin"))
 
-    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] != "http":
-            await self._other(scope, receive, send)
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self.app(scope, receive, send)
+            return
+        if scope["type"] != "http":  # there are no web sockets here
+            await receive()
+            await send({"type": "websocket.close", "code": 1008})
             return
         started, status, size = time.perf_counter(), 499, 0
 
-        async def sending(message: Any) -> None:
+        async def sending(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = message["status"]
@@ -183,37 +185,26 @@ class Guard:
                 return  # the client has disconnected
             size, scope[BODY] = len(body), body
             await self.app(scope, receive, sending)
-        except Refusal as refusal:
-            body = json.dumps({"detail": refusal.detail}).encode()
-            own = [(b"content-type", b"application/json"), (b"content-length", b"%d" % len(body))]
-            own += refusal.headers
-            await sending({"type": "http.response.start", "status": refusal.status, "headers": own})
-            await sending({"type": "http.response.body", "body": body})
+        except HTTPException as refusal:
+            await answer({"detail": refusal.detail}, refusal.status_code, refusal.headers)(scope, receive, sending)
         finally:
             self._held -= size
             self._note(scope, status, time.perf_counter() - started)
 
-    async def _other(self, scope: Scope, receive: Any, send: Any) -> None:
-        if scope["type"] == "lifespan":
-            await self.app(scope, receive, send)
-        else:  # there are no web sockets here
-            await receive()
-            await send({"type": "websocket.close", "code": 1008})
-
     def _check(self, scope: Scope, headers: dict[bytes, bytes], now: float) -> None:
-        """Raise `Refusal` unless the request is allowed."""
+        """Raise an `HTTPException` unless the request is allowed."""
         if self.connections() > self.limits.connections:
             raise _later(f"found more than {self.limits.connections:,} connections; wanted fewer: try again later")
         address = scope["client"][0] if scope.get("client") else ""
         if wait := self._rates.wait(address, now):
-            raise Refusal(
+            raise HTTPException(
                 429,
                 f"found more than {self.limits.rate:g} requests per second; wanted fewer: try again later",
-                [(b"retry-after", b"%d" % math.ceil(wait))],
+                {"retry-after": str(math.ceil(wait))},
             )
         host = headers.get(b"host", b"").decode("latin-1")
         if self.access.hosts is not None and name_of(host) not in self.access.hosts:
-            raise Refusal(
+            raise HTTPException(
                 400, f"found the host {host[:80]!r}; wanted one of {', '.join(sorted(self.access.hosts))}"
             )
         if scope["method"] not in SAFE:
@@ -222,24 +213,26 @@ class Guard:
             given = headers.get(b"authorization", b"")
             scope[TRUSTED] = hmac.compare_digest(given, self._credentials)
             if not scope[TRUSTED] and not OPEN.fullmatch(scope["path"]):
-                raise Refusal(
+                raise HTTPException(
                     401,
                     f"found {'another' if given else 'no'} token; wanted the header `Authorization: Bearer TOKEN`",
-                    [(b"www-authenticate", b"Bearer")],
+                    {"www-authenticate": "Bearer"},
                 )
 
     def _check_origin(self, headers: dict[bytes, bytes], host: str) -> None:
-        """Raise `Refusal` for requests of other sites' pages, which must not cause changes or costs."""
+        """Refuse requests of other sites' pages, which must not cause changes or costs."""
         origin = headers.get(b"origin")
         if origin is None:
             if headers.get(b"sec-fetch-site", b"none") not in (b"none", b"same-origin"):
-                raise Refusal(403, "found a request of another site's page; wanted one from here")
+                raise HTTPException(403, "found a request of another site's page; wanted one from here")
             return
         text = origin.decode("latin-1")
         if text not in self.access.origins and text.partition("://")[2] != host:
-            raise Refusal(403, f"found the origin {text[:80]!r}; wanted this one, or `--allow-origin` for it")
+            raise HTTPException(
+                403, f"found the origin {text[:80]!r}; wanted this one, or `--allow-origin` for it"
+            )
 
-    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Any) -> bytes | None:
+    async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes | None:
         """Read the request's body and count it as held; return None if the client disconnects."""
         length = headers.get(b"content-length", b"")
         if scope["method"] in SAFE and not length and b"transfer-encoding" not in headers:
@@ -262,8 +255,8 @@ class Guard:
                 self._held += size
                 return parts[0] if len(parts) == 1 else b"".join(parts)
 
-    def _too_large(self, found: str) -> Refusal:
-        return Refusal(413, f"found {found} bytes; wanted at most {self.limits.body:,} in a request")
+    def _too_large(self, found: str) -> HTTPException:
+        return HTTPException(413, f"found {found} bytes; wanted at most {self.limits.body:,} in a request")
 
     def _note(self, scope: Scope, status: int, seconds: float) -> None:
         route, method = getattr(scope.get("route"), "path", "none"), scope["method"]
@@ -290,8 +283,8 @@ def name_of(host: str) -> str:
     return host.lower() if host.count(":") > 1 else host.partition(":")[0].lower()
 
 
-def _later(detail: str) -> Refusal:
-    return Refusal(503, detail, [(b"retry-after", b"1"), (b"connection", b"close")])
+def _later(detail: str) -> HTTPException:
+    return HTTPException(503, detail, {"retry-after": "1", "connection": "close"})
 
 
 class Rates:
@@ -353,34 +346,32 @@ class Monitor(Collector):
 
     def __init__(self, models: Mapping[str, Served], batcher: Batcher) -> None:
         self.models, self.batcher = models, batcher
-        self.requests: dict[tuple[str, str, int], int] = {}
-        self._seconds: dict[str, tuple[list[int], list[float]]] = {}
+        #: Numbers of requests by route, method and status; of requests in each bucket, and all seconds, by route.
+        self.requests = Counter[tuple[str, str, int]]()
+        self._buckets = defaultdict[str, list[int]](lambda: [0] * (len(BUCKETS) + 1))
+        self._seconds = defaultdict[str, float](float)
 
     def observe(self, route: str, method: str, status: int, seconds: float) -> None:
         """Count a request that was answered."""
-        key = (route, method, status)
-        self.requests[key] = self.requests.get(key, 0) + 1
-        if route not in self._seconds:
-            self._seconds[route] = ([0] * (len(BUCKETS) + 1), [0.0])
-        counts, total = self._seconds[route]
-        counts[bisect_left(BUCKETS, seconds)] += 1
-        total[0] += seconds
+        self.requests[route, method, status] += 1
+        self._buckets[route][bisect_left(BUCKETS, seconds)] += 1
+        self._seconds[route] += seconds
 
     def text(self) -> str:
-        """Everything, as Prometheus reads it."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self).decode()
 
     def collect(self) -> Iterator[Metric]:
-        """Everything, metric by metric."""
+        """Yield all metrics."""
         requests = CounterMetricFamily(
             "circlet_requests_total", "Requests answered.", labels=["route", "method", "status"]
         )
         for (route, method, status), count in sorted(self.requests.items()):
             requests.add_metric([route, method, str(status)], count)
-        seconds = HistogramMetricFamily("circlet_request_seconds", "How long requests took.", labels=["route"])
+        seconds = HistogramMetricFamily("circlet_request_seconds", "Seconds to the response.", labels=["route"])
         ends = [*map(str, BUCKETS), "+Inf"]
-        for route, (counts, total) in sorted(self._seconds.items()):
-            seconds.add_metric([route], list(zip(ends, accumulate(counts), strict=True)), total[0])
+        for route, counts in sorted(self._buckets.items()):
+            seconds.add_metric([route], list(zip(ends, accumulate(counts), strict=True)), self._seconds[route])
         yield from (requests, seconds)
         own = self.batcher
         yield CounterMetricFamily("circlet_documents_total", "Documents that were computed.", own.documents)
@@ -391,7 +382,7 @@ class Monitor(Collector):
             return GaugeMetricFamily(name, about, labels=["model", *labels])
 
         served = gauge("circlet_model_info", "The version of each model that is served.", "version", "circlet")
-        doing = gauge("circlet_learning_state", "1 for what a model is doing about feedback.", "state")
+        doing = gauge("circlet_learning_state", "1 for the state of learning from feedback.", "state")
         taught = gauge("circlet_feedback_taught", "Feedback that the served version has learned from.")
         waiting = gauge("circlet_feedback_waiting", "Feedback that is not learned yet.")
         for name, model in self.models.items():

@@ -1,32 +1,10 @@
-"""What clients send and get, as pydantic models: bodies are checked by them, and OpenAPI describes them."""
+"""Requests and responses, as pydantic models: they check what clients send, and OpenAPI describes them."""
 
 from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, FiniteFloat, model_validator
-
-__all__ = [
-    "AnnifResults",
-    "Card",
-    "Entries",
-    "ExplainRequest",
-    "Explanations",
-    "Fault",
-    "FeedbackRequest",
-    "Health",
-    "Labels",
-    "Learning",
-    "Models",
-    "Near",
-    "Recorded",
-    "SimilarDocuments",
-    "SimilarRequest",
-    "SuggestForm",
-    "SuggestRequest",
-    "Suggestions",
-    "Version",
-]
+from pydantic import BaseModel, Field, FiniteFloat, model_validator
 
 TEXT = "solve a sparse symmetric eigenvalue problem"
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
@@ -34,18 +12,16 @@ Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
 Name = Annotated[str, Field(min_length=1, max_length=1000, pattern=r"^[^\t\r\n\x00]*\S[^\t\r\n\x00]*$")]
 
 
-class _Request(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid")
+class _Request(BaseModel, strict=True, extra="forbid"):
+    pass
 
 
-class SuggestRequest(_Request):
+class SuggestRequest(
+    _Request,
+    json_schema_extra={"examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "send a mail"], "threshold": 0.1}]},
+):
     """Documents to tag: `text`, `texts` or, for models of feature rows, `rows`."""
 
-    model_config = ConfigDict(
-        json_schema_extra={
-            "examples": [{"text": TEXT, "k": 3}, {"texts": [TEXT, "send a mail"], "threshold": 0.1}]
-        }
-    )
     text: str | None = Field(None, description="One document.")
     texts: list[str] | None = Field(None, description="Several documents.")
     rows: list[dict[str, FiniteFloat]] | None = Field(
@@ -54,10 +30,10 @@ class SuggestRequest(_Request):
     k: int = Field(5, ge=1, description="Most labels per document.")
     threshold: Share | None = Field(
         None,
-        description="Leave out labels with a lower probability; by default, than the model's own threshold.",
+        description="Leave out labels with a lower probability; the default is the model's own threshold.",
     )
     allowed: list[str] | None = Field(None, description="Suggest only these labels.")
-    favor_rare: Share = Field(0.0, description="Rank rare labels higher; 0 is by probability alone.")
+    favor_rare: Share = Field(0.0, description="Rank rare labels higher; 0 ranks by probability alone.")
 
     @model_validator(mode="after")
     def _one_kind(self) -> SuggestRequest:
@@ -66,29 +42,27 @@ class SuggestRequest(_Request):
         return self
 
 
-class ExplainRequest(_Request):
-    """A text, and the labels to explain: those that are named, or the k best."""
+class ExplainRequest(_Request, json_schema_extra={"examples": [{"text": TEXT, "k": 1}]}):
+    """A text, and the labels to explain: the given ones, or the k best."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT, "k": 1}]})
     text: str
     labels: list[str] | None = None
     k: int = Field(1, ge=1)
 
 
-class SimilarRequest(_Request):
+class SimilarRequest(_Request, json_schema_extra={"examples": [{"text": TEXT, "k": 5}]}):
     """A text, and how many similar training documents to find."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"text": TEXT, "k": 5}]})
     text: str
     k: int = Field(5, ge=1)
 
 
-class FeedbackRequest(_Request):
+class FeedbackRequest(
+    _Request,
+    json_schema_extra={"examples": [{"text": TEXT, "accept": ["linear algebra"], "reject": ["poetry"]}]},
+):
     """A text, the labels that are right for it, new ones included, and those that are wrong: names or URIs."""
 
-    model_config = ConfigDict(
-        json_schema_extra={"examples": [{"text": TEXT, "accept": ["linear algebra"], "reject": ["poetry"]}]}
-    )
     text: str = Field(min_length=1)
     accept: list[Name] = Field(default_factory=list, max_length=1000)
     reject: list[Name] = Field(default_factory=list, max_length=1000)
@@ -109,7 +83,7 @@ class Fault(BaseModel):
 
 
 class Health(BaseModel):
-    """That the service is up. Without a valid token, where one is needed, `models` is empty."""
+    """The state of the service. `models` is empty for clients without a token that they need."""
 
     status: Literal["ok"]
     version: str
@@ -152,7 +126,7 @@ class Card(Summary):
     training: dict[str, Any]
     has_index: bool
     can_learn: bool
-    threshold: float = Field(description="What suggestions are cut at by default; 0 if none is stored.")
+    threshold: float = Field(description="The default threshold of suggestions; 0 if none is stored.")
     threshold_from: Literal["stored", "none"]
 
 
@@ -164,14 +138,14 @@ class FoundLabel(BaseModel):
 
 
 class Labels(BaseModel):
-    """Labels that were looked for, and how many there are in all."""
+    """Labels that match a query, and the number of all that match."""
 
     labels: list[FoundLabel]
     total: int
 
 
 class NearLabel(BaseModel):
-    """A label, and how near it is."""
+    """A label, and its similarity to another."""
 
     label: str
     similarity: float
@@ -185,7 +159,7 @@ class Near(BaseModel):
 
 
 class Suggestion(BaseModel):
-    """A label, and how probable it is."""
+    """A label, and its probability."""
 
     label: str
     uri: str | None = Field(None, description="Only if the model's labels have URIs besides their names.")
@@ -199,7 +173,7 @@ class Tagged(BaseModel):
 
 
 class Suggestions(BaseModel):
-    """A result per document, in their order, and the probability that labels had to reach."""
+    """A result per document, in their order, and the threshold that was used."""
 
     model: str
     version: str
@@ -220,7 +194,7 @@ class Contribution(BaseModel):
 
 
 class Explanation(BaseModel):
-    """Why a label has its score: `base` and all contributions add up to it."""
+    """The parts of a label's score: `base` and all contributions add up to it."""
 
     label: str
     probability: float
@@ -239,7 +213,7 @@ class Explanations(BaseModel):
 
 
 class SimilarDocument(BaseModel):
-    """A training document, and how similar it is."""
+    """A training document, and its similarity to the text."""
 
     id: str | int
     similarity: float
@@ -252,7 +226,7 @@ class SimilarDocuments(BaseModel):
 
 
 class Learning(BaseModel):
-    """What the model is learning now."""
+    """The state of learning from feedback."""
 
     state: Literal["idle", "learning", "failed"]
     version: str
@@ -270,7 +244,7 @@ class Recorded(BaseModel):
 
 
 class Entry(BaseModel):
-    """A recorded feedback."""
+    """Feedback about a text."""
 
     id: str
     time: str | float
@@ -293,10 +267,9 @@ class Version(BaseModel):
     version: str
 
 
-class SuggestForm(BaseModel):
+class SuggestForm(BaseModel, extra="ignore", json_schema_extra={"examples": [{"text": "a fox", "limit": 10}]}):
     """The fields of Annif's form that matter here; others, such as a document's metadata, are ignored."""
 
-    model_config = ConfigDict(extra="ignore", json_schema_extra={"examples": [{"text": "a fox", "limit": 10}]})
     text: str
     limit: int = Field(10, ge=0, description="Most labels.")
     threshold: FiniteFloat = Field(0.0, ge=0, le=1, description="Leave out labels with a lower score.")

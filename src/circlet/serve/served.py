@@ -1,4 +1,4 @@
-"""A served model: its answers, its description, and how another version replaces it."""
+"""A served model: its answers, its description, and the swap to another version."""
 
 from __future__ import annotations
 
@@ -93,12 +93,12 @@ class Served:
     def __init__(self, name: str, tagger: Tagger, version: str, about: dict[str, Any] | None = None) -> None:
         self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
         self.current = Snapshot(tagger, version)
-        #: Teaches the model, if it learns from feedback.
+        #: If the model learns from feedback.
         self.learner: Learner | None = None
 
     @classmethod
     def load(cls, folder: Path, name: str) -> Served:
-        """Load a model from its folder; raise `DataError` if the folder is damaged."""
+        """Load a model from its folder."""
         tagger, config = load(folder), read_config(folder)
         paths = {part: located(folder, config, part) for part in (CONFIG, *config["files"])}
         parts = [{"name": part, "bytes": files.check_regular(path)} for part, path in paths.items()]
@@ -112,11 +112,11 @@ class Served:
         return cls(name, tagger, version, about)
 
     def swap(self, tagger: Tagger, version: str) -> None:
-        """Serve another version from now on; requests in flight finish with the one they started with."""
+        """Serve another version; requests in flight finish with the one they started with."""
         self.current = Snapshot(tagger, version)
 
     def learn(self, folder: Path) -> None:
-        """Learn from feedback from now on; raises a `CircletError` if that is impossible."""
+        """Start to learn from feedback; raise a `CircletError` if that is impossible."""
         if reason := why_not(folder):
             raise ParameterError(f"--learn: {reason}")
         place, before = folder.resolve(), self.current

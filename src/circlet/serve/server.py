@@ -1,4 +1,4 @@
-"""uvicorn around the application: the socket, signals, and clients that are slow on purpose."""
+"""Run the application with uvicorn: its socket, signals, and limits for slow clients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["bound", "is_loopback", "run", "url_of"]
 
 
 def bound(host: str, port: int) -> socket.socket:
-    """Bind a socket that no other program has; raise `OutputError` if that is impossible."""
+    """Return a listening socket that no other program has; raise `OutputError` if that is impossible."""
     try:
         family, kind, number, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
     except socket.gaierror as error:
