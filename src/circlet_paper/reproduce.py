@@ -77,7 +77,7 @@ def _about(name: str, details: str, words: str = "--quick") -> dict[str, Any]:
 
 
 def _add_simulation(name: str) -> None:
-    @app.command(name, **_about(name, "A full run takes a minute or two on two cores."))
+    @app.command(name, **_about(name, "A full run takes one to three minutes on two cores."))
     def command(
         quick: Quick = False,
         folder: Out = Path("results"),

@@ -8,7 +8,7 @@ from circlet.algebra import circular, holographic
 from circlet_paper import capacity
 from circlet_paper.capacity import Settings
 
-SMALL = Settings(dims=(16, 64), max_k=5, n_vectors=40, repetitions=3, seed=1)
+SMALL = Settings(dims=(16, 63), max_k=5, n_vectors=40, repetitions=3, seed=1)
 
 
 def naive_hits(method: str, dim: int, settings: Settings) -> list[list[int]]:
@@ -43,7 +43,7 @@ def naive_hits(method: str, dim: int, settings: Settings) -> list[list[int]]:
 
 
 @pytest.mark.parametrize("method", capacity.METHODS)
-@pytest.mark.parametrize("dim", [16, 64])
+@pytest.mark.parametrize("dim", [16, 63])
 def test_equals_the_papers_procedure_step_by_step(method, dim):
     assert capacity._hits(method, dim, SMALL).tolist() == naive_hits(method, dim, SMALL)
 
@@ -62,7 +62,7 @@ def test_concept_is_never_one_of_the_labels(monkeypatch):
 
 
 def test_a_large_vector_holds_everything_and_a_tiny_one_guesses():
-    result = capacity.run(Settings(dims=(1, 1024), max_k=5, n_vectors=100, repetitions=4))
+    result = capacity.run(Settings(dims=(1, 1023), max_k=5, n_vectors=100, repetitions=4))
     for method in capacity.METHODS:
         tiny, large = result["methods"][method]["mean"]
         assert large == [100] * 5
@@ -70,7 +70,7 @@ def test_a_large_vector_holds_everything_and_a_tiny_one_guesses():
 
 
 def test_cells_do_not_depend_on_the_grid_they_are_in():
-    alone = capacity.run(Settings(dims=(64,), max_k=5, n_vectors=40, repetitions=3, seed=1))
+    alone = capacity.run(Settings(dims=(63,), max_k=5, n_vectors=40, repetitions=3, seed=1))
     together = capacity.run(SMALL)
     for method in capacity.METHODS:
         assert alone["methods"][method]["mean"][0] == together["methods"][method]["mean"][1]
@@ -83,30 +83,65 @@ def test_seed_changes_the_numbers_and_repeats_them():
 
 
 def test_circular_vectors_hold_more():
-    result = capacity.run(Settings(dims=(256,), repetitions=10, seed=3))
+    result = capacity.run(Settings(dims=(255,), repetitions=10, seed=3))
     chrr, hrr = (np.array(result["methods"][m]["mean"][0]) for m in ("chrr", "hrr-projected"))
     # The gap at k = 30…50 is about 12 points with a standard error under 1.
     assert (chrr - hrr)[29:].mean() > 5
 
 
+class TestHeld:
+    def test_ends_before_the_first_failure(self):
+        assert capacity._before_first_failure(np.array([100, 95, 94.9, 96])) == 2
+        assert capacity._before_first_failure(np.array([94, 100])) == 0
+        assert capacity._before_first_failure(np.array([100, 95])) == 2
+
+    def test_repetitions_are_independent_and_repeated_exactly(self):
+        settings = Settings(dims=(64,), max_k=6, n_vectors=200, precise=100)
+        found = capacity._measure_held("chrr", 64, settings)
+        assert found == capacity._measure_held("chrr", 64, settings)
+        parts = [capacity._hits("chrr", 64, settings, part).tolist() for part in (0, 1, 2)]
+        assert parts[0] != parts[1] != parts[2]
+
+    def test_the_normal_approximation_is_near_what_is_measured(self):
+        for method in ("hrr-projected", "chrr"):
+            expected = capacity.approximated(method, 64, 200, 10)
+            measured = capacity._measure_held(method, 64, Settings(max_k=10, n_vectors=200, precise=200))
+            assert abs(measured["k"] - expected) <= 1
+
+
 class TestReport:
     @staticmethod
     def result(chrr: list[list[float]], projected: list[list[float]]) -> dict:
+        means = {"hrr": projected, "hrr-projected": projected, "chrr": chrr}
         return {
-            "settings": {"dims": [128, 256], "max_k": 3, "n_vectors": 10, "repetitions": 2, "seed": 0},
-            "methods": {
-                "hrr": {"mean": projected},
-                "hrr-projected": {"mean": projected},
-                "chrr": {"mean": chrr},
+            "settings": {
+                "dims": [128, 256],
+                "max_k": 3,
+                "n_vectors": 10,
+                "repetitions": 2,
+                "precise": 50,
+                "seed": 0,
+            },
+            "methods": {method: {"mean": mean} for method, mean in means.items()},
+            "held": {
+                method: {
+                    dim: {"k": capacity._before_first_failure(np.array(row)), "error": 0.5}
+                    for dim, row in zip(("128", "256"), mean, strict=True)
+                }
+                for method, mean in means.items()
             },
         }
 
-    def test_held_is_the_largest_k_at_the_threshold(self):
+    def test_labels_held_are_tabulated_with_their_errors(self):
         result = self.result([[100, 95, 60], [100, 99, 97]], [[94, 20, 10], [100, 94.9, 50]])
         assert capacity.held(result, "chrr", 128) == 2
         assert capacity.held(result, "hrr-projected", 128) == 0
         (table,) = capacity.tables(result)
-        assert table.rows == [("HRR", "0", "1"), ("HRR (w/Proj)", "0", "1"), ("CHRR", "2", "≥ 3")]
+        assert table.rows[:3] == [
+            ("HRR", "0 ± 0.5", "1 ± 0.5"),
+            ("HRR (w/Proj)", "0 ± 0.5", "1 ± 0.5"),
+            ("CHRR", "2 ± 0.5", "≥ 3"),
+        ]
 
     def test_claims_fail_where_the_numbers_say_so(self):
         better, worse = [[90, 80, 70]] * 2, [[90, 70, 50]] * 2
