@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 import torch
-from torch import nn
 
 from circlet import files
 from circlet.checks import is_integer
@@ -66,39 +65,25 @@ FURTHER = ("epochs", "batch_size", "optimizer", "lr", "schedule", "weight_decay"
 
 @dataclass(frozen=True)
 class Run:
-    """A request to `circlet train`, which `run.json` stores until the run is finished.
+    """A request to `circlet train`, which `run.json` stores until the run is finished; None is not given."""
 
-    Parameters
-    ----------
-    data : str or list of str
-        A dataset's name, or files and folders.
-    given : dict
-        Settings by name; None if not given. The character n-grams may be "none".
-    read : dict
-        Options for reading data, with the names of `READ`; None if not given.
-    preset : str or None
-    seed : int or None
-    store : str or None
-        How weights are stored.
-    keep_index : bool or None
-        Whether the model gets an index of its documents.
-    feedback : dict or None
-        `file`, a log of feedback to learn from, and its number of `records` at the start of the run.
-    further : bool
-        Whether to train the finished model in the folder further.
-    processes : int
-        Number of processes at the start of the run.
-    """
-
+    #: A dataset's name, or files and folders.
     data: str | list[str]
+    #: Settings by name. The character n-grams may be "none".
     given: dict[str, Any]
+    #: Options for reading data, with the names of `READ`.
     read: dict[str, Any]
     preset: str | None = None
     seed: int | None = None
+    #: How weights are stored.
     store: str | None = None
+    #: Whether the model gets an index of its documents.
     keep_index: bool | None = None
+    #: `file`, a log of feedback to learn from, and its number of `records` at the start of the run.
     feedback: dict[str, Any] | None = None
+    #: Whether to train the finished model in the folder further.
     further: bool = False
+    #: Number of processes at the start of the run.
     processes: int = 1
 
     @cached_property
@@ -180,6 +165,9 @@ def carry_out(
 ) -> Model | None:
     """Carry out a run in a folder, and save its model there.
 
+    If several processes train together, only the first one reads and writes the folder and returns the model. An
+    `InterruptedRunError` says that the run can be resumed from the folder.
+
     Parameters
     ----------
     folder : Path
@@ -188,20 +176,8 @@ def carry_out(
         Continue the interrupted run in the folder, which must equal this one.
     overwrite : bool
         Replace the finished model in the folder.
-    device : torch.device, optional
-    world : World
-        The processes that train together; only the first one reads and writes the folder.
-    reporter : Reporter, optional
-
-    Returns
-    -------
-    Model or None
-        None in all processes but the first one.
-
-    Raises
-    ------
-    InterruptedRunError
-        If the run was interrupted; it can be resumed from the folder.
+    device, world, reporter
+        See `circlet.training.train`.
     """
     reporter = reporter or Reporter()
     with folder_lock(folder, patience=0) if world.is_first else nullcontext():
@@ -364,29 +340,15 @@ def begin(
     split: Split,
     settings: RunSettings,
     *,
-    label_names: list[str] | None = None,
     label_uris: list[str] | None = None,
-    encoder: nn.Module | None = None,
     keep_index: bool = False,
-    device: torch.device | None = None,
     reporter: Reporter | None = None,
-    folder: Path | None = None,
-    resume: bool = False,
     world: World = ALONE,
+    **options: Any,
 ) -> Model:
     """Train a new model by `fit`, and optionally add an index of its documents and the URIs of its labels."""
     reporter = reporter or Reporter()
-    model = fit(
-        split,
-        settings,
-        label_names=label_names,
-        encoder=encoder,
-        device=device,
-        reporter=reporter,
-        folder=folder,
-        resume=resume,
-        world=world,
-    )
+    model = fit(split, settings, reporter=reporter, world=world, **options)
     if keep_index and world.is_first:
         with reporter.timed("index"):
             documents: Any = split.X if model.vectorizer is None else split.texts
@@ -461,23 +423,16 @@ def fit_further(
     Parameters
     ----------
     model : Model
-        The model to train.
     documents : list of str, or rows
         Of the kind that the model was trained on.
     Y : csr_matrix of shape (n, n_labels)
         Labels in the model's order, then new ones.
     settings : TrainingSettings
         Usually those of `further_settings`.
-    reporter : Reporter, optional
-        Receives the progress of training.
-    folder : Path, optional
-        Folder for a checkpoint after every epoch.
-    resume : bool
-        Continue from the checkpoint in `folder`, if there is one.
     ids : sequence of str or int, optional
         Ids of the documents in the index.
-    world : World
-        The processes that train together; see `circlet.training.train`.
+    reporter, folder, resume, world
+        See `circlet.training.train`.
     """
     reporter, folder = reporter or Reporter(), folder if world.is_first else None
     with reporter.timed("features"):
@@ -504,18 +459,8 @@ def add_to_index(
     """Add documents to a model's index, with the model's current predictions; create the index if needed.
 
     Earlier predictions for other documents stay in the index: codes do not change, and further training changes
-    predictions little.
-
-    Parameters
-    ----------
-    model : Model
-    documents : list of str, or rows
-    ids : sequence of str or int, optional
-        Ids of the documents; by default they continue the numbering of the index.
-    reporter : Reporter, optional
-        Receives the progress.
-    batch_size : int
-        Documents at a time.
+    predictions little. By default, ids continue the numbering of the index. `batch_size` documents are added at a
+    time.
     """
     view, n = model.as_runtime(), count(documents)
     parts = []

@@ -32,14 +32,8 @@ __all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined", "resolv
 
 #: How long a process waits for the others.
 MINUTES = 10
-TIMEOUT = timedelta(minutes=MINUTES)
 #: Environment variables that torchrun sets for each process.
-SIZE, LOCAL_RANK, LOCAL_SIZE, RESTARTS = (
-    "WORLD_SIZE",
-    "LOCAL_RANK",
-    "LOCAL_WORLD_SIZE",
-    "TORCHELASTIC_RESTART_COUNT",
-)
+SIZE, RESTARTS = "WORLD_SIZE", "TORCHELASTIC_RESTART_COUNT"
 
 
 class LostError(CircletError, ConnectionError):
@@ -47,20 +41,13 @@ class LostError(CircletError, ConnectionError):
 
 
 class Share(NamedTuple):
-    """One process's part of a batch.
+    """One process's part of a batch."""
 
-    Parameters
-    ----------
-    rows : slice
-        Never empty: with fewer documents than processes, some processes take the first document with weight 0.
-    of : int
-        Documents in the whole batch.
-    weight : float
-        Weight of these rows' mean loss in the mean loss of the batch.
-    """
-
+    #: Never empty: with fewer documents than processes, some processes take the first document with weight 0.
     rows: slice
+    #: Documents in the whole batch.
     of: int
+    #: Weight of these rows' mean loss in the mean loss of the batch.
     weight: float
 
 
@@ -117,11 +104,7 @@ class World:
     def average_gradients(self, weights: Iterable[nn.Parameter], *, by_rows: bool) -> None:
         """Sum the gradients of all processes; with losses weighted by `Share.weight`, this is the mean.
 
-        Parameters
-        ----------
-        weights : Parameters
-        by_rows : bool
-            Whether the optimizer takes row gradients; otherwise convert them to gradients of whole weights.
+        Unless `by_rows`, row gradients become gradients of whole weights.
         """
         waiting, sparse = [], []
         for weight in weights:
@@ -238,13 +221,13 @@ def joined(device: str) -> Iterator[tuple[World, torch.device]]:
     if size == 1:
         yield ALONE, resolve_device(device)
         return
-    nccl = torch.cuda.is_available() and dist.is_nccl_available()
+    timeout, nccl = timedelta(minutes=MINUTES), torch.cuda.is_available() and dist.is_nccl_available()
     try:
-        found, rank, _ = next(rendezvous("env://", timeout=TIMEOUT))
+        found, rank, _ = next(rendezvous("env://", timeout=timeout))
         # If torchrun restarts all processes, the store still has the keys of the old ones.
         store = PrefixStore(f"circlet/{os.environ.get(RESTARTS, '0')}", found)
         backend = "cpu:gloo,cuda:nccl" if nccl else "gloo"
-        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
+        dist.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=timeout)
     except (RuntimeError, ValueError) as error:
         raise ParameterError(
             f"found {SIZE} {size} in the environment, but the other processes can't be reached "
@@ -273,7 +256,7 @@ def _own_device(name: str) -> torch.device:
         raise ParameterError(f"found --device {name} for several processes; wanted auto, cpu or cuda")
     if name == "cpu":
         return torch.device("cpu")
-    number, here, gpus = _number(LOCAL_RANK, 0), _number(LOCAL_SIZE, 1), torch.cuda.device_count()
+    number, here, gpus = _number("LOCAL_RANK", 0), _number("LOCAL_WORLD_SIZE", 1), torch.cuda.device_count()
     if gpus < here:
         raise ParameterError(
             f"found {gpus} GPUs for {here} processes; wanted one each: start fewer, or add --device cpu"

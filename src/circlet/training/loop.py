@@ -69,17 +69,10 @@ VALIDATION_LOSS = "validation_loss"
 
 
 class Joining(NamedTuple):
-    """Held-out rows that are used for validation and calibration, and added to the training rows in the end.
-
-    Parameters
-    ----------
-    rows : int64 ndarray
-        Row numbers.
-    calibrate : callable
-        Called just before the rows are added; returns further entries for the epoch's record.
-    """
+    """Numbers of held-out rows that are trained on in the end."""
 
     rows: npt.NDArray[np.int64]
+    #: Called just before the rows are added; returns further entries for the epoch's record.
     calibrate: Callable[[], dict[str, Any]]
 
 
@@ -124,7 +117,9 @@ def train(
         For validation rows that are part of X and Y: they are trained on in a short epoch at the end. Then no best
         epoch is chosen, and the last weights are kept.
     device : torch.device, optional
+        By default the CPU.
     reporter : Reporter, optional
+        Receives the progress.
     folder : Path, optional
         Folder for a checkpoint after every epoch. Saving the model there removes it.
     resume : bool
@@ -164,15 +159,7 @@ class Reporter:
     def begins(self, dataset: Dataset, labels: int, *, new: int | None = None, processes: int = 1) -> None:
         """Called when the documents of a run have been read.
 
-        Parameters
-        ----------
-        dataset : Dataset
-        labels : int
-            Number of labels that the model will have.
-        new : int, optional
-            Number of new labels, if a finished model is trained further.
-        processes : int
-            Number of processes that train together.
+        The model will have so many labels; if a finished one is trained further, so many of them are new.
         """
 
     @contextmanager
@@ -269,7 +256,7 @@ class _Run:
         if self.progress.best:
             self.network.load_weights(self.progress.best)
             worth = [self._worth(record) for record in self.progress.history]
-            # Of equal epochs the last one, as in `_validate`.
+            # Of equal epochs the last one, as in `_record`.
             self.progress.history[len(worth) - 1 - int(np.argmax(worth[::-1]))][KEPT] = True
         if self.stage is not None and self.progress.epoch > first and self.checkpoint is not None:
             # The checkpoint stays while other stages are trained, without the state that only training needs.
@@ -285,7 +272,11 @@ class _Run:
             self.network.seed_noise(seed, progress.epoch)
         self.reporter.epoch(progress.epoch, n_steps, progress.step)
         started, first = time.perf_counter(), progress.step
-        rates = self._rates(n_steps)
+        if joins := self.joining is not None and progress.epoch == self.settings.epochs:
+            rates = [self.settings.joining_rate(step, n_steps) for step in range(n_steps)]
+        else:
+            before = progress.epoch * n_steps
+            rates = [self.settings.rate(before + step, n_steps) for step in range(n_steps)]
         self.network.train()
         for own in self.steps.epoch(progress.epoch, rates, first):
             # All processes get the whole loss, and stop after the same step, whichever of them was interrupted.
@@ -303,7 +294,7 @@ class _Run:
         seconds = time.perf_counter() - started
         if not all(map(is_finite, self.network.parameters())):
             raise self._diverged("weights became non-finite in the last step")
-        if not self._joins:
+        if not joins:
             self._record(n_steps, first, rates[-1], seconds)
         progress.epoch, progress.step = progress.epoch + 1, 0
         self._save()
@@ -323,36 +314,21 @@ class _Run:
             "documents_per_second": round(documents / max(seconds, 1e-9)),
         }
         if self.validation is not None:
-            record |= self._validate(*self.validation)
+            record |= measured(self.network, *self.validation, self.settings.metric, self.world)
+            # Of equal epochs the last one wins, because it was trained longest.
+            if self.joining is None and self._worth(record) >= progress.best_value:
+                progress.best_value = self._worth(record)
+                progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
         if self.joining is not None and progress.epoch + 1 == self.settings.epochs:
             record |= self.joining.calibrate()
         progress.history.append(record)
         self.reporter.record(record)
-
-    @property
-    def _joins(self) -> bool:
-        """Whether this is the epoch in which held-out rows are trained on."""
-        return self.joining is not None and self.progress.epoch == self.settings.epochs
-
-    def _rates(self, n_steps: int) -> list[float]:
-        if self._joins:
-            return [self.settings.joining_rate(step, n_steps) for step in range(n_steps)]
-        first = self.progress.epoch * n_steps
-        return [self.settings.rate(first + step, n_steps) for step in range(n_steps)]
 
     def _diverged(self, what: str) -> DivergedError:
         return DivergedError(
             f"the {what} of epoch {self.progress.epoch + 1}: lower the learning rate (lr is {self.settings.lr}), "
             "or scale the features (scaling l2)"
         )
-
-    def _validate(self, X: Any, Y: sp.csr_matrix) -> dict[str, float]:
-        found = measured(self.network, X, Y, self.settings.metric, self.world)
-        # Of equal epochs the last one wins, because it was trained longest.
-        if self.joining is None and self._worth(found) >= self.progress.best_value:
-            self.progress.best_value = self._worth(found)
-            self.progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
-        return found
 
     def _worth(self, record: dict[str, Any]) -> float:
         """Return the validation metric of a record, negated for a loss, so that higher is better."""

@@ -1,8 +1,9 @@
-"""Training steps: launched one by one, or recorded on a GPU as a CUDA graph and replayed.
+"""Training batches, and steps: launched one by one, or recorded on a GPU as a CUDA graph and replayed.
 
-A step of a small batch is about a hundred small kernels. Launching them from Python takes longer than running them
-on a GPU, so if all batches have the same shapes, one step is recorded and then replayed with a single launch. The
-order of the rows and the learning rates of an epoch are on the device, where the recorded step counts the steps.
+Batches are gathered while the previous step runs, or from rows kept on a GPU. A step of a small batch is about a
+hundred small kernels. Launching them from Python takes longer than running them on a GPU, so if all batches have
+the same shapes, one step is recorded and then replayed with a single launch. The order of the rows and the rates
+of an epoch are on the device, where the recorded step counts the steps.
 """
 
 from __future__ import annotations
@@ -136,8 +137,11 @@ class Batches:
         if self.dropout:
             values = X.data if sp.issparse(X) else X.ids if isinstance(X, TokenRows) else X
             before = 0 if self.entries is None else int(self.entries[rows[: own.start]].sum())
-            random = _uniform(np.random.default_rng([self.seed, epoch, step]), before, values.size)
-            kept = random.reshape(values.shape) >= self.dropout
+            random = np.random.default_rng([self.seed, epoch, step])
+            # Each state of the generator gives two 32-bit numbers.
+            random.bit_generator.advance(before // 2)  # type: ignore[attr-defined]
+            numbers = random.random(before % 2 + values.size, dtype=np.float32)[before % 2 :]
+            kept = numbers.reshape(values.shape) >= self.dropout
             if isinstance(X, TokenRows):
                 X = X.forgetting(~kept)
             else:
@@ -156,13 +160,6 @@ def _entries(X: Any) -> Any:
         return np.diff(X.starts)
     matrix = X.X if isinstance(X, ScaledRows) else X
     return np.diff(matrix.indptr) if hasattr(matrix, "indptr") else np.full(X.shape[0], X.shape[1])
-
-
-def _uniform(random: np.random.Generator, skipped: int, n: int) -> Any:
-    """Skip some random numbers and return the next n."""
-    # Each state of the generator gives two 32-bit numbers.
-    random.bit_generator.advance(skipped // 2)  # type: ignore[attr-defined]
-    return random.random(skipped % 2 + n, dtype=np.float32)[skipped % 2 :]
 
 
 class DeviceRows:
@@ -204,8 +201,11 @@ class DeviceRows:
             assert self.dense is not None
             return self.dense[rows], labels
         if kernels.run_on(rows.device):
+            from circlet.kernels.triton import write_rows
+
             zeros = torch.zeros(len(rows), self.n_features, dtype=self.dtype, device=rows.device)
-            return self.sparse.write(rows, zeros), labels
+            own = self.sparse
+            return write_rows(rows, own.starts, own.counts, own.indices, own.values, own.width, zeros), labels
         columns, present, values = self.sparse.gather(rows)
         # Padding repeats a row's last entry and thus writes the same value again. Rows without entries get 0.
         values = (values * present[:, :1]).to(self.dtype)
@@ -227,12 +227,6 @@ class _Ragged:
         self.indices = torch.from_numpy(indices.astype(np.int64)).to(device)
         self.values = torch.from_numpy(values.astype(np.float32)).to(device)
         self.places = torch.arange(self.width, device=device)
-
-    def write(self, rows: Tensor, zeros: Tensor) -> Tensor:
-        """Write the entries of these rows into zeros `(m, columns)`."""
-        from circlet.kernels.triton import write_rows
-
-        return write_rows(rows, self.starts, self.counts, self.indices, self.values, self.width, zeros)
 
     def gather(self, rows: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         """Return columns, whether entries are real, and values, `(m, width)`; padding repeats the last entry."""
@@ -286,7 +280,7 @@ class RecordedSteps:
         self.warm = self.n = 0
 
     def epoch(self, epoch: int, rates: list[float], first: int) -> Iterator[StepsTaken]:
-        """Take the steps of an epoch from `first` on, with a learning rate for each."""
+        """Do what `PlainSteps.epoch` does."""
         self.dropout.generator = self.network.noise
         n, size = self.batches.rows(epoch), self.batches.size
         self.n = n
@@ -309,16 +303,12 @@ class RecordedSteps:
             self._learn_full_batch()
             self.warm += 1
         else:
-            self.graph = self._record()
+            self.graph = torch.cuda.CUDAGraph()
+            self.graph.register_generator_state(self.network.noise)
+            self.optimizer.zero_grad(set_to_none=True)
+            with torch.cuda.graph(self.graph):
+                self._learn_full_batch()
             self.graph.replay()
-
-    def _record(self) -> torch.cuda.CUDAGraph:
-        graph = torch.cuda.CUDAGraph()
-        graph.register_generator_state(self.network.noise)
-        self.optimizer.zero_grad(set_to_none=True)
-        with torch.cuda.graph(graph):
-            self._learn_full_batch()
-        return graph
 
     def _learn_full_batch(self) -> None:
         self._learn(self.order[self.step * self.batches.size + self.places])
@@ -331,10 +321,9 @@ class RecordedSteps:
         self.step += 1
 
 
-Steps = PlainSteps | RecordedSteps
-
-
-def make_steps(network: Network, optimizer: Optimizer, batches: Batches, device: torch.device) -> Steps:
+def make_steps(
+    network: Network, optimizer: Optimizer, batches: Batches, device: torch.device
+) -> PlainSteps | RecordedSteps:
     """Choose the fastest kind of steps for this network, these rows and this device."""
     kind = RecordedSteps if recordable(network, batches, device) else PlainSteps
     return kind(network, optimizer, batches, device)

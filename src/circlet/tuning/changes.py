@@ -1,10 +1,10 @@
-"""What a search may change, starting with what matters most.
+"""Changes of settings that a search tries, the most promising first.
 
-The order is that of the gains in the trials that chose the presets (`experiments/results/choices`): how long and
-how strongly regularized training is, how the first layer is trained and rows are scaled, then sizes and rates. How
-many networks are averaged comes last: more of them nearly always help, but make each trial after that longer. One
-setting is changed at a time, except that longer training first comes with more dropout: alone, either often loses.
-Then two are. What has lost by much is seldom better after another change, so it is tried again last.
+The order is that of the gains in the trials that chose the presets (`experiments/results/choices`): the length of
+training and its regularization, the optimizer of the first layer and the scaling, then sizes and rates. The number
+of networks comes last: more of them nearly always help, but make each later trial longer. One setting is changed
+at a time, except that longer training comes with more dropout, since either alone often loses. Then come pairs of
+changes. A change that lost by much is seldom better after another one, so it is tried again last.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["SETTINGS", "Given", "alternatives", "as_options", "described", "proposals", "work"]
 
 Values = Mapping[str, Any]
-#: What differs from the usual settings.
+#: Settings that differ from the usual ones.
 Given = dict[str, Any]
 
 
@@ -27,7 +27,7 @@ SETTINGS = (
 
 
 def _others(name: str, now: Values) -> list[Any]:  # noqa: PLR0911 — one after the other
-    """What else a setting could be, given the present values."""
+    """Return other values of a setting, given the present values."""
     value = now[name]
     match name:
         case "epochs":
@@ -55,7 +55,7 @@ def _others(name: str, now: Values) -> list[Any]:  # noqa: PLR0911 — one after
 
 
 def alternatives(now: Values) -> list[dict[str, Any]]:
-    """Changes of the present values: longer training with more dropout, then the most promising ones."""
+    """Return changes of the present values: longer training with more dropout, then single settings."""
     each = {
         name: [{name: value} for value in _others(name, now) if value != now[name]]
         for name in SETTINGS
@@ -71,7 +71,10 @@ def alternatives(now: Values) -> list[dict[str, Any]]:
 def proposals(
     best: Values, usual: Values, leaps: Sequence[Values], races: Iterable[tuple[Values, Values, float]]
 ) -> list[dict[str, Any]]:
-    """What to try next, the most promising first: the best settings with one change, or with two.
+    """Return settings to try next: the best ones with one change or two, the most promising first.
+
+    New changes come in the order of `alternatives`, then those that were behind, by their distance. A pair of
+    changes counts as both of them.
 
     Parameters
     ----------
@@ -82,18 +85,12 @@ def proposals(
     leaps : sequence of dict
         Changes of several settings at once, which count as one and come first.
     races : iterable of (given, best, gain)
-        What was tried, the best settings at that time, and by how much it was ahead of them.
-
-    Returns
-    -------
-    list of dict
-        New changes, in the order of `alternatives`, then those that were behind, by how much they were. Pairs of
-        changes count as both of them.
+        Settings that were tried, their opponents, and the lead over these.
     """
     behind = {str(_difference(given, other, usual)): min(gain, 0.0) for given, other, gain in races}
 
     def promise(changes: tuple[Values, ...]) -> float:
-        """The gain to expect, which is none of what is new."""
+        """Return the gain to expect: none for a new change."""
         whole = behind.get(str(_difference(_with(best, *changes), best, usual)))
         parts = (behind.get(str(_difference(_with(best, change), best, usual)), 0.0) for change in changes)
         return sum(parts) if whole is None else whole
@@ -110,13 +107,13 @@ def _with(values: Values, *changes: Values) -> dict[str, Any]:
 
 
 def _difference(given: Values, other: Values, usual: Values) -> dict[str, Any]:
-    """The settings that differ between two, as `given` has them."""
+    """Return the settings of `given` that differ from those of `other`."""
     now, before = _with(usual, given), _with(usual, other)
     return {name: now[name] for name in SETTINGS if now.get(name) != before.get(name)}
 
 
 def work(values: Values) -> float:
-    """How long training takes with these values, in units that are the same for all values of one dataset."""
+    """Estimate the duration of training, in units that are the same for all values of one dataset."""
     # A text has many parts of words: with these as features, training takes four times as long.
     product = 4.0 if values.get("char_ngrams") else 1.0
     # Training time grows with each setting, as a power of it.
@@ -128,12 +125,12 @@ def work(values: Values) -> float:
 
 
 def as_options(given: Values) -> list[str]:
-    """Settings as options of `circlet train`."""
+    """Return settings as options of `circlet train`."""
     return [word for name, value in given.items() for word in (f"--{name.replace('_', '-')}", _shown(value))]
 
 
 def described(given: Values) -> str:
-    """Settings for people."""
+    """Return settings in words."""
     return ", ".join(f"{name} {_shown(value)}" for name, value in given.items()) or "defaults"
 
 

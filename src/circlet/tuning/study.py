@@ -1,14 +1,14 @@
-"""A search: changes of the best settings so far, each raced against them, until the time is used up.
+"""A search for better settings: races of changes against the best settings so far, within a time budget.
 
 Within minutes there is time for some dozen trials, too few for a model of how good settings are. So the search
-climbs, from the defaults. A change is raced against the best settings so far: both are trained and judged on the
-same draws of rows, one draw after the other, and the change is dropped as soon as its mean is no better. A change
-that is ahead after the last draw becomes the best.
+climbs from the defaults. In a race, a change and the best settings are trained and evaluated on the same draws of
+rows, one draw after the other. The change is dropped as soon as its mean is no better. A change that is ahead
+after the last draw becomes the best.
 
 A small set has few rows to hold out, and a single draw of them can't tell half a point from luck. So the smaller
 the set, the more draws a race has.
 
-The trials are kept in one JSON file that is rewritten after each: an interrupted search goes on from it.
+The trials are in one JSON file that is rewritten after each, so that an interrupted search can continue.
 """
 
 from __future__ import annotations
@@ -41,28 +41,19 @@ __all__ = ["METRIC", "Study", "Trial", "draw"]
 
 @dataclass(frozen=True)
 class Trial:
-    """One trained model.
+    """One trained model."""
 
-    Parameters
-    ----------
-    given : dict
-        What differs from the preset.
-    draw : int
-        Which rows were held out.
-    score : float or None
-        The metric on these rows, in percent; None if training failed.
-    seconds : float
-        How long training and ranking took.
-    parameters : int or None
-        How many the model has; None if training failed.
-    failure : str or None
-    """
-
+    #: Settings that differ from the preset.
     given: Given
+    #: Number of the draw of held-out rows.
     draw: int
+    #: The metric on these rows, in percent; None if training failed.
     score: float | None
+    #: Duration of training and ranking.
     seconds: float
+    #: Number of parameters of the model; None if training failed.
     parameters: int | None = None
+    #: The error, if training failed.
     failure: str | None = None
 
     def check(self) -> None:
@@ -74,33 +65,32 @@ class Trial:
             raise ValueError("a trial without its numbers")
 
 
-#: What is compared, and the share and largest number of training rows that it is measured on in each draw.
+#: The metric, and the share and largest number of training rows that it is measured on in each draw.
 METRIC, JUDGED, MOST_JUDGED = "nDCG@5", 0.15, 10_000
-#: The draws of a race have so many judged rows together, if their number is between these two.
+#: Number of evaluated rows in all draws of a race together, and bounds on the number of draws.
 ENOUGH_JUDGED, FEWEST_DRAWS, MOST_DRAWS = 4000, 2, 5
 
 
 class Study:
-    """A search on one dataset.
+    """A search on one dataset, of which only the training rows are read.
 
     Parameters
     ----------
     dataset : Dataset
-        Only its training rows are read.
     path : Path
-        The file that keeps the trials. If it has trials of the same search, they count.
+        The file for the trials. Trials of the same search that it already has count.
     preset : str
-        What the search starts from.
+        The preset that the search starts from.
     seed : int
-        Which rows are held out follows from it.
+        Determines the held-out rows.
     device : torch.device or None
-        Where to train; None for the CPU.
+        None is the CPU.
 
     Attributes
     ----------
     trials : list of Trial
     draws : int
-        How many draws of rows a change must win on.
+        Number of draws of rows in a race.
     """
 
     def __init__(
@@ -111,7 +101,7 @@ class Study:
         self.judged = min(MOST_JUDGED, max(1, round(JUDGED * train.n)))
         self.draws = min(MOST_DRAWS, max(FEWEST_DRAWS, math.ceil(ENOUGH_JUDGED / self.judged)))
         self.trials: list[Trial] = []
-        #: Values of the settings that a search may change, as the preset's rules and its trial decide them, and
+        #: Values that the preset's rules and its trial decide for the settings that a search may change, and
         #: whether documents are texts, sparse, or rows with no other numbers than one and 0.
         self.usual: dict[str, Any] = {}
         from circlet.training.checkpoint import content_of
@@ -132,7 +122,7 @@ class Study:
 
     @property
     def spent(self) -> float:
-        """Seconds that all trials took."""
+        """Seconds of all trials together."""
         return sum(trial.seconds for trial in self.trials)
 
     @property
@@ -167,7 +157,7 @@ class Study:
         return float(np.mean(list(self.scores(given).values())))
 
     def gain(self, given: Given, over: Given | None = None) -> float:
-        """By how many points these settings are ahead of others, of the defaults if none are named.
+        """Return the lead of settings over others, or over the defaults, in points.
 
         The mean over all draws that both were tried on; minus infinity if there is none.
         """
@@ -176,9 +166,9 @@ class Study:
         return float(np.mean([own[draw] - other[draw] for draw in common])) if common else -math.inf
 
     def standing(self, given: Given) -> float:
-        """Points above the defaults: those of the settings it was raced against, and by how much it beat these.
+        """Return the points above the defaults: those of the opponent in the race, and the lead over it.
 
-        So what has lost a race stands no higher than what it lost to, even if it had lucky draws.
+        So the loser of a race stands no higher than the winner, even if it had lucky draws.
         """
         best = next(best for raced, best in self._races() if raced == given)
         return self.gain(best) + self.gain(given, best) if best else self.gain(given)
@@ -186,22 +176,24 @@ class Study:
     def run(self, budget: float, watcher: Callable[[Study, str], None] = lambda study, doing: None) -> Given:
         """Search until no further race fits into `budget` seconds, those of earlier trials included.
 
-        `watcher` is told before each trial what it tries, and after the last one "".
+        `watcher` is called before each trial with its settings in words, and after the last one with "".
         """
         if not self.trials:
             watcher(self, described({}))
             self._try({}, 0)
-        for given in self._proposals(budget):
+        # The first settings whose race is open and fits into the rest of the budget.
+        fits = lambda given: self._cost(given) <= budget - self.spent  # noqa: E731
+        while (given := next(filter(fits, self._open()), None)) is not None:
             self._race(given, watcher)
         watcher(self, "")
         return self.best
 
     def wanted(self) -> float | None:
-        """Seconds that the shortest further race takes; None if nothing is left to try."""
+        """Return the seconds of the shortest further race; None if nothing is left to try."""
         return min((self._cost(given) for given in self._open()), default=None)
 
     def _races(self) -> Iterator[tuple[Given, Given]]:
-        """All settings that were tried, with the best ones at that time, which they were raced against."""
+        """Yield all settings that were tried, each with its opponent: the best ones at that time."""
         best: Given = {}
         for given in self.tried:
             yield given, best
@@ -211,17 +203,8 @@ class Study:
     def _has_won(self, given: Given, best: Given) -> bool:
         return len(self.scores(given)) == self.draws and self.gain(given, best) > 0
 
-    def _proposals(self, budget: float) -> Iterator[Given]:
-        """Each time it is asked: the first settings whose race is open and fits into the budget."""
-        while True:
-            left = budget - self.spent
-            given = next((given for given in self._open() if self._cost(given) <= left), None)
-            if given is None:
-                return
-            yield given
-
     def _open(self) -> Iterator[Given]:
-        """What may be tried next: proposals whose race is not over."""
+        """Yield the proposals whose race is not over."""
         best = self.best
         races = ((given, other, self.gain(given, other)) for given, other in self._races())
         for given in proposals(best, self.usual, self._of_presets, races):
@@ -230,7 +213,7 @@ class Study:
 
     @cached_property
     def _of_presets(self) -> list[dict[str, Any]]:
-        """What presets that spend more decide otherwise, by rules."""
+        """The settings that larger presets decide differently, by rules."""
         from circlet.settings import EFFORTS
 
         presets = list(EFFORTS)
@@ -246,14 +229,14 @@ class Study:
         return {name: flat[name] for name in SETTINGS}
 
     def _may_win(self, given: Given, best: Given) -> bool:
-        """Whether these settings were not tried yet, or are ahead on the draws so far, with others to come."""
+        """Whether these settings were not tried yet, or are ahead with draws left."""
         done = self.trials_of(given)
         if any(trial.score is None for trial in done) or len(done) == self.draws:
             return False
         return not done or self.gain(given, best) > 0
 
     def _cost(self, given: Given) -> float:
-        """Seconds that the rest of a race should take, from the best settings and how much more work it is."""
+        """Estimate the seconds of the rest of a race, from those of the best settings and the work."""
         best = self.best
         once = min(trial.seconds for trial in self.trials_of(best))
         each = once * work({**self.usual, **given}) / work({**self.usual, **best})
@@ -285,7 +268,7 @@ class Study:
         self._save()
 
     def _measured(self, given: Given, draw: int) -> tuple[float, int]:
-        """Train without some rows and rank these: the metric, and how many parameters the model has."""
+        """Train without some rows and rank these; return the metric and the number of parameters."""
         from circlet.metrics import evaluate
         from circlet.model import fit
         from circlet.settings import RunSettings
@@ -316,7 +299,7 @@ class Study:
         return {**{name: known[name] for name in SETTINGS}, **facts}
 
     def _split(self, draw: int) -> tuple[Split, Split]:
-        """Rows to learn from and rows to judge by, of which no two draws share any."""
+        """Return training rows and held-out rows; no two draws share any of the latter."""
         train = self.dataset.train
         order = np.random.Generator(np.random.PCG64(self.seed + 1000)).permutation(train.n)
         rows = np.sort(order[draw * self.judged : (draw + 1) * self.judged])
@@ -328,7 +311,7 @@ class Study:
         files.write_json(self.path, kept)
 
     def _restore(self) -> None:
-        """Take the trials from the file; a `DataError` says that it is none of this search, or damaged."""
+        """Read the trials; raise `DataError` if the file is damaged or of another search."""
         try:
             kept = files.read_json(self.path)
             about, self.usual = dict(kept["study"]), _values(kept["usual"])
@@ -345,12 +328,12 @@ class Study:
 
 
 def _values(found: Mapping[str, Any]) -> dict[str, Any]:
-    """Settings as JSON has them, as settings have them."""
+    """Return settings from JSON, whose lists are tuples here."""
     return {name: tuple(value) if isinstance(value, list) else value for name, value in found.items()}
 
 
 def draw(study: Study) -> Figure:
-    """Draw the gain of all settings at the minute when their last trial ended, and name those that won."""
+    """Draw the gain of all settings at the minute when their last trial ended, and name the winners."""
     from matplotlib.figure import Figure  # an extra
 
     ends = [seconds / 60 for seconds in accumulate(trial.seconds for trial in study.trials)]
@@ -391,5 +374,5 @@ def draw(study: Study) -> Figure:
 
 
 def _apart(points: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """Minutes and gains."""
+    """Return minutes and gains."""
     return [x for x, _ in points], [y for _, y in points]
