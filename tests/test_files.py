@@ -26,9 +26,11 @@ values = st.recursive(
 )
 
 
-@given(values)
-def test_pretty_json_is_json(value):
-    assert json.loads(files._pretty(value)) == value
+@given(value=values)
+def test_json_is_read_as_it_was_written(tmp_path_factory, value):
+    path = tmp_path_factory.getbasetemp() / "a.json"
+    files.write_json(path, value)
+    assert json.loads(path.read_text(encoding="utf-8")) == value
 
 
 def test_innermost_lists_stay_on_one_line(tmp_path):

@@ -83,29 +83,25 @@ def read_json(path: Path) -> Any:
 
 def parse_json(text: str) -> Any:
     """Parse JSON; raise `ValueError` or `RecursionError` for invalid values, as in `read_json`."""
-    value = json.loads(text, parse_constant=_refuse, parse_float=_finite, parse_int=_short)
+
+    def refuse(constant: str) -> float:
+        raise ValueError(f"{constant}; wanted finite numbers")
+
+    def finite(digits: str) -> float:
+        number = float(digits)
+        return number if math.isfinite(number) else refuse(f"the number {digits[:40]}")
+
+    def short(digits: str) -> int:
+        if len(digits) > LONGEST:
+            raise ValueError(f"an integer of {len(digits)} digits; wanted at most {LONGEST}")
+        return int(digits)
+
+    value = json.loads(text, parse_constant=refuse, parse_float=finite, parse_int=short)
     if "\\ud" in text or "\\uD" in text:
         json.dumps(value, ensure_ascii=False).encode()  # fails for half of a surrogate pair
     if text.count("[") + text.count("{") > DEEPEST and _is_deeper(value, DEEPEST):
         raise ValueError(f"more than {DEEPEST} levels of lists and objects")
     return value
-
-
-def _refuse(constant: str) -> float:
-    raise ValueError(f"{constant}; wanted finite numbers")
-
-
-def _finite(digits: str) -> float:
-    number = float(digits)
-    if not math.isfinite(number):
-        raise ValueError(f"the number {digits[:40]}; wanted one that is finite in double precision")
-    return number
-
-
-def _short(digits: str) -> int:
-    if len(digits) > LONGEST:
-        raise ValueError(f"an integer of {len(digits)} digits; wanted at most {LONGEST}")
-    return int(digits)
 
 
 def _is_deeper(value: Any, levels: int) -> bool:
@@ -140,14 +136,9 @@ def reason_of(error: Exception) -> str:
 def sha256(path: Path) -> str:
     """Return the digest of a file's content."""
     with path.open("rb") as stream:
-        return sha256_of(stream)
-
-
-def sha256_of(stream: IO[bytes]) -> str:
-    """Return the digest of the rest of an open file."""
-    digest = hashlib.sha256()
-    while block := stream.read(1 << 20):
-        digest.update(block)
+        digest = hashlib.sha256()
+        while block := stream.read(1 << 20):
+            digest.update(block)
     return digest.hexdigest()
 
 
@@ -314,10 +305,7 @@ def _ratio() -> int:
 
 
 def prepare_folder(folder: Path) -> None:
-    """Create `folder` if needed, and check that a file can be written in it.
-
-    Call this before long work, so that writing its result does not fail.
-    """
+    """Create `folder` if needed, and check, before long work, that a file can be written in it."""
     with _write_errors(folder):
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
@@ -435,10 +423,10 @@ def _is_running(process: int) -> bool:
         return True  # os.kill would end the process on Windows
     try:
         os.kill(process, 0)
-    except (ProcessLookupError, OverflowError):
-        return False
     except PermissionError:
         return True
+    except (ProcessLookupError, OverflowError):
+        return False
     return True
 
 
@@ -455,30 +443,24 @@ def write_text(path: Path, text: str) -> None:
 
 def write_json(path: Path, content: Any) -> None:
     """Write `content` as JSON atomically; each innermost list stays on one line."""
-    write_text(path, _pretty(content) + "\n")
 
-
-def _pretty(value: Any, indent: str = "") -> str:
     # json.dumps(indent=1) would put every number of a matrix on its own line.
-    inner = indent + " "
-    if isinstance(value, dict) and value:
-        items = [f"{inner}{json.dumps(str(key))}: {_pretty(item, inner)}" for key, item in value.items()]
-        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
-    if isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
-        return "[\n" + ",\n".join(inner + _pretty(item, inner) for item in value) + f"\n{indent}]"
-    return json.dumps(value, allow_nan=False, ensure_ascii=False)
+    def pretty(value: Any, indent: str) -> str:
+        inner = indent + " "
+        if isinstance(value, dict) and value:
+            items = [f"{inner}{json.dumps(str(key))}: {pretty(item, inner)}" for key, item in value.items()]
+            return "{\n" + ",\n".join(items) + f"\n{indent}}}"
+        if isinstance(value, (list, tuple)) and any(isinstance(item, (dict, list, tuple)) for item in value):
+            return "[\n" + ",\n".join(inner + pretty(item, inner) for item in value) + f"\n{indent}]"
+        return json.dumps(value, allow_nan=False, ensure_ascii=False)
+
+    write_text(path, pretty(content, "") + "\n")
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, str] | None = None) -> None:
-    """Write a safetensors file, completely or not at all.
+    """Write a safetensors file atomically, with strings in its header.
 
-    Parameters
-    ----------
-    path : Path
-    tensors : mapping of str to ndarray, or of str to torch.Tensor
-        All of one kind, those of torch contiguous; torch is imported only for its own tensors.
-    metadata : dict, optional
-        Strings to store in the file's header.
+    Tensors are either all NumPy arrays, or all contiguous tensors of torch, which is imported only for these.
     """
     import numpy as np
     from safetensors import SafetensorError, TensorSpec, serialize_file
@@ -514,11 +496,6 @@ def write_tensors(path: Path, tensors: Mapping[str, Any], metadata: dict[str, st
                 raise OutputError(f"cannot write {path}: {error}") from error
             written.chmod(mode)
             written.replace(temporary)
-
-
-def write_gzip(path: Path, content: bytes) -> None:
-    """Write `content` gzipped and atomically; the name should end in `GZIPPED`."""
-    write_bytes(path, gzip.compress(content, mtime=0))
 
 
 if sys.platform == "win32":

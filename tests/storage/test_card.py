@@ -72,7 +72,7 @@ def test_it_does_not_claim_what_nobody_measured():
     further = model_card(changed(continued_on=["more", "a|b"], taught=3), HISTORY, None)
     assert "Further training came after that" in further
     assert "| then trained on | more, a\\|b |" in further
-    assert "| labels taught by corrections | 3 |" in further
+    assert "| labels learned from feedback | 3 |" in further
 
 
 def test_the_loss_is_shown_if_nothing_else_was_watched():

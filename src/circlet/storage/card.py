@@ -13,14 +13,7 @@ from circlet.version import __version__
 
 __all__ = ["model_card"]
 
-#: Longer values are cut to this many characters.
-LONGEST = 200
-#: Number of labels shown as examples.
-SHOWN = 5
-#: Characters with a special meaning in Markdown.
-_SPECIAL = re.compile(r"([\\`*_\[\]<>#|~&$])")
-
-_USE = """\
+_REST = """\
 ## How to use it
 
 {install}. With this folder as `model`:
@@ -35,9 +28,7 @@ import circlet
 
 names, probabilities = circlet.{load}("model").suggest({documents}, k=5)
 ```
-"""
 
-_LIMITS = """\
 ## Intended use, and limits
 
 It is meant to suggest labels for documents like those it learned from, to people who check them, or where a wrong
@@ -56,7 +47,7 @@ def model_card(config: dict[str, Any], history: list[dict[str, Any]], label_name
     history : list of dict
     label_names : sequence of str or None
     """
-    training = config["training"]
+    training, texts = config["training"], bool(config.get("texts"))
     data = _plain(training["data"]) if "data" in training else "documents given in Python"
     parts = [
         f"# A tagger trained on {data}\n",
@@ -64,11 +55,15 @@ def model_card(config: dict[str, Any], history: list[dict[str, Any]], label_name
         _table(_facts(config, label_names, data)),
         "## How good it is\n",
         _quality(config, history),
-        *_decisions(training),
-        _use(config),
-        _LIMITS,
     ]
-    return "\n".join(parts)
+    if decided := [Decision.from_dict(each) for each in training.get("decided", [])]:
+        rows = [(_plain(each.name), f"{_plain(each.shown)}: {_plain(each.why)}") for each in decided]
+        parts += ["## What was decided, and why\n", _table(rows)]
+    install, load = "`pip install circlet` is enough, without torch, unless it has a custom encoder", "load"
+    if config["network"].get("encoder", "features") != "features":
+        install, load = "It needs torch: `pip install 'circlet[train]'`", "CircletClassifier.load"
+    suffix, documents = ("jsonl", '["a text"]') if texts else ("svm", "rows")
+    return "\n".join([*parts, _REST.format(install=install, load=load, suffix=suffix, documents=documents)])
 
 
 def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str) -> list[tuple[str, str]]:
@@ -77,8 +72,8 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
     kind = f" ({_plain(training['format'])})" if "format" in training else ""
     labels = f"{config['n_labels']:,}"
     if label_names:
-        step = max(1, len(label_names) // SHOWN)
-        labels += f", such as {', '.join(map(_plain, label_names[::step][:SHOWN]))}"
+        examples = label_names[:: max(1, len(label_names) // 5)][:5]
+        labels += f", such as {', '.join(map(_plain, examples))}"
     read = "features of texts (words or their parts)" if config.get("texts") else "features of rows"
     if network.get("encoder", "features") != "features":
         read = "words of texts"
@@ -88,7 +83,7 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
     rows = [
         ("data", data + kind),
         ("then trained on", _plain(training["continued_on"]) if "continued_on" in training else ""),
-        ("labels taught by corrections", _plain(training["taught"]) if "taught" in training else ""),
+        ("labels learned from feedback", _plain(training["taught"]) if "taught" in training else ""),
         ("documents", f"{documents:,}"),
         ("labels", labels),
         ("reads", f"{config['n_features']:,} {read}"),
@@ -120,7 +115,12 @@ def _quality(config: dict[str, Any], history: list[dict[str, Any]]) -> str:
         where = f"{held_out:,} documents that it has not learned from"
     later = " Further training came after that." if {"continued_on", "taught"} & set(training) else ""
     notes = f"Measured on {where}. Choices were made on them too, so expect a little less elsewhere.{later}\n"
-    return f"{_table(rows)}\n{notes}{_threshold(config)}"
+    if "threshold" in config:
+        goal = training.get("threshold_for", "f1")
+        best = "the best F1" if goal == "f1" else _plain(goal)
+        least = f"{config['threshold']:.3f}"
+        notes += f"\nIt gives labels with a probability of at least {least}: chosen for {best} there.\n"
+    return f"{_table(rows)}\n{notes}"
 
 
 def _measures(record: dict[str, Any]) -> dict[str, str]:
@@ -130,43 +130,12 @@ def _measures(record: dict[str, Any]) -> dict[str, str]:
     return {**shown, "loss": f"{loss:.4g}"} if not shown and is_real(loss) else shown
 
 
-def _threshold(config: dict[str, Any]) -> str:
-    if "threshold" not in config:
-        return ""
-    aim = config["training"].get("threshold_for", "f1")
-    best = "the best F1" if aim == "f1" else _plain(aim)
-    return (
-        f"\nIt gives labels with a probability of at least {config['threshold']:.3f}: chosen for {best} there.\n"
-    )
-
-
-def _decisions(training: dict[str, Any]) -> list[str]:
-    decided = [Decision.from_dict(each) for each in training.get("decided", [])]
-    if not decided:
-        return []
-    rows = [(_plain(each.name), f"{_plain(each.shown)}: {_plain(each.why)}") for each in decided]
-    return ["## What was decided, and why\n", _table(rows)]
-
-
-def _use(config: dict[str, Any]) -> str:
-    torch = config["network"].get("encoder", "features") != "features"
-    texts = bool(config.get("texts"))
-    return _USE.format(
-        install="It needs torch: `pip install 'circlet[train]'`"
-        if torch
-        else "`pip install circlet` is enough, without torch, unless it has a custom encoder",
-        load="CircletClassifier.load" if torch else "load",
-        suffix="jsonl" if texts else "svm",
-        documents='["a text"]' if texts else "rows",
-    )
-
-
 def _table(rows: Iterable[tuple[str, str]]) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows), ""])
 
 
 def _plain(value: Any) -> str:
-    """Format a value as one line of escaped Markdown."""
+    """Format a value as one line of escaped Markdown, cut to 200 characters."""
     shown = ", ".join(map(str, value)) if isinstance(value, (list, tuple)) else str(value)
-    line = " ".join("".join(each if each.isprintable() else " " for each in shown[: LONGEST + 1]).split())
-    return _SPECIAL.sub(r"\\\1", line if len(shown) <= LONGEST else f"{line[:LONGEST]}…") or "?"
+    line = " ".join("".join(each if each.isprintable() else " " for each in shown[:201]).split())
+    return re.sub(r"([\\`*_\[\]<>#|~&$])", r"\\\1", line if len(shown) <= 200 else f"{line[:200]}…") or "?"
