@@ -19,7 +19,7 @@ from circlet.data.dataset import column_counts
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
-from circlet.features.vectorizer import TextVectorizer
+from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE, TextVectorizer
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network, ensemble
 from circlet.runtime.model import RuntimeModel
@@ -38,8 +38,6 @@ from circlet.storage.layout import (
     LABELS,
     REMEMBERED,
     SAMPLE,
-    STATE_FILE,
-    TENSOR_FILE,
     URIS,
     WEIGHTS,
     located,

@@ -33,6 +33,7 @@ from circlet.data import Dataset
 from circlet.data.dataset import is_mapped
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.features.rows import Entries
+from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE
 from circlet.metrics import evaluate
 from circlet.metrics.evaluation import in_label_space
 from circlet.runtime.model import RuntimeModel
@@ -48,8 +49,6 @@ from circlet.storage.layout import (
     LABELS,
     REMEMBERED,
     SAMPLE,
-    STATE_FILE,
-    TENSOR_FILE,
     URIS,
     WEIGHTS,
     checked,

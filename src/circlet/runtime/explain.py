@@ -1,18 +1,17 @@
-"""Why a document gets a label: what its words, or its features, add to the label's score.
+"""Explain why a document gets a label: what its words, or its features, add to the label's score.
 
-**Integrated gradients** (Sundararajan et al. 2017). The document's scaled row x is reached on the straight line α
-x from the empty row, whose score is the base. A feature's contribution is x_i times the mean over α of the score's
+**Integrated gradients** (Sundararajan et al. 2017). A straight line α x leads from the empty row, whose score is
+the base, to the document's scaled row x. A feature's contribution is x_i times the mean over α of the score's
 derivative by it; all contributions add up to score − base.
 
 The line is cut into panels. In a panel, each layer's mean slopes are exact for the straight line between its
-inputs at both ends, and so is the mean gradient of the head. Contributions therefore add up whatever the number of
-panels is. What depends on it is only how the sum is shared among features: panels are halved until that changes
-next to nothing.
+inputs at both ends, and so is the mean gradient of the head. So contributions add up with any number of panels;
+the number only decides how the sum is divided among features. Panels are halved until this hardly changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any, TypeAlias
@@ -32,18 +31,17 @@ from circlet.scoring.scorers import Scorer
 __all__ = ["Attribution", "Contribution", "Explanation", "attributed", "explained", "mean_slopes"]
 
 Doubles: TypeAlias = "npt.NDArray[np.float64]"
+Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 
 def mean_slopes(starts: Doubles, ends: Doubles, leak: float) -> Doubles:
-    """The mean slope of a (leaky) ReLU between two inputs: 1, the leak, or in between if the sign changes."""
+    """Return the mean slope of a (leaky) ReLU between two inputs: 1, the leak, or in between across 0."""
     high, low = np.maximum(starts, ends), np.minimum(starts, ends)
     crossing = (low < 0) & (high > 0)
     share = np.where(crossing, high / np.where(crossing, high - low, 1), high > 0)
     slopes: Doubles = leak + (1 - leak) * share
     return slopes
 
-
-Integers: TypeAlias = "npt.NDArray[np.int64]"
 
 #: The panels that are tried first and last.
 FEWEST, MOST = 8, 1024
@@ -70,11 +68,11 @@ class Attribution:
     columns : int64 ndarray of shape (m,)
         The features of the document that are not zero.
     values : float64 ndarray of shape (n_labels, m)
-        What each adds to the score of each label.
+        Contribution of each feature to the score of each label.
     scores, bases : float64 ndarray of shape (n_labels,)
         Scores of the document and of the empty row.
     errors : float64 ndarray of shape (n_labels,)
-        How much contributions changed, at most, when panels were halved for the last time.
+        Largest change of a contribution when panels were halved for the last time.
     """
 
     columns: Integers
@@ -100,7 +98,7 @@ def attributed(model: RuntimeModel, row: Entries | Floats, labels: Integers) -> 
 def _of_some(
     model: RuntimeModel, lines: list[_Line], columns: Integers, values: Doubles, labels: Integers
 ) -> tuple[Doubles, Doubles, Doubles, Doubles]:
-    """Contributions of some labels, their scores and bases, and errors."""
+    """Return contributions to some labels, the labels' scores and bases, and errors."""
     first, ends = _with_panels(model, lines, columns, values, labels, FEWEST)
     found, errors = first.copy(), np.zeros(len(labels))
     still, panels = np.arange(len(labels)), FEWEST
@@ -123,15 +121,8 @@ def _of_some(
 def _with_panels(
     model: RuntimeModel, lines: list[_Line], columns: Integers, values: Doubles, labels: Integers, panels: int
 ) -> tuple[Doubles, Doubles]:
-    """Contributions to labels with so many panels, and their scores at both ends of the line."""
+    """Return contributions to labels with so many panels, and the labels' scores at both ends of the line."""
     ways = [_Way(line, scorer, labels) for line, scorer in zip(lines, model.scorers, strict=True)]
-    mean, ends = _mean_gradients(model, ways, panels)
-    by_feature = sum(line.by_feature(columns, each) for line, each in zip(lines, mean, strict=True))
-    return values * by_feature, ends
-
-
-def _mean_gradients(model: RuntimeModel, ways: list[_Way], panels: int) -> tuple[list[Doubles], Doubles]:
-    """Mean gradients of scores by the first layer's outputs, of each network, and scores at both ends."""
     own = [way.scores(panels) for way in ways]
     if len(ways) > 1:
         curves = np.array(model.scorer.calibrations)[:, :, None, None]
@@ -140,11 +131,14 @@ def _mean_gradients(model: RuntimeModel, ways: list[_Way], panels: int) -> tuple
         ends = mean_log_odds(arrays, log_odds[:, :, [0, -1]])
     else:
         weights, ends = np.ones((1, len(own[0]), panels)), own[0][:, [0, -1]]
-    return [way.gradients(each) for way, each in zip(ways, weights, strict=True)], ends
+    by_feature = sum(
+        line.by_feature(columns, way.gradients(each)) for line, way, each in zip(lines, ways, weights, strict=True)
+    )
+    return values * by_feature, ends
 
 
 class _Line:
-    """The way of a row's hidden vectors from those of the empty row, in one network."""
+    """The line from the empty row to a row, through the first layer of one network."""
 
     def __init__(self, network: Network, row: Entries | Floats) -> None:
         self.network = network
@@ -152,14 +146,14 @@ class _Line:
         self.difference: Doubles = network.first(row)[0] - self.start  # type: ignore[arg-type]
 
     def by_feature(self, columns: Integers, gradients: Doubles) -> Doubles:
-        """Gradients by features, `(n_labels, m)`, of gradients by the first layer's outputs."""
+        """Turn gradients by the first layer's outputs into gradients by features, `(n_labels, m)`."""
         weights = self.network.first.rows(columns)
         found: Doubles = (gradients.astype(np.float32) @ weights.T).astype(np.float64)
         return found
 
 
 class _Way:
-    """The way of labels' scores along a line, in one network."""
+    """Scores of labels along a line, in one network."""
 
     def __init__(self, line: _Line, scorer: Scorer, labels: Integers) -> None:
         self.line, self.network, self.scorer = line, line.network, scorer
@@ -176,47 +170,44 @@ class _Way:
             self.layers = [(layer.weight, layer.bias) for layer in layers]
 
     def scores(self, panels: int) -> Doubles:
-        """Scores at the ends of all panels, `(n_labels, panels + 1)`; what `gradients` needs is kept."""
+        """Return the scores at the ends of all panels, `(n_labels, panels + 1)`; `gradients` needs this call."""
         leak, places = float(self.network.leak), np.linspace(0, 1, panels + 1)[:, None] ** GRADING
         self._lengths = np.diff(places, axis=0)
         inputs = self.line.start + places * self.line.difference
         self._slopes = [mean_slopes(inputs[:-1], inputs[1:], leak)]
-        hidden = _activated(inputs[:1], leak)
+        hidden = np.maximum(inputs[:1], leak * inputs[:1])
         moved = self._slopes[0] * (self.line.difference * self._lengths)
         for layer in self.network.others:
             start, differences = _times(hidden, layer.weight) + layer.bias, _times(moved, layer.weight)
             inputs = np.concatenate([start, start + np.cumsum(differences, axis=0)])
             self._slopes.append(mean_slopes(inputs[:-1], inputs[1:], leak))
-            hidden, moved = _activated(start, leak), self._slopes[-1] * differences
-        start = self._through_head(hidden, _times) + np.concatenate([bias for _, bias in self.layers])
-        self._moved = self._through_head(moved, _times)
+            hidden, moved = np.maximum(start, leak * start), self._slopes[-1] * differences
+        start = self._through_head(hidden) + np.concatenate([bias for _, bias in self.layers])
+        self._moved = self._through_head(moved)
         self._outputs = np.concatenate([start, start + np.cumsum(self._moved, axis=0)])
         checked(self._outputs)
         self._similar = self.head.scores(self._outputs, self.vectors)
         return np.abs(self._similar) if self.scorer.absolute else self._similar + self.bias[:, None]
 
     def gradients(self, weights: Doubles) -> Doubles:
-        """Mean gradients by the first layer's outputs, `(n_labels, h)`, of scores times weights in each panel."""
+        """Return the mean of score gradients × weights by the first layer's outputs, `(n_labels, h)`."""
         if self.scorer.absolute:
             weights = weights * mean_slopes(self._similar[:, :-1], self._similar[:, 1:], -1.0)
         found = self.head.gradients(self._outputs[:-1], self._moved, self.vectors) * weights[:, :, None]
-        found = self._back_through_head(found)
+        found = self._through_head(found, back=True)
         for layer, slopes in zip(reversed(self.network.others), reversed(self._slopes), strict=False):
             found = _times(found * slopes, layer.weight.T)
         mean: Doubles = np.einsum("lnh,nh->lh", found, self._slopes[0] * self._lengths)
         return mean
 
-    def _through_head(self, hidden: Doubles, times: Callable[[Doubles, Floats], Doubles]) -> Doubles:
-        parts = np.split(hidden, len(self.layers), axis=-1)
-        return np.concatenate([times(h, w) for h, (w, _) in zip(parts, self.layers, strict=True)], axis=-1)
-
-    def _back_through_head(self, gradients: Doubles) -> Doubles:
-        parts = np.split(gradients, len(self.layers), axis=-1)
-        return np.concatenate([_times(g, w.T) for g, (w, _) in zip(parts, self.layers, strict=True)], axis=-1)
+    def _through_head(self, vectors: Doubles, back: bool = False) -> Doubles:
+        """Multiply each part of vectors by its layer's weights; `back` takes gradients the other way."""
+        parts = zip(np.split(vectors, len(self.layers), axis=-1), self.layers, strict=True)
+        return np.concatenate([_times(part, w.T if back else w) for part, (w, _) in parts], axis=-1)
 
 
 def _features(row: Entries | Floats) -> tuple[Integers, Doubles]:
-    """Columns and values of a row's features that are not zero."""
+    """Return the columns and values of a row's features that are not zero."""
     if isinstance(row, Entries):
         present = np.flatnonzero(row.values)
         return row.columns[present].astype(np.int64), row.values[present].astype(np.float64)
@@ -224,19 +215,14 @@ def _features(row: Entries | Floats) -> tuple[Integers, Doubles]:
     return columns, row[0, columns].astype(np.float64)
 
 
-def _activated(inputs: Doubles, leak: float) -> Doubles:
-    found: Doubles = np.maximum(inputs, leak * inputs)
-    return found
-
-
 def _times(rows: Doubles, weight: Floats) -> Doubles:
-    """A product in single precision, which is what weights are in, of one flat batch."""
+    """Multiply in single precision, the type of weights, as one flat batch."""
     flat = rows.reshape(-1, rows.shape[-1]).astype(np.float32) @ weight
     return flat.astype(np.float64).reshape(*rows.shape[:-1], weight.shape[1])
 
 
 def _mean_weights(log_odds: Doubles) -> Doubles:
-    """The mean derivatives of the log-odds of the mean by each network's log-odds, in each panel.
+    """Return the mean derivatives of the log-odds of the mean by each network's log-odds, in each panel.
 
     `(networks, n_labels, panels + 1)` to `(networks, n_labels, panels)`.
     """
@@ -249,24 +235,19 @@ def _mean_weights(log_odds: Doubles) -> Doubles:
     return total
 
 
-#: What the kinds of terms are called.
-KINDS = {"word": "word", "char": "characters"}
-
-
 @dataclass(frozen=True)
 class Contribution:
-    """What one feature of a document adds to a label's score.
+    """Contribution of one feature of a document to a label's score.
 
     Parameters
     ----------
     term : str
         A word or several, a run of characters, or the name or number of a column.
-    kind : str
-        "word", "characters" or "feature".
+    kind : {"word", "characters", "feature"}
     value : float
-        How much it adds; less than 0 if it speaks against the label.
+        Below 0 if the feature is evidence against the label.
     spans : list of (int, int)
-        Where the term is in the text: start and end of each occurrence, in characters. Empty for rows.
+        Start and end of each occurrence in the text, in characters. Empty for rows.
     """
 
     term: str
@@ -283,15 +264,15 @@ class Explanation:
     ----------
     label : str or int
     score : float
-        What labels are ranked by. Of several networks, it is the log-odds of the mean of their probabilities.
+        Labels are ranked by it. Of several networks, it is the log-odds of the mean of their probabilities.
     probability : float
         Calibrated, as `suggest` returns it.
     base : float
-        The score that the label has without any feature: for an empty document.
+        Score of the label for an empty document.
     contributions : list of Contribution
         Of all features of the document that are not zero, the strongest first; they add up to score − base.
     error : float
-        An estimate of how far contributions may be off. Their sum is right in any case.
+        Estimated error of a contribution. Their sum is right in any case.
     """
 
     label: Any
@@ -302,10 +283,10 @@ class Explanation:
     error: float
 
     def spans(self) -> list[tuple[int, int, float]]:
-        """Parts of the text that do not overlap, in order, and what each adds to the score.
+        """Return parts of the text that do not overlap, in order, and what each adds to the score.
 
-        A term that occurs several times shares its contribution among them, and each occurrence shares it among
-        its characters. Parts that no term covers are left out.
+        A term divides its contribution among its occurrences, and each occurrence among its characters. Parts
+        without a term are left out.
         """
         starts, ends, shares = [], [], []
         for each in self.contributions:
@@ -332,18 +313,9 @@ def explained(
     names: Sequence[Any],
     features: Sequence[str] | None = None,
 ) -> list[Explanation]:
-    """Explain the scores of some labels of one document.
+    """Explain the scores of some labels of one document, which is a list of one text, or one row.
 
-    Parameters
-    ----------
-    model : RuntimeModel
-    document : list of one str, or one row
-    labels : int64 ndarray
-        Their ids.
-    names : sequence
-        What these labels are called.
-    features : sequence of str, optional
-        What the columns of rows are called.
+    `names` are those of these labels, and `features` those of all columns of rows.
     """
     document = model.checked(document)
     found = attributed(model, model._rows(document, 0, 1), labels)
@@ -373,13 +345,13 @@ def explained(
 
 
 def _terms(vectorizer: TextVectorizer, text: str, columns: list[int]) -> list[tuple[str, str, list[Span]]]:
-    """Each column's term, what kind it is of, and where it is in a text."""
-    spans, first = vectorizer.spans(text), 0
+    """Return each column's term, its kind, and its places in a text."""
+    spans, first, kinds = vectorizer.spans(text), 0, {"word": "word", "char": "characters"}
     found: dict[int, tuple[str, str, list[Span]]] = {}
     for kind, (terms, _) in vectorizer.vocabulary().items():
         last = first + len(terms)
         found |= {
-            each: (terms[each - first], KINDS[kind], spans[each]) for each in columns if first <= each < last
+            each: (terms[each - first], kinds[kind], spans[each]) for each in columns if first <= each < last
         }
         first = last
     return [found[each] for each in columns]

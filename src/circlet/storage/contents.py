@@ -18,7 +18,7 @@ from circlet.data.dataset import check_label_names
 from circlet.errors import CircletError, DataError
 from circlet.features.rows import Scaling
 from circlet.features.tokenizer import Tokenizer
-from circlet.features.vectorizer import TextVectorizer
+from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE, TextVectorizer
 from circlet.settings.network import MAX_WORDS
 from circlet.storage import packed_weights
 from circlet.storage.kept_rows import Index, Sample, read_index, read_sample
@@ -28,8 +28,6 @@ from circlet.storage.layout import (
     HISTORY,
     LABELS,
     REMEMBERED,
-    STATE_FILE,
-    TENSOR_FILE,
     URIS,
     WEIGHTS,
     checked,
@@ -109,24 +107,23 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
     estimator : bool
         Read `estimator.json`, if `CircletClassifier` saved the model.
     """
-    return reading(folder, partial(_read, folder, whole, estimator))
 
+    def all_files(config: dict[str, Any]) -> Contents[Stored]:
+        path, n_labels, has = partial(checked, folder, config), config["n_labels"], config["files"]
+        return Contents(
+            config,
+            read_weights(folder, config, whole=whole),
+            history=read_history(path(HISTORY)),
+            label_names=read_labels(path(LABELS), n_labels) if config["named_labels"] else None,
+            label_uris=read_labels(path(URIS), n_labels) if URIS in has else None,
+            sample=read_sample(folder, config) if whole else None,
+            remembered=read_sample(folder, config, REMEMBERED) if whole else None,
+            estimator=read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in has else None,
+            index=read_index(folder, config, whole=whole),
+            vectorizer=_read_vectorizer(folder, config),
+        )
 
-def _read(folder: Path, whole: bool, estimator: bool, config: dict[str, Any]) -> Contents[Stored]:
-    path = partial(checked, folder, config)
-    n_labels, has = config["n_labels"], config["files"]
-    return Contents(
-        config,
-        read_weights(folder, config, whole=whole),
-        history=read_history(path(HISTORY)),
-        label_names=read_labels(path(LABELS), n_labels) if config["named_labels"] else None,
-        label_uris=read_labels(path(URIS), n_labels) if URIS in has else None,
-        sample=read_sample(folder, config) if whole else None,
-        remembered=read_sample(folder, config, REMEMBERED) if whole else None,
-        estimator=read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in has else None,
-        index=read_index(folder, config, whole=whole),
-        vectorizer=_read_vectorizer(folder, config),
-    )
+    return reading(folder, all_files)
 
 
 def _read_vectorizer(folder: Path, config: dict[str, Any]) -> TextVectorizer | Tokenizer | None:
@@ -152,9 +149,9 @@ def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) ->
     """Read the tensors of a model with this configuration; see `read` for `whole`."""
     path = checked(folder, config, WEIGHTS, whole=whole)
     tensors, store = map_tensors(path), config["store"]
-    return (
-        packed_weights.stored(path, tensors) if store == packed_weights.DEFLATED else stored(path, tensors, store)
-    )
+    if store == packed_weights.DEFLATED:
+        return packed_weights.stored(path, tensors)
+    return stored(path, tensors, store)
 
 
 @contextmanager
@@ -197,7 +194,14 @@ def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) 
     scaling = Scaling.restore(config["scaling"], arrays, config["n_features"])
     counts = None
     if COUNTS in tensors:  # a model may have no label counts
-        counts = _unpacked_counts(path, tensors[COUNTS].read(), config["n_labels"])
+        packed, n_labels = tensors[COUNTS].read(), config["n_labels"]
+        fits = packed.dtype == np.int32 and packed.ndim == 2 and len(packed) == 2
+        ids, values = packed.astype(np.int64) if fits else (np.array([-1]), np.array([0]))
+        if (ids < 0).any() or (ids >= n_labels).any() or (np.diff(ids) <= 0).any() or (values < 1).any():
+            wanted = f"ascending ids below {n_labels} and their counts"
+            raise DataError(f"{path}: found damaged {COUNTS}; wanted {wanted}")
+        counts = np.zeros(n_labels, dtype=np.int64)
+        counts[ids] = values
     rest = {name: each for name, each in tensors.items() if name != COUNTS and not name.startswith(ARRAYS)}
     return Parts(rest, scaling, counts)
 
@@ -210,16 +214,6 @@ def other_tensors(scaling: Scaling, label_counts: npt.NDArray[np.int64] | None) 
         ids = np.flatnonzero(label_counts)
         arrays[COUNTS] = np.stack([ids, label_counts[ids]]).astype(np.int32)
     return arrays
-
-
-def _unpacked_counts(path: Path, packed: npt.NDArray[Any], n_labels: int) -> npt.NDArray[np.int64]:
-    fits = packed.dtype == np.int32 and packed.ndim == 2 and len(packed) == 2
-    ids, values = packed.astype(np.int64) if fits else (np.array([-1]), np.array([0]))
-    if (ids < 0).any() or (ids >= n_labels).any() or (np.diff(ids) <= 0).any() or (values < 1).any():
-        raise DataError(f"{path}: found damaged {COUNTS}; wanted ascending ids below {n_labels} and their counts")
-    counts = np.zeros(n_labels, dtype=np.int64)
-    counts[ids] = values
-    return counts
 
 
 # `history.json`: a record for each epoch
@@ -246,8 +240,7 @@ def read_history(path: Path) -> list[dict[str, Any]]:
 def kept_epochs(history: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Return the records of the chosen epochs, one per network; none if the model has the last epochs' weights.
 
-    No epoch is chosen if held-out rows are trained on in the end, in a calibration run, or in further training,
-    which is not validated.
+    No epoch is chosen in a calibration run, in further training, or if held-out rows are trained on in the end.
     """
     last = {record.get("member", 1): record["epoch"] for record in history}
     chosen = {record.get("member", 1): record for record in history if record.get(KEPT) is True}
@@ -268,10 +261,7 @@ def metrics_of(record: dict[str, Any]) -> dict[str, float]:
 
 
 def labels_text(names: list[str], n_labels: int, where: str = "label_names") -> str:
-    """Return the file's content; raise `DataError` for names that could not be read back.
-
-    The error message starts with `where`, which describes the names.
-    """
+    """Return the file's content; raise `DataError`, which starts with `where`, for names that it cannot hold."""
     text = "".join(f"{name}\n" for name in names)
     _check(names, text, n_labels, where)
     try:

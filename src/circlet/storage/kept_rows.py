@@ -37,7 +37,7 @@ __all__ = [
     "write_sample",
 ]
 
-#: Limits on the kept rows: their number, and the total number of their feature values (2 MB).
+#: Limits on held-out rows: their number, and the total number of their feature values (2 MB).
 ROWS, NUMBERS = 2000, 250_000
 #: The limit on feature values of remembered rows: 4 MB.
 REMEMBERED_NUMBERS = 500_000
@@ -84,14 +84,14 @@ def merged(before: Sample | None, after: Sample | None, share: float, most: int)
 
 def write_sample(path: Path, sample: Sample) -> None:
     """Write a sample to a file."""
-    labels = sample.labels.tocsr()
-    arrays = {f"labels.{name}": array.astype(np.int32) for name, array in _places(labels).items()}
-    if sp.issparse(sample.rows):
-        arrays |= {f"rows.{name}": array.astype(np.int32) for name, array in _places(sample.rows).items()}
-        values = sample.rows.data
-    else:
-        values = sample.rows
-    write_tensors(path, {**arrays, "rows.values": np.asarray(values, dtype=np.float32)})
+    sparse = sp.issparse(sample.rows)
+    arrays: dict[str, npt.NDArray[Any]] = {}
+    for part, matrix in (("labels", sample.labels.tocsr()), ("rows", sample.rows)):
+        if part == "labels" or sparse:
+            arrays[f"{part}.starts"] = matrix.indptr.astype(np.int32)
+            arrays[f"{part}.columns"] = matrix.indices.astype(np.int32)
+    arrays["rows.values"] = np.asarray(sample.rows.data if sparse else sample.rows, dtype=np.float32)
+    write_tensors(path, arrays)
 
 
 def read_sample(folder: Path, config: dict[str, Any], name: str = SAMPLE) -> Sample | None:
@@ -121,10 +121,6 @@ def read_sample(folder: Path, config: dict[str, Any], name: str = SAMPLE) -> Sam
 def _spaced(n: int, most: int) -> npt.NDArray[np.int64]:
     """Return at most `most` evenly spaced row numbers below n."""
     return np.unique(np.linspace(0, n - 1, min(n, most)).astype(np.int64))
-
-
-def _places(matrix: sp.csr_matrix) -> dict[str, npt.NDArray[Any]]:
-    return {"starts": matrix.indptr, "columns": matrix.indices}
 
 
 def _matrix(
@@ -229,16 +225,13 @@ def read_index(folder: Path, config: dict[str, Any], *, whole: bool = False) -> 
     fits = scales.dtype == np.float32 and scales.shape == (len(vectors),)
     if not fits or not np.isfinite(scales).all() or (scales < 0).any() or (scales > 1).any():
         raise DataError(f"{path}: found damaged scales; wanted {len(vectors)} numbers between 0 and 1 in float32")
-    return Index(vectors, scales.copy(), _read_ids(path, found, len(vectors)))
-
-
-def _read_ids(path: Path, found: dict[str, npt.NDArray[Any]], n: int) -> list[Identifier] | None:
     if "ids" not in found:
-        return None
+        return Index(vectors, scales.copy())
     try:
         ids = json.loads(found["ids"].tobytes())
     except (ValueError, RecursionError):
         ids = None
+    n = len(vectors)
     if not isinstance(ids, list) or len(ids) != n or not all(type(each) in (str, int) for each in ids):
         raise DataError(f"{path}: found damaged ids; wanted a list of {n} texts or integers")
-    return ids
+    return Index(vectors, scales.copy(), ids)

@@ -30,41 +30,6 @@ from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import STORES
 from circlet.version import __version__
 
-__all__ = [
-    "CARD",
-    "CHECKPOINT",
-    "CONFIG",
-    "DECIDED",
-    "ESTIMATOR",
-    "FILES",
-    "FORMAT",
-    "HISTORY",
-    "INDEX",
-    "LABELS",
-    "LOCK",
-    "MOST_LABELS",
-    "REMEMBERED",
-    "RUN",
-    "SAMPLE",
-    "STATE_FILE",
-    "TENSOR_FILE",
-    "URIS",
-    "WEIGHTS",
-    "check_manifest",
-    "checked",
-    "checkpoint_of",
-    "described",
-    "is_checkpoint",
-    "located",
-    "model_files",
-    "name_in",
-    "read_config",
-    "reading",
-    "reads_texts",
-    "sealed",
-    "verify",
-]
-
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
 ESTIMATOR = "estimator.json"
 #: The description for people. It has this name in every folder, and `config.json` does not list it.
@@ -88,8 +53,6 @@ DECIDED = "decided.json"
 #: The process that is writing into the folder, as long as there is one.
 LOCK = ".lock"
 
-_NUMBERED = re.compile(r"(?P<stem>[A-Za-z_]+)(-(?P<number>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)(\.gz)?")
-
 
 def name_in(generation: int, name: str, *, zipped: bool = False) -> str:
     """Return the name of a file of the n-th model in a folder."""
@@ -99,8 +62,9 @@ def name_in(generation: int, name: str, *, zipped: bool = False) -> str:
 
 def model_files(folder: Path) -> Iterator[tuple[Path, int]]:
     """Yield the files in a folder that are named like a model's file, with the number of the model."""
+    numbered = re.compile(r"(?P<stem>[A-Za-z_]+)(-(?P<number>[1-9][0-9]{0,17}))?(?P<suffix>\.[a-z]+)(\.gz)?")
     for path in folder.iterdir():
-        found = _NUMBERED.fullmatch(path.name)
+        found = numbered.fullmatch(path.name)
         if found and found["stem"] + found["suffix"] in FILES:
             yield path, int(found["number"] or 1)
 
@@ -128,27 +92,6 @@ def described(path: Path) -> dict[str, Any]:
     return {**about, "spots": _spots(path, size)} if size > LARGE else about
 
 
-def check_manifest(path: Path, config: dict[str, Any]) -> None:
-    """Raise `DataError` unless a configuration lists exactly the files that its model needs."""
-    listed, generation = config["files"], config["generation"]
-    needed = {WEIGHTS, HISTORY}
-    needed |= {LABELS} if config["named_labels"] else set()
-    if config["texts"]:
-        needed |= {STATE_FILE} if reads_texts(config) else {STATE_FILE, TENSOR_FILE}
-    if not needed <= set(listed) <= set(FILES):
-        missing, unknown = sorted(needed - set(listed)), sorted(set(listed) - set(FILES))
-        wanted = f"{missing[0]} among them" if missing else f"no {unknown[0][:80]}"
-        raise DataError(f"{path}: found a list of {len(listed)} files; wanted {wanted}")
-    for name, about in listed.items():
-        names = [name_in(generation, name, zipped=zipped) for zipped in (False, True)]
-        if not isinstance(about, dict) or about.get("file") not in names:
-            raise DataError(f"{path}: found {str(about)[:80]} as the place of {name}; wanted {names[0]}")
-        size, digests = about.get("bytes"), {"sha256", "spots"} & set(about)
-        fits = type(size) is int and size >= 0 and "sha256" in digests and ("spots" in digests or size <= LARGE)
-        if not fits or not all(re.fullmatch("[0-9a-f]{64}", str(about[each])) for each in digests):
-            raise DataError(f"{path}: found {str(about)[:80]} for {name}; wanted its size and digests")
-
-
 def reads_texts(config: dict[str, Any]) -> bool:
     """Whether a model's encoder reads texts word by word; see `NetworkSettings.reads_texts`."""
     return bool(config["network"].get("encoder", FEATURES) != FEATURES)
@@ -166,18 +109,21 @@ def checked(folder: Path, config: dict[str, Any], name: str, *, whole: bool = Tr
     Unless `whole`, only parts of large files are checked.
     """
     path, about = located(folder, config, name), config["files"].get(name, {})
-    size = files.check_regular(path, name)
-    if size != about.get("bytes", size):
-        raise _other(path, f"{size:,} bytes; wanted {about['bytes']:,}")
+    size, found = files.check_regular(path, name), ""
     try:
-        if "spots" in about and not whole:
-            differs = _spots(path, size) != about["spots"]
-        else:
-            differs = "sha256" in about and files.sha256(path) != about["sha256"]
+        if size != about.get("bytes", size):
+            found = f"{size:,} bytes; wanted {about['bytes']:,}"
+        elif "spots" in about and not whole:
+            found = "another digest" if _spots(path, size) != about["spots"] else ""
+        elif "sha256" in about:
+            found = "another digest" if files.sha256(path) != about["sha256"] else ""
     except OSError as error:
         raise DataError(f"{path}: found no readable {name} ({error.strerror})") from error
-    if differs:
-        raise _other(path, "another digest")
+    if found:
+        raise DataError(
+            f"{path}: found other content than {CONFIG} describes ({found}); the model is damaged: copy it or "
+            "train it again"
+        )
     return path
 
 
@@ -185,13 +131,6 @@ def verify(folder: Path, config: dict[str, Any]) -> None:
     """Check all files completely; raise `DataError` if one differs from its description."""
     for name in config["files"]:
         checked(folder, config, name)
-
-
-def _other(path: Path, found: str) -> DataError:
-    return DataError(
-        f"{path}: found other content than {CONFIG} describes ({found}); the model is damaged: copy it or train "
-        "it again"
-    )
 
 
 def _spots(path: Path, size: int) -> str:
@@ -279,8 +218,29 @@ def read_config(folder: Path) -> dict[str, Any]:
         if name not in config or not holds(config[name]):
             found = repr(config[name])[:80] if name in config else "nothing"
             raise DataError(f"{path}: found {found} as `{name}`; wanted {wanted}")
-    check_manifest(path, config)
+    _check_files(path, config)
     return config
+
+
+def _check_files(path: Path, config: dict[str, Any]) -> None:
+    """Raise `DataError` unless a configuration lists exactly the files that its model needs."""
+    listed, generation = config["files"], config["generation"]
+    needed = {WEIGHTS, HISTORY}
+    needed |= {LABELS} if config["named_labels"] else set()
+    if config["texts"]:
+        needed |= {STATE_FILE} if reads_texts(config) else {STATE_FILE, TENSOR_FILE}
+    if not needed <= set(listed) <= set(FILES):
+        missing, unknown = sorted(needed - set(listed)), sorted(set(listed) - set(FILES))
+        wanted = f"{missing[0]} among them" if missing else f"no {unknown[0][:80]}"
+        raise DataError(f"{path}: found a list of {len(listed)} files; wanted {wanted}")
+    for name, about in listed.items():
+        names = [name_in(generation, name, zipped=zipped) for zipped in (False, True)]
+        if not isinstance(about, dict) or about.get("file") not in names:
+            raise DataError(f"{path}: found {str(about)[:80]} as the place of {name}; wanted {names[0]}")
+        size, digests = about.get("bytes"), {"sha256", "spots"} & set(about)
+        fits = type(size) is int and size >= 0 and "sha256" in digests and ("spots" in digests or size <= LARGE)
+        if not fits or not all(re.fullmatch("[0-9a-f]{64}", str(about[each])) for each in digests):
+            raise DataError(f"{path}: found {str(about)[:80]} for {name}; wanted its size and digests")
 
 
 def _count(value: Any) -> bool:

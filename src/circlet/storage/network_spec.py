@@ -29,8 +29,6 @@ __all__ = [
 
 #: The names of a scorer's weights.
 LOG_SCALE, BIAS = "log_scale", "bias"
-#: Upper limit on the slots of a codebook.
-LONGEST = 4 * MOST_LABELS
 
 
 @dataclass(frozen=True)
@@ -102,17 +100,8 @@ def check_weights(
 ) -> None:
     """Raise `DataError` if weights do not match the networks in a configuration.
 
-    Call this before making networks, since the sizes that a configuration claims may not fit into memory.
-
-    Parameters
-    ----------
-    path : Path
-        File of the weights.
-    members : list of Member
-    config : dict
-    weights : mapping of str to Stored
-    own_encoder : bool
-        Whether the networks have a custom encoder, whose weights are not checked.
+    Call this before making networks, since the sizes that a configuration claims may not fit into memory. `path`
+    is the weights' file. With `own_encoder`, the networks have a custom encoder, whose weights are not checked.
     """
     layers = len(members[0].settings.hidden)
     if layers > len(weights) and not own_encoder:
@@ -144,12 +133,12 @@ def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = Fal
         names = hidden_layers(settings)
         shapes = {f"{names[0]}.weight": first, f"{names[0]}.bias": (settings.hidden[0],)}
         for name, (before, after) in zip(names[1:], pairwise(settings.hidden), strict=True):
-            shapes |= _linear(name, before, after)
+            shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
     outputs = n_labels if settings.codes is None else settings.dim
     head = HEADS[settings.head]
     after, before = head.shape(settings.hidden[-1], outputs)
     for name in head.parts:
-        shapes |= _linear(name, before, after)
+        shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
     if settings.learned.scale:
         shapes[LOG_SCALE] = ()
     if settings.learned.bias:
@@ -171,10 +160,6 @@ def check_shapes(
             raise DataError(f"{path}: found {name} in {kind}; wanted {wanted_type}")
 
 
-def _linear(name: str, before: int, after: int) -> dict[str, tuple[int, ...]]:
-    return {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
-
-
 def _check_codebook(member: Member, n_labels: int) -> None:
     """Raise `DataError` if the codebook's labels or dimension differ from the network's."""
     settings, state = member.settings, member.codebook
@@ -184,8 +169,8 @@ def _check_codebook(member: Member, n_labels: int) -> None:
         raise DataError(
             f"found the codebook {str(state)[:120]}; wanted one that fits {wanted} and head {settings.head}"
         )
-    numbers = state or {}
+    numbers, longest = state or {}, 4 * MOST_LABELS
     if not is_integer(numbers.get("seed", 0), 0) or not is_integer(numbers.get("length", 0), 0):
         raise DataError(f"found the codebook {str(state)[:120]}; wanted a seed and a length that are integers")
-    if numbers.get("length", 0) > LONGEST:
-        raise DataError(f"found a codebook of length {numbers['length']}; wanted at most {LONGEST:,}")
+    if numbers.get("length", 0) > longest:
+        raise DataError(f"found a codebook of length {numbers['length']}; wanted at most {longest:,}")

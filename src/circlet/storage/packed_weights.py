@@ -43,9 +43,6 @@ __all__ = [
     "stored",
 ]
 
-#: Numbers rounded at a time: 16 MB in float32.
-_BLOCK = 1 << 22
-
 
 def steps_of(tensors: Mapping[str, Array], store: str) -> dict[str, Floats]:
     """Compute the rounding step of each row of the float32 matrices, `(rows,)`, for a coarseness of 1.
@@ -106,7 +103,7 @@ def alike(matrix: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
 
 def _rounded(matrix: Floats, steps: Floats) -> Stored:
     numbers, scales = np.empty(matrix.shape, dtype=np.int8), np.empty(len(matrix), dtype=np.float32)
-    rows = max(1, _BLOCK // max(1, matrix.shape[1]))
+    rows = max(1, (1 << 22) // max(1, matrix.shape[1]))  # 16 MB in float32 at a time
     for start in range(0, len(matrix), rows):
         part = slice(start, start + rows)
         largest = np.abs(matrix[part]).max(axis=1, initial=0)

@@ -165,8 +165,6 @@ def _remove(path: Path) -> None:
 
 #: Seconds that a writer waits for another one.
 PATIENCE = 5.0
-#: Seconds between two attempts.
-_PAUSE = 0.02
 #: The folders that each thread has locked: training holds the lock when it saves the model in the end.
 _held = threading.local()
 
@@ -178,14 +176,7 @@ def folder_lock(
     """Lock a folder against other writers, processes and threads; create it if needed.
 
     First, unfinished files of killed processes are removed. In the end, a new folder is removed if it is empty.
-
-    Parameters
-    ----------
-    folder : Path
-    patience : float
-        Seconds to wait for another writer; then raise an `OutputError` that names it.
-    wait : callable
-        Waits for some seconds between two attempts.
+    After `patience` seconds of waiting for another writer, an `OutputError` names it.
     """
     held: set[Path] = _held.__dict__.setdefault("folders", set())
     place = Path(os.path.realpath(files.followed(folder)))  # `resolve` fails where a link leads to itself
@@ -213,11 +204,15 @@ def _locked(folder: Path, patience: float, wait: Callable[[float], object]) -> I
     path, deadline = folder / LOCK, time.monotonic() + patience
     while (file := _attempt(path)) is None:
         if time.monotonic() >= deadline:
+            try:
+                found = json.loads(path.read_text(encoding="utf-8"))
+                holder = f"process {found['pid']} on {found['host']}, since {found['since']},"
+            except (OSError, ValueError, KeyError, TypeError):
+                holder = "another process"
             raise OutputError(
-                f"cannot write {folder}: {_holder(path)} is writing into it; wait for it to end, or choose "
-                "another folder"
+                f"cannot write {folder}: {holder} is writing into it; wait for it to end, or choose another folder"
             )
-        wait(_PAUSE)
+        wait(0.02)
     try:
         yield
     finally:
@@ -266,12 +261,3 @@ def _is_locked(file: int, path: Path) -> bool:
         return os.path.samestat(os.fstat(file), path.stat())
     except FileNotFoundError:
         return False
-
-
-def _holder(path: Path) -> str:
-    """Describe the process that holds the lock."""
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-        return f"process {found['pid']} on {found['host']}, since {found['since']},"
-    except (OSError, ValueError, KeyError, TypeError):
-        return "another process"
