@@ -47,6 +47,13 @@ EXPERIMENTS = {
     "features": "Bags of words, dense pre-trained features, and both together.",
 }
 
+#: The encoders of texts by name, and their places: what `pyproject.toml` offers as entry points.
+ENCODERS = {
+    "cnn": "circlet_paper.readers:Convolutional",
+    "lstm": "circlet_paper.readers:Recurrent",
+    "transformer": "circlet_paper.readers:Transformer",
+}
+
 Result = dict[str, Any]
 #: Wraps the steps of a run to show its progress, as `rich.progress.track` does.
 Track = Callable[[Sequence[int]], Iterable[int]]

@@ -1,7 +1,6 @@
-"""Encoders that read texts: from the numbers of words, in their order, to a hidden vector.
+"""The layers of the readers: from the numbers of words, in their order, to a vector of the text.
 
-Each word has a learned vector. A *reader* makes one vector of those of a text, and hidden layers follow, as after
-features (`circlet.network.encoders`). The last of them is the vector that a head takes.
+Each word has a learned vector. A *reader* makes one vector of those of a text:
 
 | name | what it is |
 |---|---|
@@ -23,20 +22,18 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import pad, relu, scaled_dot_product_attention
 
-from circlet.features.rows import PADDING, RESERVED
-from circlet.network.encoders import Dropout, Encoder, Hidden, linear, normal
-from circlet.settings.network import (
+from circlet.network import Dropout, NetworkSettings, linear, normal
+from circlet_paper.readers import (
     ATTENTION_HEADS,
     CHUNKS,
     FILTER_SIZES,
     FILTERS,
     LAYERS,
+    PADDING,
+    RESERVED,
     WIDENED,
-    NetworkSettings,
-    reader_width,
+    WordReader,
 )
-
-__all__ = ["READERS", "TextEncoder", "dynamic_max_pool"]
 
 #: What initial weights are drawn from; None if they will be loaded.
 Source = torch.Generator | None
@@ -44,15 +41,15 @@ Source = torch.Generator | None
 SPREAD, POSITION_SPREAD = 0.1, 0.02
 
 
-class TextEncoder(nn.Module):
-    """From the numbers of words, `(batch, longest)` with `PADDING` at the end of short texts, to hidden vectors.
+class ReaderNetwork(nn.Module):
+    """From the numbers of words, `(batch, longest)` with `PADDING` at the end of short texts, to vectors.
 
     Parameters
     ----------
+    of : WordReader
+        Knows the words, and the sizes.
     settings : NetworkSettings
         Half of its dropout is that of the vectors of words, as in XML-CNN.
-    n_words : int
-        How many numbers words have, `PADDING` included.
     generator : torch.Generator or None
         For the initial weights; None if they will be loaded.
     noise : torch.Generator
@@ -60,45 +57,32 @@ class TextEncoder(nn.Module):
     """
 
     def __init__(
-        self,
-        settings: NetworkSettings,
-        n_words: int,
-        *,
-        generator: torch.Generator | None,
-        noise: torch.Generator,
+        self, of: WordReader, settings: NetworkSettings, *, generator: Source, noise: torch.Generator
     ) -> None:
         super().__init__()
-        words = normal((n_words, settings.word_width), SPREAD, generator)
+        words = normal((of.n_words, of.embedding), SPREAD, generator)
         words[:RESERVED] = 0
         self.words = nn.Parameter(words)
         self.drop = Dropout(settings.dropout / 2, noise)
-        self.reader: nn.Module = READERS[settings.encoder](settings, generator, noise)
-        self.dense = Encoder(
-            reader_width(settings),
-            settings.hidden,
-            sparse=False,
-            dropout=settings.dropout,
-            generator=generator,
-            noise=noise,
-            leak=settings.leak,
-            initial=settings.initial,
-        )
+        self.reader: nn.Module = READERS[of.name](of, settings, generator, noise)
 
-    def forward(self, ids: Tensor) -> Tensor | Hidden:
-        """Map the words of a batch to `(batch, hidden[-1])`."""
+    def forward(self, ids: Tensor) -> Tensor:
+        """Map the words of a batch to `(batch, width)`."""
         lengths = (ids != PADDING).sum(1).clamp_(min=1)
         # The gradient of the padding's vector is zero, so the vector stays zero.
         vectors = nn.functional.embedding(ids, self.words, padding_idx=PADDING)
-        hidden: Tensor | Hidden = self.dense(self.reader(self.drop(vectors), lengths))
-        return hidden
+        read: Tensor = self.reader(self.drop(vectors), lengths)
+        return read
 
 
 class ConvolutionalReader(nn.Module):
     """`cnn`: a filter looks at every word and those that follow it, with zeros after the last."""
 
-    def __init__(self, settings: NetworkSettings, generator: Source, noise: torch.Generator) -> None:
+    def __init__(
+        self, of: WordReader, settings: NetworkSettings, generator: Source, noise: torch.Generator
+    ) -> None:
         super().__init__()
-        self.filters = nn.ModuleList(_convolution(settings.word_width, size, generator) for size in FILTER_SIZES)
+        self.filters = nn.ModuleList(_convolution(of.embedding, size, generator) for size in FILTER_SIZES)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Map vectors `(batch, longest, width)` to `(batch, filters · parts)`."""
@@ -136,9 +120,11 @@ def dynamic_max_pool(maps: Tensor, lengths: Tensor, parts: int) -> Tensor:
 class RecurrentReader(nn.Module):
     """`lstm`: states in both directions, each as wide as a word's vector."""
 
-    def __init__(self, settings: NetworkSettings, generator: Source, noise: torch.Generator) -> None:
+    def __init__(
+        self, of: WordReader, settings: NetworkSettings, generator: Source, noise: torch.Generator
+    ) -> None:
         super().__init__()
-        self.forwards, self.backwards = (_lstm(settings.word_width, generator) for _ in range(2))
+        self.forwards, self.backwards = (_lstm(of.embedding, generator) for _ in range(2))
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
         """Map vectors `(batch, longest, width)` to `(batch, 4 · width)`."""
@@ -160,11 +146,13 @@ class RecurrentReader(nn.Module):
 class AttentionReader(nn.Module):
     """`transformer`."""
 
-    def __init__(self, settings: NetworkSettings, generator: Source, noise: torch.Generator) -> None:
+    def __init__(
+        self, of: WordReader, settings: NetworkSettings, generator: Source, noise: torch.Generator
+    ) -> None:
         super().__init__()
-        width = settings.word_width
-        self.positions = nn.Parameter(normal((settings.words_read, width), POSITION_SPREAD, generator))
-        self.layers = nn.ModuleList(_AttentionLayer(settings, generator, noise) for _ in range(LAYERS))
+        width = of.embedding
+        self.positions = nn.Parameter(normal((of.max_words, width), POSITION_SPREAD, generator))
+        self.layers = nn.ModuleList(_AttentionLayer(of, settings, generator, noise) for _ in range(LAYERS))
         self.norm = nn.LayerNorm(width)
 
     def forward(self, vectors: Tensor, lengths: Tensor) -> Tensor:
@@ -180,9 +168,11 @@ class AttentionReader(nn.Module):
 class _AttentionLayer(nn.Module):
     """Attention, then a wide layer for each word; both add to what they are given, and normalize it first."""
 
-    def __init__(self, settings: NetworkSettings, generator: Source, noise: torch.Generator) -> None:
+    def __init__(
+        self, of: WordReader, settings: NetworkSettings, generator: Source, noise: torch.Generator
+    ) -> None:
         super().__init__()
-        width, layer = settings.word_width, partial(linear, generator=generator, initial=settings.initial)
+        width, layer = of.embedding, partial(linear, generator=generator, initial=settings.initial)
         self.before_attention, self.before_widening = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attention, self.attended = layer(width, 3 * width), layer(width, width)
         self.widened, self.narrowed = layer(width, WIDENED * width), layer(WIDENED * width, width)
@@ -198,7 +188,7 @@ class _AttentionLayer(nn.Module):
         return out
 
 
-#: By the names in `circlet.settings.network.ENCODERS`.
+#: By the names of `circlet_paper.readers`.
 READERS: dict[str, Any] = {
     "cnn": ConvolutionalReader,
     "lstm": RecurrentReader,

@@ -1,4 +1,4 @@
-"""Commands with a model whose encoder reads texts."""
+"""Commands with a model that has an encoder of texts."""
 
 from __future__ import annotations
 
@@ -42,7 +42,9 @@ def test_it_is_used_as_any_model(reader, circlet, data):
 
 def test_info(reader, circlet, works):
     shown = works("info", reader, "--verify")
-    assert "cnn, 16 numbers per word, up to 256 words of a text" in " ".join(shown.stdout.split())
+    words = " ".join(shown.stdout.split())
+    assert "cnn, embedding 16, max_words 256, min_df 1, max_features none" in words
+    assert "texts, 1,536 numbers of an encoder" in words
     described = json.loads(circlet("info", reader, "--json").stdout)
     assert described["network"]["encoder"] == "cnn"
     assert described["parameters"]["encoder"] > 0
@@ -63,10 +65,9 @@ def test_smaller_copies_and_exports(reader, circlet, refused, tmp_path):
     ("options", "message"),
     [
         (["--encoder", "bert"], "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'"),
-        (["--encoder", "cnn", "--char-ngrams", "3,5"], "encoder cnn reads words one by one, and has no features"),
+        (["--encoder", "cnn", "--char-ngrams", "3,5"], "encoder cnn takes the place of features"),
         (["--encoder", "lstm", "--first-layer", "sgd"], "`first_layer` must be same, got 'sgd'"),
-        (["--embedding", "64"], "encoder features reads no words one by one: leave `embedding` out"),
-        (["--max-words", "64"], "leave `max_words` out, or choose encoder cnn, lstm or transformer"),
+        (["--embedding", "64"], "encoder features has no `embedding`: leave it out, or choose another encoder"),
         (["--encoder", "transformer", "--embedding", "30"], "divides `embedding` by 4: 30 can't be divided"),
         (["--encoder", "cnn", "--keep-index"], "--keep-index: found encoder cnn, which only torch can run"),
     ],

@@ -13,7 +13,7 @@ from pathlib import Path
 from circlet import CircletClassifier
 from circlet.settings import AUTO, DEFAULTS
 from circlet.settings.auto import DECIDABLE
-from circlet.settings.network import ENCODERS, Setting
+from circlet.settings.network import Setting
 from circlet.settings.run import all_settings
 
 #: What the estimator has besides settings; its encoder may be a module, too.
@@ -58,12 +58,6 @@ def module() -> Path:
 def test_the_docstring_says_what_settings_say():
     source = module().read_text(encoding="utf-8")
     assert source == rewritten(source), "python -m tests.estimator.test_parameters writes it anew"
-
-
-def test_the_encoder_may_be_each_of_ours():
-    found = re.search(r"encoder : {(.*?)}", CircletClassifier.__doc__ or "")
-    assert found
-    assert [each.strip('"') for each in found[1].split(", ")] == list(ENCODERS)
 
 
 def test_every_setting_is_a_parameter_with_its_default():

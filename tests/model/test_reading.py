@@ -1,4 +1,4 @@
-"""Models whose encoder reads texts: fitted, interrupted, saved, used and trained further, as any other."""
+"""Models with an encoder of texts: fitted, interrupted, saved, used and trained further, as any other."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ import scipy.sparse as sp
 import torch
 from tests.training.runs import CtrlC, assert_same
 
+import circlet_paper
 from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
-from circlet.features.tokenizer import Tokenizer
 from circlet.model import Model, fit, fit_further, further_settings
-from circlet.model.calibration import as_if_new
-from circlet.network.readers import TextEncoder
 from circlet.runtime.compression import compress
 from circlet.settings import RunSettings
-from circlet.settings.network import ENCODERS
 from circlet.storage.layout import read_config
 from circlet.storage.network_spec import members_of, shapes_of
 from circlet.storage.tensors import STORES
 from circlet.training import InterruptedRunError
+from circlet_paper.reader_layers import ReaderNetwork
 
-READERS = ENCODERS[1:]
+READERS = tuple(circlet_paper.ENCODERS)
 SMALL = {"hidden": (16,), "dim": 24, "embedding": 8, "dropout": 0.2, "epochs": 3, "batch_size": 16, "lr": 0.01}
 
 
@@ -53,7 +51,7 @@ def test_a_checkpoint_of_other_texts_is_refused(split, tmp_path):
 @pytest.mark.parametrize("encoder", READERS)
 def test_saved_and_loaded(encoder, split, documents, tmp_path):
     model = fit(split("texts"), run(encoder))
-    assert isinstance(model.network.encoder, TextEncoder)
+    assert isinstance(model.network.encoder.reader, ReaderNetwork)
     model.save(tmp_path)
     assert not (tmp_path / "vectorizer.safetensors").exists()
     loaded = Model.load(tmp_path)
@@ -63,7 +61,8 @@ def test_saved_and_loaded(encoder, split, documents, tmp_path):
     alone = np.concatenate([loaded.top_k([text], 3)[1] for text in documents("texts")])
     np.testing.assert_allclose(alone, scores, rtol=1e-3, atol=1e-4)
     (member,) = members_of(config := read_config(tmp_path))
-    assert shapes_of(member, config) == {name: tuple(t.shape) for name, t in model.ranker.weights().items()}
+    found = {name: tuple(weight.shape) for name, weight in model.ranker.weights().items()}
+    assert shapes_of(member, config, texts=model.network.texts) == found
 
 
 @pytest.mark.parametrize("store", STORES)
@@ -121,11 +120,6 @@ def test_texts_beside_matrices_are_read(split):
         fit(texts, run(), encoder=torch.nn.Linear(3, 3))
 
 
-def test_words_of_held_out_texts_alone_are_unknown():
-    rows = Tokenizer().fit_transform(["red fox", "red car", "blue car"])
-    assert as_if_new(rows, np.array([2])).padded().tolist() == [[1, rows.padded()[1, 1]]]
-
-
 class TestDamaged:
     @pytest.fixture
     def folder(self, split, tmp_path):
@@ -138,19 +132,32 @@ class TestDamaged:
         assert "\n" not in str(caught.value)
 
     def test_other_words(self, folder, change_config):
-        Tokenizer().fit(["two words"]).write(folder / "vectorizer.json")
-        self.refused(folder, "found other content than config.json describes")
-        change_config(folder)
-        self.refused(folder, "found numbers for 4 words, 256 of a text; wanted 15 and 256, as config.json says")
+        saved = json.loads((folder / "encoder.json").read_text())
+        for changes, message in (
+            (
+                {"state": {"words": ["two"]}},
+                r"found members\.0\.reader\.words of shape \(15, 8\); wanted \(3, 8\)",
+            ),
+            ({"state": {"words": [1]}}, r"encoder\.json: found damaged words of an encoder"),
+            ({"settings": {"depth": 3}}, r"encoder\.json: .*unexpected keyword argument 'depth'"),
+            ({"settings": {"embedding": 0}}, r"encoder\.json: `embedding` must be an integer >= 1"),
+            ({"settings": []}, "wanted the settings and the state of an encoder"),
+        ):
+            (folder / "encoder.json").write_text(json.dumps({**saved, **changes}))
+            self.refused(folder, "found other content than config.json describes")
+            change_config(folder)
+            self.refused(folder, message)
 
     def test_other_sizes(self, folder, change_config):
         network = json.loads((folder / "config.json").read_text())["network"]
-        change_config(folder, network={**network, "embedding": 10**9})
-        self.refused(folder, r"found members\.0\.encoder\S+ of shape .*; wanted")
+        change_config(folder, network={**network, "hidden": [10**9]})
+        self.refused(folder, r"found members\.0\.\S+ of shape .*; wanted")
         change_config(folder, network={**network, "encoder": "lstm"})
-        self.refused(folder, r"found members\.0\.\S+dense\S+ of shape \(16, 1536\); wanted \(16, 32\)")
+        self.refused(folder, "found an encoder and features of 32 columns; wanted 1536, as config.json says")
         change_config(folder, network={**network, "encoder": "bert"})
-        self.refused(folder, "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'")
+        self.refused(folder, "found the encoder 'bert'; wanted one of features, cnn, lstm, transformer, or a name")
+        change_config(folder, network={**network, "bag_of_words": True})
+        self.refused(folder, r"found a list of 3 files; wanted vectorizer\.json among them")
 
     def test_without_texts(self, folder, change_config):
         change_config(folder, texts=False)

@@ -1,4 +1,4 @@
-"""Encoders that read texts: pooling by hand, padding that changes nothing, and what they can learn."""
+"""Layers of the readers: pooling by hand, padding that changes nothing, and what they can learn."""
 
 from __future__ import annotations
 
@@ -9,35 +9,38 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.features.rows import TokenRows
+from circlet.encoders import find
 from circlet.network import Network
 from circlet.network.batch import as_batch, label_sets
-from circlet.network.readers import READERS, TextEncoder, dynamic_max_pool
 from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings, TrainingSettings
-from circlet.settings.network import ENCODERS, LOSSES, reader_shapes
+from circlet.settings.network import LOSSES
 from circlet.training import train
+from circlet_paper.reader_layers import READERS, ReaderNetwork, dynamic_max_pool
+from circlet_paper.readers import RESERVED, WordReader, WordRows
 
 WORDS = 12
 #: The heads that fast tests train.
 QUICK = ("chrr", "chrr-amplitude", "fc")
 
 
-def rows_of(texts: list[list[int]], n_words: int = WORDS) -> TokenRows:
+def rows_of(texts: list[list[int]]) -> WordRows:
     starts = np.append(0, np.cumsum([len(text) for text in texts], dtype=np.int64))
-    return TokenRows(np.array([word for text in texts for word in text], dtype=np.int32), starts, n_words)
+    return WordRows(np.array([word for text in texts for word in text], dtype=np.int32), starts, 1)
 
 
-def made(encoder: str, **changes) -> TextEncoder:
-    given = {"embedding": 8, "hidden": (10,), "dropout": 0.0, **changes}
-    noise = torch.Generator()
-    return TextEncoder(
-        NetworkSettings(encoder=encoder, **given), WORDS, generator=torch.Generator().manual_seed(1), noise=noise
-    )
+def reader(encoder: str, embedding: int = 8) -> WordReader:
+    made = find(encoder).of({"embedding": embedding})
+    made.restore({"words": [f"word {number}" for number in range(RESERVED, WORDS)]}, {})
+    assert isinstance(made, WordReader)
+    return made
 
 
-def test_every_encoder_that_reads_has_a_reader():
-    assert tuple(READERS) == ENCODERS[1:]
+def made(encoder: str, dropout: float = 0.0) -> ReaderNetwork:
+    settings = NetworkSettings(encoder=encoder, dropout=dropout)
+    module = reader(encoder).module(settings, generator=torch.Generator().manual_seed(1), noise=torch.Generator())
+    assert isinstance(module, ReaderNetwork)
+    return module
 
 
 class TestDynamicMaxPool:
@@ -71,7 +74,7 @@ class TestEncoders:
     @settings(max_examples=20)
     def test_a_text_is_the_same_alone_and_beside_longer_ones(self, encoder, texts):
         network = made(encoder).eval()
-        rows = rows_of(texts, WORDS)
+        rows = rows_of(texts)
         with torch.no_grad():
             together = network(as_batch(rows))
             for row in range(len(texts)):
@@ -80,14 +83,12 @@ class TestEncoders:
 
     def test_the_order_of_words_matters(self, encoder):
         network = made(encoder).eval()
-        one, other = network(as_batch(rows_of([[2, 3, 4, 5, 6], [6, 4, 2, 5, 3]], WORDS)))
+        one, other = network(as_batch(rows_of([[2, 3, 4, 5, 6], [6, 4, 2, 5, 3]])))
         assert (one - other).abs().max() > 1e-4
 
-    def test_weights_are_those_that_the_settings_say(self, encoder):
-        network = made(encoder, hidden=(10, 6))
-        found = {name: tuple(weight.shape) for name, weight in network.state_dict().items()}
-        described = NetworkSettings(encoder=encoder, embedding=8, hidden=(10, 6))
-        assert found == reader_shapes(described, WORDS)
+    def test_weights_have_the_shapes_that_are_known_without_torch(self, encoder):
+        found = {name: tuple(weight.shape) for name, weight in made(encoder).state_dict().items()}
+        assert found == reader(encoder).shapes()
 
     def test_weights_come_from_the_generator_alone(self, encoder):
         state = torch.get_rng_state()
@@ -97,7 +98,7 @@ class TestEncoders:
 
     def test_padding_learns_nothing(self, encoder):
         network = made(encoder).train()
-        values = network(as_batch(rows_of([[2, 3], [4], []], WORDS)))
+        values = network(as_batch(rows_of([[2, 3], [4], []])))
         values.square().sum().backward()
         gradient = network.words.grad
         assert gradient is not None
@@ -106,7 +107,7 @@ class TestEncoders:
         assert not gradient[5:].any()
 
     def test_dropout_is_part_of_it(self, encoder):
-        network, ids = made(encoder, dropout=0.5).train(), as_batch(rows_of([[2, 3, 4]], WORDS))
+        network, ids = made(encoder, dropout=0.5).train(), as_batch(rows_of([[2, 3, 4]]))
         assert not torch.equal(network(ids), network(ids))
         network.eval()
         assert torch.equal(network(ids), network(ids))
@@ -124,9 +125,12 @@ def test_every_head_learns_with_every_encoder(encoder, head):
     texts = [
         [a, *((2, 3) if label else (3, 2)), b] for label, (a, b) in zip(labels, fillers.tolist(), strict=True)
     ]
-    rows, Y = rows_of(texts, WORDS), sp.csr_matrix(np.eye(2, dtype=np.float32)[labels])
-    given = {"embedding": 16, "hidden": (16,), "dim": 8, "dropout": 0.0}
-    network = Network(NetworkSettings(encoder=encoder, head=head, **given), WORDS, 2, sparse=False)
+    rows, Y = rows_of(texts), sp.csr_matrix(np.eye(2, dtype=np.float32)[labels])
+    settings, texts = (
+        NetworkSettings(encoder=encoder, head=head, hidden=(16,), dim=8, dropout=0.0),
+        reader(encoder, 16),
+    )
+    network = Network(settings, own.width, 2, sparse=False, encoder=own)
     train(network, rows, Y, TrainingSettings(epochs=25, batch_size=8, lr=5e-3))
     network.eval()
     with torch.no_grad():
@@ -136,10 +140,9 @@ def test_every_head_learns_with_every_encoder(encoder, head):
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_every_loss(loss):
-    network = Network(
-        NetworkSettings(encoder="cnn", embedding=8, hidden=(8,), dim=8, loss=loss), 6, 4, sparse=False
-    )
-    value = network.loss(network(as_batch(rows_of([[2, 3], [4]], 6))), label_sets(sp.csr_matrix(np.eye(2, 4))))
+    settings, texts = NetworkSettings(encoder="cnn", hidden=(8,), dim=8, loss=loss), reader("cnn")
+    network = Network(settings, texts.width, 4, sparse=False, encoder=texts)
+    value = network.loss(network(as_batch(rows_of([[2, 3], [4]]))), label_sets(sp.csr_matrix(np.eye(2, 4))))
     value.backward()
     assert torch.isfinite(value)
-    assert network.encoder.words.grad.any()
+    assert network.encoder.reader.words.grad.any()

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from circlet.errors import ParameterError
 from circlet.settings import Decision, Facts, RunSettings
 from circlet.settings.auto import (
     ALL_EPOCHS,
@@ -20,14 +19,11 @@ from circlet.settings.auto import (
     MANY,
     MANY_DOCUMENTS,
     MORE_FEATURES,
-    PRESETS,
     SMALL_BATCHES,
     VERY_MANY,
     by_rule,
     effort_of,
-    resolve,
 )
-from circlet.settings.network import ENCODERS
 
 ALL = frozenset(DECIDABLE)
 #: (texts, sparse) of texts, sparse rows and dense rows.
@@ -292,72 +288,3 @@ class TestDecision:
     )
     def test_shown(self, value, shown):
         assert Decision("any", value, "because").shown == shown
-
-
-class TestReading:
-    """Encoders that read texts have rules of their own."""
-
-    def decided(self, documents: int, encoder: str = "cnn", preset: str = "default", **given) -> RunSettings:
-        facts = Facts(documents, 500, texts=True, sparse=True, typical=given.pop("typical", 100.0))
-        return RunSettings.from_preset(preset, {"encoder": encoder, **given}).decided(facts)[0]
-
-    @pytest.mark.parametrize("encoder", ENCODERS[1:])
-    @pytest.mark.parametrize("preset", EFFORTS)
-    @pytest.mark.parametrize("documents", [4, 30, 3000, 60_000, 10**6])
-    def test_nothing_is_left_to_features(self, encoder, preset, documents):
-        settings = self.decided(documents, encoder, preset, typical=1.0)
-        assert not settings.undecided
-        assert settings.training.first_layer == "same"
-        assert settings.training.lr == 3e-3
-        assert (settings.text.char_ngrams, settings.text.word_ngrams) == (None, (1, 1))
-        assert 1 <= settings.training.epochs <= 120
-
-    def test_more_documents_need_less(self):
-        few, many = self.decided(5000), self.decided(500_000)
-        assert few.training.epochs > many.training.epochs
-        assert few.network.dropout > many.network.dropout
-        assert few.network.hidden < many.network.hidden
-        assert (self.decided(100).text.min_df, few.text.min_df) == (1, 2)
-
-    def test_what_is_given_stands(self):
-        settings = self.decided(5000, epochs=2, min_df=5, hidden=(64,))
-        assert (settings.training.epochs, settings.text.min_df, settings.network.hidden) == (2, 5, (64,))
-
-
-class TestPresets:
-    @pytest.mark.parametrize("name", PRESETS)
-    def test_every_preset_is_a_run(self, name):
-        run = RunSettings.from_preset(name, {})
-        assert {key: run.flat()[key] for key in PRESETS[name]} == PRESETS[name]
-
-    @pytest.mark.parametrize(
-        ("head", "expected"),
-        [
-            (None, {"head": "chrr", "hidden": (768, 768), "loss": "cosine", "codebook": "independent"}),
-            ("chrr-half", {"hidden": (768, 768), "loss": "cosine", "codebook": "independent"}),
-            ("hrr", {"hidden": (768, 768), "loss": "cosine"}),
-            ("fc", {"hidden": (2048, 2048), "loss": "bce"}),
-        ],
-    )
-    def test_the_papers_settings_follow_its_heads(self, head, expected):
-        found = resolve("paper", {"head": head})
-        assert found["head"] == head or head is None
-        assert {name: found.get(name) for name in expected} == expected
-        assert ("codebook" in found) == ("codebook" in expected)
-        RunSettings.of(found)  # they fit together
-
-    def test_what_is_given_wins(self):
-        given = {"epochs": 2, "dim": 8}
-        assert resolve("paper", {**given, "dropout": None}) == {**resolve("paper", {}), **given}
-        assert resolve("paper", {"codebook": "spectral"})["codebook"] == "spectral"
-
-    def test_presets_are_not_changed(self):
-        before = {name: dict(settings) for name, settings in PRESETS.items()}
-        resolve("paper", {"head": "fc"})["lr"] = 2
-        assert before == PRESETS
-
-    def test_an_unknown_name(self):
-        with pytest.raises(
-            ParameterError, match="`preset` must be one of fast, default, accurate, paper, authors, got 'Paper'"
-        ):
-            resolve("Paper", {})

@@ -8,7 +8,6 @@ import pytest
 from circlet.errors import ParameterError
 from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings
-from circlet.settings.network import ENCODERS, reader_shapes, reader_width
 
 
 def small(**changes) -> NetworkSettings:
@@ -65,17 +64,15 @@ class TestSettings:
         assert hash(small(hidden=[8, 4])) == hash(small(hidden=(8, 4)))
 
 
-class TestReaders:
-    @pytest.mark.parametrize("encoder", ENCODERS[1:])
-    def test_hidden_layers_follow_the_reader(self, encoder):
-        settings = NetworkSettings(encoder=encoder, embedding=8, hidden=(6, 5))
-        shapes = reader_shapes(settings, 30)
-        assert shapes["words"] == (30, 8)
-        assert shapes["dense.hidden.0.weight"] == (6, reader_width(settings))
-        assert shapes["dense.hidden.1.weight"] == (5, 6)
+class TestEncoders:
+    def test_one_that_nobody_knows(self):
+        with pytest.raises(ParameterError, match=r"`encoder` must be one of features, .*, got 'bert'"):
+            small(encoder="bert")
 
-    def test_sizes(self):
-        width = {each: reader_width(NetworkSettings(encoder=each, embedding=20)) for each in ENCODERS[1:]}
-        assert width == {"cnn": 3 * 128 * 4, "lstm": 80, "transformer": 20}
-        longest = NetworkSettings(encoder="transformer", embedding=20, max_words=77)
-        assert reader_shapes(longest, 9)["reader.positions"] == (77, 20)
+    def test_sizes_are_for_encoders_that_have_them(self):
+        with pytest.raises(ParameterError, match="encoder features has no `embedding`: leave it out"):
+            small(embedding=8)
+        with pytest.raises(ParameterError, match="encoder features has no `max_words`: leave it out"):
+            small(max_words=8)
+        assert small().takes_features
+        assert small().text_encoder is None

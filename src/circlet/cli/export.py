@@ -105,13 +105,14 @@ def compress(
 
 def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Curve:
     """The rows to measure on, or the losses of the calibration run."""
+    from circlet.encoders import FEATURES
     from circlet.runtime.compression import known_losses, sample_from
-    from circlet.storage.layout import read_config, reads_texts
+    from circlet.storage.layout import encoder_of, read_config
 
     config = read_config(folder)
-    if reads_texts(config):
+    if (encoder := encoder_of(config)) != FEATURES:
         raise ParameterError(
-            f"{folder}: found encoder {config['network']['encoder']}; wanted encoder features to search for the "
+            f"{folder}: found encoder {encoder}; wanted encoder features to search for the "
             "smallest copy, or --store, such as --store int8"
         )
     if data is None:

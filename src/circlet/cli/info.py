@@ -13,6 +13,7 @@ from circlet.cli.console import check_picture, out, print_json, write_picture
 from circlet.errors import DataError
 from circlet.report import Table
 from circlet.settings import Decision, NetworkSettings
+from circlet.settings.network import shown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -66,6 +67,7 @@ def info(
         "model": str(model),
         "members": len(loaded.members),
         "network": loaded.members[0].settings.as_dict(),
+        "encoder": None if saved.encoder is None else saved.encoder.settings(),
         "codebook": repr(loaded.codebook),
         "documents_are": "texts" if loaded.vectorizer is not None else "feature rows",
         "scaling": loaded.scaling.kind,
@@ -113,14 +115,14 @@ def _print_near(folder: Path, name: str, as_json: bool) -> None:
 def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
     settings = NetworkSettings(**network)
-    kind = "words" if settings.reads_texts else "features"
+    kind = "features" if settings.takes_features else "numbers of an encoder"
     kept = described["kept_epochs"]
     decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
         ("codes", described["codebook"]),
-        ("encoder", _encoder(settings)),
+        ("encoder", _encoder(settings, described["encoder"])),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
         ("documents", f"{described['documents_are']}, {described['n_features']:,} {kind}"),
         ("labels", f"{described['n_labels']:,}" + (", with names and URIs" if described["uris"] else "")),
@@ -138,12 +140,9 @@ def _table(described: dict[str, Any]) -> Table:
     return Table(described["model"], ("", "what"), rows)
 
 
-def _encoder(settings: NetworkSettings) -> str:
-    if not settings.reads_texts:
-        return settings.encoder
-    return (
-        f"{settings.encoder}, {settings.word_width} numbers per word, up to {settings.words_read} words of a text"
-    )
+def _encoder(settings: NetworkSettings, own: dict[str, Any] | None) -> str:
+    words = [f"{name} {shown(value)}" for name, value in (own or {}).items()]
+    return ", ".join([settings.encoder, *words, *(["beside a bag of words"] if settings.bag_of_words else [])])
 
 
 def _threshold(threshold: float | None, training: dict[str, Any]) -> str:

@@ -197,16 +197,15 @@ def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
     """Load the tagger of a model, with this number of threads on a CPU; None for the libraries' own choice.
 
     On a CPU it works without torch, whose import takes longer than tagging thousands of documents. A GPU needs
-    torch, and so do encoders that read texts.
+    torch, and so do encoders of texts that were trained with the network.
     """
     from circlet.runtime.tagger import tagger_of
     from circlet.storage.contents import explained, read
-    from circlet.storage.layout import reads_texts
 
     with explained(folder):
         saved = read(folder, estimator=True)
-        words = reads_texts(saved.config)
-        if device in ("auto", "cpu") and not words:
+        only_torch = saved.encoder is not None and saved.encoder.learns
+        if device in ("auto", "cpu") and not only_torch:
             from circlet.runtime import RuntimeModel
             from circlet.threads import use_threads
 
@@ -214,7 +213,7 @@ def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
                 use_threads(threads)
             return tagger_of(folder, saved, RuntimeModel.restore(folder, saved))
     encoder = saved.config["network"].get("encoder")
-    use_torch(f"a model with encoder {encoder}" if words else f"running on {device}", threads)
+    use_torch(f"a model with encoder {encoder}" if only_torch else f"running on {device}", threads)
     from circlet.model import Model
     from circlet.training import resolve_device
 

@@ -86,8 +86,9 @@ def train(
     Settings whose default is auto are decided from the data by rules; a short trial decides the
     optimizer of the first layer. `circlet info` shows the decisions and their reasons.
 
-    --encoder cnn (XML-CNN), lstm and transformer read texts word by word; the default weights
-    the words of a text in any order. They train longer, and using such a model needs torch.
+    --encoder NAME makes vectors of texts in place of weighting their words in any order, or with
+    --bag-of-words beside that. One that is trained with the network takes longer, and using it
+    needs torch.
 
     --members 3 trains three networks with different seeds and averages their probabilities;
     the model is still one folder, three times as large.

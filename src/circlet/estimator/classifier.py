@@ -18,6 +18,7 @@ from torch import nn
 
 from circlet.checks import is_integer
 from circlet.data.dataset import Split, as_csr, names_by_uri
+from circlet.encoders import FEATURES, TextEncoder, register
 from circlet.errors import DataError, DTypeError, ParameterError
 from circlet.estimator.targets import Targets, renamed
 from circlet.model import Model
@@ -26,7 +27,6 @@ from circlet.model.session import begin, fit_further, further_settings
 from circlet.runtime import Tagger
 from circlet.runtime.documents import as_texts, count
 from circlet.settings import EFFORTS, Decision, RunSettings
-from circlet.settings.network import FEATURES
 from circlet.storage.contents import ESTIMATOR_FORMAT, classes_of, explained, metrics_of, read
 from circlet.storage.layout import ESTIMATOR, located
 from circlet.training import Reporter, resolve_device
@@ -135,14 +135,16 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool, default=False
         Keep what is predicted for every document of `fit`, a byte per number, so that `similar` can find them.
-    encoder : {"features", "cnn", "lstm", "transformer"}, nn.Module or None
-        What turns documents into hidden vectors: layers over features, which is also what None means, or a network
-        that reads texts word by word; see `circlet.network.readers`. A module of your own maps a batch to
-        `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
+    encoder : str, TextEncoder, nn.Module or None, default="features"
+        What the hidden layers take: features, which is also what None means, or the vectors that an encoder makes
+        of texts, given by its name or as an object; see `circlet.encoders`. A module maps a batch of feature rows
+        to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
+    bag_of_words : bool, default=False
+        Take the weighted words of texts beside an encoder's vectors of them.
     embedding : int or None, default=None
-        Numbers per word in an encoder that reads texts; by default 256.
+        Numbers per word in an encoder that learns them; by default 256.
     max_words : int or None, default=None
-        Words of a text that such an encoder reads; by default 256.
+        Words of a text that an encoder reads; by default 256.
     device : str, default="auto"
         "auto" is a GPU if there is one.
     random_state : int, RandomState, Generator or None, default=0
@@ -219,7 +221,8 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         threshold_for: str = "f1",
         top_k: int | None = None,
         keep_index: bool = False,
-        encoder: str | nn.Module | None = "features",
+        encoder: str | TextEncoder | nn.Module | None = "features",
+        bag_of_words: bool = False,
         embedding: int | None = None,
         max_words: int | None = None,
         device: str = "auto",
@@ -237,7 +240,8 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         self.validation, self.metric, self.patience, self.threshold = validation, metric, patience, threshold
         self.members, self.threshold_for, self.top_k = members, threshold_for, top_k
         self.keep_index = keep_index
-        self.encoder, self.embedding, self.max_words = encoder, embedding, max_words
+        self.encoder, self.bag_of_words = encoder, bag_of_words
+        self.embedding, self.max_words = embedding, max_words
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
@@ -317,6 +321,8 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         parameters, targets = self.get_params(deep=False), self._targets
         if isinstance(self.random_state, (np.random.RandomState, np.random.Generator)):
             parameters["random_state"] = self.model_.network.settings.seed
+        if isinstance(parameters["encoder"], TextEncoder):
+            parameters["encoder"] = parameters["encoder"].name
         custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
         plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
         classes = None
@@ -405,7 +411,8 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     def _fit(self, X: Any, y: Any, classes: Any) -> CircletClassifier:
         settings, place = self._settings(), resolve_device(self.device)
         self._check_parameters()
-        custom = isinstance(self.encoder, nn.Module) or settings.network.reads_texts
+        text_encoder = settings.network.text_encoder
+        custom = isinstance(self.encoder, nn.Module) or (text_encoder is not None and text_encoder.learns)
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
             wanted = "False with an encoder that only torch can run" if custom else "True or False"
             raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
@@ -425,7 +432,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
             split,
             settings,
             label_names=targets.names(),
-            encoder=copy.deepcopy(self.encoder) if isinstance(self.encoder, nn.Module) else None,
+            encoder=None if isinstance(self.encoder, str) else copy.deepcopy(self.encoder),
             keep_index=self.keep_index,
             device=place,
             reporter=Log(self.verbose),
@@ -444,6 +451,8 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         given = {name: getattr(self, name) for name in RunSettings.names()}
         if self.encoder is None or isinstance(self.encoder, nn.Module):
             given["encoder"] = FEATURES
+        elif isinstance(self.encoder, TextEncoder):
+            given["encoder"] = register(type(self.encoder)).name
         return RunSettings.of(given, seed=_seed_of(self.random_state), preset=self.preset)
 
     # Overrides of `Tagger`

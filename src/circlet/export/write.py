@@ -10,13 +10,12 @@ from typing import Any
 
 from circlet import files
 from circlet.checks import is_integer
+from circlet.encoders import FEATURES
 from circlet.errors import ParameterError
 from circlet.export.graph import OPSET, tagger
-from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import IDEOGRAPHS, TextVectorizer
 from circlet.runtime import RuntimeModel
 from circlet.runtime.codebooks import CodesInBlocks
-from circlet.settings.network import FEATURES
 from circlet.storage.contents import explained
 from circlet.storage.contents import read as read_folder
 from circlet.storage.tensors import Stored
@@ -109,7 +108,7 @@ def read(folder: Path, *, large_table: bool = False) -> tuple[RuntimeModel, dict
         saved = read_folder(folder, whole=True)
         model = RuntimeModel.restore(folder, saved, used=False)
     settings, book = model.members[0].settings, model.codebook
-    if settings.reads_texts or isinstance(model.vectorizer, Tokenizer):
+    if settings.encoder != FEATURES:
         raise ParameterError(
             f"{folder}: found encoder {settings.encoder}; only models with encoder {FEATURES} can be exported"
         )

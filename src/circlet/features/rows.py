@@ -1,4 +1,4 @@
-"""Feature rows as a network takes them: sparse entries, word numbers, and the scaling of rows.
+"""Feature rows as a network takes them: sparse entries, and the scaling of rows.
 
 Entries are plain arrays, since making a sparse matrix of one row takes longer than using it. The scaling is part
 of the model and saved with it.
@@ -14,13 +14,8 @@ import scipy.sparse as sp
 
 from circlet.compat import csr_matvecs
 from circlet.data.dataset import MappedRows, column_counts, is_mapped, release
+from circlet.encoders import RowPairs, TextRows
 from circlet.errors import DataError, ParameterError
-
-#: The number that pads short texts, and the number of all unknown words.
-PADDING, UNKNOWN = 0, 1
-
-#: How many numbers are reserved: the known words follow.
-RESERVED = 2
 
 SCALINGS = {
     "none": "rows as they are",
@@ -98,58 +93,6 @@ def divide_by_norms(values: npt.NDArray[np.float64], starts: npt.NDArray[Any]) -
     values /= norms if len(norms) == 1 else np.repeat(norms, np.diff(starts))
 
 
-class TokenRows:
-    """Word numbers of texts, concatenated; rows are selected as in a CSR matrix.
-
-    Parameters
-    ----------
-    ids : int32 ndarray
-        Word numbers of all texts; none is `PADDING`.
-    starts : int64 ndarray of shape (n + 1,)
-        The words of text i are from ``starts[i]`` to ``starts[i + 1]``.
-    n_words : int
-        Number of different word numbers, including the reserved ones.
-    """
-
-    ndim = 2
-
-    def __init__(self, ids: npt.NDArray[np.int32], starts: npt.NDArray[np.int64], n_words: int) -> None:
-        self.ids, self.starts = ids, starts
-        self.shape: tuple[int, int] = (len(starts) - 1, n_words)
-
-    def __len__(self) -> int:
-        return self.shape[0]
-
-    def __getitem__(self, rows: Any) -> TokenRows:
-        """Return some of the texts, selected by a slice or an array of positions from 0."""
-        chosen = np.arange(*rows.indices(len(self))) if isinstance(rows, slice) else np.asarray(rows)
-        lengths = self.starts[chosen + 1] - self.starts[chosen]
-        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        places = np.arange(starts[-1]) + np.repeat(self.starts[chosen] - starts[:-1], lengths)
-        return TokenRows(self.ids[places], starts, self.shape[1])
-
-    @property
-    def arrays(self) -> tuple[npt.NDArray[Any], ...]:
-        """Return `ids` and `starts`."""
-        return self.ids, self.starts
-
-    def padded(self) -> npt.NDArray[np.int64]:
-        """Return the word numbers as an array `(n, longest)`, at least one wide, padded with `PADDING`."""
-        lengths = np.diff(self.starts)
-        present = np.arange(max(1, int(lengths.max(initial=0)))) < lengths[:, None]
-        grid = np.full(present.shape, PADDING, dtype=np.int64)
-        grid[present] = self.ids
-        return grid
-
-    def counts(self) -> npt.NDArray[np.int64]:
-        """Count how often each number occurs, `(n_words,)`."""
-        return np.bincount(self.ids, minlength=self.shape[1])
-
-    def forgetting(self, forgotten: npt.NDArray[np.bool_]) -> TokenRows:
-        """Return the same texts with `UNKNOWN` where the mask over `ids` is true."""
-        return TokenRows(np.where(forgotten, np.int32(UNKNOWN), self.ids), self.starts, self.shape[1])
-
-
 class Scaling:
     """Scales feature rows so that a network learns well from them.
 
@@ -189,9 +132,10 @@ class Scaling:
     def transform(self, X: Any) -> Any:
         """Return scaled rows in float32, CSR or dense like the input; the input is not modified.
 
-        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`. `TokenRows` stay unchanged.
+        Rows of a mapped matrix are scaled when they are read; see `ScaledRows`. Rows of an encoder of texts stay
+        unchanged.
         """
-        if isinstance(X, TokenRows):
+        if isinstance(X, (RowPairs, TextRows)):
             return X
         if is_mapped(X):
             return ScaledRows(X, self)

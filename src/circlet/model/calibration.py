@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from scipy.sparse.linalg import norm
 
 from circlet.data.dataset import column_counts
-from circlet.features.rows import ScaledRows, TokenRows
+from circlet.encoders import RowPairs, TextRows
+from circlet.features.rows import ScaledRows
 from circlet.metrics.measures import best_threshold
 from circlet.network import Ensemble
 from circlet.network.ensemble import top_k
@@ -102,9 +103,11 @@ def as_if_new(rows: Any, held_out: npt.NDArray[np.int64]) -> Any:
     A vectorizer fitted on all texts also knows the words that only held-out texts have, but the network has
     learned nothing about them. The remaining features are rescaled to the row's original norm.
     """
+    if isinstance(rows, RowPairs):
+        return RowPairs(as_if_new(rows.features, held_out), as_if_new(rows.texts, held_out))
+    if isinstance(rows, TextRows):
+        return rows.as_if_new(held_out)
     own = rows[held_out]
-    if isinstance(rows, TokenRows):
-        return own.forgetting((rows.counts() == own.counts())[own.ids])
     if not sp.issparse(own) or isinstance(rows, ScaledRows):
         return own
     unseen = column_counts(rows) == column_counts(own)

@@ -16,10 +16,9 @@ from torch import Tensor, nn
 
 from circlet import files
 from circlet.data.dataset import column_counts
+from circlet.encoders import TextEncoder
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.features.tokenizer import Tokenizer
-from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE, TextVectorizer
 from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network, ensemble
 from circlet.runtime.model import RuntimeModel
@@ -28,7 +27,15 @@ from circlet.scoring.arrays import Found
 from circlet.scoring.ranking import Gain
 from circlet.storage import tensors
 from circlet.storage.card import model_card
-from circlet.storage.contents import Contents, explained, labels_text, other_tensors, parts_of, read
+from circlet.storage.contents import (
+    Contents,
+    explained,
+    labels_text,
+    other_tensors,
+    parts_of,
+    read,
+    write_text_input,
+)
 from circlet.storage.kept_rows import Index, Sample, write_index, write_sample
 from circlet.storage.layout import (
     ESTIMATOR,
@@ -44,7 +51,7 @@ from circlet.storage.layout import (
 )
 from circlet.storage.model import BaseModel, about
 from circlet.storage.network_spec import Member, check_shapes, check_weights, members_of
-from circlet.storage.publish import Publication, publishing
+from circlet.storage.publish import publishing
 from circlet.storage.tensors import BFLOAT16, Stored
 from circlet.training.loop import is_finite
 from circlet.version import __version__
@@ -99,8 +106,8 @@ class Model(BaseModel):
 
     @property
     def only_torch(self) -> bool:
-        """Whether only torch can run the encoder: one that reads texts, or a custom module."""
-        return self.network.custom or self.network.settings.reads_texts
+        """Whether only torch can run the network: it has an encoder of texts that learns, or a custom module."""
+        return self.network.custom or (self.network.texts is not None and self.network.texts.learns)
 
     @property
     def device(self) -> torch.device:
@@ -221,8 +228,8 @@ class Model(BaseModel):
         """Make a model from a folder's content; `load` gives better error messages."""
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
-        check_weights(path, members, config, parts.weights, own_encoder=encoder is not None)
-        network = _blank(members, config, encoder)
+        check_weights(path, members, config, parts.weights, own_encoder=encoder is not None, texts=saved.encoder)
+        network = _blank(members, config, encoder or saved.encoder)
         wanted = {
             name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in network.weights().items()
@@ -236,7 +243,7 @@ class Model(BaseModel):
         return model
 
 
-def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | None) -> Ensemble:
+def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | TextEncoder | None) -> Ensemble:
     """Make the networks of a configuration, without their weights."""
     networks = [
         Network(
@@ -244,7 +251,7 @@ def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | N
             config["n_features"],
             config["n_labels"],
             sparse=config["sparse"],
-            encoder=copy.deepcopy(encoder) if number else encoder,
+            encoder=copy.deepcopy(encoder) if number and isinstance(encoder, nn.Module) else encoder,
             codebook=member.codebook,
             blank=True,
         )
@@ -286,7 +293,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         if uris is not None:
             files.write_text(new.path(URIS), uris)
         if model.vectorizer is not None:
-            _write_vectorizer(model.vectorizer, new)
+            write_text_input(model.vectorizer, new.path)
         if model.sample is not None:
             write_sample(new.path(SAMPLE), model.sample)
         if model.index is not None:
@@ -298,13 +305,6 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
         config = {"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store}
         new.commit(config, model_card(config, model.history, model.label_names))
-
-
-def _write_vectorizer(vectorizer: TextVectorizer | Tokenizer, new: Publication) -> None:
-    if isinstance(vectorizer, Tokenizer):
-        vectorizer.write(new.path(STATE_FILE))
-    else:
-        vectorizer.write(new.path(STATE_FILE), new.path(TENSOR_FILE))
 
 
 def _as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:

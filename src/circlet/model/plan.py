@@ -24,9 +24,9 @@ from torch import nn
 
 from circlet import files
 from circlet.data.dataset import Split, check_entries, check_label_names, column_counts, is_mapped
+from circlet.encoders import FEATURES, RowPairs, TextEncoder, TextInput, TextRows, features_of, register
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.metrics import evaluate
 from circlet.model.calibration import as_if_new, calibration_record, choose_threshold
@@ -37,7 +37,6 @@ from circlet.network.ensemble import top_k
 from circlet.runtime.compression import losses_by_rounding
 from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of
-from circlet.settings.network import FEATURES
 from circlet.storage.kept_rows import REMEMBERED_NUMBERS, Sample, merged, sample_of
 from circlet.storage.layout import DECIDED, MOST_LABELS
 from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, measured, train
@@ -67,7 +66,7 @@ class Rows(NamedTuple):
     held_out: npt.NDArray[np.int64] | None
     #: Held-out rows for validation and calibration, with only the features that new documents could have.
     evaluated: tuple[Any, sp.csr_matrix] | None
-    vectorizer: TextVectorizer | Tokenizer | None
+    vectorizer: TextVectorizer | TextInput | None
     scaling: Scaling
     sparse: bool
 
@@ -78,7 +77,7 @@ def fit(
     *,
     validation: Split | None = None,
     label_names: list[str] | None = None,
-    encoder: nn.Module | None = None,
+    encoder: TextEncoder | nn.Module | None = None,
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     folder: Path | None = None,
@@ -105,19 +104,22 @@ def fit(
     Parameters
     ----------
     split : Split
-        Rows, or texts if there are no rows or the encoder reads texts.
+        Rows, or texts if there are no rows or the network has an encoder of texts.
     settings : RunSettings
         Texts are always weighted by tf-idf, whatever the scaling.
     validation : Split, optional
         Rows for choosing the best epoch and calibrating probabilities, instead of held-out rows.
     label_names : list of str, optional
         Names of the labels, in the order of the columns.
-    encoder : nn.Module, optional
-        Replaces the default encoder; see `Network`. Each of several networks gets a copy.
+    encoder : TextEncoder or nn.Module, optional
+        An encoder of texts, instead of one that the settings name; or a module that replaces the hidden layers,
+        see `Network`. Each of several networks gets a copy of a module.
     device, reporter, folder, resume, world
         See `circlet.training.train`.
     """
     reporter, folder = reporter or Reporter(), folder if world.is_first else None
+    if isinstance(encoder, TextEncoder) and settings.network.encoder == FEATURES:
+        settings = settings.with_values({"encoder": register(type(encoder)).name})
     split = _for_encoder(split, settings, encoder)
     validation = validation and _for_encoder(validation, settings, encoder)
     _check(split, validation, label_names)
@@ -125,14 +127,17 @@ def fit(
         decider = Decider(split, settings, resumed=folder if resume else None, world=world)
         settings = decider.by_rule()
     with reporter.timed("features"):
-        data = _as_rows(split, validation, settings)
+        data = _as_rows(split, validation, settings, encoder if isinstance(encoder, TextEncoder) else None)
     if decider.tries(data.held_out) and data.held_out is not None and data.evaluated is not None:
         with reporter.timed("trial"):
-            settings = decider.by_trial(data.rows, data.held_out, data.evaluated, device)
+            # The trial is about the layer that takes features.
+            rows, (evaluated, labels) = (features_of(data.rows), data.evaluated)
+            settings = decider.by_trial(rows, data.held_out, (features_of(evaluated), labels), device)
     reporter.decided(decider.decisions)
     if folder is not None:
         decider.save(folder)
-    model = _untrained(data, settings, decider.record(), label_names, encoder)
+    custom = encoder if isinstance(encoder, nn.Module) else None
+    model = _untrained(data, settings, decider.record(), label_names, custom)
     train_members(
         model,
         data.rows,
@@ -154,18 +159,17 @@ def fit(
     return model
 
 
-def _for_encoder(split: Split, settings: RunSettings, custom: nn.Module | None) -> Split:
-    """Return the documents as input of the encoder: without their features if it reads texts."""
-    if not settings.network.reads_texts:
+def _for_encoder(split: Split, settings: RunSettings, given: TextEncoder | nn.Module | None) -> Split:
+    """Return the documents as input of the network: without their features if it has an encoder of texts."""
+    name = settings.network.encoder
+    if name == FEATURES:
         return split
-    if custom is not None:
-        raise ParameterError(
-            f"found an encoder of its own beside encoder {settings.network.encoder}; wanted one of them"
-        )
+    if given is not None and getattr(given, "name", None) != name:
+        raise ParameterError(f"found an encoder of its own beside encoder {name}; wanted one of them")
     if split.texts is None:
         raise DataError(
-            f"found feature rows without texts; encoder {settings.network.encoder} reads texts: name documents as "
-            f"text, or choose encoder {FEATURES}"
+            f"found feature rows without texts; encoder {name} reads texts: name documents as text, or choose "
+            f"encoder {FEATURES}"
         )
     return Split(None, split.Y, split.texts)
 
@@ -186,22 +190,22 @@ def _check(split: Split, validation: Split | None, label_names: list[str] | None
         check_label_names(label_names, n_labels, "label_names")
 
 
-def _as_rows(split: Split, validation: Split | None, settings: RunSettings) -> Rows:
-    """Hold rows out unless there is a validation set, and turn texts into features."""
+def _as_rows(split: Split, validation: Split | None, settings: RunSettings, encoder: TextEncoder | None) -> Rows:
+    """Hold rows out unless there is a validation set, and turn texts into rows of features or of the encoder."""
     held_out = None if validation is not None else settings.held_out(split.n)
     if held_out is not None and not settings.joins:
         split, validation = split.take(np.delete(np.arange(split.n), held_out), copy=False), split.take(held_out)
         held_out = None
     X: Any = split.X
-    vectorizer: TextVectorizer | Tokenizer | None = None
+    vectorizer: TextVectorizer | TextInput | None = None
     if X is None:
-        text, network = settings.text, settings.network
-        if network.reads_texts:
-            vectorizer = Tokenizer(
-                min_df=text.min_df, max_features=text.max_features, max_words=network.words_read
-            )
+        network = settings.network
+        words = TextVectorizer(**asdict(settings.text)) if network.takes_features else None
+        if network.text_encoder is not None:
+            vectorizer = TextInput(encoder or network.text_encoder.of(settings.flat()), words)
         else:
-            vectorizer = TextVectorizer(**asdict(text))
+            vectorizer = words
+        assert vectorizer is not None
         X = vectorizer.fit_transform(split.texts or [])
     scaling = Scaling("none" if vectorizer is not None else settings.scaling).fit(X)
     rows = scaling.transform(X)
@@ -211,7 +215,8 @@ def _as_rows(split: Split, validation: Split | None, settings: RunSettings) -> R
     elif validation is not None and validation.n:
         new = vectorizer.transform(validation.texts or []) if vectorizer is not None else validation.X
         evaluated = scaling.transform(new), validation.Y
-    sparse = bool(sp.issparse(X) or is_mapped(X))
+    bags = features_of(X)
+    sparse = bool(sp.issparse(bags) or is_mapped(bags))
     return Rows(rows, split.Y, held_out, evaluated, vectorizer, scaling, sparse)
 
 
@@ -220,13 +225,20 @@ def _untrained(
     settings: RunSettings,
     decided: dict[str, Any],
     label_names: list[str] | None,
-    encoder: nn.Module | None,
+    custom: nn.Module | None,
 ) -> Model:
     """Make a model with new networks, which counts its documents already."""
     n, n_labels = data.Y.shape
     n_features = int(data.rows.shape[1])
+    texts = data.vectorizer.encoder if isinstance(data.vectorizer, TextInput) else None
     networks = [
-        Network(each, n_features, n_labels, sparse=data.sparse, encoder=copy.deepcopy(encoder) if i else encoder)
+        Network(
+            each,
+            n_features,
+            n_labels,
+            sparse=data.sparse,
+            encoder=texts or (copy.deepcopy(custom) if i else custom),
+        )
         for i, each in enumerate(settings.networks())
     ]
     model = Model(
@@ -250,10 +262,9 @@ def _untrained(
     if data.evaluated is None:
         return model
     calibration_runs = data.held_out is not None and settings.has_calibration_run(n)
-    if not calibration_runs and not settings.network.reads_texts:
+    if not calibration_runs and not isinstance(data.rows, (RowPairs, TextRows)):
         # After a calibration run, the model is trained on these rows too, so they cannot measure a copy; the
-        # history has the loss of the calibration run instead. Copies are measured without torch, which texts would
-        # need.
+        # history has the loss of the calibration run instead. Samples are rows of a matrix.
         model.sample = sample_of(*data.evaluated)
     if data.held_out is None:
         model.count(data.evaluated[1], held_out=True)
@@ -343,8 +354,8 @@ def calibration_run(
     documents, and their labels; `aim` is the goal of the threshold; `options` are those of
     `circlet.training.train`.
     """
-    custom = copy.deepcopy(network.encoder) if network.custom else None
-    trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=custom)
+    encoder = copy.deepcopy(network.encoder) if network.custom else network.texts
+    trained = Network(network.settings, rows.shape[1], network.n_labels, sparse=sparse, encoder=encoder)
     learned = np.delete(np.arange(Y.shape[0]), held_out)
     reporter.calibration_run(len(learned))
     train(trained, rows[learned], Y[learned], settings, reporter=reporter, **options)
@@ -352,8 +363,8 @@ def calibration_run(
     metrics = measured(trained, *validation, settings.metric)
     reporter.calibration_run_over(metrics)
     found = {**metrics, **calibration_record(Ensemble([trained]), *validation, aim)}
-    if not isinstance(trained.encoder, Encoder):
-        return found  # smaller copies are measured by the runtime, which supports only the default encoder
+    if network.custom or isinstance(rows, (RowPairs, TextRows)):
+        return found  # smaller copies are measured on rows of a matrix, by the runtime
     model = Model(Ensemble([trained]), Scaling("none"), n_features=rows.shape[1], sparse=sparse)
     return {**found, **losses_by_rounding(model.contents(), Sample(*validation))}
 
@@ -405,8 +416,8 @@ def _calibrate(model: Model, data: Rows, settings: RunSettings) -> None:
 
 def remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:
     """Keep some of these rows for learning from corrections, in proportion to all rows seen."""
-    if model.network.settings.reads_texts:
-        return  # teaching needs rows of features
+    if isinstance(rows, (RowPairs, TextRows)):
+        return  # samples are rows of a matrix
     most = int(model.training.get("remember", RunSettings.remember))
     new = sample_of(rows, Y, most, REMEMBERED_NUMBERS)
     model.remembered = merged(model.remembered, new, Y.shape[0] / max(model.documents_seen, 1), most)
@@ -469,11 +480,12 @@ class Decider:
         """Apply the rules and return the settings."""
         X, Y = self.split.X, self.split.Y
         documents, labels = Y.shape
+        bags = X is None and self.settings.network.takes_features
         facts = Facts(
             documents,
             labels,
-            texts=X is None,
-            sparse=X is None or bool(sp.issparse(X) or is_mapped(X)),
+            texts=bags,
+            sparse=bags or (X is not None and bool(sp.issparse(X) or is_mapped(X))),
             adam=self.settings.training.optimizer in ("adam", "adamw"),
             features=None if X is None else int(X.shape[1]),
             typical=_typical(column_counts(Y)),

@@ -283,7 +283,8 @@ def _resumed(folder: Path, run: Run) -> Run:
 
 def _before(run: Run, folder: Path, device: torch.device | None) -> Model | None:
     """Load the finished model to train further, if requested; raise an error if an option rules it out."""
-    if run.keep_index and run.settings.network.reads_texts:
+    text_encoder = run.settings.network.text_encoder
+    if run.keep_index and text_encoder is not None and text_encoder.learns:
         raise ParameterError(
             f"--keep-index: found encoder {run.settings.network.encoder}, which only torch can run; leave it out"
         )

@@ -1,9 +1,20 @@
 """From feature rows to label scores: an encoder, a head that predicts a code, a scorer, and losses."""
 
 from circlet.network.batch import LabelSets
+from circlet.network.encoders import Dropout, linear, normal
 from circlet.network.ensemble import Ensemble
 from circlet.network.network import FullHead, Network
 from circlet.network.scorer import Scorer
 from circlet.settings import NetworkSettings
 
-__all__ = ["Ensemble", "FullHead", "LabelSets", "Network", "NetworkSettings", "Scorer"]
+__all__ = [
+    "Dropout",
+    "Ensemble",
+    "FullHead",
+    "LabelSets",
+    "Network",
+    "NetworkSettings",
+    "Scorer",
+    "linear",
+    "normal",
+]

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 import torch
 from torch import Tensor
 
-from circlet.features.rows import TokenRows
+from circlet.encoders import RowPairs, TextRows
 
 __all__ = ["ColumnEntries", "LabelSets", "SparseRows", "as_batch", "label_sets"]
 
@@ -143,12 +143,14 @@ class LabelSets:
 _Batch = TypeVar("_Batch", ColumnEntries, SparseRows, LabelSets)
 
 
-def as_batch(X: Any) -> SparseRows | Tensor:
-    """Scaled rows, or the words of texts, in the form that the network takes in prediction."""
+def as_batch(X: Any) -> SparseRows | RowPairs | Tensor:
+    """Scaled rows, or the rows of an encoder of texts, in the form that the network takes in prediction."""
+    if isinstance(X, RowPairs):
+        return RowPairs(as_batch(X.features), as_batch(X.texts))
     if sp.issparse(X):
         return SparseRows.of(X)
-    if isinstance(X, TokenRows):
-        return torch.from_numpy(X.padded())
+    if isinstance(X, TextRows):
+        return torch.from_numpy(X.batch())
     return torch.from_numpy(np.require(X, requirements=["C", "W"]))  # torch warns if the array is read-only
 
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 
+from circlet.encoders import RowPairs
 from circlet.network.batch import ColumnEntries, SparseRows
 
 __all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear"]
@@ -235,6 +236,11 @@ class Encoder(nn.Module):
         What negative numbers are multiplied by after each layer; 0 for ReLU.
     initial : str
         See `circlet.settings.NetworkSettings`.
+    reader : nn.Module, optional
+        Makes vectors of what an encoder of texts gives, if that learns.
+    beside : int
+        Numbers of such a vector if it enters the first layer beside features; 0 if there are only features or only
+        vectors.
     """
 
     def __init__(
@@ -248,8 +254,11 @@ class Encoder(nn.Module):
         noise: torch.Generator,
         leak: float = 0.0,
         initial: str = "he",
+        reader: nn.Module | None = None,
+        beside: int = 0,
     ) -> None:
         super().__init__()
+        self.reader = reader
         first: nn.Module
         if sparse:
             first = SparseLinear(n_features, hidden[0], generator=generator, initial=initial)
@@ -258,17 +267,25 @@ class Encoder(nn.Module):
         others = (linear(*widths, generator=generator, initial=initial) for widths in pairwise(hidden))
         #: Weights have the names that `circlet.storage.network_spec.hidden_layers` gives.
         self.hidden = nn.ModuleList([first, *others])
+        self.beside = linear(beside, hidden[0], generator=generator, initial=initial) if beside else None
         self.activation: nn.Module = nn.LeakyReLU(leak) if leak else nn.ReLU()
         self.dropout = Dropout(dropout, noise)
 
     def forward(self, batch: Any) -> Tensor | Hidden:
         """Map a batch of documents to `(batch, hidden[-1])`, or to those units that dropout keeps."""
-        x: Tensor | Hidden = batch
-        for layer in self.hidden:
+        x: Tensor | Hidden
+        x, texts = (batch.features, batch.texts) if isinstance(batch, RowPairs) else (batch, batch)
+        if self.reader is not None:
+            texts = self.reader(texts)
+            x = x if self.beside is not None else texts
+        for number, layer in enumerate(self.hidden):
             assert isinstance(layer, (SparseLinear, Linear))
             width = len(layer.bias)
             units = self.dropout.draw(width)
-            kept: Tensor = self.activation(layer(x, units))
+            sums: Tensor = layer(x, units)
+            if self.beside is not None and not number:
+                sums = sums + self.beside(texts, units)
+            kept: Tensor = self.activation(sums)
             x = self.dropout(kept) if units is None else Hidden(kept * (width / len(units)), units)
         return x
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from circlet.checks import check_ranking
-from circlet.features.rows import TokenRows
+from circlet.encoders import RowPairs, TextRows
 from circlet.network.batch import as_batch
 from circlet.network.network import Network
 from circlet.scoring import scorers
@@ -23,7 +23,7 @@ __all__ = ["Ensemble", "outputs_of", "score_blocks", "top_k"]
 
 #: The slope and intercept of scores that are log-odds already.
 PLAIN = (1.0, 0.0)
-#: Documents at a time, and texts that are read word by word, each of which takes far more memory.
+#: Documents at a time, and texts that an encoder reads, each of which takes far more memory.
 BATCH, TEXTS = 1024, 128
 
 
@@ -108,8 +108,8 @@ def top_k(
     Parameters
     ----------
     ensemble : Ensemble
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
-        Scaled features, or the words of texts.
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), RowPairs or TextRows
+        Scaled features, rows of an encoder of texts, or both.
     k : int
     memory, allowed, threshold
         See `circlet.scoring.ranking.top_k`; `allowed` is an array.
@@ -144,7 +144,7 @@ def score_blocks(ensemble: Ensemble, X: Any, batch: int = BATCH) -> Iterator[npt
 def outputs_of(ensemble: Ensemble, X: Any, size: int = BATCH) -> Iterator[list[Tensor]]:
     """The outputs of each network for rows, so many at a time."""
     ensemble.eval()
-    size = min(size, TEXTS) if isinstance(X, TokenRows) else size
+    size = min(size, TEXTS) if isinstance(X, (RowPairs, TextRows)) else size
     for start in range(0, X.shape[0], size):
         # Not inference_mode, because codes that are cached here may be used in training later.
         with torch.no_grad():

@@ -12,15 +12,15 @@ import torch
 from torch import Tensor, nn
 
 from circlet.codebooks import CODEBOOKS, Codebook
+from circlet.encoders import TextEncoder
 from circlet.errors import ParameterError, check_fits, within_memory
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder, Hidden, Linear, linear
 from circlet.network.losses import LOSSES
-from circlet.network.readers import TextEncoder
 from circlet.network.scorer import Scorer, log_odds
 from circlet.scoring import heads, tensors
 from circlet.settings import NetworkSettings
-from circlet.settings.network import COSINES, reader_shapes
+from circlet.settings.network import COSINES
 
 __all__ = ["TABLE_LIMIT", "FullHead", "Head", "Network", "make_codebook"]
 
@@ -111,13 +111,14 @@ class Network(nn.Module):
     settings : NetworkSettings
         What defines it, besides the sizes of the data.
     n_features : int
-        Number of features; for an encoder that reads texts, of words.
+        Number of features; for an encoder of texts alone, `width` of its vectors.
     n_labels : int
         Number of labels.
     sparse : bool
         Whether batches are `SparseRows` or tensors.
-    encoder : nn.Module, optional
-        Maps a batch to `(batch, settings.hidden[-1])`, and replaces the encoder that the settings describe.
+    encoder : TextEncoder or nn.Module, optional
+        The encoder of texts that the settings name, which has learned its words; or a module that maps a batch to
+        `(batch, settings.hidden[-1])`, and replaces the hidden layers.
     codebook : dict, optional
         The state of a saved codebook, which may have grown.
     blank : bool
@@ -131,7 +132,7 @@ class Network(nn.Module):
         n_labels: int,
         *,
         sparse: bool,
-        encoder: nn.Module | None = None,
+        encoder: TextEncoder | nn.Module | None = None,
         codebook: dict[str, Any] | None = None,
         blank: bool = False,
     ) -> None:
@@ -140,15 +141,18 @@ class Network(nn.Module):
         layers = " and ".join(f"{width:,}" for width in settings.hidden)
         what = f"{n_features:,} features, hidden layers of {layers}, dim {settings.dim:,} and {n_labels:,} labels"
         with within_memory(f"a network of {what}"):
-            #: Whether the encoder is not the one that the settings describe.
-            self.custom = encoder is not None
-            if encoder is None:
-                check_fits(4 * _least_weights(settings, n_features, n_labels))
+            #: Whether a module replaces the hidden layers that the settings describe.
+            self.custom = isinstance(encoder, nn.Module)
+            #: The encoder of texts, if there is one.
+            self.texts = encoder if isinstance(encoder, TextEncoder) else None
+            if not self.custom:
+                check_fits(4 * _least_weights(settings, n_features, n_labels, self.texts))
             initial = None if blank else torch.Generator().manual_seed(settings.seed % (1 << 63))
             self.noise = torch.Generator()
-            if encoder is None and settings.reads_texts:
-                encoder = TextEncoder(settings, n_features, generator=initial, noise=self.noise)
-            elif encoder is None:
+            if not isinstance(encoder, nn.Module):
+                reader = None
+                if self.texts is not None and self.texts.learns:
+                    reader = self.texts.module(settings, generator=initial, noise=self.noise)
                 encoder = Encoder(
                     n_features,
                     settings.hidden,
@@ -158,6 +162,8 @@ class Network(nn.Module):
                     noise=self.noise,
                     leak=settings.leak,
                     initial=settings.initial,
+                    reader=reader,
+                    beside=self.texts.width if self.texts is not None and settings.takes_features else 0,
                 )
             self.encoder = encoder
             book = make_codebook(settings, n_labels, codebook)
@@ -240,8 +246,7 @@ class Network(nn.Module):
     def _stored(self, name: str) -> str:
         """What a tensor is called in files, as `circlet.storage.network_spec` says."""
         part, _, own = name.partition(".")
-        other = self.custom or not isinstance(self.encoder, Encoder)
-        return name if part == "encoder" and other else own
+        return name if part == "encoder" and self.custom else own
 
     def parameter_counts(self) -> dict[str, int]:
         """Numbers of parameters: of the encoder, the head, the loss (the scorer's scale and bias), and in all."""
@@ -250,11 +255,9 @@ class Network(nn.Module):
         return {**counts, "total": sum(counts.values())}
 
 
-def _least_weights(settings: NetworkSettings, n_features: int, n_labels: int) -> int:
+def _least_weights(settings: NetworkSettings, n_features: int, n_labels: int, texts: TextEncoder | None) -> int:
     """How many weights the layers of a network have, or a few less."""
     outputs = n_labels if settings.codes is None else settings.dim
-    if settings.reads_texts:
-        shapes = reader_shapes(settings, n_features).values()
-        return sum(map(math.prod, shapes)) + settings.hidden[-1] * outputs
     widths = (n_features, *settings.hidden, outputs)
-    return sum(before * after for before, after in pairwise(widths))
+    own = sum(map(math.prod, texts.shapes().values())) if texts is not None else 0
+    return own + sum(before * after for before, after in pairwise(widths))

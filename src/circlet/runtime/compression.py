@@ -33,7 +33,6 @@ from circlet.data import Dataset
 from circlet.data.dataset import is_mapped
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.features.rows import Entries
-from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE
 from circlet.metrics import evaluate
 from circlet.metrics.evaluation import in_label_space
 from circlet.runtime.model import RuntimeModel
@@ -49,6 +48,7 @@ from circlet.storage.layout import (
     LABELS,
     REMEMBERED,
     SAMPLE,
+    TEXT_FILES,
     URIS,
     WEIGHTS,
     checked,
@@ -142,7 +142,7 @@ def _write_copy(folder: Path, output: Path, weights: Mapping[str, Array], config
 
 
 #: The files that are gzipped if weights are deflated.
-ZIPPED = (LABELS, URIS, STATE_FILE, TENSOR_FILE)
+ZIPPED = (LABELS, URIS, *TEXT_FILES)
 
 
 def _copied(config: dict[str, Any]) -> list[str]:

@@ -19,7 +19,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from circlet.errors import CircletError
+from circlet.encoders import RowPairs, TextInput
+from circlet.errors import CircletError, ParameterError
 from circlet.features.rows import Entries
 from circlet.features.vectorizer import Span, TextVectorizer
 from circlet.runtime.model import RuntimeModel
@@ -317,8 +318,12 @@ def explained(
 
     `names` are those of these labels, and `features` those of all columns of rows.
     """
+    if isinstance(model.vectorizer, TextInput):
+        raise ParameterError(f"found encoder {model.vectorizer.encoder.name}; only features can be explained")
     document = model.checked(document)
-    found = attributed(model, model._rows(document, 0, 1), labels)
+    row = model._rows(document, 0, 1)
+    assert not isinstance(row, RowPairs)
+    found = attributed(model, row, labels)
     terms: list[tuple[str, str, list[Span]]] = [(str(each), "feature", []) for each in found.columns.tolist()]
     if isinstance(model.vectorizer, TextVectorizer):
         terms = _terms(model.vectorizer, document[0], found.columns.tolist())

@@ -12,12 +12,13 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.data.dataset import is_mapped, release
+from circlet.encoders import TextInput
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
-from circlet.runtime.network import LARGEST, Floats, Network
+from circlet.runtime.network import LARGEST, Floats, Network, Rows
 from circlet.scoring.arrays import Found, unit
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import MEMORY, budget_of, together
@@ -89,15 +90,17 @@ class RuntimeModel(BaseModel):
         """
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
-        check_weights(path, members, config, parts.weights)
-        read = members[0].settings.reads_texts
-        if read and used:
+        check_weights(path, members, config, parts.weights, texts=saved.encoder)
+        only_torch = saved.encoder is not None and saved.encoder.learns
+        if only_torch and used:
             raise DataError(
                 f"{folder}: found a model with encoder {members[0].settings.encoder}, which only torch can run: "
                 "pip install 'circlet[train]', then circlet predict, circlet evaluate, CircletClassifier.load or "
                 "circlet.model.Model.load use it"
             )
-        networks = [] if read else [Network(each, parts.weights, sparse=config["sparse"]) for each in members]
+        networks = (
+            [] if only_torch else [Network(each, parts.weights, sparse=config["sparse"]) for each in members]
+        )
         scorers = [_scorer(member, parts.weights, config["n_labels"]) for member in members]
         return cls(
             members,
@@ -156,9 +159,7 @@ class RuntimeModel(BaseModel):
             parts = [unit(network.vectors(rows)) for network in self.networks]
             yield np.concatenate(parts, axis=1)
 
-    def _ranked(
-        self, rows: Callable[[int, int], Entries | Floats], n: int, find: Any, memory: int | None = None
-    ) -> Found:
+    def _ranked(self, rows: Callable[[int, int], Rows], n: int, find: Any, memory: int | None = None) -> Found:
         """The best labels of n documents: `rows` gives the rows of a range, and `find` ranks for outputs."""
         # Each thread takes some documents all the way: threads that compute a step together, or each a step of its
         # own, wait for each other at its end.
@@ -173,12 +174,15 @@ class RuntimeModel(BaseModel):
         best: Found = together(in_parallel(rank, n, size)) if n else rank(0, 0)
         return best
 
-    def _output(self, rows: Entries | Floats) -> list[Floats]:
+    def _output(self, rows: Rows) -> list[Floats]:
         return [network(rows) for network in self.networks]
 
-    def _rows(self, documents: Any, start: int, end: int) -> Entries | Floats:
+    def _rows(self, documents: Any, start: int, end: int) -> Rows:
         """Scaled rows of some checked documents."""
         part = documents if end - start == count(documents) else documents[start:end]
+        if isinstance(self.vectorizer, TextInput):
+            own: Rows = self.vectorizer.entries(part)
+            return own
         if isinstance(self.vectorizer, TextVectorizer):
             return self.scaling.scale_entries(self.vectorizer.entries(part))
         if not self.sparse:

@@ -20,15 +20,16 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from circlet.encoders import RowPairs, features_of
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.scoring import arrays
 from circlet.scoring.heads import HEADS, hidden_vectors
-from circlet.storage.network_spec import Member, hidden_layers
+from circlet.storage.network_spec import BESIDE, Member, hidden_layers
 from circlet.storage.tensors import Stored, place_in_file, release
 from circlet.threads import steps
 
-__all__ = ["LARGEST", "FeatureWeights", "Floats", "Linear", "Network", "RowCache"]
+__all__ = ["LARGEST", "FeatureWeights", "Floats", "Linear", "Network", "RowCache", "Rows"]
 
 #: Bytes of the rows that are kept. Smaller matrices are not worth it.
 KEPT = 1 << 26
@@ -93,6 +94,8 @@ class RowCache:
 
 
 Floats: TypeAlias = "npt.NDArray[np.float32]"
+#: Scaled rows: sparse, dense, or sparse ones with an encoder's vectors beside them.
+Rows: TypeAlias = "Entries | Floats | RowPairs"
 Integers: TypeAlias = "npt.NDArray[np.integer]"
 
 #: Numbers of a matrix that are converted at a time for one row: 4 MB, which stay in the cache.
@@ -232,18 +235,20 @@ class Network:
     weights : mapping of str to Stored
         Of this network and maybe of others; `circlet.storage.network_spec.check_shapes` has seen them.
     sparse : bool
-        Whether its rows are `Entries` or dense.
+        Whether its features are `Entries` or dense.
     """
 
     def __init__(self, member: Member, weights: Mapping[str, Stored], *, sparse: bool) -> None:
         first, *others = hidden_layers(member.settings)
         kind = FeatureWeights if sparse else Linear
         self.first: FeatureWeights | Linear = kind(*member.layer(weights, first))
+        beside = f"{member.prefix}{BESIDE}.weight" in weights
+        self.beside = Linear(*member.layer(weights, BESIDE)) if beside else None
         self.others = [Linear(*member.layer(weights, name)) for name in others]
         self.head, self.leak = HEADS[member.settings.head], member.settings.leak
         self.head_layers = [Linear(*member.layer(weights, name)) for name in self.head.parts]
 
-    def __call__(self, rows: Entries | Floats) -> Floats:
+    def __call__(self, rows: Rows) -> Floats:
         """The head's output for scaled rows, `(n, width)`."""
         return self.output(self.hidden(rows))
 
@@ -253,7 +258,7 @@ class Network:
         code: Floats = self.head.output(arrays, hidden, self.head_layers, n)
         return code
 
-    def vectors(self, rows: Entries | Floats) -> Floats:
+    def vectors(self, rows: Rows) -> Floats:
         """What tells documents apart: the head's output, or the last hidden layer if that is a score per label."""
         return self.hidden(rows) if self.head.codes is None else self(rows)
 
@@ -264,7 +269,15 @@ class Network:
             return len(self.head_layers[0].weight)
         return sum(len(layer.bias) for layer in self.head_layers) * self.head.width // self.head.outputs
 
-    def hidden(self, rows: Entries | Floats) -> Floats:
+    def hidden(self, rows: Rows) -> Floats:
         """The last hidden layer for scaled rows, `(n, h)`."""
-        hidden: Floats = hidden_vectors(arrays, rows, [self.first, *self.others], self.leak)
+        hidden: Floats = hidden_vectors(arrays, rows, [self._sums, *self.others], self.leak)
         return hidden
+
+    def _sums(self, rows: Rows) -> Floats:
+        """The first layer for scaled rows, with an encoder's vectors beside them if there are any."""
+        sums: Floats = self.first(features_of(rows))
+        if self.beside is not None:
+            assert isinstance(rows, RowPairs)
+            sums += self.beside(rows.texts)
+        return sums

@@ -6,10 +6,7 @@ labels are parts of it. The numbers for calibration runs, and for the epochs of 
 from trials without stored results. No rule decides the optimizer of the first layer well; `circlet.model.plan`
 tries it out.
 
-Encoders that read texts have their own rules. The hidden layer is that of XML-CNN (Liu et al. 2017). Learning rate
-and dropout come from a few short trials on held-out rows of pydocs, without stored results: the CNN learned more
-at 0.003 and 0.006 than at 0.001, and less with XML-CNN's dropout of 0.5 than with 0.2. More documents need fewer
-epochs by the same power as with features. No trial was made for the rest.
+Encoders of texts may have rules of their own (`circlet.encoders.TextEncoder.rules`).
 """
 
 from __future__ import annotations
@@ -23,7 +20,20 @@ from typing import Any
 from circlet.errors import ParameterError
 from circlet.settings.network import Decision
 
-__all__ = ["DECIDABLE", "EFFORTS", "PRESETS", "Effort", "Facts", "by_rule", "effort_of", "resolve"]
+__all__ = [
+    "ALL_EPOCHS",
+    "DECIDABLE",
+    "EFFORTS",
+    "MANY_DOCUMENTS",
+    "PRESETS",
+    "VERY_MANY",
+    "Effort",
+    "Facts",
+    "batch_size",
+    "by_rule",
+    "effort_of",
+    "resolve",
+]
 
 
 @dataclass(frozen=True)
@@ -223,7 +233,7 @@ class Facts:
     labels : int
         Number of labels.
     texts : bool
-        Whether documents are texts.
+        Whether documents are texts, of which features are made.
     sparse : bool
         Whether features are sparse, like those of texts.
     adam : bool
@@ -234,8 +244,6 @@ class Facts:
         Documents of a typical label: half of all assignments are to labels with at most so many.
     joins : bool
         Whether held-out documents are trained on in the end, so that holding out many costs nothing.
-    reads : bool
-        Whether the encoder reads texts word by word, and takes no features.
     """
 
     documents: int
@@ -246,7 +254,6 @@ class Facts:
     features: int | None = None
     typical: float = math.inf
     joins: bool = True
-    reads: bool = False
 
     @property
     def few_shot(self) -> bool:
@@ -264,22 +271,8 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate"
 
 
-def _epochs_to_read(facts: Facts, effort: Effort) -> tuple[int, str]:
-    n, most = facts.documents, min(40, 2 * effort.epochs + 6)
-    if n > ALL_EPOCHS:
-        fewer = round(most * (ALL_EPOCHS / n) ** effort.fewer)
-        return max(effort.fewest, fewer), "more documents need fewer epochs"
-    # The encoder starts with random word vectors, so it needs three times the steps of a preset.
-    needed = math.ceil(3 * effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
-    if needed > most:
-        return min(needed, 3 * most), "few documents need more epochs"
-    return most, "the encoder learns what words mean, too"
-
-
 def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
     n, own = facts.documents, effort.epochs
-    if facts.reads:
-        return _epochs_to_read(facts, effort)
     if facts.few_shot:
         own = min(own, 15) + 5
     if n > ALL_EPOCHS:
@@ -313,9 +306,6 @@ def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
-    if facts.reads:
-        many = facts.documents > MANY_DOCUMENTS
-        return ((1024,), "many documents can teach more") if many else ((512,), "as in XML-CNN")
     if facts.texts and (facts.documents <= FEW_TEXTS or _char_ngrams(facts, effort)[0]):
         return (effort.hidden // 2,), "enough for texts whose many features would make more of it large"
     if facts.documents > VERY_MANY:
@@ -325,19 +315,10 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
     return (effort.hidden,), "as the preset says"
 
 
-def _dropout_to_read(n: int) -> tuple[float, str]:
-    if n > VERY_MANY:
-        return 0.1, "very many documents need little of it"
-    if n > MANY_DOCUMENTS:
-        return 0.2, "more documents need less of it"
-    return 0.3, "more of it makes learning slow"
-
-
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
-    if facts.reads or facts.few_shot:
-        by_heart = 0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3
-        return _dropout_to_read(n) if facts.reads else (by_heart, BY_HEART)
+    if facts.few_shot:
+        return (0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3), BY_HEART
     if facts.features is not None and facts.features < effort.hidden and n <= VERY_MANY:
         return effort.few_features, "fewer features than hidden units"
     if n > VERY_MANY and facts.adam:
@@ -366,8 +347,6 @@ def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 
 def _char_ngrams(facts: Facts, effort: Effort) -> tuple[tuple[int, int] | None, str]:
-    if facts.reads:
-        return None, "the encoder reads words"
     if facts.texts and effort.char_ngrams:
         if facts.documents <= FEW_TEXTS:
             return (3, 5), "few texts show few of all words, but many of their parts"
@@ -384,18 +363,12 @@ def _max_features(facts: Facts, effort: Effort) -> tuple[int | None, str]:
 
 
 def _min_df(facts: Facts, effort: Effort) -> tuple[int, str]:
-    if facts.reads and facts.documents > 200:
-        return 2, "words of a single text show what an unknown word means"
-    if facts.reads:
-        return 1, "all words"
     if facts.texts and facts.documents > FEW_TEXTS and not facts.few_shot:
         return 2, "a word of one text among many teaches nothing"
     return 1, "all words" if facts.texts else "documents are not texts"
 
 
 def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
-    if facts.reads:
-        return "same", "the encoder reads words, and has no features"
     if not facts.adam:
         return "same", "its rate is known only beside Adam"
     if not facts.sparse:
@@ -408,8 +381,6 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
 
 
 def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
-    if facts.reads:
-        return 3e-3, "words that mean nothing at first are learned faster"
     if facts.few_shot and facts.documents <= FEW_TEXTS:
         return 3e-3, BY_HEART
     if MANY_DOCUMENTS < facts.documents <= VERY_MANY:
@@ -419,14 +390,15 @@ def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
 
 def _scaling(facts: Facts, effort: Effort) -> tuple[str, str]:
     if facts.texts:
-        return "none", "the encoder reads words" if facts.reads else "tf-idf has weighted the words"
+        return "none", "tf-idf has weighted the words"
     if facts.sparse:
         return "sqrt", "square roots of sparse features dampen repeated words"
     return "standard", "the features are dense"
 
 
+Rule = Callable[[Facts, Effort], tuple[Any, str]]
 #: The rule of each setting that may be left open, in the order of the output.
-_RULES: dict[str, Callable[[Facts, Effort], tuple[Any, str]]] = {
+_RULES: dict[str, Rule] = {
     "validation": _validation,
     "scaling": _scaling,
     "char_ngrams": _char_ngrams,
@@ -448,7 +420,9 @@ def effort_of(preset: str) -> Effort:
     return EFFORTS.get(preset, EFFORTS["default"])
 
 
-def by_rule(preset: str, names: frozenset[str], facts: Facts) -> list[Decision]:
-    """Decide these settings by rules, with the effort of the preset."""
-    effort = effort_of(preset)
-    return [Decision(name, *rule(facts, effort)) for name, rule in _RULES.items() if name in names]
+def by_rule(
+    preset: str, names: frozenset[str], facts: Facts, own: Mapping[str, Rule] | None = None
+) -> list[Decision]:
+    """Decide these settings by rules, with the effort of the preset; `own` rules replace the others."""
+    effort, rules = effort_of(preset), {**_RULES, **(own or {})}
+    return [Decision(name, *rules[name](facts, effort)) for name in _RULES if name in names]

@@ -1,22 +1,20 @@
-"""How a setting is declared; the settings of a network; sizes and shapes of encoders that read texts.
+"""How a setting is declared, and the settings of a network.
 
 Help, valid values and defaults of a setting stand in the metadata of its dataclass field. The options of
 `circlet train`, Annif's parameters and the estimator's docstring are made from them.
-
-`circlet.network.readers` computes with the weights of such encoders. Their shapes are defined here, without torch,
-because a damaged folder must raise an error before anything too large is allocated.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import asdict, dataclass, field, fields
-from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from circlet import encoders
 from circlet.checks import is_integer, is_real
+from circlet.encoders import FEATURES, TextEncoder
 from circlet.errors import ParameterError
 from circlet.scoring.heads import HEADS
 
@@ -75,7 +73,7 @@ class Kind:
         """Convert a valid value to Python's types; raise `ParameterError` if it is not valid."""
         if self.names:
             wanted = f"{'auto or ' if self.auto else ''}one of {', '.join(self.names)}"
-            valid = isinstance(value, str) and value in self.choices
+            valid = isinstance(value, str) and (value in self.names or (self.auto and value == AUTO))
         else:
             wanted, valid = self.wanted, self.valid(value)
         if not valid:
@@ -288,13 +286,26 @@ LOSSES: dict[str, Learned] = {
 }
 #: The losses that compare codes and use only a document's own labels.
 COSINES = ("cosine", "absolute-cosine")
-#: The encoders, from documents to hidden vectors: layers over features, or networks that read a text's words.
-FEATURES = "features"
-ENCODERS = (FEATURES, "cnn", "lstm", "transformer")
-#: Numbers per word, and words of a text that are read, unless settings say otherwise.
-EMBEDDING, MAX_WORDS = 256, 256
-#: Heads of the transformer's attention, which share the numbers of a word.
-ATTENTION_HEADS = 4
+
+
+class _EncoderNames(Collection[str]):
+    """`features` and all known encoders of texts; installed packages are asked only if another name is."""
+
+    def __contains__(self, name: object) -> bool:
+        return name == FEATURES or name in encoders.names()
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([FEATURES, *encoders.names()])
+
+    def __len__(self) -> int:
+        return 1 + len(encoders.names())
+
+    def __bool__(self) -> bool:
+        return True
+
+
+#: The values of the setting `encoder`.
+ENCODERS = _EncoderNames()
 
 
 def why_no_feedback(head: str, loss: str, *, texts: bool, remembered: bool) -> str | None:
@@ -343,19 +354,26 @@ class NetworkSettings:
     encoder: str = setting(
         FEATURES,
         among(ENCODERS),
-        "What turns documents into hidden vectors",
-        "features has layers over feature rows, or over the weighted words of texts, in any order; the others "
-        "read texts word by word, in order.",
+        "What the hidden layers take",
+        "features is feature rows, or the weighted words of texts in any order; the others make vectors of texts. "
+        "See `circlet.encoders`.",
         panel=NETWORK,
+    )
+    bag_of_words: bool = setting(
+        False,
+        switch(),
+        "Take the weighted words of texts beside an encoder's vectors of them.",
+        panel=NETWORK,
+        option="--bag-of-words/--no-bag-of-words",
     )
     embedding: int | None = setting(
         None,
         whole(1, optional=True),
-        "Numbers per word in an encoder that reads texts; by default 256.",
+        "Numbers per word in an encoder that learns them; by default 256.",
         panel=NETWORK,
     )
     max_words: int | None = setting(
-        None, whole(1, optional=True), "Words of a text that such an encoder reads; by default 256.", panel=NETWORK
+        None, whole(1, optional=True), "Words of a text that an encoder reads; by default 256.", panel=NETWORK
     )
     codebook: str = setting(
         AUTO,
@@ -411,31 +429,28 @@ class NetworkSettings:
                 "only a spectral codebook has `slots`: choose codebook spectral with a circular head, or leave "
                 "`slots` out"
             )
-        for name in ("embedding", "max_words"):
-            if getattr(self, name) is not None and not self.reads_texts:
+        given = {
+            name: getattr(self, name) for name in ("embedding", "max_words") if getattr(self, name) is not None
+        }
+        text_encoder = self.text_encoder
+        for name in given:
+            if text_encoder is None or name not in text_encoder.options:
                 raise ParameterError(
-                    f"encoder {self.encoder} reads no words one by one: leave `{name}` out, or choose encoder "
-                    f"{', '.join(ENCODERS[1:-1])} or {ENCODERS[-1]}"
+                    f"encoder {self.encoder} has no `{name}`: leave it out, or choose another encoder "
+                    f"({', '.join(ENCODERS)})"
                 )
-        if self.encoder == "transformer" and self.word_width % ATTENTION_HEADS:
-            raise ParameterError(
-                f"encoder transformer divides `embedding` by {ATTENTION_HEADS}: {self.word_width} can't be divided"
-            )
+        if text_encoder is not None and given:
+            text_encoder.of(given)  # raises an error for values that do not fit
 
     @property
-    def reads_texts(self) -> bool:
-        """Whether the encoder reads the words of texts one by one, and takes no features."""
-        return self.encoder != FEATURES
+    def text_encoder(self) -> type[TextEncoder] | None:
+        """The class of its encoder of texts; None if it takes features only."""
+        return None if self.encoder == FEATURES else encoders.find(self.encoder)
 
     @property
-    def word_width(self) -> int:
-        """Length of a word's vector in an encoder that reads texts."""
-        return self.embedding or EMBEDDING
-
-    @property
-    def words_read(self) -> int:
-        """How many words of a text the encoder reads."""
-        return self.max_words or MAX_WORDS
+    def takes_features(self) -> bool:
+        """Whether the first hidden layer takes features; otherwise it takes only an encoder's vectors."""
+        return self.encoder == FEATURES or self.bag_of_words
 
     @property
     def learned(self) -> Learned:
@@ -467,67 +482,3 @@ class NetworkSettings:
     def as_dict(self) -> dict[str, Any]:
         """Ready for JSON."""
         return {**asdict(self), "hidden": list(self.hidden)}
-
-
-#: XML-CNN: words that filters look at, filters of each size, and parts of a text of which each filter's maximum is
-#: kept. Its authors choose the last one by dataset; for texts of a dozen words, more parts would have a word each.
-FILTER_SIZES, FILTERS, CHUNKS = (2, 4, 8), 128, 4
-#: The transformer: layers, and how many times wider than a word's vector the inside of each is.
-LAYERS, WIDENED = 2, 4
-
-Shapes = dict[str, tuple[int, ...]]
-
-
-def reader_width(settings: NetworkSettings) -> int:
-    """How many numbers the encoder makes of a text, before the hidden layers."""
-    width = settings.word_width
-    return {"cnn": len(FILTER_SIZES) * FILTERS * CHUNKS, "lstm": 4 * width, "transformer": width}[settings.encoder]
-
-
-def reader_shapes(settings: NetworkSettings, n_words: int) -> Shapes:
-    """The shapes of an encoder's weights by name."""
-    shapes: Shapes = {"words": (n_words, settings.word_width)}
-    shapes |= {f"reader.{name}": shape for name, shape in _OWN[settings.encoder](settings).items()}
-    widths = (reader_width(settings), *settings.hidden)
-    for i, (before, after) in enumerate(pairwise(widths)):
-        shapes |= _linear(f"dense.hidden.{i}", before, after)
-    return shapes
-
-
-def _cnn(settings: NetworkSettings) -> Shapes:
-    shapes: Shapes = {}
-    for i, size in enumerate(FILTER_SIZES):
-        shapes |= {f"filters.{i}.weight": (FILTERS, settings.word_width, size), f"filters.{i}.bias": (FILTERS,)}
-    return shapes
-
-
-def _lstm(settings: NetworkSettings) -> Shapes:
-    width = settings.word_width
-    gates: Shapes = {"weight_ih_l0": (4 * width, width), "weight_hh_l0": (4 * width, width)}
-    gates |= {"bias_ih_l0": (4 * width,), "bias_hh_l0": (4 * width,)}
-    directions = ("forwards", "backwards")
-    return {f"{direction}.{name}": shape for direction in directions for name, shape in gates.items()}
-
-
-def _transformer(settings: NetworkSettings) -> Shapes:
-    width = settings.word_width
-    shapes: Shapes = {"positions": (settings.words_read, width), **_norm("norm", width)}
-    for i in range(LAYERS):
-        layer = f"layers.{i}"
-        shapes |= _norm(f"{layer}.before_attention", width) | _norm(f"{layer}.before_widening", width)
-        shapes |= _linear(f"{layer}.attention", width, 3 * width) | _linear(f"{layer}.attended", width, width)
-        shapes |= _linear(f"{layer}.widened", width, WIDENED * width)
-        shapes |= _linear(f"{layer}.narrowed", WIDENED * width, width)
-    return shapes
-
-
-#: The weights between the vectors of words and the hidden layers.
-_OWN: dict[str, Callable[[NetworkSettings], Shapes]] = {"cnn": _cnn, "lstm": _lstm, "transformer": _transformer}
-
-
-def _linear(name: str, before: int, after: int) -> Shapes:
-    return {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
-
-
-def _norm(name: str, width: int) -> Shapes:
-    return {f"{name}.weight": (width,), f"{name}.bias": (width,)}

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.checks import is_integer, is_real
+from circlet.encoders import FEATURES
 from circlet.errors import ParameterError
 from circlet.settings.auto import DECIDABLE, EFFORTS, Facts, by_rule, effort_of, resolve
 from circlet.settings.network import (
     AUTO,
-    FEATURES,
     MAIN,
     NETWORK,
     OPTIMIZATION,
@@ -196,7 +196,7 @@ class Aim(NamedTuple):
 class TextSettings:
     """How texts become features; `circlet.features.TextVectorizer` explains and checks each setting.
 
-    An encoder that reads texts knows single words only: those that `min_df` and `max_features` leave.
+    An encoder that learns words knows single ones only: those that `min_df` and `max_features` leave.
     """
 
     word_ngrams: tuple[int, int] | None = setting(
@@ -318,16 +318,16 @@ class RunSettings:
         self._check_reading()
 
     def _check_reading(self) -> None:
-        """Refuse settings of features where the encoder reads texts."""
-        if not self.network.reads_texts:
+        """Refuse settings of features where an encoder of texts takes their place."""
+        if self.network.takes_features:
             return
         given = {"first_layer": self.training.first_layer, **vars(self.text)}
         fitting = {"first_layer": ("same",), "char_ngrams": (None,), "word_ngrams": ((1, 1), [1, 1])}
         for name, wanted in fitting.items():
             if given[name] not in wanted:
                 raise ParameterError(
-                    f"encoder {self.network.encoder} reads words one by one, and has no features: `{name}` must "
-                    f"be {wanted[0]}, got {given[name]!r}; or choose encoder {FEATURES}"
+                    f"encoder {self.network.encoder} takes the place of features: `{name}` must be {wanted[0]}, "
+                    f"got {given[name]!r}; or choose encoder {FEATURES}, or both (--bag-of-words)"
                 )
 
     @classmethod
@@ -371,7 +371,9 @@ class RunSettings:
         """The settings for data of which these facts are known, and what was decided by rules."""
         if not self.undecided:
             return self, []
-        decisions = by_rule(self.preset, self.undecided, replace(facts, reads=self.network.reads_texts))
+        text_encoder = self.network.text_encoder
+        own = text_encoder.rules if text_encoder is not None else {}
+        decisions = by_rule(self.preset, self.undecided, facts, own)
         return self.with_values({each.name: each.value for each in decisions}), decisions
 
     @classmethod

@@ -9,6 +9,7 @@ from typing import Any
 from circlet.checks import is_real
 from circlet.settings import Decision
 from circlet.storage.contents import kept_epochs, metrics_of
+from circlet.storage.layout import takes_features
 from circlet.version import __version__
 
 __all__ = ["model_card"]
@@ -75,8 +76,8 @@ def _facts(config: dict[str, Any], label_names: Sequence[str] | None, data: str)
         examples = label_names[:: max(1, len(label_names) // 5)][:5]
         labels += f", such as {', '.join(map(_plain, examples))}"
     read = "features of texts (words or their parts)" if config.get("texts") else "features of rows"
-    if network.get("encoder", "features") != "features":
-        read = "words of texts"
+    if not takes_features(config):
+        read = f"numbers of encoder {_plain(network['encoder'])}"
     members = len(config["members"])
     layers, codes = (_plain(network.get(name)) for name in ("hidden", "dim"))
     encoder, head, loss = (_plain(network.get(name, "features")) for name in ("encoder", "head", "loss"))

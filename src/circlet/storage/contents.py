@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -15,15 +15,16 @@ import numpy.typing as npt
 from circlet import files
 from circlet.checks import is_integer, is_real
 from circlet.data.dataset import check_label_names
+from circlet.encoders import FEATURES, TextEncoder, TextInput, find
 from circlet.errors import CircletError, DataError
 from circlet.features.rows import Scaling
-from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE, TextVectorizer
-from circlet.settings.network import MAX_WORDS
 from circlet.storage import packed_weights
 from circlet.storage.kept_rows import Index, Sample, read_index, read_sample
 from circlet.storage.layout import (
     CONFIG,
+    ENCODER,
+    ENCODER_ARRAYS,
     ESTIMATOR,
     HISTORY,
     LABELS,
@@ -31,8 +32,9 @@ from circlet.storage.layout import (
     URIS,
     WEIGHTS,
     checked,
+    encoder_of,
     reading,
-    reads_texts,
+    takes_features,
 )
 from circlet.storage.tensors import Stored, map_tensors, stored
 from circlet.version import __version__
@@ -55,6 +57,7 @@ __all__ = [
     "read_history",
     "read_labels",
     "read_weights",
+    "write_text_input",
 ]
 
 
@@ -73,7 +76,8 @@ class Contents(Generic[Tensor]):
         Weights and arrays by name.
     history : list of dict
     label_names : list of str or None
-    vectorizer : TextVectorizer, Tokenizer or None
+    vectorizer : TextVectorizer, TextInput or None
+        What makes rows of texts.
     sample, remembered : Sample or None
         Only read for further training or copying.
     estimator : dict or None
@@ -87,12 +91,17 @@ class Contents(Generic[Tensor]):
     tensors: dict[str, Tensor]
     history: list[dict[str, Any]]
     label_names: list[str] | None
-    vectorizer: TextVectorizer | Tokenizer | None
+    vectorizer: TextVectorizer | TextInput | None
     sample: Sample | None = None
     remembered: Sample | None = None
     estimator: dict[str, Any] | None = None
     index: Index | None = None
     label_uris: list[str] | None = None
+
+    @property
+    def encoder(self) -> TextEncoder | None:
+        """The model's encoder of texts, if it has one."""
+        return self.vectorizer.encoder if isinstance(self.vectorizer, TextInput) else None
 
 
 def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
@@ -120,29 +129,10 @@ def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Conte
             remembered=read_sample(folder, config, REMEMBERED) if whole else None,
             estimator=read_estimator(path(ESTIMATOR)) if estimator and ESTIMATOR in has else None,
             index=read_index(folder, config, whole=whole),
-            vectorizer=_read_vectorizer(folder, config),
+            vectorizer=_read_text_input(folder, config),
         )
 
     return reading(folder, all_files)
-
-
-def _read_vectorizer(folder: Path, config: dict[str, Any]) -> TextVectorizer | Tokenizer | None:
-    path, read = partial(checked, folder, config), reads_texts(config)
-    if not config["texts"]:
-        if read:
-            raise DataError(f"{folder / CONFIG}: found an encoder that reads texts; wanted `texts` to be true")
-        return None
-    if not read:
-        return TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE))
-    tokenizer = Tokenizer.read(path(STATE_FILE))
-    found = tokenizer.n_features, tokenizer.max_words
-    wanted = config["n_features"], config["network"].get("max_words") or MAX_WORDS
-    if found != wanted:
-        raise DataError(
-            f"{path(STATE_FILE)}: found numbers for {found[0]} words, {found[1]} of a text; "
-            f"wanted {wanted[0]} and {wanted[1]}, as {CONFIG} says"
-        )
-    return tokenizer
 
 
 def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) -> dict[str, Stored]:
@@ -167,6 +157,50 @@ def explained(folder: Path) -> Iterator[None]:
     except (TypeError, RuntimeError, MemoryError, OverflowError) as error:
         reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise DataError(f"{path}: found a damaged configuration ({reason})") from error
+
+
+# What makes rows of texts: the vectorizer's files, and `encoder.json` with `encoder.safetensors`
+
+
+def write_text_input(vectorizer: TextVectorizer | TextInput, path: Callable[[str], Path]) -> None:
+    """Write what makes rows of texts, to the paths of these names."""
+    words = vectorizer.words if isinstance(vectorizer, TextInput) else vectorizer
+    if words is not None:
+        words.write(path(STATE_FILE), path(TENSOR_FILE))
+    if isinstance(vectorizer, TextInput):
+        state, arrays = vectorizer.encoder.state()
+        files.write_json(path(ENCODER), {"settings": vectorizer.encoder.settings(), "state": state})
+        if arrays:
+            files.write_tensors(path(ENCODER_ARRAYS), arrays)
+
+
+def _read_text_input(folder: Path, config: dict[str, Any]) -> TextVectorizer | TextInput | None:
+    path, name = partial(checked, folder, config), encoder_of(config)
+    if not config["texts"]:
+        if name != FEATURES:
+            raise DataError(f"{folder / CONFIG}: found an encoder that reads texts; wanted `texts` to be true")
+        return None
+    words = TextVectorizer.read(path(STATE_FILE), path(TENSOR_FILE)) if takes_features(config) else None
+    if name == FEATURES:
+        return words
+    place = path(ENCODER)
+    saved = files.read_json(place)
+    if not isinstance(saved, dict) or [*map(type, saved.values())] != [dict, dict]:
+        raise DataError(f"{place}: found {str(saved)[:80]}; wanted the settings and the state of an encoder")
+    arrays = files.read_tensors(path(ENCODER_ARRAYS), "numpy")[0] if ENCODER_ARRAYS in config["files"] else {}
+    kind = find(name)
+    try:
+        encoder = kind(**saved["settings"])
+        encoder.restore(saved["state"], arrays)
+    except (CircletError, KeyError, TypeError) as error:
+        raise DataError(f"{place}: {error}") from error
+    made = TextInput(encoder, words)
+    if made.n_features != config["n_features"]:
+        raise DataError(
+            f"{place}: found an encoder and features of {made.n_features} columns; wanted "
+            f"{config['n_features']}, as {CONFIG} says"
+        )
+    return made
 
 
 # Tensors: weights of networks, arrays of the scaling, and how often labels occurred

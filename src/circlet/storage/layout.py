@@ -21,11 +21,11 @@ from typing import Any, TypeVar
 
 from circlet import files
 from circlet.checks import is_integer, is_real
+from circlet.encoders import FEATURES
 from circlet.errors import DataError
 from circlet.features.vectorizer import STATE_FILE, TENSOR_FILE
 from circlet.files import GZIPPED
 from circlet.settings import Decision
-from circlet.settings.network import FEATURES
 from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import STORES
 from circlet.version import __version__
@@ -42,8 +42,11 @@ SAMPLE = "sample.safetensors"
 REMEMBERED = "remembered.safetensors"
 #: Vectors of the training documents, if requested.
 INDEX = "index.safetensors"
+#: Settings of an encoder of texts and what it has learned, and its arrays, if it has any.
+ENCODER, ENCODER_ARRAYS = "encoder.json", "encoder.safetensors"
 #: All files that a model may have besides `config.json`, which lists them.
-FILES = (WEIGHTS, HISTORY, LABELS, URIS, STATE_FILE, TENSOR_FILE, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
+TEXT_FILES = (STATE_FILE, TENSOR_FILE, ENCODER, ENCODER_ARRAYS)
+FILES = (WEIGHTS, HISTORY, LABELS, URIS, *TEXT_FILES, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
 #: The checkpoint of a run's only or first network; it exists as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
 #: The options of a run of `circlet train`, kept beside its checkpoint.
@@ -92,9 +95,14 @@ def described(path: Path) -> dict[str, Any]:
     return {**about, "spots": _spots(path, size)} if size > LARGE else about
 
 
-def reads_texts(config: dict[str, Any]) -> bool:
-    """Whether a model's encoder reads texts word by word; see `NetworkSettings.reads_texts`."""
-    return bool(config["network"].get("encoder", FEATURES) != FEATURES)
+def encoder_of(config: dict[str, Any]) -> Any:
+    """Return the name of a model's encoder; `FEATURES` if it has none of texts."""
+    return config["network"].get("encoder", FEATURES)
+
+
+def takes_features(config: dict[str, Any]) -> bool:
+    """Whether a model's first layer takes features; see `NetworkSettings`."""
+    return encoder_of(config) == FEATURES or bool(config["network"].get("bag_of_words"))
 
 
 def located(folder: Path, config: dict[str, Any], name: str) -> Path:
@@ -228,7 +236,8 @@ def _check_files(path: Path, config: dict[str, Any]) -> None:
     needed = {WEIGHTS, HISTORY}
     needed |= {LABELS} if config["named_labels"] else set()
     if config["texts"]:
-        needed |= {STATE_FILE} if reads_texts(config) else {STATE_FILE, TENSOR_FILE}
+        needed |= {STATE_FILE, TENSOR_FILE} if takes_features(config) else set()
+        needed |= set() if encoder_of(config) == FEATURES else {ENCODER}
     if not needed <= set(listed) <= set(FILES):
         missing, unknown = sorted(needed - set(listed)), sorted(set(listed) - set(FILES))
         wanted = f"{missing[0]} among them" if missing else f"no {unknown[0][:80]}"

@@ -17,9 +17,9 @@ import scipy.sparse as sp
 
 from circlet.checks import check_ranking, check_share
 from circlet.data.dataset import as_csr, is_mapped
+from circlet.encoders import TextInput
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
-from circlet.features.tokenizer import Tokenizer
 from circlet.features.vectorizer import TextVectorizer
 from circlet.scoring.arrays import Found
 from circlet.scoring.ranking import Gain
@@ -40,7 +40,7 @@ class BaseModel(ABC):
     label_names : list of str or None
     label_uris : list of str or None
         URIs of the labels, if they have names as well.
-    vectorizer : TextVectorizer, Tokenizer or None
+    vectorizer : TextVectorizer, TextInput or None
         Turns texts into rows; None if documents are rows already.
     calibration : (slope, intercept)
         A label's probability is σ(slope · score + intercept).
@@ -64,7 +64,7 @@ class BaseModel(ABC):
         n_features: int,
         sparse: bool,
         label_names: list[str] | None = None,
-        vectorizer: TextVectorizer | Tokenizer | None = None,
+        vectorizer: TextVectorizer | TextInput | None = None,
         calibration: tuple[float, float] = (1.0, 0.0),
         history: list[dict[str, Any]] | None = None,
         training: dict[str, Any] | None = None,

@@ -9,13 +9,15 @@ from pathlib import Path
 from typing import Any
 
 from circlet.checks import is_integer
+from circlet.encoders import TextEncoder
 from circlet.errors import DataError
 from circlet.scoring.heads import HEADS
-from circlet.settings.network import NetworkSettings, reader_shapes
+from circlet.settings.network import NetworkSettings
 from circlet.storage.layout import MOST_LABELS
 from circlet.storage.tensors import Stored, type_name
 
 __all__ = [
+    "BESIDE",
     "BIAS",
     "LOG_SCALE",
     "Member",
@@ -27,6 +29,8 @@ __all__ = [
     "shapes_of",
 ]
 
+#: The layer that takes an encoder's vectors beside features.
+BESIDE = "beside"
 #: The names of a scorer's weights.
 LOG_SCALE, BIAS = "log_scale", "bias"
 
@@ -97,16 +101,18 @@ def check_weights(
     weights: Mapping[str, Stored],
     *,
     own_encoder: bool = False,
+    texts: TextEncoder | None = None,
 ) -> None:
     """Raise `DataError` if weights do not match the networks in a configuration.
 
     Call this before making networks, since the sizes that a configuration claims may not fit into memory. `path`
-    is the weights' file. With `own_encoder`, the networks have a custom encoder, whose weights are not checked.
+    is the weights' file. With `own_encoder`, the networks have a custom encoder, whose weights are not checked;
+    `texts` is their encoder of texts.
     """
     layers = len(members[0].settings.hidden)
     if layers > len(weights) and not own_encoder:
         raise DataError(f"{path}: found {len(weights)} tensors; wanted those of {layers} hidden layers")
-    shapes = [shapes_of(each, config, own_encoder=own_encoder) for each in members]
+    shapes = [shapes_of(each, config, own_encoder=own_encoder, texts=texts) for each in members]
     wanted = {name: (shape, "float32") for each in shapes for name, shape in each.items()}
     known = {name: each for name, each in weights.items() if not (own_encoder and _in_encoder(name))}
     encoders = [set(filter(_in_encoder, names)) for names in (wanted, known)]
@@ -122,16 +128,23 @@ def _in_encoder(name: str) -> bool:
     return ".encoder." in f".{name}"
 
 
-def shapes_of(member: Member, config: dict[str, Any], *, own_encoder: bool = False) -> dict[str, tuple[int, ...]]:
+def shapes_of(
+    member: Member, config: dict[str, Any], *, own_encoder: bool = False, texts: TextEncoder | None = None
+) -> dict[str, tuple[int, ...]]:
     """Return the shapes of a network's weights by name, without those of a custom encoder."""
     settings, n_features, n_labels = member.settings, config["n_features"], config["n_labels"]
     shapes: dict[str, tuple[int, ...]] = {}
-    if settings.reads_texts:
-        shapes = {f"encoder.{name}": shape for name, shape in reader_shapes(settings, n_features).items()}
-    elif not own_encoder:
+    if texts is not None:
+        shapes = {f"reader.{name}": shape for name, shape in texts.shapes().items()}
+        if settings.takes_features:
+            shapes |= {
+                f"{BESIDE}.weight": (settings.hidden[0], texts.width),
+                f"{BESIDE}.bias": settings.hidden[:1],
+            }
+    if not own_encoder:
         first = (n_features, settings.hidden[0]) if config["sparse"] else (settings.hidden[0], n_features)
         names = hidden_layers(settings)
-        shapes = {f"{names[0]}.weight": first, f"{names[0]}.bias": (settings.hidden[0],)}
+        shapes |= {f"{names[0]}.weight": first, f"{names[0]}.bias": (settings.hidden[0],)}
         for name, (before, after) in zip(names[1:], pairwise(settings.hidden), strict=True):
             shapes |= {f"{name}.weight": (after, before), f"{name}.bias": (after,)}
     outputs = n_labels if settings.codes is None else settings.dim

@@ -8,6 +8,7 @@ import math
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,9 @@ from torch import Tensor
 
 from circlet.checks import is_integer, is_real
 from circlet.data.dataset import MappedRows, blocks, release
+from circlet.encoders import RowPairs, TextRows
 from circlet.errors import DataError, OutputError
-from circlet.features.rows import ScaledRows, TokenRows
+from circlet.features.rows import ScaledRows
 from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.identity import Identity
 from circlet.network import Network
@@ -181,7 +183,8 @@ def content_of(matrices: Iterable[Any], texts: Iterable[str] = ()) -> str:
     digest = hashlib.sha256()
     for text in texts:
         digest.update(text.encode(errors="surrogatepass") + b"\0")
-    for rows in filter(lambda each: each is not None, matrices):
+    pairs = ((each.features, each.texts) if isinstance(each, RowPairs) else (each,) for each in matrices)
+    for rows in filter(lambda each: each is not None, chain.from_iterable(pairs)):
         matrix = rows
         if isinstance(rows, ScaledRows):
             matrix = rows.X
@@ -193,7 +196,7 @@ def content_of(matrices: Iterable[Any], texts: Iterable[str] = ()) -> str:
             matrix = matrix.matrix
         digest.update(repr(matrix.shape).encode())
         sparse = (matrix.data, matrix.indices, matrix.indptr) if hasattr(matrix, "indptr") else (matrix,)
-        for array in matrix.arrays if isinstance(matrix, TokenRows) else sparse:
+        for array in matrix.arrays if isinstance(matrix, TextRows) else sparse:
             numbers: Any = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
             for block in blocks(len(numbers)):
                 digest.update(numbers[block])

@@ -107,7 +107,7 @@ def train(
     Parameters
     ----------
     network : Network
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), RowPairs or TextRows
         Scaled features, or word numbers of texts.
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings

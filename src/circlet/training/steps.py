@@ -23,8 +23,9 @@ from torch import Tensor
 from circlet import kernels
 from circlet.compat import has_bfloat16_instructions
 from circlet.data.dataset import MappedRows, release
+from circlet.encoders import RowPairs, TextRows, features_of
 from circlet.errors import ParameterError
-from circlet.features.rows import ScaledRows, TokenRows
+from circlet.features.rows import ScaledRows
 from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
 from circlet.network.encoders import Dropout, Encoder
 from circlet.network.network import TABLE_LIMIT, Network
@@ -58,7 +59,7 @@ class Batches:
 
     Parameters
     ----------
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), or TokenRows
+    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), RowPairs or TextRows
     Y : csr_matrix or MappedRows of shape (n, n_labels)
     settings : TrainingSettings
     seed : int
@@ -86,11 +87,9 @@ class Batches:
         if X.shape[0] == 0:
             raise ParameterError("there are no documents to train on")
         # One batch decides for the whole run, so that a resumed run makes the same decision.
-        first = X[self.order(0)[: self.size]]
+        first = features_of(X)[self.order(0)[: self.size]]
         self.sgd = settings.first_layer == "sgd"
         self.by_rows = sp.issparse(first) and (self.sgd or len(np.unique(first.indices)) < FEW * X.shape[1])
-        #: Entries of each row, if input dropout must skip the random numbers of other processes.
-        self.entries = _entries(X) if self.dropout and world.size > 1 else None
 
     def steps(self, epoch: int) -> int:
         """Return the number of batches in an epoch."""
@@ -132,34 +131,39 @@ class Batches:
 
     def _prepare(self, rows: Any, epoch: int, step: int) -> tuple[Any, LabelSets]:
         own = self.share(epoch, step).rows
-        X, Y = self.X[rows[own]], self.Y[rows[own]]
+        seed = [self.seed, epoch, step]
+        if isinstance(self.X, RowPairs):
+            features = self._part(self.X.features, rows, own, seed)
+            batch: Any = RowPairs(features, self._part(self.X.texts, rows, own, [*seed, 1]))
+        else:
+            batch = self._part(self.X, rows, own, seed)
+        Y = self.Y[rows[own]]
         release(self.Y)
-        if self.dropout:
-            values = X.data if sp.issparse(X) else X.ids if isinstance(X, TokenRows) else X
-            before = 0 if self.entries is None else int(self.entries[rows[: own.start]].sum())
-            random = np.random.default_rng([self.seed, epoch, step])
-            # Each state of the generator gives two 32-bit numbers.
-            random.bit_generator.advance(before // 2)  # type: ignore[attr-defined]
-            numbers = random.random(before % 2 + values.size, dtype=np.float32)[before % 2 :]
-            kept = numbers.reshape(values.shape) >= self.dropout
-            if isinstance(X, TokenRows):
-                X = X.forgetting(~kept)
-            else:
-                values *= kept / np.float32(1 - self.dropout)
-        batch = (
-            SparseRows.for_training(X, by_rows=self.by_rows, exact=self.by_rows and not self.sgd)
-            if sp.issparse(X)
-            else as_batch(X)
-        )
         return batch, label_sets(Y)
 
+    def _part(self, source: Any, rows: Any, own: slice, seed: list[int]) -> Any:
+        """Take a process's `own` part of a batch's `rows`, and drop some of its values by random numbers."""
+        X = source[rows[own]]
+        if self.dropout:
+            # The random numbers of the processes before this one are skipped.
+            before = _size(source[rows[: own.start]]) if own.start else 0
+            random = np.random.default_rng(seed)
+            # Each state of the generator gives two 32-bit numbers.
+            random.bit_generator.advance(before // 2)  # type: ignore[attr-defined]
+            kept = random.random(before % 2 + _size(X), dtype=np.float32)[before % 2 :] >= self.dropout
+            if isinstance(X, TextRows):
+                X = X.without(~kept)
+            else:
+                values = X.data if sp.issparse(X) else X
+                values *= kept.reshape(values.shape) / np.float32(1 - self.dropout)
+        if sp.issparse(X):
+            return SparseRows.for_training(X, by_rows=self.by_rows, exact=self.by_rows and not self.sgd)
+        return as_batch(X)
 
-def _entries(X: Any) -> Any:
-    """Return the number of values of each row."""
-    if isinstance(X, TokenRows):
-        return np.diff(X.starts)
-    matrix = X.X if isinstance(X, ScaledRows) else X
-    return np.diff(matrix.indptr) if hasattr(matrix, "indptr") else np.full(X.shape[0], X.shape[1])
+
+def _size(X: Any) -> int:
+    """Return the number of values of all rows."""
+    return int(X.counts().sum() if isinstance(X, TextRows) else X.data.size if sp.issparse(X) else X.size)
 
 
 class DeviceRows:
@@ -335,8 +339,9 @@ def recordable(network: Network, batches: Batches, device: torch.device, table: 
     return (
         device.type == "cuda"
         and batches.world.size == 1
-        # A custom encoder may depend on values, or draw its own random numbers.
+        # An encoder of texts or a custom one may depend on values, or draw its own random numbers.
         and isinstance(network.encoder, Encoder)
+        and not isinstance(batches.X, (RowPairs, TextRows))
         and DeviceRows.fits(batches.X, batches.Y, batches.size)
         # Without a table, each batch generates a different number of codes.
         and (network.settings.loss not in COSINES or (book is not None and book.n_labels * book.width <= table))
@@ -360,11 +365,13 @@ def learn(
     """
     optimizer.zero_grad(set_to_none=True)
     by_rows, first = True, first_weight(network)
-    if share is not None and isinstance(rows, SparseRows) and rows.by_columns is not None:
-        by_rows = rows.by_columns.by_rows
+    features = rows.features if isinstance(rows, RowPairs) else rows
+    if share is not None and isinstance(features, SparseRows) and features.by_columns is not None:
+        by_rows = features.by_columns.by_rows
         # Then exchanging the documents takes fewer bytes than sending the sum of the gradients twice.
         if world.size > 1 and first is not None and share.of < 2 * len(first):
-            rows = rows.for_row_gradients()
+            features = features.for_row_gradients()
+            rows = RowPairs(features, rows.texts) if isinstance(rows, RowPairs) else features
     kind = labels.ids.device.type
     # Cast weights are not cached: a step uses each only once, and a recorded step must not keep them.
     faster = torch.autocast(kind, dtype=torch.bfloat16, cache_enabled=False)
