@@ -126,7 +126,7 @@ def test_every_head_learns_with_every_encoder(encoder, head):
         [a, *((2, 3) if label else (3, 2)), b] for label, (a, b) in zip(labels, fillers.tolist(), strict=True)
     ]
     rows, Y = rows_of(texts), sp.csr_matrix(np.eye(2, dtype=np.float32)[labels])
-    settings, texts = (
+    settings, own = (
         NetworkSettings(encoder=encoder, head=head, hidden=(16,), dim=8, dropout=0.0),
         reader(encoder, 16),
     )
