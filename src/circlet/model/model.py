@@ -16,7 +16,6 @@ from torch import Tensor, nn
 
 from circlet import files
 from circlet.data.dataset import column_counts
-from circlet.encoders import TextEncoder
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.model.calibration import calibrate
@@ -50,7 +49,7 @@ from circlet.storage.layout import (
     located,
 )
 from circlet.storage.model import BaseModel, about
-from circlet.storage.network_spec import Member, check_shapes, check_weights, members_of
+from circlet.storage.network_spec import check_shapes, check_weights, members_of
 from circlet.storage.publish import publishing
 from circlet.storage.tensors import BFLOAT16, Stored
 from circlet.training.loop import is_finite
@@ -169,21 +168,36 @@ class Model(BaseModel):
 
     def contents(self) -> Contents[npt.NDArray[Any]]:
         """Return the content of the model's folder."""
-        tensors = _as_arrays(self.ranker.weights()) | other_tensors(self.scaling, self.label_counts)
+        weights = {name: _as_array(tensor) for name, tensor in self.ranker.weights().items()}
         config = {
             "network": self.network.settings.as_dict(),
             "n_features": self.n_features,
             "n_labels": self.n_labels,
             "sparse": self.sparse,
-            "members": self._members(),
+            "members": [
+                {
+                    "seed": network.settings.seed,
+                    "codebook": None if network.codebook is None else network.codebook.state(),
+                    "calibration": list(curve),
+                }
+                for network, curve in zip(self.networks, self.ranker.calibrations, strict=True)
+            ],
             "scaling": self.scaling.kind,
             "calibration": list(self.calibration),
             **({} if self.threshold is None else {"threshold": self.threshold}),
             "training": self.training,
         }
-        kept = (self.sample, self.remembered)
-        others = {"index": self.index, "label_uris": self.label_uris}
-        return Contents(config, tensors, self.history, self.label_names, self.vectorizer, *kept, **others)  # type: ignore[arg-type]
+        return Contents(
+            config,
+            weights | other_tensors(self.scaling, self.label_counts),
+            self.history,
+            self.label_names,
+            self.vectorizer,
+            self.sample,
+            self.remembered,
+            index=self.index,
+            label_uris=self.label_uris,
+        )
 
     def as_runtime(self) -> RuntimeModel:
         """Return the current state as a model without torch."""
@@ -193,17 +207,6 @@ class Model(BaseModel):
         stored = {name: Stored(array) for name, array in saved.tensors.items()}
         config = {**saved.config, "files": {}}
         return RuntimeModel.restore(Path("model"), replace(saved, config=config, tensors=stored))  # type: ignore[arg-type]
-
-    def _members(self) -> list[dict[str, Any]]:
-        """Return the part of the configuration that differs between the networks."""
-        return [
-            {
-                "seed": network.settings.seed,
-                "codebook": None if network.codebook is None else network.codebook.state(),
-                "calibration": list(curve),
-            }
-            for network, curve in zip(self.networks, self.ranker.calibrations, strict=True)
-        ]
 
     @classmethod
     def load(
@@ -229,41 +232,35 @@ class Model(BaseModel):
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
         members, parts = members_of(config), parts_of(path, saved.tensors, config)
         check_weights(path, members, config, parts.weights, own_encoder=encoder is not None, texts=saved.encoder)
-        network = _blank(members, config, encoder or saved.encoder)
+        made = encoder or saved.encoder
+        networks = [
+            Network(
+                member.settings,
+                config["n_features"],
+                config["n_labels"],
+                sparse=config["sparse"],
+                encoder=copy.deepcopy(made) if number and isinstance(made, nn.Module) else made,
+                codebook=member.codebook,
+                blank=True,
+            )
+            for number, member in enumerate(members)
+        ]
+        ranker = Ensemble(networks, [member.calibration for member in members])
         wanted = {
             name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
-            for name, tensor in network.weights().items()
+            for name, tensor in ranker.weights().items()
         }
         check_shapes(path, wanted, parts.weights)
-        tensors = _as_tensors(parts.weights)
-        _check_finite(path, tensors)
-        network.load_weights(tensors)
-        model = cls(network.to(device or torch.device("cpu")), **about(saved, parts))
+        weights = {name: _as_tensor(each.read()) for name, each in parts.weights.items()}
+        for name, weight in weights.items():
+            if weight.is_floating_point() and not is_finite(weight):
+                raise DataError(
+                    f"{path}: found a non-finite number in {name}; the model is damaged: train it again"
+                )
+        ranker.load_weights(weights)
+        model = cls(ranker.to(device or torch.device("cpu")), **about(saved, parts))
         model.sample, model.remembered, model.index = saved.sample, saved.remembered, saved.index
         return model
-
-
-def _blank(members: list[Member], config: dict[str, Any], encoder: nn.Module | TextEncoder | None) -> Ensemble:
-    """Make the networks of a configuration, without their weights."""
-    networks = [
-        Network(
-            member.settings,
-            config["n_features"],
-            config["n_labels"],
-            sparse=config["sparse"],
-            encoder=copy.deepcopy(encoder) if number and isinstance(encoder, nn.Module) else encoder,
-            codebook=member.codebook,
-            blank=True,
-        )
-        for number, member in enumerate(members)
-    ]
-    return Ensemble(networks, [member.calibration for member in members])
-
-
-def _check_finite(path: Path, tensors: dict[str, torch.Tensor]) -> None:
-    for name, tensor in tensors.items():
-        if tensor.is_floating_point() and not is_finite(tensor):
-            raise DataError(f"{path}: found a non-finite number in {name}; the model is damaged: train it again")
 
 
 def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
@@ -307,16 +304,6 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
         new.commit(config, model_card(config, model.history, model.label_names))
 
 
-def _as_arrays(tensors: dict[str, Tensor]) -> dict[str, npt.NDArray[Any]]:
-    """Convert tensors to contiguous arrays, without copies where possible."""
-    return {name: _as_array(tensor.detach().cpu().contiguous()) for name, tensor in tensors.items()}
-
-
-def _as_tensors(stored: dict[str, Stored]) -> dict[str, Tensor]:
-    """Copy the tensors of a folder to torch tensors."""
-    return {name: _as_tensor(each.read()) for name, each in stored.items()}
-
-
 def _as_tensor(array: npt.NDArray[Any]) -> Tensor:
     own = array if array.flags.writeable else array.copy()  # a view of the mapped file, which is read-only
     if own.dtype == BFLOAT16:
@@ -325,6 +312,8 @@ def _as_tensor(array: npt.NDArray[Any]) -> Tensor:
 
 
 def _as_array(tensor: Tensor) -> npt.NDArray[Any]:
-    if tensor.dtype == torch.bfloat16:
-        return tensor.view(torch.uint16).numpy().view(BFLOAT16)
-    return tensor.numpy()
+    """Return a contiguous array, which is no copy where possible."""
+    own = tensor.detach().cpu().contiguous()
+    if own.dtype == torch.bfloat16:
+        return own.view(torch.uint16).numpy().view(BFLOAT16)
+    return own.numpy()
