@@ -229,7 +229,7 @@ class TestSearch:
             "lr": 0.0012345,
             "first_layer": "sgd",
         }
-        found = backend.suggested(optuna.trial.FixedTrial(best))
+        found = backend.trial_parameters(optuna.trial.FixedTrial(best))
         assert found == {**best, "dropout": 0.12, "lr": 0.0012}
         settings = settings_of({**DEFAULTS, **found})
         assert settings.network.hidden == (512,)
@@ -237,7 +237,9 @@ class TestSearch:
 
     def test_finds_the_best_of_few_trials(self, world, plain, monkeypatch):
         monkeypatch.setattr(
-            backend, "suggested", lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"}
+            backend,
+            "trial_parameters",
+            lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"},
         )
         results = io.StringIO()
         found = plain.hyperopt(corpus(world, plain, "test.tsv"), 3, 1, "NDCG", results)
@@ -263,6 +265,6 @@ class TestSearch:
             plain.hyperopt(test, 1, 1, "NDCG", None)
 
     def test_trials_that_all_fail(self, world, plain, monkeypatch):
-        monkeypatch.setattr(backend, "suggested", lambda trial: {"epochs": "many"})
+        monkeypatch.setattr(backend, "trial_parameters", lambda trial: {"epochs": "many"})
         with pytest.raises(OperationFailedException, match="no trial succeeded"):
             plain.hyperopt(corpus(world, plain, "test.tsv"), 1, 1, "NDCG", None)

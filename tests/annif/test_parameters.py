@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from circlet.annif.parameters import DEFAULTS, number, settings_of, whole
+from circlet.annif.parameters import DEFAULTS, number, settings_of
 from circlet.errors import ParameterError
 from circlet.settings import RunSettings
 
@@ -60,7 +60,7 @@ def test_wrong_words_are_named(name, value, wanted):
 
 
 def test_numbers():
-    assert whole("limit", "10") == 10
-    assert number("favor_rare", "0.5") == 0.5
-    assert isinstance(number("min_df", "2"), int)
-    assert isinstance(number("min_df", 0.5), float)
+    assert number({"limit": "10"}, "limit") == 10
+    assert number({"favor_rare": "0.5"}, "favor_rare", float) == 0.5
+    with pytest.raises(ParameterError, match="favor_rare: found 'much'; wanted a number"):
+        number({"favor_rare": "much"}, "favor_rare", float)

@@ -6,7 +6,7 @@ import logging
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from circlet.serve.guard import BUCKETS, HEADERS, Access, Guard, Limits, Monitor, Rates, name_of
+from circlet.serve.guard import BUCKETS, HEADERS, Access, Guard, Limits, Monitor, Rates, bucket_of, name_of
 from circlet.version import __version__
 
 SUGGEST = "/v1/models/colors/suggest"
@@ -249,7 +249,7 @@ class TestRates:
         ],
     )
     def test_buckets(self, address, bucket):
-        assert Rates.client_of(address) == bucket
+        assert bucket_of(address) == bucket
 
 
 class TestMonitor:

@@ -1,7 +1,7 @@
 """circlet as a backend of Annif, the subject indexing toolkit of the National Library of Finland.
 
-`circlet-annif` is Annif's own command line, and `create_app` its web service, with the backend `circlet` beside
-its own; docs/annif.md shows how to use them. Importing this package needs neither Annif nor torch.
+`circlet-annif` is Annif's command line, and `create_app` its web service; both also have the backend `circlet`.
+See docs/annif.md. This package imports neither Annif nor torch until they are needed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ __all__ = ["create_app", "main", "register"]
 
 
 def register() -> None:
-    """Let Annif find the backend. It has no entry points for backends, so its own list of them gets one more.
+    """Add the backend to Annif's own list of backends, for which Annif has no entry points.
 
     Raises
     ------
@@ -59,15 +59,15 @@ def main() -> None:
 
 
 def create_app(config_name: str | None = None) -> Any:
-    """Annif's web service, for `uvicorn --factory circlet.annif:create_app`."""
+    """Make Annif's web service, for `uvicorn --factory circlet.annif:create_app`."""
     register()
     import annif
 
     return annif.create_app(config_name)
 
 
-# A worker that multiprocessing does not fork but starts afresh imports the main module, and runs no command.
-# By then it has a name of its own, but no parent.
+# If multiprocessing spawns workers instead of forking them, each imports the main module and runs no command. At
+# that time, a worker has a name of its own, but no parent.
 if multiprocessing.current_process().name != "MainProcess":
     with suppress(MissingExtraError):
         register()

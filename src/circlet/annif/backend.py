@@ -1,8 +1,7 @@
 """The backend `circlet` of Annif: train, learn, suggest, and search for hyperparameters.
 
-Subjects are known to the model by their URIs, since the ids that Annif gives them are those of one vocabulary on
-one machine. Documents reach the model as text, and circlet makes its features of them. If the project has an
-analyzer, the text consists of the analyzer's words.
+The model's labels are the URIs of subjects, since Annif's ids belong to one vocabulary on one machine. circlet
+makes features of the documents' text. If the project has an analyzer, the text consists of the analyzer's words.
 
 Suggestions come from circlet's runtime, which needs no torch.
 """
@@ -30,7 +29,7 @@ from annif.exception import (
 from annif.suggestion import SuggestionBatch
 from scipy.sparse import csr_array
 
-from circlet.annif.parameters import DEFAULTS, number, settings_of, whole
+from circlet.annif.parameters import DEFAULTS, number, settings_of
 from circlet.checks import require
 from circlet.data.records import Record, iter_records, write_records
 from circlet.errors import CircletError, ParameterError
@@ -40,11 +39,11 @@ from circlet.storage.layout import CONFIG
 from circlet.storage.publish import folder_lock
 from circlet.storage.tensors import check_store
 
-__all__ = ["CircletBackend", "CircletObjective", "CircletOptimizer", "suggested"]
+__all__ = ["CircletBackend", "CircletObjective", "CircletOptimizer", "trial_parameters"]
 
 
 class _Loaded(NamedTuple):
-    """A model, when its folder was written, and the id of each label's subject; −1 if there is no such subject."""
+    """A model, the time its folder was written, and the id of each label's subject, or −1."""
 
     written: tuple[int, int]
     tagger: Tagger
@@ -57,7 +56,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
     name = "circlet"
 
     MODEL_FOLDER = "circlet-model"
-    #: What the last training learned from, and learning since; Annif does not take `*-train*` for a model.
+    #: All documents that the model has learned from. Annif does not take `*-train*` for a model.
     TRAIN_FILE = "circlet-train.jsonl.gz"
     DEFAULT_PARAMETERS = DEFAULTS
 
@@ -66,19 +65,18 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
     @property
     def model_folder(self) -> Path:
-        """Where the model is."""
+        """The model's folder."""
         return Path(self.datadir) / self.MODEL_FOLDER
 
     @property
     def train_file(self) -> Path:
-        """Where the documents are that the model has learned from."""
+        """The file of all documents that the model has learned from."""
         return Path(self.datadir) / self.TRAIN_FILE
 
     def initialize(self, parallel: bool = False) -> None:
-        """Load the model, unless the one that is loaded is still the one in the folder.
+        """Load the model if none is loaded, or if another process has trained it since.
 
-        Another process may have trained it since. Loading before a fork is safe, and saves memory: the weights are
-        mapped, and no thread outlives a call.
+        Loading before a fork is safe, and saves memory: the weights are mapped, and no thread outlives a call.
         """
         try:
             found = (self.model_folder / CONFIG).stat()
@@ -97,34 +95,34 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         return CircletOptimizer(self, corpus, metric)
 
     def settings(self, params: dict[str, Any]) -> RunSettings:
-        """How a model is trained with these parameters."""
+        """Return the settings of a training with these parameters."""
         with self._explained():
             return settings_of(params)
 
     def subject_ids(self, uris: list[str]) -> npt.NDArray[np.int64]:
-        """The ids of subjects; −1 for those that the vocabulary has lost, or that the project excludes."""
+        """Return the ids of subjects; −1 if the vocabulary has lost one, or the project excludes it."""
         found = (self.project.subjects.by_uri(uri, warnings=False) for uri in uris)
         return np.array([-1 if subject is None else subject for subject in found], dtype=np.int64)
 
     def batch(
         self, tagger: Tagger, subjects: npt.NDArray[np.int64], texts: list[str], params: Any
     ) -> SuggestionBatch:
-        """What a tagger suggests for texts, not cut by any threshold: Annif cuts at the one that it is asked for.
+        """Return a tagger's suggestions for texts, without a threshold: Annif applies the requested one.
 
         Scores are probabilities. Annif ranks by scores, so if rare subjects are favored, each probability is
-        multiplied by what the subject is worth, and the worthiest is worth 1.
+        multiplied by the subject's weight, of at most 1.
         """
         with self._explained():
-            limit, favor_rare = whole("limit", params["limit"]), float(number("favor_rare", params["favor_rare"]))
+            limit, favor_rare = number(params, "limit"), number(params, "favor_rare", float)
             allowed = subjects >= 0
             ids, chances = tagger.ranked(
                 texts, limit, allowed=None if allowed.all() else allowed, favor_rare=favor_rare
             )
             if (gain := tagger.model_.gain(favor_rare)) is not None:
-                worth = np.asarray(gain.weights)
-                chances *= (worth / worth.max())[ids]
+                weights = np.asarray(gain.weights)
+                chances *= (weights / weights.max())[ids]
         starts = tagger.model_.vectorizer.entries(texts).starts
-        # A text without a known word would get what is frequent.
+        # A text without a known word would get frequent subjects.
         shown = (ids >= 0) & (chances > 0) & (np.diff(starts) > 0)[:, None]
         rows = np.nonzero(shown)[0]
         shape = (len(texts), len(self.project.subjects))
@@ -133,7 +131,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
         )
 
     def text(self, document: Any) -> str:
-        """The text that the model sees."""
+        """Return the text that the model sees."""
         if not self.project.analyzer_spec:
             return str(document.text)
         return " ".join(self.project.analyzer.tokenize_words(document.text))
@@ -145,7 +143,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
     def _train(self, corpus: Any, params: dict[str, Any], jobs: int = 0) -> None:
         settings, store = self.settings(params), self._store(params)
-        # One at a time, so that nothing that is learned gets lost.
+        # Only one process may train at a time, or the work of another would be lost.
         with self._explained(), folder_lock(self.model_folder, patience=0):
             check_store(store)
             self._need_torch(jobs)
@@ -153,14 +151,14 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
             if corpus != "cached":
                 self.info("creating train file")
-                write_records(self.train_file, self._some(corpus), "jsonl")
+                write_records(self.train_file, self._records(corpus), "jsonl")
             elif self.train_file.exists():
                 self.info("reusing cached training data from previous run")
             else:
                 raise NotInitializedException(
                     f"train data file {self.train_file} not found", backend_id=self.backend_id
                 )
-            # Whatever subject is learned later should find a free slot.
+            # Every subject that is learned later needs a free slot.
             room = len(self.project.subjects) if self._learns else 0
             model = fitted(self.train_file, settings, str(params["device"]), self.info, room)
             model.save(self.model_folder, store)
@@ -171,40 +169,35 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
             self._need_torch()
             from circlet.annif.training import learn
 
-            new = list(self._some(corpus))
-            learn(
-                self.model_folder,
-                new,
-                epochs=whole("learn-epochs", params["learn-epochs"]),
-                device=str(params["device"]),
-                say=self.info,
-            )
-            # So that `train --cached` does not lose what was learned.
+            new = list(self._records(corpus))
+            epochs, device = number(params, "learn-epochs"), str(params["device"])
+            learn(self.model_folder, new, epochs=epochs, device=device, say=self.info)
+            # So that `train --cached` also learns the new documents.
             known = iter_records(self.train_file, "jsonl") if self.train_file.exists() else iter(())
             write_records(self.train_file, chain(known, new), "jsonl")
 
-    def _some(self, corpus: Any) -> Iterator[Record]:
-        """The documents that something can be learned from; there is at least one."""
-        records = self._records(corpus)
-        first = next(records, None)
+    def _records(self, corpus: Any) -> Iterator[Record]:
+        """Return the documents that have text and subjects, with URIs as labels; raise an error if none has."""
+
+        def records() -> Iterator[Record]:
+            for line, document in enumerate(corpus.documents, 1):
+                uris = tuple(self.project.subjects[subject].uri for subject in document.subject_set)
+                text = self.text(document)
+                if uris and text.strip():
+                    yield Record(line, text, uris)
+
+        found = records()
+        first = next(found, None)
         if first is None:
             raise NotSupportedException("found no documents with text and subjects", backend_id=self.backend_id)
-        return chain([first], records)
-
-    def _records(self, corpus: Any) -> Iterator[Record]:
-        """The documents that have text and subjects, whose URIs are the labels."""
-        subjects = self.project.subjects
-        for line, document in enumerate(corpus.documents, 1):
-            text, uris = self.text(document), tuple(subjects[subject].uri for subject in document.subject_set)
-            if uris and text.strip():
-                yield Record(line, text, uris)
+        return chain([first], found)
 
     @property
     def _learns(self) -> bool:
         return bool(annif.util.boolean(self.params.get("allow_learn", False)))
 
     def _store(self, params: dict[str, Any]) -> str:
-        """How weights are stored: small, unless many small steps are to come, which rounding would undo."""
+        """Return how to store weights: small, unless small steps follow, which rounding would undo."""
         store = str(params["store"])
         return store if store != "auto" else "float32" if self._learns else "int8"
 
@@ -218,7 +211,7 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
     @contextmanager
     def _explained(self) -> Iterator[None]:
-        """Circlet's errors as Annif's, which its command line shows as one line and its service as a response."""
+        """Turn circlet's errors into Annif's, which its command line and its service show in one line."""
         try:
             yield
         except ParameterError as error:
@@ -227,8 +220,8 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
             raise OperationFailedException(str(error), backend_id=self.backend_id) from error
 
 
-def suggested(trial: Any) -> dict[str, Any]:
-    """The parameters of a trial, as `projects.cfg` would have them."""
+def trial_parameters(trial: Any) -> dict[str, Any]:
+    """Return the parameters of a trial, as `projects.cfg` would have them."""
     return {
         "epochs": trial.suggest_int("epochs", 3, 30, log=True),
         "dim": trial.suggest_int("dim", 400, 8000, log=True),
@@ -241,13 +234,13 @@ def suggested(trial: Any) -> dict[str, Any]:
 
 
 class CircletObjective(hyperopt.HPObjective):  # type: ignore[misc]
-    """Trains on the documents of the last training, and measures on those of the search."""
+    """Trains on the documents of the last training, and evaluates on those of the search."""
 
     @classmethod
     def objective(cls, trial: Any, args: dict[str, Any]) -> float:
         from circlet.annif.training import fitted
 
-        backend, params = args["backend"], {**args["params"], **suggested(trial)}
+        backend, params = args["backend"], {**args["params"], **trial_parameters(trial)}
         model = fitted(backend.train_file, backend.settings(params), str(params["device"]), backend.debug)
         batch = annif.eval.EvaluationBatch(backend.project.subjects)
         subjects = backend.subject_ids(model.label_names or [])
@@ -256,7 +249,7 @@ class CircletObjective(hyperopt.HPObjective):  # type: ignore[misc]
 
 
 class CircletOptimizer(hyperopt.HyperparameterOptimizer):  # type: ignore[misc]
-    """Looks for the sizes, rates and epochs that suit a project best."""
+    """Searches for the best sizes, rates and epochs of a project."""
 
     def __init__(self, backend: Any, corpus: Any, metric: str) -> None:
         super().__init__(backend, corpus, metric, CircletObjective)
@@ -267,8 +260,8 @@ class CircletOptimizer(hyperopt.HyperparameterOptimizer):  # type: ignore[misc]
             raise NotInitializedException(
                 f"train data file {backend.train_file} not found", backend_id=backend.backend_id
             )
-        backend.settings(params)  # what is wrong with them should be said before any trial
-        # Annif transforms the documents of all other commands.
+        backend.settings(params)  # raises errors before any trial
+        # Annif transforms documents for all commands but this.
         documents = list(backend.project.transform.transform_corpus(self._corpus).documents)
         return {
             "backend": backend,
@@ -279,12 +272,12 @@ class CircletOptimizer(hyperopt.HyperparameterOptimizer):  # type: ignore[misc]
         }
 
     def _normalize(self, hps: dict[str, Any]) -> dict[str, Any]:
-        return suggested(optuna.trial.FixedTrial(hps))
+        return trial_parameters(optuna.trial.FixedTrial(hps))
 
     def _postprocess(self, study: Any) -> hyperopt.HPRecommendation:
         if not any(trial.state.name == "COMPLETE" for trial in study.trials):
             raise OperationFailedException(
-                "no trial succeeded; the log above says why", backend_id=self._backend.backend_id
+                "no trial succeeded; see the log above", backend_id=self._backend.backend_id
             )
         lines = [f"{name}={value}" for name, value in self._normalize(study.best_params).items()]
         return hyperopt.HPRecommendation(lines=lines, score=study.best_value)

@@ -1,18 +1,18 @@
-"""Backend parameters: words of `projects.cfg` and of `-b circlet.NAME=VALUE`, read as circlet's settings."""
+"""The backend's parameters: text of `projects.cfg` and of `-b circlet.NAME=VALUE` becomes circlet's settings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from circlet.errors import ParameterError
 from circlet.settings import RunSettings
 from circlet.settings.run import all_settings
 
-__all__ = ["DEFAULTS", "number", "settings_of", "whole"]
+__all__ = ["DEFAULTS", "number", "settings_of"]
 
-#: What a project has unless it says otherwise. All settings of `circlet train` are allowed; those that are not
-#: named here are decided from the data, or are those of the preset.
+#: Default values. All settings of `circlet train` are allowed; those that are not here depend on the data, or on
+#: the preset.
 DEFAULTS: dict[str, Any] = {
     "limit": 100,
     "preset": "default",
@@ -26,25 +26,17 @@ DEFAULTS: dict[str, Any] = {
 }
 
 
-def whole(name: str, value: Any) -> int:
-    """A parameter that is an integer."""
+def number(params: Mapping[str, Any], name: str, kind: Callable[[Any], Any] = int) -> Any:
+    """Read a parameter that is an integer, or with `kind` `float` any number."""
     try:
-        return int(value)
+        return kind(params[name])
     except ValueError:
-        raise ParameterError(f"{name}: found {value!r}; wanted an integer") from None
-
-
-def number(name: str, value: Any) -> int | float:
-    """A parameter that is a number."""
-    try:
-        found = float(value)
-    except ValueError:
-        raise ParameterError(f"{name}: found {value!r}; wanted a number") from None
-    return whole(name, value) if str(value).strip().isdecimal() else found
+        words = "an integer" if kind is int else "a number"
+        raise ParameterError(f"{name}: found {params[name]!r}; wanted {words}") from None
 
 
 def settings_of(params: Mapping[str, Any]) -> RunSettings:
-    """The settings of a training run that a project's parameters describe.
+    """Return the settings that a project's parameters describe.
 
     As in `circlet train`, "auto" leaves a setting to the data, and "none" switches it off.
     """
@@ -59,5 +51,5 @@ def settings_of(params: Mapping[str, Any]) -> RunSettings:
                 given[name] = setting.kind.read(value)
             except ValueError:
                 raise ParameterError(f"{name}: found {value!r}; wanted {setting.kind.words}") from None
-    settings = RunSettings.from_preset(str(params["preset"]), given, seed=whole("seed", params["seed"]))
+    settings = RunSettings.from_preset(str(params["preset"]), given, seed=number(params, "seed"))
     return settings.with_values(without) if without else settings

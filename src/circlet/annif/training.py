@@ -1,4 +1,4 @@
-"""Training and further training of a project's model; the only module of the backend that needs torch."""
+"""Train a project's model, and train it further; only this module of the backend imports torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ __all__ = ["Log", "fitted", "learn", "with_room"]
 
 
 class Log(Reporter):
-    """Tells Annif's log what was decided, and how each epoch went."""
+    """Writes decisions and the results of each epoch to Annif's log."""
 
     def __init__(self, say: Callable[[str], object]) -> None:
         self.say, self.epochs = say, 0
@@ -55,7 +55,7 @@ def _shown(numbers: dict[str, float]) -> str:
 def fitted(
     path: Path, settings: RunSettings, device: str, say: Callable[[str], object], subjects: int = 0
 ) -> Model:
-    """A model of the documents in a file, which can learn so many subjects in all."""
+    """Train a model on the documents of a file, with room for so many subjects in all."""
     split, _, names = read_splits(iter_records(path, "jsonl"))
     if len(names) < subjects and settings.network.slots is None and settings.network.codebook_name == "spectral":
         settings = with_room(settings, split, subjects)
@@ -63,14 +63,14 @@ def fitted(
 
 
 def with_room(settings: RunSettings, split: Split, subjects: int) -> RunSettings:
-    """The same settings, with a slot for each of so many subjects; documents show only some of them."""
+    """Return settings with a slot for each of so many subjects; the documents have only some of them."""
     dim = Decider(split, settings).by_rule().network.dim
     half = next_fast_len(max((subjects + 1) // 2, dim + 1), real=True)
     return settings.with_values({"slots": 2 * int(half)})
 
 
 def learn(folder: Path, new: list[Record], *, epochs: int, device: str, say: Callable[[str], object]) -> None:
-    """Train the model in a folder further, on new documents; subjects that are new to it are added."""
+    """Train the model in a folder further, on new documents, and add their new subjects."""
     model = Model.load(folder, resolve_device(device))
     split, _, names = read_splits(new)
     go_on(model, Dataset("learn", split, label_names=names), reporter=Log(say), epochs=epochs)

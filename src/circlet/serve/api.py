@@ -69,9 +69,10 @@ def found_wanted(errors: Iterable[Any]) -> str:
     return shortened(f"`{place}`: found {found}; wanted {wanted[:1].lower()}{wanted[1:]}")
 
 
-def body_of(kind: type[BaseModel], media_type: str = "application/json") -> dict[str, Any]:
-    """Describe a body that `parse` reads, for OpenAPI."""
-    return {"requestBody": {"required": True, "content": {media_type: {"schema": kind.model_json_schema()}}}}
+def takes(kind: type[BaseModel], media_type: str = "application/json") -> dict[str, Any]:
+    """Return a route's options that describe the body that `parse` reads, for OpenAPI."""
+    content = {media_type: {"schema": kind.model_json_schema()}}
+    return {"openapi_extra": {"requestBody": {"required": True, "content": content}}}
 
 
 class Service:
@@ -209,11 +210,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         pairs = zip(found, similarities, strict=True)
         return answer({"label": str(own), "near": [{"label": str(a), "similarity": rounded(b)} for a, b in pairs]})
 
-    @routes.post(
-        "/models/{model}/suggest",
-        response_model=schemas.Suggestions,
-        openapi_extra=body_of(schemas.SuggestRequest),
-    )
+    @routes.post("/models/{model}/suggest", response_model=schemas.Suggestions, **takes(schemas.SuggestRequest))
     async def suggest(request: Request, model: str) -> Response:
         """The best labels of documents, with probabilities."""
         asked, now = parse(request, schemas.SuggestRequest), service.model(model).current
@@ -235,11 +232,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         used = {"threshold": least.value, "threshold_from": least.origin}
         return answer({"model": model, "version": now.version, **used, "results": results})
 
-    @routes.post(
-        "/models/{model}/explain",
-        response_model=schemas.Explanations,
-        openapi_extra=body_of(schemas.ExplainRequest),
-    )
+    @routes.post("/models/{model}/explain", response_model=schemas.Explanations, **takes(schemas.ExplainRequest))
     async def explain(request: Request, model: str) -> Response:
         """The words of a text that speak for and against its labels."""
         asked, now = parse(request, schemas.ExplainRequest), service.model(model).current
@@ -254,8 +247,8 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     @routes.post(
         "/models/{model}/similar",
         response_model=schemas.SimilarDocuments,
-        openapi_extra=body_of(schemas.SimilarRequest),
         responses={409: {"model": schemas.Fault}},
+        **takes(schemas.SimilarRequest),
     )
     async def similar(request: Request, model: str) -> Response:
         """The training documents that are most similar to a text."""
@@ -333,12 +326,7 @@ def feedback_routes(service: Service) -> APIRouter:
         learner.notify()
         return {"id": entry.id, "learning": learner.state()}
 
-    @routes.post(
-        "/feedback",
-        status_code=201,
-        response_model=schemas.Recorded,
-        openapi_extra=body_of(schemas.FeedbackRequest),
-    )
+    @routes.post("/feedback", status_code=201, response_model=schemas.Recorded, **takes(schemas.FeedbackRequest))
     async def give(request: Request, model: str) -> Response:
         """Say which labels of a text are right and which are wrong; the model learns from it."""
         asked, learner = parse(request, schemas.FeedbackRequest), service.learner(model)
@@ -418,9 +406,9 @@ def annif_routes(service: Service) -> APIRouter:
         """A model, in the form of one of Annif's projects."""
         return answer(project_of(service.model(model)))
 
-    form = body_of(schemas.SuggestForm, "application/x-www-form-urlencoded")
+    form = takes(schemas.SuggestForm, "application/x-www-form-urlencoded")
 
-    @routes.post("/{model}/suggest", response_model=schemas.AnnifResults, openapi_extra=form)
+    @routes.post("/{model}/suggest", response_model=schemas.AnnifResults, **form)
     async def suggest(request: Request, model: str) -> Response:
         """The best labels of a text, in the form of Annif's subjects; a label without a URI is its own URI."""
         asked, now = parse(request, schemas.SuggestForm), service.model(model).current

@@ -64,58 +64,26 @@ SAFE = ("GET", "HEAD", "OPTIONS")
 
 @dataclass(frozen=True)
 class Limits:
-    """What a service accepts.
+    """What a service accepts."""
 
-    Parameters
-    ----------
-    body : int
-        Bytes of a request's body.
-    documents : int
-        Documents of a request.
-    characters : int
-        Characters of a text.
-    k : int
-        Labels per document.
-    queue : int
-        Documents that may wait to be tagged; beyond that, clients must retry later.
-    held : int
-        Bytes of all requests' bodies at a time.
-    connections : int
-        Open connections.
-    rate : float
-        Requests per second of a client, on average; 0 means no limit.
-    patience : float
-        Seconds that a client may take to send a request, or to receive the response.
-    """
-
-    body: int = 8 << 20
-    documents: int = 512
-    characters: int = 500_000
-    k: int = 100
-    queue: int = 2048
-    held: int = 256 << 20
+    body: int = 8 << 20  # bytes of a request
+    documents: int = 512  # of a request
+    characters: int = 500_000  # of a text
+    k: int = 100  # labels per document
+    queue: int = 2048  # documents that may wait to be tagged; beyond that, clients must retry later
+    held: int = 256 << 20  # bytes of all requests in flight
     connections: int = 1000
-    rate: float = 1000.0
-    patience: float = 30.0
+    rate: float = 1000.0  # requests per second of a client, on average; 0 means no limit
+    patience: float = 30.0  # seconds that a client may take to send a request, or to receive the response
 
 
 @dataclass(frozen=True)
 class Access:
-    """Who may use the service.
+    """Who may use the service."""
 
-    Parameters
-    ----------
-    token : str, optional
-        Token that clients must send as `Authorization: Bearer …`.
-    hosts : collection of str, optional
-        Valid host names of the service, without ports; None accepts any name.
-    origins : collection of str
-        Other origins whose pages may use the service, like `https://example.org`.
-    """
-
-    token: str | None = None
-    hosts: Collection[str] | None = None
-    origins: Collection[str] = ()
+    token: str | None = None  # that clients must send as `Authorization: Bearer …`
+    hosts: Collection[str] | None = None  # valid names of the service, without ports; None accepts any name
+    origins: Collection[str] = ()  # other origins whose pages may use the service, like `https://example.org`
 
 
 def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -125,17 +93,7 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 class Guard:
-    """An ASGI application in front of another one.
-
-    Parameters
-    ----------
-    app : ASGI application
-    limits : Limits
-    access : Access
-    monitor : Monitor
-    log_requests, log_texts : bool
-        Whether to log a line per request, and the texts in it.
-    """
+    """An ASGI application in front of another one; it may log a line per request, and the texts in it."""
 
     def __init__(
         self,
@@ -149,7 +107,7 @@ class Guard:
     ) -> None:
         self.app, self.limits, self.access, self.monitor = app, limits, access, monitor
         self.log_requests, self.log_texts = log_requests or log_texts, log_texts
-        #: How many connections are open; the server says.
+        #: Counts the open connections; the server sets it.
         self.connections: Callable[[], int] = lambda: 0
         self._rates, self._held = Rates(limits.rate), 0
         self._credentials = None if access.token is None else f"Bearer {access.token}".encode()
@@ -288,14 +246,9 @@ def _later(detail: str) -> HTTPException:
 
 
 class Rates:
-    """Limits the request rate of each client by a token bucket, which fills at a steady rate.
+    """Limits the request rate of each client by a token bucket, which gains `rate` tokens per second.
 
-    Parameters
-    ----------
-    rate : float
-        Tokens per second.
-    clients : int
-        Number of clients to remember; the one that has been silent longest is forgotten first.
+    It remembers this many clients, and forgets the one that has been silent longest first.
 
     >>> rates = Rates(2)
     >>> [rates.wait("a", 0.0) for _ in range(5)]
@@ -313,7 +266,7 @@ class Rates:
         """Take a token, or return the seconds until there is one; `now` is a monotonic time."""
         if not self.rate:
             return 0.0
-        client = self.client_of(address)
+        client = bucket_of(address)
         tokens, before = self._buckets.pop(client, (self.most, now))
         tokens = min(self.most, tokens + self.rate * (now - before))
         missing = max(0.0, 1 - tokens)
@@ -322,15 +275,13 @@ class Rates:
             self._buckets.popitem(last=False)
         return missing / self.rate
 
-    @staticmethod
-    def client_of(address: str) -> str:
-        """Return the owner of an address's bucket: for IPv6 the network, since a host may have 2⁶⁴ addresses."""
-        if ":" not in address:
-            return address
-        try:
-            return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
-        except ValueError:
-            return address
+
+def bucket_of(address: str) -> str:
+    """Return whose bucket an address uses: for IPv6 the network's, since a host may have 2⁶⁴ addresses."""
+    try:
+        return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
+    except ValueError:
+        return address
 
 
 #: Upper ends of the histogram's buckets, seconds.

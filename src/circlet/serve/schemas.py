@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field, FiniteFloat, model_validator
+from pydantic import BaseModel, Field, FiniteFloat, create_model, model_validator
 
 TEXT = "solve a sparse symmetric eigenvalue problem"
 Share = Annotated[FiniteFloat, Field(ge=0, le=1)]
@@ -98,12 +98,6 @@ class Summary(BaseModel):
     documents: int
     takes: Literal["texts", "rows"]
     version: str
-
-
-class Models(BaseModel):
-    """All models."""
-
-    models: list[Summary]
 
 
 class Part(BaseModel):
@@ -219,12 +213,6 @@ class SimilarDocument(BaseModel):
     similarity: float
 
 
-class SimilarDocuments(BaseModel):
-    """Training documents, the most similar first."""
-
-    documents: list[SimilarDocument]
-
-
 class Learning(BaseModel):
     """The state of learning from feedback."""
 
@@ -255,18 +243,6 @@ class Entry(BaseModel):
     undone: bool
 
 
-class Entries(BaseModel):
-    """Recorded feedback, the latest first."""
-
-    entries: list[Entry]
-
-
-class Version(BaseModel):
-    """The version that is served now."""
-
-    version: str
-
-
 class SuggestForm(BaseModel, extra="ignore", json_schema_extra={"examples": [{"text": "a fox", "limit": 10}]}):
     """The fields of Annif's form that matter here; others, such as a document's metadata, are ignored."""
 
@@ -284,7 +260,9 @@ class AnnifResult(BaseModel):
     score: float
 
 
-class AnnifResults(BaseModel):
-    """Suggested subjects, best first."""
-
-    results: list[AnnifResult]
+# Responses with one field.
+Models = create_model("Models", models=(list[Summary], ...))
+SimilarDocuments = create_model("SimilarDocuments", documents=(list[SimilarDocument], ...))
+Entries = create_model("Entries", entries=(list[Entry], ...))
+Version = create_model("Version", version=(str, ...))
+AnnifResults = create_model("AnnifResults", results=(list[AnnifResult], ...))

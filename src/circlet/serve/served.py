@@ -65,7 +65,7 @@ class Snapshot:
     def suggest(self, options: Options, documents: list[Any]) -> list[list[Suggestion]]:
         """Return the labels of texts, or of rows given as numbers by column, best first."""
         return self.tagger.answers(
-            documents if self.takes == "texts" else _rows(documents, self.tagger.model_.n_features),
+            documents if self.takes == "texts" else _csr(documents, self.tagger.model_.n_features),
             options.k,
             allowed=None if options.allowed is None else [self.labels[name] for name in options.allowed],
             threshold=options.threshold,
@@ -73,26 +73,15 @@ class Snapshot:
         )
 
     def suggesting(self, options: Options) -> tuple[Hashable, Any]:
-        """Return key and function for suggesting labels by `circlet.serve.batching`."""
+        """Return key and function for `circlet.serve.batching`."""
         return (id(self), options), partial(self.suggest, options)
 
 
 class Served:
-    """A model under its public name.
+    """A model under its public name; `about` has facts about its folder: `bytes`, `parts`, `modified`."""
 
-    Parameters
-    ----------
-    name : str
-        Id of the model.
-    tagger : Tagger
-    version : str
-    about : dict
-        Facts about its folder: `bytes`, `parts`, `modified`.
-    """
-
-    def __init__(self, name: str, tagger: Tagger, version: str, about: dict[str, Any] | None = None) -> None:
-        self.name, self.about = name, about or {"bytes": 0, "parts": [], "modified": None}
-        self.current = Snapshot(tagger, version)
+    def __init__(self, name: str, tagger: Tagger, version: str, about: dict[str, Any]) -> None:
+        self.name, self.about, self.current = name, about, Snapshot(tagger, version)
         #: If the model learns from feedback.
         self.learner: Learner | None = None
 
@@ -162,7 +151,7 @@ class Served:
         }
 
 
-def _rows(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
+def _csr(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
     ends = np.cumsum([0, *map(len, documents)])
     columns = np.fromiter((column for row in documents for column in row), dtype=np.int64, count=ends[-1])
     numbers = (value for row in documents for value in row.values())
