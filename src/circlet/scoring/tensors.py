@@ -6,6 +6,7 @@ Norms and angles are computed in single precision, since those of half-precision
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from circlet.algebra import circular
 from circlet.scoring import arrays
 from circlet.scoring.arrays import LEAST_NORM, MEMORY, TINY, Floats
 
-log_sigmoid, similarities = torch.nn.functional.logsigmoid, arrays.similarities
+log_sigmoid = torch.nn.functional.logsigmoid
 absolute, sin, subtract, tanh, where = torch.abs, torch.sin, torch.subtract, torch.tanh, torch.where
 
 #: Scores per group; a first pass compares only the maxima of the groups.
@@ -108,6 +109,12 @@ def nothing(rows: Tensor, k: int) -> tuple[Tensor, Tensor]:
 def numbered(outputs: list[Tensor]) -> Tensor:
     """See `circlet.scoring.arrays.numbered`."""
     return torch.arange(len(outputs[0]), device=outputs[0].device)
+
+
+def similarities(book: Any, outputs: Tensor, scale: Any) -> Tensor:
+    """See `circlet.scoring.arrays.similarities`; scores are scaled, so that rounding does not depend on the scale."""
+    scores: Tensor = book.scores(outputs)
+    return scores if isinstance(scale, float) and scale == 1 else scores * scale
 
 
 def plus(scores: Tensor, bias: Tensor) -> Tensor:
