@@ -51,6 +51,17 @@ def test_info(reader, circlet, works):
     assert {each["setting"]: each["value"] for each in described["training"]["decided"]}["first_layer"] == "same"
 
 
+def test_a_bag_of_words_beside_it(works, data, circlet, refused, tmp_path):
+    options = [*SIZES, "--epochs", "2", "--encoder", "lstm", "--bag-of-words", "--char-ngrams", "2,3"]
+    works("train", data, "--model", tmp_path / "both", *options)
+    assert "lstm, embedding 16, max_words 256" in circlet("info", tmp_path / "both").stdout
+    assert "beside a bag of words" in " ".join(circlet("info", tmp_path / "both").stdout.split())
+    assert circlet("predict", tmp_path / "both", "-", stdin="the fox\n").returncode == 0
+    works("train", data, "--model", tmp_path / "both", "--continue", "--epochs", "1")
+    assert json.loads(circlet("evaluate", tmp_path / "both", data, "--json").stdout)["P@1"] > 0.5
+    assert "found encoder lstm" in refused("export", tmp_path / "both", tmp_path / "tagger.onnx")
+
+
 def test_smaller_copies_and_exports(reader, circlet, refused, tmp_path):
     line = refused("compress", reader, "--output", tmp_path / "copy")
     assert "found encoder cnn; wanted encoder features to search for the smallest copy" in line

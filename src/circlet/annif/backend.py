@@ -32,7 +32,9 @@ from scipy.sparse import csr_array
 from circlet.annif.parameters import DEFAULTS, number, settings_of
 from circlet.checks import require
 from circlet.data.records import Record, iter_records, write_records
+from circlet.encoders import features_of
 from circlet.errors import CircletError, ParameterError
+from circlet.features.rows import Entries
 from circlet.runtime import Tagger, load
 from circlet.settings import RunSettings
 from circlet.storage.layout import CONFIG
@@ -121,9 +123,10 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
             if (gain := tagger.model_.gain(favor_rare)) is not None:
                 weights = np.asarray(gain.weights)
                 chances *= (weights / weights.max())[ids]
-        starts = tagger.model_.vectorizer.entries(texts).starts
+        entries = features_of(tagger.model_.vectorizer.entries(texts))
         # A text without a known word would get frequent subjects.
-        shown = (ids >= 0) & (chances > 0) & (np.diff(starts) > 0)[:, None]
+        known = np.diff(entries.starts) > 0 if isinstance(entries, Entries) else np.full(len(texts), True)
+        shown = (ids >= 0) & (chances > 0) & known[:, None]
         rows = np.nonzero(shown)[0]
         shape = (len(texts), len(self.project.subjects))
         return SuggestionBatch(

@@ -7,9 +7,10 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from circlet.checks import is_real
+from circlet.encoders import FEATURES, find, names
 from circlet.settings import Decision
 from circlet.storage.contents import kept_epochs, metrics_of
-from circlet.storage.layout import takes_features
+from circlet.storage.layout import encoder_of, takes_features
 from circlet.version import __version__
 
 __all__ = ["model_card"]
@@ -61,7 +62,8 @@ def model_card(config: dict[str, Any], history: list[dict[str, Any]], label_name
         rows = [(_plain(each.name), f"{_plain(each.shown)}: {_plain(each.why)}") for each in decided]
         parts += ["## What was decided, and why\n", _table(rows)]
     install, load = "`pip install circlet` is enough, without torch, unless it has a custom encoder", "load"
-    if config["network"].get("encoder", "features") != "features":
+    encoder = encoder_of(config)
+    if encoder != FEATURES and (encoder not in names() or find(encoder).learns):
         install, load = "It needs torch: `pip install 'circlet[train]'`", "CircletClassifier.load"
     suffix, documents = ("jsonl", '["a text"]') if texts else ("svm", "rows")
     return "\n".join([*parts, _REST.format(install=install, load=load, suffix=suffix, documents=documents)])
