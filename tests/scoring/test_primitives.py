@@ -15,6 +15,7 @@ from circlet.scoring import arrays, tensors
 
 RANDOM = np.random.default_rng(0)
 ROWS, OTHER = RANDOM.standard_normal((2, 3, 8)).astype(np.float32)
+BOOK = SimpleNamespace(scores=lambda outputs: 1 * outputs[:, :2])
 COLUMNS = RANDOM.permuted(np.tile(np.arange(8), (3, 1)), axis=1)
 GIVEN = {
     "absolute": (ROWS,),
@@ -32,8 +33,7 @@ GIVEN = {
     "packed": (ROWS,),
     "numbered": ([ROWS, OTHER],),
     "rectified": (ROWS, 0.25),
-    "similarities": (SimpleNamespace(scores=lambda outputs: outputs[:, :2]), ROWS, 3.0),
-    "plus": (ROWS, OTHER[0]),
+    "scores": (BOOK, ROWS, 3.0, OTHER[0, :2]),
     "sin": (ROWS,),
     "single": (ROWS.astype(np.float64),),
     "split": (ROWS, 2),
@@ -74,7 +74,7 @@ def listed(found) -> list:
     return found if isinstance(found, list) else [found]
 
 
-@pytest.mark.parametrize("name", sorted(GIVEN.keys() & vars(Graph).keys() - {"similarities"}))
+@pytest.mark.parametrize("name", sorted(GIVEN.keys() & vars(Graph).keys() - {"scores"}))
 def test_the_same_in_a_graph(name):
     graph, given = Graph(), ([ROWS, OTHER],) if name == "concat" else GIVEN[name]
     feeds = {"rows": ROWS, "other": OTHER}

@@ -115,17 +115,16 @@ class Graph:
     def absolute(self, value: str) -> str:
         return self.add("Abs", value)
 
-    def plus(self, scores: str, bias: Floats) -> str:
-        return self.add("Add", scores, bias)
-
     def affine(self, x: str, slope: float, intercept: float) -> str:
         return self.add("Add", self.add("Mul", x, np.float32(slope)), np.float32(intercept))
 
-    def similarities(self, book: Codebook, output: str, scale: float) -> str:
+    def scores(self, book: Codebook, output: str, scale: float, bias: Floats | None) -> str:
         if isinstance(book, SpectralCodebook):
-            return _of_series(self, output, book, float(scale))
-        factor = float(book.scale) * float(scale)
-        return self.add("Gemm", output, book.codes(np.arange(book.n_labels)), transB=1, alpha=factor)
+            found = _of_series(self, output, book, float(scale))
+        else:
+            factor = float(book.scale) * float(scale)
+            found = self.add("Gemm", output, book.codes(np.arange(book.n_labels)), transB=1, alpha=factor)
+        return found if bias is None else self.add("Add", found, bias)
 
     def rectified(self, x: str, leak: float) -> str:
         return self.add("LeakyRelu", x, alpha=leak) if leak else self.add("Relu", x)

@@ -110,16 +110,12 @@ def numbered(outputs: list[Floats]) -> Integers:
     return np.arange(len(outputs[0]))
 
 
-def similarities(book: Any, outputs: Floats, scale: Any) -> Floats:
-    """Similarities of outputs to the codes of all labels, times `scale`."""
+def scores(book: Any, outputs: Floats, scale: Any, bias: Floats | None) -> Floats:
+    """Scale · similarity + bias of outputs and the codes of all labels."""
     found: Floats = book.scores(outputs * scale)
+    if bias is not None:
+        found += bias
     return found
-
-
-def plus(scores: Floats, bias: Floats) -> Floats:
-    """The sum of scores and a bias of each label."""
-    scores += bias
-    return scores
 
 
 def affine(x: Floats, slope: float, intercept: float) -> Floats:

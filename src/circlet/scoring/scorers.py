@@ -48,10 +48,9 @@ class Scorer:
         """The same with primitives for the output."""
         if self.codebook is None:
             return output
-        scores = ops.similarities(self.codebook, output, self.scale)
-        if self.absolute:
-            return ops.absolute(scores)
-        return scores if self.bias is None else ops.plus(scores, self.bias[: self.n_labels])
+        bias = None if self.bias is None else self.bias[: self.n_labels]
+        scores = ops.scores(self.codebook, output, self.scale, bias)
+        return ops.absolute(scores) if self.absolute else scores
 
     def top_k(
         self,

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from circlet.algebra import circular
-from circlet.scoring import arrays
 from circlet.scoring.arrays import LEAST_NORM, MEMORY, TINY, Floats
 
 log_sigmoid = torch.nn.functional.logsigmoid
@@ -111,15 +110,12 @@ def numbered(outputs: list[Tensor]) -> Tensor:
     return torch.arange(len(outputs[0]), device=outputs[0].device)
 
 
-def similarities(book: Any, outputs: Tensor, scale: Any) -> Tensor:
-    """See `circlet.scoring.arrays.similarities`; scores are scaled, so that rounding does not depend on the scale."""
-    scores: Tensor = book.scores(outputs)
-    return scores if isinstance(scale, float) and scale == 1 else scores * scale
-
-
-def plus(scores: Tensor, bias: Tensor) -> Tensor:
-    """See `circlet.scoring.arrays.plus`."""
-    return scores + bias
+def scores(book: Any, outputs: Tensor, scale: Any, bias: Tensor | None) -> Tensor:
+    """See `circlet.scoring.arrays.scores`."""
+    found: Tensor = book.scores(outputs)
+    if bias is None:
+        return found if isinstance(scale, float) and scale == 1 else found * scale
+    return torch.addcmul(bias, found, scale)
 
 
 def affine(x: Tensor, slope: float, intercept: float) -> Tensor:
