@@ -23,6 +23,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import scale_page
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ from torch import Tensor
 from circlet import files
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
-from circlet.codebooks.decoding import LABELS
+from circlet.codebooks.base import LABELS
 from circlet.data.synthetic import make_multilabel
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
@@ -206,7 +207,7 @@ def groups(n_labels: int, here: dict[str, Any], before: dict[str, Any]) -> Itera
     """The sides of a size, group by group; what needs no timing is put into `here`."""
     book = SpectralCodebook(n_labels, DIM, seed=0)
     spectral = sides("spectral", lambda x: book.top_k(x, K)[0], make_queries(book))
-    here["spectral"] = {"code_bytes": bytes_of(vars(book.series_on(torch.device("cpu"))))}
+    here["spectral"] = {"code_bytes": bytes_of(vars(book.series_on(None)))}
 
     plain = IndependentCodebook(n_labels, DIM, seed=0)
     queries = make_queries(plain)
@@ -302,8 +303,8 @@ def with_torchhd(table: Tensor) -> Callable[[Tensor], Tensor]:
 
 
 def bytes_of(value: Any) -> int:
-    """Bytes of the tensors in a value."""
-    if isinstance(value, Tensor):
+    """Bytes of the arrays and tensors in a value."""
+    if isinstance(value, (np.ndarray, Tensor)):
         return int(value.nbytes)
     parts = value.values() if isinstance(value, dict) else value if isinstance(value, (list, tuple)) else ()
     return sum(bytes_of(part) for part in parts)

@@ -26,16 +26,19 @@ from typing import Any
 import numpy as np
 import scale_page
 import torch
+from scipy.fft import irfft
 from torch import Tensor
 
 from circlet import files
 from circlet.codebooks import SpectralCodebook
-from circlet.codebooks.fourier import PairedSeries, _real_series
+from circlet.codebooks.fourier import PairedSeries
+from circlet.codebooks.series import Series
 from circlet.data.synthetic import make_multilabel
+from circlet.kernels import run_on
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
-from circlet.scoring.tensors import best_columns
+from circlet.scoring import arrays
 from circlet.settings import TrainingSettings
 from circlet.training.optimizers import Optimizer, make_optimizer
 from circlet.training.steps import Batches, DeviceRows, RecordedSteps, learn, make_steps
@@ -154,7 +157,7 @@ def ceilings(device: torch.device) -> dict[str, dict[str, Any]]:
     rates = {}
     for length in (1 << 12, 1 << 20):
         spectrum = coefficients((1 << 26 if on_gpu else 1 << 21) // length, length, device)
-        seconds = best(partial(_real_series, spectrum, length))
+        seconds = best(partial(real_series, spectrum, length))
         rates[length] = fft_flops(len(spectrum) * length, length) / seconds
     return {
         "copy": {
@@ -365,41 +368,55 @@ def loss_and_optimizer(network: Network, optimizer: Optimizer, Y: Any, device: t
 # Decoding
 
 
+def real_series(spectrum: Tensor, length: int) -> Any:
+    """Values of series, by SciPy on a CPU, as circlet computes them."""
+    if spectrum.device.type != "cpu":
+        return torch.fft.irfft(spectrum, n=length, norm="forward")
+    return irfft(spectrum.numpy(), n=length, norm="forward", workers=torch.get_num_threads())
+
+
+def paired_parts(series: PairedSeries, phasors: Tensor) -> list[HotPath]:
+    """The parts of ranking on a GPU, whose two parts per complex transform surpass the ceiling of real ones."""
+    from circlet.kernels.triton import best
+
+    room, offsets = series.room(len(phasors)), series.offsets(None)
+    scores, numbers = series(phasors, room), len(phasors) * series.length
+    moved = 4 * numbers + offsets.nbytes + series.labels.nbytes
+    rank = partial(best, scores, offsets, series.labels, K)
+    return [
+        HotPath("coefficients", lambda: series.coefficients(phasors, room), 4 * numbers, recorded=False),
+        HotPath("transform", lambda: series.transform(room), 8 * numbers, 0.0, "fft", recorded=False),
+        HotPath("bias of each label and ten best", rank, moved, recorded=False),
+    ]
+
+
+def plain_parts(series: Series, phasors: Tensor) -> list[HotPath]:
+    """The parts of ranking on a CPU."""
+    given, offsets, numbers = phasors.numpy(), series.offsets(None), len(phasors) * series.length
+    coefficients = series.coefficients(given)
+    scores, flops = series.values(coefficients), fft_flops(numbers, series.part)
+    rank = partial(arrays.best_columns, scores, K, series.labels)
+    return [
+        HotPath("coefficients", lambda: series.coefficients(given), 4 * given.size, recorded=False),
+        HotPath("transform", lambda: series.values(coefficients), 8 * numbers, flops, "fft", recorded=False),
+        HotPath("bias of each label", lambda: np.add(scores, offsets), 8 * numbers, recorded=False),
+        HotPath("ten best", rank, 4 * numbers, recorded=False),
+    ]
+
+
 def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: int) -> dict[str, Any]:
     """Measure how long it takes to find the ten best of a million labels, and the parts of it."""
     rows = ROWS[device.type]
     book = SpectralCodebook(n_labels, DIM, seed=0)
     phasors = torch.nn.functional.normalize(torch.randn(rows, 2 * DIM, device=device), dim=1) * math.sqrt(DIM)
     book.top_k(phasors[:1], K)
-    series = book.series_on(device)
-    kernels = isinstance(series, PairedSeries)
-    part = phasors if kernels else phasors[:32]
-    room, offsets = series.room(len(part)), series.offsets(None)
-    scores, numbers = series(part, room), len(part) * book.length
-    # The ceilings are those of real transforms, which complex transforms of two parts each surpass.
-    flops = 0.0 if kernels else fft_flops(numbers, series.part)
-    parts = [
-        HotPath("coefficients", lambda: series.coefficients(part, room), 4 * numbers, recorded=False),
-        HotPath("transform", lambda: series.transform(room), 8 * numbers, flops, "fft", recorded=False),
-    ]
-    if kernels:
-        from circlet.kernels.triton import best
-
-        moved = 4 * numbers + offsets.nbytes + series.labels.nbytes
-        parts.append(
-            HotPath(
-                "bias of each label and ten best",
-                lambda: best(scores, offsets, series.labels, K),
-                moved,
-                recorded=False,
-            )
-        )
+    if run_on(device):
+        paired = book.series_on(device)
+        assert isinstance(paired, PairedSeries)
+        part, parts = phasors, paired_parts(paired, phasors)
     else:
-        moved = 8 * numbers + offsets.nbytes
-        parts.append(HotPath("bias of each label", lambda: scores.add_(offsets), moved, recorded=False))
-        parts.append(
-            HotPath("ten best", lambda: best_columns(scores, K, series.labels), 4 * numbers, recorded=False)
-        )
+        part = phasors[:32].cpu()
+        parts = plain_parts(book.series_on(None), part)
     paths = [judged(path, limits, device) for path in parts]
     whole = seconds_of(lambda: book.top_k(phasors, K), device, recorded=False)
     return {
@@ -408,7 +425,7 @@ def decoding(device: torch.device, limits: dict[str, dict[str, Any]], n_labels: 
         "dim": DIM,
         "rows": rows,
         "rows_of_parts": len(part),
-        "parts_of_series": series.parts,
+        "parts_of_series": book.series_on(device if run_on(device) else None).parts,
         "fft_floor_ms": 1e3 * 8 * rows * book.length / limits["copy"]["value"],
         "ms": 1e3 * statistics.median(whole),
         "times_ms": [round(1e3 * t, 5) for t in whole],

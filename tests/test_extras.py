@@ -54,6 +54,7 @@ wanted = " needs {package}, which is not installed: pip install 'circlet[train]'
 for code, purpose in {cases!r}.items():
     assert missing(code) == purpose + wanted, (code, missing(code))
 circlet.load, circlet.load_dataset, circlet.metrics.precision_at_k, circlet.errors.DataError
+circlet.SpectralCodebook
 """
 
 
@@ -65,7 +66,6 @@ circlet.load, circlet.load_dataset, circlet.metrics.precision_at_k, circlet.erro
             "torch",
             {
                 "circlet.CircletClassifier": "circlet.estimator",
-                "circlet.SpectralCodebook": "circlet.codebooks",
                 "circlet.algebra": "circlet.algebra",
                 "from circlet import CircletClassifier": "circlet.estimator",
                 "from circlet.algebra import circular": "circlet.algebra",

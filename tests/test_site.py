@@ -29,7 +29,6 @@ PACKAGES = (
     "circlet.annif",
     "circlet.bulk",
     "circlet.codebooks",
-    "circlet.codebooks.decoding",
     "circlet.data",
     "circlet.estimator",
     "circlet.features",

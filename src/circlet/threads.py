@@ -115,15 +115,17 @@ def steps(n: int, size: int) -> Iterator[tuple[int, int]]:
 _shared = threading.local()
 
 
-def in_parallel(function: Callable[[int, int], Result], n: int, size: int) -> list[Result]:
-    """What a function gives for ranges of `size` that cover `n`, by as many threads as there may be.
+def in_parallel(
+    function: Callable[[int, int], Result], n: int, size: int, most: int | None = None
+) -> list[Result]:
+    """What a function gives for ranges of `size` that cover `n`, by `most` threads or as many as there may be.
 
     If it is called by the function itself, there are as many threads already.
     """
     if 0 < n <= size:
         return [function(0, n)]
     ranges = list(steps(n, size))
-    threads = 1 if getattr(_shared, "busy", False) else min(worker_count(), len(ranges))
+    threads = 1 if getattr(_shared, "busy", False) else min(most or worker_count(), len(ranges))
     if threads <= 1:
         return [function(*each) for each in ranges]
 

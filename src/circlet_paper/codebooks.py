@@ -29,7 +29,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -96,7 +96,7 @@ TURN_SECONDS = 0.01
 class InOrder(SpectralCodebook):
     """A spectral codebook whose slots are the ids themselves, to show what permuting the slots is for."""
 
-    def slots(self, ids: Tensor) -> Tensor:
+    def slots(self, ids: Any) -> Any:
         return self._checked(ids)
 
 
@@ -131,7 +131,7 @@ def retrieved(book: Codebook, sets: Tensor, generator: torch.Generator) -> float
     trials, k = sets.shape
     sums = book.superpose(sets.flatten(), torch.arange(0, trials * k, k))
     # The paper's superposition keeps only the angles of the sum.
-    scores = book.scores(circular.pack(circular.unpack(sums)))
+    scores: Tensor = book.scores(circular.pack(circular.unpack(sums)))
     # The scores of two-phase codes are multiples of 1 / d and often equal: break ties at random.
     scores = scores + 1e-6 * torch.rand(scores.shape, generator=generator)
     top = scores.topk(k).indices

@@ -80,16 +80,15 @@ class HadamardCodebook(Codebook):
         """Number of rows and columns of the whole matrix."""
         return 1 << (max(self.n_labels, self.width) - 1).bit_length()
 
-    def _generate(self, ids: Tensor) -> Tensor:
+    def _generate(self, ops: Any, ids: Any) -> Any:
         rows = permuted(ids, self.size, self.seed, stream=1)
-        columns = permuted(torch.arange(self.width, device=ids.device), self.size, self.seed, stream=2)
+        columns = permuted(ops.arange(0, self.width, ids), self.size, self.seed, stream=2)
         # Sylvester's matrix: the sign is the parity of the bits that the row and the column have in common.
         shared = rows[:, None] & columns
         for shift in (16, 8, 4, 2, 1):
             shared ^= shared >> shift
         # A code has the norm √d, as d phasors have, which is what the head's output is scaled to.
-        codes: Tensor = (1 - 2 * (shared & 1)).float() * math.sqrt(0.5)
-        return codes
+        return ops.single(1 - 2 * (shared & 1)) * math.sqrt(0.5)
 
 
 class HadamardNetwork(Network):

@@ -268,10 +268,10 @@ def similarities(n_labels: int, dim: int, seed: int, length: int | None) -> Tens
     if length is not None:
         frequencies = SpectralCodebook(1, dim, seed, length=length).frequencies
         spectrum = torch.zeros(length // 2 + 1, dtype=torch.complex128)
-        spectrum[frequencies] = 1 / (2 * dim)
+        spectrum[torch.from_numpy(frequencies)] = 1 / (2 * dim)
         values: Tensor = torch.fft.irfft(spectrum, n=length, norm="forward")
         return values[1 : length // 2 + 1]
-    codes = IndependentCodebook(n_labels, dim, seed).codes(torch.arange(n_labels))
+    codes: Tensor = IndependentCodebook(n_labels, dim, seed).codes(torch.arange(n_labels))
     pairs = torch.triu_indices(n_labels, n_labels, offset=1)
     return (codes @ codes.mT / dim)[pairs[0], pairs[1]]
 

@@ -4,12 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import numpy as np
 import pytest
 import torch
 from torch.nn.functional import normalize
 
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, HolographicCodebook
+
+#: Makes what a codebook is given of an array: with each, the results must be the same.
+GIVEN = {"arrays": np.asarray, "tensors": torch.as_tensor}
+
+
+@pytest.fixture(params=GIVEN)
+def given_as(request: pytest.FixtureRequest) -> Callable[..., object]:
+    return GIVEN[request.param]
 
 
 def predictions(book: Codebook, n: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:

@@ -1,4 +1,4 @@
-"""Series against their definition: the value at slot n is Σ_j Re(c_j e^{2πi f_j n / M})."""
+"""Series with torch against their definition: the value at slot n is Σ_j Re(c_j e^{2πi f_j n / M})."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ import torch
 from circlet.algebra import circular
 from circlet.codebooks import fourier
 
-CPU = torch.device("cpu")
 FREQUENCIES = torch.tensor([1, 2, 5, 11])
 
 
@@ -51,38 +50,3 @@ def test_project_is_the_transpose_of_evaluate():
     values = fourier.evaluate(fourier.coefficients(packed), FREQUENCIES, 24) / 2
     projected = fourier.project(weights, FREQUENCIES)
     torch.testing.assert_close((values * weights).sum(), (packed * projected).sum())
-
-
-@pytest.mark.parametrize(
-    ("length", "frequencies"),
-    [
-        (24, [1, 2, 5, 11]),
-        (40_000, [1, 7, 399, 19_999]),  # split into several transforms
-        (40_000, [1, 5001, 10_001, 15_001]),  # which all meet at the same place of such a transform
-    ],
-)
-def test_a_series_has_the_values_at_the_places_of_its_labels(length, frequencies):
-    n_labels, dims = length - 3, torch.tensor(frequencies)
-    series = fourier.Series(dims, lambda ids: (ids + 3) % length, length, n_labels, CPU)
-    packed = phasors(2)
-    values = series(packed, series.room(4))
-    assert sorted(series.labels.tolist()) == [*range(n_labels), n_labels, n_labels, n_labels]
-    expected = defined(packed, dims, length) / len(dims)
-    by_slot = torch.full((2, length), math.nan)
-    known = series.labels < n_labels
-    by_slot[:, (series.labels[known].long() + 3) % length] = values[:, known]
-    torch.testing.assert_close(by_slot[:, 3:].double(), expected[:, 3:], rtol=0, atol=1e-5)
-
-
-def test_what_is_added_to_each_place():
-    series = fourier.Series(FREQUENCIES, lambda ids: ids, 24, 20, CPU)
-    assert series.offsets(None).tolist() == [0.0] * 20 + [-math.inf] * 4
-    bias = torch.arange(20.0)
-    assert series.offsets(bias).tolist() == [*range(20), *[-math.inf] * 4]
-    bias[3] = 7  # changed in place
-    assert series.offsets(bias)[3] == 7
-    assert series.offsets(None)[3] == 0
-
-
-def test_a_cpu_has_the_plain_series():
-    assert type(fourier.make_series(FREQUENCIES, lambda ids: ids, 24, 20, CPU)) is fourier.Series

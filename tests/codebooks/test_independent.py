@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from circlet.algebra import circular, holographic
-from circlet.codebooks import HolographicCodebook, IndependentCodebook, decoding
+from circlet.codebooks import HolographicCodebook, IndependentCodebook, base
 from circlet.errors import ParameterError
 
 
@@ -49,14 +49,16 @@ class TestIndependent:
         blocks = []
         generate = IndependentCodebook._generate
         monkeypatch.setattr(
-            IndependentCodebook, "_generate", lambda self, ids: blocks.append(len(ids)) or generate(self, ids)
+            IndependentCodebook,
+            "_generate",
+            lambda self, ops, ids: blocks.append(len(ids)) or generate(self, ops, ids),
         )
         book = IndependentCodebook(200_000, 8)
         predicted = predictions(book, 2)
         scores = book.scores(predicted)
         assert book._table is None
         assert sum(blocks) == 200_000
-        assert max(blocks) * book.width <= decoding.BLOCK < 200_000 * book.width
+        assert max(blocks) * book.width <= base.BLOCK < 200_000 * book.width
         ids = torch.tensor([0, 99_999, max(blocks) - 1, max(blocks), 199_999])
         torch.testing.assert_close(scores[:, ids], predicted @ book.codes(ids).mT / 8)
 
@@ -64,7 +66,9 @@ class TestIndependent:
         book, calls = IndependentCodebook(50, 4, cache=True), []
         generate = IndependentCodebook._generate
         monkeypatch.setattr(
-            IndependentCodebook, "_generate", lambda self, ids: calls.append(len(ids)) or generate(self, ids)
+            IndependentCodebook,
+            "_generate",
+            lambda self, ops, ids: calls.append(len(ids)) or generate(self, ops, ids),
         )
         assert book._table is None
         for _ in range(2):
@@ -93,7 +97,7 @@ class TestPhases:
         assert "phases" not in IndependentCodebook(20, 6).state()
 
     def test_one_phase_is_refused(self):
-        with pytest.raises(ParameterError, match="`phases` must be an integer >= 2, got 1"):
+        with pytest.raises(ParameterError, match="found 1 for `phases`; wanted an integer >= 2"):
             IndependentCodebook(20, 6, phases=1)
 
 

@@ -18,7 +18,6 @@ from circlet.errors import MissingExtraError, ParameterError
 from circlet.export import graph as module
 from circlet.export.graph import OPSET, Graph, Rows, scaled
 from circlet.features.rows import Scaling
-from circlet.runtime.codebooks import CODEBOOKS
 from circlet.scoring.scorers import Ensemble, Scorer
 from circlet.version import __version__
 
@@ -118,9 +117,8 @@ def last(graph: Graph, output: str, **feeds: np.ndarray) -> np.ndarray:
 
 
 def of(book: SpectralCodebook) -> Scorer:
-    """The scorer without torch that has this codebook."""
-    own = CODEBOOKS["spectral"](book.n_labels, book.dim, book.seed, length=book.length)
-    return Scorer(own, book.n_labels, 1.0, None)
+    """The scorer that has this codebook."""
+    return Scorer(book, book.n_labels, 1.0, None)
 
 
 class TestSpectral:

@@ -11,8 +11,8 @@ import torch
 
 from circlet import kernels as _kernels
 from circlet.codebooks import SpectralCodebook, fourier
-from circlet.codebooks import decoding as decode
 from circlet.network.scorer import Scorer
+from circlet.scoring import tensors
 
 pytest.importorskip("triton", reason="there is no Triton here")
 INTERPRETED = os.environ.get("TRITON_INTERPRET") == "1"
@@ -25,13 +25,13 @@ DEVICE = "cpu" if INTERPRETED else "cuda"
 def kernels(monkeypatch):
     monkeypatch.setattr(_kernels, "run_on", lambda device: device.type == DEVICE)
     # Not the cache of a CPU.
-    monkeypatch.setattr(decode, "MEMORY", 1 << 30)
+    monkeypatch.setattr(tensors, "MEMORY", 1 << 30)
 
 
 @pytest.fixture
 def short_parts(monkeypatch):
     """Split transforms where they are short already."""
-    monkeypatch.setattr(fourier, "LONGEST_PAIR", 50)
+    monkeypatch.setattr(fourier, "LONGEST", 50)
     monkeypatch.setattr(fourier, "SHORTEST", 4)
 
 

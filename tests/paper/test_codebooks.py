@@ -59,7 +59,7 @@ class TestCapacity:
     def test_slots_in_order_by_the_algebra(self):
         book = InOrder(20, 5, seed=3, length=24)
         ids = torch.tensor([0, 1, 19])
-        angles = 2 * math.pi * ids[:, None] * book.frequencies / 24
+        angles = 2 * math.pi * ids[:, None] * torch.from_numpy(book.frequencies) / 24
         torch.testing.assert_close(book.codes(ids), circular.pack(angles), atol=1e-5, rtol=0)
         # Codes are powers of the first label's code: binding goes from one id to the next.
         codes = circular.unpack(book.codes(torch.arange(20)))

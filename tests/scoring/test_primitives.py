@@ -17,9 +17,11 @@ RANDOM = np.random.default_rng(0)
 ROWS, OTHER = RANDOM.standard_normal((2, 3, 8)).astype(np.float32)
 BOOK = SimpleNamespace(scores=lambda outputs: 1 * outputs[:, :2])
 COLUMNS = RANDOM.permuted(np.tile(np.arange(8), (3, 1)), axis=1)
+IDS = np.array([3, 0, 4])
 GIVEN = {
     "absolute": (ROWS,),
     "affine": (ROWS, 2.0, -1.0),
+    "arange": (2, 5, IDS),
     "as_array": (ROWS,),
     "beside": (ROWS, OTHER),
     "best_columns": (np.where(ROWS > 0, ROWS, -np.inf).astype(np.float32), 6),
@@ -27,21 +29,29 @@ GIVEN = {
     "by_score": (COLUMNS, (2 * ROWS).round()),
     "concat": ([ROWS, OTHER], 0),
     "double": (ROWS,),
+    "floor": (ROWS,),
+    "integers": (IDS.astype(np.uint8),),
+    "log1p": (ROWS**2,),
     "log_sigmoid": (50 * ROWS,),
     "log_sum": (ROWS, OTHER),
     "nothing": (ROWS, 2),
+    "pack": (ROWS,),
     "packed": (ROWS,),
     "numbered": ([ROWS, OTHER],),
     "rectified": (ROWS, 0.25),
     "scores": (BOOK, ROWS, 3.0, OTHER[0, :2]),
+    "precise_products": (ROWS, np.concatenate([OTHER, ROWS])),
+    "products": (ROWS, np.concatenate([OTHER, ROWS])),
     "sin": (ROWS,),
     "single": (ROWS.astype(np.float64),),
     "split": (ROWS, 2),
+    "sqrt": (ROWS**2,),
     "subtract": (ROWS, OTHER),
     "take": (ROWS, COLUMNS[:, :3]),
     "tanh": (ROWS,),
     "unit": (ROWS, 2.0),
     "unit_pairs": (ROWS,),
+    "unit_spectrum": (ROWS,),
     "where": (ROWS > 0, -np.inf, ROWS),
 }
 
@@ -55,7 +65,7 @@ def of_torch(each):
 def test_there_is_one_of_each_kind():
     functions = {name for name, each in vars(tensors).items() if callable(each) and not inspect.isclass(each)}
     names = {name for name in functions if not name.startswith("_")}
-    assert names - {"Floats"} == {*GIVEN, "budget"}
+    assert names - {"Floats"} == {*GIVEN, "budget", "empty"}
     assert all(callable(getattr(arrays, name)) for name in names)
 
 
@@ -92,6 +102,12 @@ def test_the_same_in_a_graph(name):
     expected = getattr(tensors, name)(*map(of_torch, given))
     for one, wanted in zip(results, listed(expected), strict=True):
         np.testing.assert_allclose(one, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_what_is_not_filled_yet():
+    for made in (arrays.empty(3, 2, IDS), tensors.empty(3, 2, torch.from_numpy(IDS)).numpy()):
+        assert made.shape == (3, 2)
+        assert made.dtype == np.float32
 
 
 def test_a_cpu_gets_no_more_memory_than_its_cache_has():

@@ -12,8 +12,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy.special import expit, logit
 
-from circlet import codebooks
-from circlet.runtime import codebooks as runtime
+from circlet.codebooks import CODEBOOKS
 from circlet.scoring import arrays, tensors
 from circlet.scoring.ranking import Gain, top_k_by_gain
 from circlet.scoring.scorers import PER_MEAN, Ensemble, Scorer
@@ -36,7 +35,7 @@ def normal(ops: Any, *shape: int, seed: int = 0) -> Any:
 def made(ops: Any, book: str | None, *, biased: bool = True, absolute: bool = False, seed: int = 1) -> Scorer:
     if book is None:
         return Scorer(None, N)
-    known = (runtime if ops is arrays else codebooks).CODEBOOKS
+    known = CODEBOOKS
     bias = normal(ops, N, seed=seed) if biased else None
     return Scorer(known[book](N, DIM, seed=seed, **BOOKS[book]), N, np.float32(3), bias, absolute=absolute)
 

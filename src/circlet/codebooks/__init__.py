@@ -3,12 +3,9 @@
 from collections.abc import Callable
 from functools import partial
 
-from circlet.checks import for_training
-
-with for_training(__name__):
-    from circlet.codebooks.base import Codebook
-    from circlet.codebooks.independent import HolographicCodebook, IndependentCodebook
-    from circlet.codebooks.spectral import SpectralCodebook
+from circlet.codebooks.base import Codebook
+from circlet.codebooks.independent import HolographicCodebook, IndependentCodebook
+from circlet.codebooks.spectral import SpectralCodebook
 
 __all__ = ["CODEBOOKS", "Codebook", "HolographicCodebook", "IndependentCodebook", "SpectralCodebook"]
 

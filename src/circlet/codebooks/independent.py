@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
-
-from circlet.algebra import circular, holographic
 from circlet.codebooks.base import Codebook
 from circlet.hashing import uniform
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = [
     "HolographicCodebook",
@@ -56,15 +55,23 @@ class IndependentCodebook(Codebook):
     def state(self) -> dict[str, Any]:
         return super().state() | ({} if self.phases is None else {"phases": self.phases})
 
-    def _generate(self, ids: Tensor) -> Tensor:
-        turns = uniform(self.seed, ids, self.dim)
+    def _generate(self, ops: Any, ids: Any) -> Any:
+        theta = uniform(self.seed, ids, self.dim)  # in turns at first
         if self.phases is not None:
-            turns = turns.mul_(self.phases).floor_().div_(self.phases)
-        return circular.pack(turns.mul_(2 * math.pi).sub_(math.pi))
+            theta *= self.phases
+            theta = ops.floor(theta)
+            theta /= self.phases
+        theta *= 2 * math.pi
+        theta -= math.pi
+        return ops.pack(theta)
 
     def concept(self) -> Tensor:
         """The angles of the concept vector **p**, `(dim,)`."""
-        return circular.unpack(self._generate(torch.tensor([-1])))[0]
+        import torch
+
+        from circlet.algebra import circular
+
+        return circular.unpack(self._generated(torch.tensor([-1])))[0]
 
 
 class HolographicCodebook(Codebook):
@@ -98,18 +105,21 @@ class HolographicCodebook(Codebook):
     def state(self) -> dict[str, Any]:
         return {**super().state(), "projected": self.projected}
 
-    def _generate(self, ids: Tensor) -> Tensor:
+    def _generate(self, ops: Any, ids: Any) -> Any:
         # The Box-Muller transform: two uniform numbers make two normal ones.
         half = (self.dim + 1) // 2
         numbers = uniform(self.seed, ids, 2 * half)
-        radius = (-2 * torch.log1p(-numbers[:, :half])).sqrt()
-        normal = (radius.repeat(1, 2) * circular.pack(2 * math.pi * numbers[:, half:]))[:, : self.dim]
-        vectors = normal / math.sqrt(self.dim)
-        return holographic.project(vectors) if self.projected else vectors
+        radius = ops.sqrt(-2 * ops.log1p(-numbers[:, :half]))
+        normal = ops.concat([radius, radius]) * ops.pack(2 * math.pi * numbers[:, half:])
+        vectors = normal[:, : self.dim] / math.sqrt(self.dim)
+        return ops.unit_spectrum(vectors) if self.projected else vectors
 
-    def _scored(self, codes: Tensor) -> Tensor:
-        return codes if self.projected else torch.nn.functional.normalize(codes, dim=-1)
+    def _scored(self, ops: Any, codes: Any) -> Any:
+        return codes if self.projected else ops.unit(codes + 0)  # which may overwrite what it is given
 
     def concept(self) -> Tensor:
         """The concept vector **p**, `(dim,)`."""
-        return self._generate(torch.tensor([-1]))[0]
+        import torch
+
+        code: Tensor = self._generated(torch.tensor([-1]))[0]
+        return code

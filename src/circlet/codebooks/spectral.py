@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from collections.abc import Iterator
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
-import torch
-from torch import Tensor
+import numpy as np
+import numpy.typing as npt
 
-from circlet.algebra import circular
 from circlet.checks import is_integer
-from circlet.codebooks import decoding, fourier
 from circlet.codebooks.base import Codebook, Slots
+from circlet.codebooks.series import SLOT_BLOCK, Series
 from circlet.errors import ParameterError
 from circlet.hashing import permuted, uniform
+from circlet.scoring.ranking import PER_SCORE, of_rows
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 __all__ = ["SpectralCodebook"]
 
@@ -47,6 +53,10 @@ class SpectralCodebook(Codebook):
         5% more labels. The closer M is to 2 dim, the closer codes are to orthogonal.
     """
 
+    needs_table = False
+    _series: Any = None
+    _slots: tuple[torch.device, Slots] | None = None
+
     def __init__(
         self, n_labels: int, dim: int, seed: int = 0, *, length: int | None = None, cache: bool = False
     ) -> None:
@@ -57,16 +67,10 @@ class SpectralCodebook(Codebook):
             length = _fast_even_length(max(self.n_labels + self.n_labels // 20, least))
         if not is_integer(length, least) or length % 2:
             raise ParameterError(
-                f"SpectralCodebook: `length` must be an even number >= {least}, the larger of n_labels and "
-                f"2 (dim + 1), got {length!r}"
+                f"SpectralCodebook: found {length!r} for `length`; wanted an even number >= {least}, "
+                "the larger of n_labels and 2 (dim + 1)"
             )
-        self.length = int(length)
-        #: The frequency of each dimension, `(dim,)`: distinct, between 1 and M/2 − 1, ascending.
-        self.frequencies = (
-            (permuted(torch.arange(self.dim), self.length // 2 - 1, self.seed, stream=1) + 1).sort().values
-        )
-        self._slots: dict[torch.device, Slots] = {}
-        self._series: fourier.Series | None = None
+        self.length = self.capacity = int(length)
 
     @property
     def width(self) -> int:
@@ -76,49 +80,57 @@ class SpectralCodebook(Codebook):
     def scale(self) -> float:
         return 1 / self.dim
 
-    @property
-    def capacity(self) -> int:
-        return self.length
-
-    @property
-    def needs_table(self) -> bool:
-        return False
-
     def state(self) -> dict[str, Any]:
         return {**super().state(), "length": self.length}
 
     def grow(self, n_labels: int) -> None:
         if self._integer("n_labels", n_labels, least=1) > self.length:
             raise ParameterError(
-                f"SpectralCodebook: {n_labels} labels do not fit into its {self.length} slots; "
+                f"SpectralCodebook: found {n_labels} labels; wanted at most its {self.length} slots: "
                 "train a new model with more `slots`"
             )
         super().grow(n_labels)
 
-    def slots(self, ids: Tensor) -> Tensor:
+    @cached_property
+    def frequencies(self) -> npt.NDArray[np.int64]:
+        """The frequency of each dimension, `(dim,)`: distinct, between 1 and M/2 − 1, ascending."""
+        return np.sort(permuted(np.arange(self.dim), self.length // 2 - 1, self.seed, stream=1) + 1)
+
+    def slots(self, ids: Any) -> Any:
         """Return the slots of labels, `(m,)`."""
-        slots: Tensor = permuted(self._checked(ids), self.length, self.seed, stream=2)
-        return slots
+        return permuted(self._checked(ids), self.length, self.seed, stream=2)
 
     def slots_on(self, device: torch.device) -> Slots:
         """Return frequencies and slots of all labels on a device; cached, and never saved with a model."""
-        known = self._slots.get(device)
-        if known is None or len(known.of_labels) != self.n_labels:
-            ids = torch.split(torch.arange(self.n_labels, device=device), fourier.SLOT_BLOCK)
+        import torch
+
+        known = self._slots
+        if known is None or known[0] != device or len(known[1].of_labels) != self.n_labels:
+            ids = torch.split(torch.arange(self.n_labels, device=device), SLOT_BLOCK)
             of_labels = torch.cat([self.slots(block).int() for block in ids])
-            known = self._slots[device] = Slots(self.frequencies.to(device), of_labels, self.length)
-        return known
+            frequencies = torch.from_numpy(self.frequencies).to(device)
+            known = self._slots = device, Slots(frequencies, of_labels, self.length)
+        return known[1]
 
-    def _generate(self, ids: Tensor) -> Tensor:
-        # Training needs slots at every step, so they come from a table unless it would be large.
-        small = self.n_labels <= SLOT_TABLE
-        slots = self.slots_on(ids.device).of_labels[ids] if small else self.slots(ids)
-        # Full turns are removed in float64; even with 10⁷ slots, nine digits of the angle remain.
-        turns = (slots.double()[:, None] * (self.frequencies.to(ids.device).double() / self.length)).frac()
-        return circular.pack(turns.float().mul_(2 * math.pi))
+    def _generate(self, ops: Any, ids: Any) -> Any:
+        if isinstance(ids, np.ndarray) or self.n_labels > SLOT_TABLE:
+            frequencies, slots = ops.beside(self.frequencies, ids), self.slots(ids)
+        else:  # training needs slots at every step
+            frequencies, of_labels, _ = self.slots_on(ids.device)
+            slots = of_labels[ids]
+        # Full turns are removed in double precision; even with 10⁷ slots, nine digits of the angle remain.
+        turns = ops.double(slots)[:, None] * (ops.double(frequencies) / self.length)
+        turns -= ops.floor(turns)
+        return ops.pack(ops.single(turns) * (2 * math.pi))
 
-    def scores(self, predicted: Tensor) -> Tensor:
+    def scores(self, predicted: Any) -> Any:
         self.check_prediction(predicted)
+        if isinstance(predicted, np.ndarray):
+            return self.series_on(None).scores(predicted)
+        import torch
+
+        from circlet.codebooks import fourier
+
         single = predicted.float() if predicted.dtype in (torch.float16, torch.bfloat16) else predicted
         if not len(predicted):
             # The FFT does not accept an empty batch.
@@ -127,22 +139,46 @@ class SpectralCodebook(Codebook):
         coefficients = fourier.coefficients(single / (2 * self.dim))
         return fourier.evaluate(coefficients, frequencies, length).index_select(1, of_labels)
 
-    def _best(
-        self, predicted: Tensor, bias: Tensor | None, allowed: Tensor | None, k: int, budget: int
-    ) -> decoding.Found:
-        return decoding.of_series(self.series_on(predicted.device), predicted, bias, allowed, k, budget)
+    def _best(self, predicted: Any, bias: Any, allowed: Any, k: int, budget: int) -> Iterator[Any]:
+        if isinstance(predicted, np.ndarray):
+            yield from self.series_on(None).best(predicted, bias, allowed, k, budget)
+            return
+        import torch
 
-    def series_on(self, device: torch.device) -> fourier.Series:
-        """Return the series on a device, cached until the number of labels changes."""
+        from circlet.kernels import run_on
+
+        device = predicted.device
+        if device.type == "cpu" and not run_on(device):
+            given = (None if each is None else each.detach().numpy() for each in (predicted, bias, allowed))
+            found = self.series_on(device).best(*given, k, budget, torch.get_num_threads())
+            yield from ((torch.from_numpy(ids), torch.from_numpy(scores)) for ids, scores in found)
+        elif run_on(device):
+            yield from self.series_on(device).best(predicted, bias, allowed, k, budget)
+        else:
+            yield from of_rows(self.scores, predicted, PER_SCORE * self.length, bias, allowed, k, budget)
+
+    def series_on(self, device: torch.device | None) -> Any:
+        """Return the series for tensors on a device, or for arrays; cached until the number of labels changes."""
         known = self._series
-        if known is None or known.n_labels != self.n_labels or known.device != device:
-            known = self._series = fourier.make_series(
-                self.frequencies, self.slots, self.length, self.n_labels, device
-            )
-        return known
+        if known is None or known[0] != device or known[1].n_labels != self.n_labels:
+            known = self._series = device, self._make_series(device)
+        return known[1]
+
+    def _make_series(self, device: torch.device | None) -> Any:
+        if device is None:
+            return Series(self.frequencies, self.slots, self.length, self.n_labels)
+        from circlet.kernels import run_on
+
+        if not run_on(device):  # on a CPU: a tensor's result does not depend on the batch, to the last digit
+            return Series(self.frequencies, self.slots, self.length, self.n_labels, short=0)
+        from circlet.codebooks.fourier import PairedSeries
+
+        return PairedSeries(self.slots_on(device).frequencies, self.slots, self.length, self.n_labels)
 
     def concept(self) -> Tensor:
         """The angles of the concept vector **p**, `(dim,)`."""
+        import torch
+
         turns: Tensor = uniform(self.seed, torch.tensor([-1]), self.dim)[0]
         return turns * (2 * math.pi) - math.pi
 

@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from circlet.codebooks import Codebook, SpectralCodebook
 from circlet.errors import MissingExtraError, ParameterError
 from circlet.features.rows import Scaling
-from circlet.runtime.codebooks import Codebook, SpectralCodebook
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats
 from circlet.scoring.arrays import LEAST_NORM, TINY
@@ -123,7 +123,7 @@ class Graph:
             found = _of_series(self, output, book, float(scale))
         else:
             factor = float(book.scale) * float(scale)
-            found = self.add("Gemm", output, book.codes(np.arange(book.n_labels)), transB=1, alpha=factor)
+            found = self.add("Gemm", output, book.scored_codes(np.arange(book.n_labels)), transB=1, alpha=factor)
         return found if bias is None else self.add("Add", found, bias)
 
     def rectified(self, x: str, leak: float) -> str:

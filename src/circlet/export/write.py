@@ -15,7 +15,6 @@ from circlet.errors import ParameterError
 from circlet.export.graph import OPSET, tagger
 from circlet.features.vectorizer import IDEOGRAPHS, TextVectorizer
 from circlet.runtime import RuntimeModel
-from circlet.runtime.codebooks import CodesInBlocks
 from circlet.storage.contents import explained
 from circlet.storage.contents import read as read_folder
 from circlet.storage.tensors import Stored
@@ -112,7 +111,7 @@ def read(folder: Path, *, large_table: bool = False) -> tuple[RuntimeModel, dict
         raise ParameterError(
             f"{folder}: found encoder {settings.encoder}; only models with encoder {FEATURES} can be exported"
         )
-    size = 4 * book.n_labels * book.width if isinstance(book, CodesInBlocks) else 0
+    size = 4 * book.n_labels * book.width if book is not None and book.needs_table else 0
     if size > LARGEST_TABLE and not large_table:
         raise ParameterError(
             f"found codebook {settings.codebook_name}, whose codes of {model.n_labels:,} labels would take "

@@ -164,7 +164,7 @@ class _Way:
             self.vectors, self.bias = np.eye(len(labels)), np.zeros(len(labels))
             self.layers = [(layers[0].weight[:, labels], layers[0].bias[labels])]
         else:
-            self.vectors = book.codes(labels) * np.float64(book.scale * scorer.scale)
+            self.vectors = book.scored_codes(labels) * np.float64(book.scale * scorer.scale)
             self.bias = np.zeros(len(labels))
             if scorer.bias is not None and not scorer.absolute:
                 self.bias += scorer.bias[labels]

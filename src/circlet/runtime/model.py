@@ -16,7 +16,6 @@ from circlet.encoders import TextInput
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.features.vectorizer import TextVectorizer
-from circlet.runtime.codebooks import CODEBOOKS, Codebook
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network, Rows
 from circlet.scoring.arrays import Found, unit
@@ -33,7 +32,9 @@ from circlet.threads import in_parallel, steps, worker_count
 
 __all__ = ["RuntimeModel"]
 
-
+#: Tables of codes of up to this many numbers, 256 MB, are kept: making codes takes much longer than comparing with
+#: them.
+TABLE_LIMIT = 1 << 26
 #: Documents at a time, and the fewest that are worth a separate thread.
 BATCH, FEWEST = 512, 64
 
@@ -119,10 +120,9 @@ class RuntimeModel(BaseModel):
         return self
 
     @property
-    def codebook(self) -> Codebook | None:
+    def codebook(self) -> Any:
         """Codebook of the first network; None for `fc`."""
-        book: Codebook | None = self.scorers[0].codebook
-        return book
+        return self.scorers[0].codebook
 
     @property
     def scorers(self) -> list[Scorer]:
@@ -208,8 +208,12 @@ def _scorer(member: Member, weights: dict[str, Stored], n_labels: int) -> Scorer
         bias = weights[f"{member.prefix}{BIAS}"].read()[:n_labels].copy()
         if not np.abs(bias).max(initial=0) < LARGEST:
             raise DataError(f"found a number in {member.prefix}{BIAS} that is not below {LARGEST:g}")
+        bias.setflags(write=False)  # so that a codebook need not look whether they have changed
     if member.settings.codebook_name is not None:
+        from circlet.codebooks import CODEBOOKS  # which not every model needs
+
         codebook = CODEBOOKS[member.settings.codebook_name](**member.codebook or {})
+        codebook.cache = codebook.needs_table and codebook.n_labels * codebook.width <= TABLE_LIMIT
     return Scorer(codebook, n_labels, scale, bias, absolute=member.settings.absolute)
 
 

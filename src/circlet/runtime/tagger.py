@@ -246,7 +246,7 @@ class Tagger:
             Leave out labels below this probability; "auto" is the threshold that training stored in the model, if
             any. By default no label is left out, and every document gets k labels.
         memory : int, optional
-            Bytes that scores may take at a time; see `circlet.codebooks.decoding.top_k`.
+            Bytes that scores may take at a time; see `circlet.scoring.ranking.top_k`.
         favor_rare : float
             τ between 0 and 1: rank labels by p · w^τ, with a label's probability p and its inverse propensity w,
             which is higher for rarer labels. With 0, the most probable labels come first; with 1, those with the

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-absolute, sin, subtract, tanh, where = np.abs, np.sin, np.subtract, np.tanh, np.where
+floor, log1p, sin, sqrt, subtract, tanh = np.floor, np.log1p, np.sin, np.sqrt, np.subtract, np.tanh
+absolute, no_grad, where = np.abs, nullcontext, np.where
 
 #: Single precision, except in explanations.
 Floats: TypeAlias = "npt.NDArray[Any]"
@@ -33,6 +35,16 @@ def budget(memory: int | None, rows: Floats) -> int:
 def beside(numbers: Floats, rows: Floats) -> Floats:
     """The numbers on the device where the rows are."""
     return numbers
+
+
+def arange(start: int, end: int, beside: npt.NDArray[Any]) -> Integers:
+    """The integers from start to before end, on the device of others."""
+    return np.arange(start, end)
+
+
+def empty(n: int, width: int, beside: npt.NDArray[Any]) -> Floats:
+    """An array that is not filled yet, `(n, width)`, on the device of others."""
+    return np.empty((n, width), dtype=np.float32)
 
 
 def split(rows: Floats, parts: int) -> list[Floats]:
@@ -66,13 +78,48 @@ def unit_pairs(rows: Floats) -> Floats:
 
 def packed(half_turns: Floats) -> Floats:
     """Packed phasors of angles, given as parts of π."""
-    theta = half_turns * np.pi
+    return pack(half_turns * np.pi)
+
+
+def pack(theta: Floats) -> Floats:
+    """Packed phasors of angles, `[cos θ | sin θ]`."""
     return concat([np.cos(theta), np.sin(theta)])
+
+
+def unit_spectrum(vectors: Floats) -> Floats:
+    """Vectors with every Fourier coefficient on the unit circle; one that is zero becomes 1."""
+    from scipy.fft import irfft, rfft  # which takes memory that most codebooks do not need
+
+    spectrum = rfft(vectors)
+    magnitude = np.abs(spectrum)
+    unit_circle = np.where(magnitude > 0, spectrum / np.maximum(magnitude, np.finfo(np.float32).tiny), 1)
+    found: Floats = irfft(unit_circle, n=vectors.shape[1])
+    return found
+
+
+def products(rows: Floats, codes: Floats) -> Floats:
+    """Inner products of rows with codes, `(n, m)`, in the precision of the rows."""
+    found: Floats = rows @ codes.T
+    return found
+
+
+def precise_products(rows: Floats, codes: Floats) -> Floats:
+    """Inner products of each row with codes of its own, `(n, k)`; `codes` has those of all rows, `(n · k, width)`.
+
+    They are computed in double precision, and rounded once.
+    """
+    own = codes.reshape(len(rows), -1, rows.shape[1]).astype(np.float64)
+    return single(np.matmul(own, rows[:, :, None])[:, :, 0])
 
 
 def single(numbers: Floats) -> Floats:
     """The numbers in single precision."""
-    return numbers.astype(np.float32)
+    return numbers.astype(np.float32, copy=False)
+
+
+def integers(numbers: npt.NDArray[Any]) -> Integers:
+    """Integers of any kind as int64."""
+    return numbers.astype(np.int64, copy=False)
 
 
 def double(numbers: Floats) -> Floats:

@@ -105,7 +105,8 @@ def top_k(
     if not len(rows) or not k:
         return ops.nothing(rows, k)
     mask = None if allowed is None else ops.beside(allowed, rows)
-    return without(together(find(k, mask, ops.budget(memory, rows))), threshold)
+    with ops.no_grad():
+        return without(together(find(k, mask, ops.budget(memory, rows))), threshold)
 
 
 def of_rows(

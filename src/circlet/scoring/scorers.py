@@ -24,7 +24,6 @@ class Scorer:
     Parameters
     ----------
     codebook : Codebook or None
-        Of `circlet.runtime.codebooks` or, in `circlet.network.scorer`, of `circlet.codebooks`.
     n_labels : int
     scale : float or Tensor
     bias : array or Tensor of shape (at least n_labels,), or None
@@ -149,7 +148,7 @@ class Ensemble:
         if len(self.scorers) == 1:
             return self.scorers[0].top_k(outputs[0], k, offsets=offsets, **options)
         book, numbers = self.scorers[0].codebook, primitives(outputs[0]).numbered(outputs)
-        row_bytes = PER_MEAN * max(self.n_labels, getattr(book, "per_row", 0))
+        row_bytes = PER_MEAN * max(self.n_labels, (0 if book is None else book.capacity) or 0)
 
         def find(k: int, mask: Any, budget: int) -> Any:
             logits = lambda some: self.logits([own[some] for own in outputs])  # noqa: E731

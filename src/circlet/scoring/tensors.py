@@ -11,11 +11,13 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from circlet.algebra import circular
+from circlet.algebra import circular, holographic
 from circlet.scoring.arrays import LEAST_NORM, MEMORY, TINY, Floats
 
 log_sigmoid = torch.nn.functional.logsigmoid
-absolute, sin, subtract, tanh, where = torch.abs, torch.sin, torch.subtract, torch.tanh, torch.where
+floor, log1p, sin, sqrt, subtract = torch.floor, torch.log1p, torch.sin, torch.sqrt, torch.subtract
+absolute, no_grad, tanh, where = torch.abs, torch.no_grad, torch.tanh, torch.where
+pack, unit_spectrum = circular.pack, holographic.project
 
 #: Scores per group; a first pass compares only the maxima of the groups.
 GROUP = 1 << 8
@@ -33,9 +35,19 @@ def budget(memory: int | None, rows: Tensor) -> int:
     return min(DEVICE_MEMORY, free // 4)
 
 
-def beside(numbers: Tensor, rows: Tensor) -> Tensor:
+def beside(numbers: Tensor | Floats, rows: Tensor) -> Tensor:
     """See `circlet.scoring.arrays.beside`."""
-    return numbers.to(rows.device)
+    return torch.as_tensor(numbers, device=rows.device)
+
+
+def arange(start: int, end: int, beside: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.arange`."""
+    return torch.arange(start, end, device=beside.device)
+
+
+def empty(n: int, width: int, beside: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.empty`."""
+    return torch.empty(n, width, device=beside.device)
 
 
 def split(rows: Tensor, parts: int) -> list[Tensor]:
@@ -66,9 +78,25 @@ def packed(half_turns: Tensor) -> Tensor:
     return circular.pack(math.pi * half_turns.float())
 
 
+def products(rows: Tensor, codes: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.products`."""
+    return rows @ codes.to(rows.dtype).mT
+
+
+def precise_products(rows: Tensor, codes: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.precise_products`."""
+    own = codes.view(len(rows), -1, rows.shape[1]).double()
+    return own.mul_(rows[:, None]).sum(dim=2).float()
+
+
 def single(numbers: Tensor) -> Tensor:
     """See `circlet.scoring.arrays.single`."""
     return numbers.float()
+
+
+def integers(numbers: Tensor) -> Tensor:
+    """See `circlet.scoring.arrays.integers`."""
+    return numbers.long()
 
 
 def double(numbers: Tensor) -> Tensor:
