@@ -69,7 +69,7 @@ def assert_same(one: Model, other: Model) -> None:
     for name, tensor in one.ranker.weights().items():
         assert torch.equal(tensor, other.ranker.weights()[name]), name
     assert one.calibration == other.calibration
-    assert one._members() == other._members()
+    assert one.contents().config["members"] == other.contents().config["members"]
     assert timeless(one.history) == timeless(other.history)
 
 
