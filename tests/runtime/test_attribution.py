@@ -8,22 +8,16 @@ from typing import Any
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from captum.attr import IntegratedGradients
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
 
 from circlet.errors import CircletError
 from circlet.model import Model
 from circlet.runtime import RuntimeModel, explain
-from circlet.runtime.compression import best_that_fits
 from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
 from circlet.scoring.heads import HEADS
 from circlet.scoring.scorers import Scorer
-from circlet.settings.network import CODEBOOKS, COSINES, LOSSES
-from circlet.storage.kept_rows import Sample
 from circlet.storage.tensors import Stored
 
 
@@ -100,56 +94,6 @@ def test_like_captum(head, kind, made, some, monkeypatch):
 )  # fmt: skip
 def test_like_captum_with_other_settings(changes, made, some, monkeypatch):
     assert_like_captum(made("sparse", **changes), some("sparse", 1, 1), monkeypatch)
-
-
-def check(model: RuntimeModel, documents: Any, labels: list[int]) -> Attribution:
-    """Contributions add up to score − base, and both are the model's own scores."""
-    found = explained(model, documents, labels)
-    scores = np.concatenate(list(model.score_blocks(documents[:1])))[0, labels]
-    size = max(1.0, float(np.abs(scores).max(initial=0)))
-    np.testing.assert_allclose(found.scores, scores, atol=2e-5 * size)
-    gap = found.scores - found.bases
-    added = np.abs(found.values).sum(axis=1)
-    np.testing.assert_array_less(np.abs(found.values.sum(axis=1) - gap), 1e-5 * np.maximum(added, size) + 1e-9)
-    assert len(found.columns) == found.values.shape[1]
-    return found
-
-
-@settings(max_examples=40)
-@given(
-    head=st.sampled_from(list(HEADS)),
-    codebook=st.sampled_from(["auto", *CODEBOOKS]),
-    loss=st.sampled_from(list(LOSSES)),
-    activation=st.sampled_from(["relu", "leaky-relu"]),
-    kind=st.sampled_from(["sparse", "dense", "texts"]),
-    store=st.sampled_from(["float32", "bf16", "int8", "int4"]),
-    members=st.sampled_from([1, 1, 2, 3]),
-    n_labels=st.integers(1, 40),
-    dim=st.integers(1, 24),
-    hidden=st.lists(st.integers(1, 9).map(lambda half: 2 * half), min_size=1, max_size=3).map(tuple),
-    seed=st.integers(0, 2**31),
-)
-def test_contributions_of_any_model_add_up(made, some, head, codebook, loss, activation, kind, store, members,
-                                           n_labels, dim, hidden, seed):  # fmt: skip
-    assume(codebook in ("auto", *(name for name, codes in CODEBOOKS.items() if codes == HEADS[head].codes)))
-    assume(not (head == "fc" and loss in COSINES))
-    model = made(
-        kind, members=members, n_labels=n_labels, seed=seed, head=head, codebook=codebook, loss=loss, dim=dim,
-        hidden=hidden, activation=activation,
-    )  # fmt: skip
-    check(loaded(model, store), some(kind, 1, seed + 1), [0, n_labels - 1])
-
-
-def test_deflated_weights(made, some, tmp_path):
-    model = made(hidden=(40,), dim=32)
-    model.save(tmp_path / "m")
-    rows, size = some("sparse", 20, 3), sum(path.stat().st_size for path in (tmp_path / "m").iterdir())
-    best, _ = model.top_k(rows, 1)
-    labels = np.zeros((20, model.n_labels), dtype=np.float32)
-    labels[np.arange(20), best[:, 0]] = 1
-    found = best_that_fits(tmp_path / "m", Sample(model.scaling.transform(rows), sp.csr_matrix(labels)), size)
-    found.write(tmp_path / "small")
-    check(RuntimeModel.load(tmp_path / "small"), rows, [0, 5])
 
 
 def test_by_hand():
