@@ -143,7 +143,7 @@ def scores(book: Any, outputs: Tensor, scale: Any, bias: Tensor | None) -> Tenso
     found: Tensor = book.scores(outputs)
     if bias is None:
         return found if isinstance(scale, float) and scale == 1 else found * scale
-    return torch.addcmul(bias, found, scale)
+    return torch.addcmul(bias, found, torch.as_tensor(scale, device=found.device))
 
 
 def affine(x: Tensor, slope: float, intercept: float) -> Tensor:
