@@ -18,10 +18,11 @@ from pydantic import BaseModel, ValidationError
 from circlet.data.feedback import Entry
 from circlet.errors import CircletError, shortened
 from circlet.runtime.answers import Suggestion, rounded
+from circlet.runtime.explain import Explanation
 from circlet.serve import schemas
 from circlet.serve.batching import Batcher, Compute, OverloadedError
 from circlet.serve.feedback import Learner
-from circlet.serve.guard import BODY, TEXTS, TRUSTED, Limits, answer
+from circlet.serve.guard import Limits, answer
 from circlet.serve.served import Options, Served, Snapshot
 from circlet.version import __version__
 
@@ -36,8 +37,8 @@ def parse(request: Request, kind: type[Body]) -> Body:
     """Parse the body of a request as an object of this kind; respond 422 with one sentence if it is invalid."""
     try:
         if kind is not schemas.SuggestForm:
-            return kind.model_validate_json(request.scope[BODY])
-        content = request.scope[BODY].decode("ascii")
+            return kind.model_validate_json(request.state.body)
+        content = request.state.body.decode("ascii")
         fields = parse_qsl(
             content,
             keep_blank_values=True,
@@ -115,7 +116,7 @@ class Service:
         longest, most = max(map(len, texts), default=0), self.limits.characters
         if longest > most:
             raise HTTPException(413, f"found a text of {longest:,} characters; wanted at most {most:,}")
-        request.scope[TEXTS] = texts
+        request.state.texts = texts
 
     def texts(self, request: Request, now: Snapshot, texts: list[str]) -> list[str]:
         """Return texts; respond 413 if they are too many or too long, or 422 if the model takes rows."""
@@ -175,7 +176,7 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
     @routes.get("/health", response_model=schemas.Health)
     async def health(request: Request) -> Response:
         """Whether the service is up; only clients that may use the models get their names."""
-        names = sorted(service.models) if request.scope.get(TRUSTED, True) else []
+        names = sorted(service.models) if request.state.trusted else []
         return answer({"status": "ok", "version": __version__, "models": names})
 
     @routes.get("/models", response_model=schemas.Models)
@@ -240,9 +241,8 @@ def api_routes(service: Service) -> APIRouter:  # noqa: PLR0915 — one after th
         wanted = None if asked.labels is None else own_labels(now, asked.labels)
         (text,) = service.texts(request, now, [asked.text])
         found = await compute_one(request, lambda each: now.tagger.explain(each, asked.k, wanted), text)
-        return answer(
-            {"model": model, "version": now.version, "explanations": [explanation(each) for each in found]}
-        )
+        explanations = [explanation(each) for each in found]
+        return answer({"model": model, "version": now.version, "explanations": explanations})
 
     @routes.post(
         "/models/{model}/similar",
@@ -287,32 +287,23 @@ def suggestion(found: Suggestion) -> dict[str, Any]:
     return {"label": str(found.label), **uri, "probability": found.score}
 
 
+def explanation(found: Explanation) -> dict[str, Any]:
+    """Convert an explanation for JSON."""
+    contributions = [{**vars(each), "value": rounded(each.value)} for each in found.contributions]
+    return {
+        "label": str(found.label),
+        **{name: rounded(getattr(found, name)) for name in ("probability", "score", "base")},
+        "contributions": contributions,
+        "spans": [(start, end, rounded(value)) for start, end, value in found.spans()],
+    }
+
+
 def own_labels(now: Snapshot, names: list[str]) -> list[Any]:
     """Return the tagger's labels for names or URIs; respond 404 if one is unknown."""
     for name in names:
         if name not in now.labels:
             raise HTTPException(404, f"found no label {name[:200]!r} among {len(now.names):,}; wanted known ones")
     return [now.labels[name] for name in names]
-
-
-def explanation(found: Any) -> dict[str, Any]:
-    """Convert an `Explanation` for JSON."""
-    return {
-        "label": str(found.label),
-        "probability": rounded(found.probability),
-        "score": rounded(found.score),
-        "base": rounded(found.base),
-        "contributions": [
-            {
-                "term": each.term,
-                "kind": each.kind,
-                "value": rounded(each.value),
-                "spans": [[int(start), int(end)] for start, end in each.spans],
-            }
-            for each in found.contributions
-        ],
-        "spans": [[int(start), int(end), rounded(value)] for start, end, value in found.spans()],
-    }
 
 
 def feedback_routes(service: Service) -> APIRouter:

@@ -48,14 +48,7 @@ def create_app(
 ) -> App:
     """Make an ASGI application for models. Its threads end with the application, or with `service.close`.
 
-    Parameters
-    ----------
-    models : list of Served
-    limits : Limits, optional
-    access : Access, optional
-        Who may use the service; by default everybody who can reach it.
-    log_requests, log_texts : bool
-        Whether to log a line per request, and the texts in it.
+    By default, everybody who can reach the service may use it. It may log a line per request, and the texts in it.
     """
     limits, access = limits or Limits(), access or Access()
     service = Service(models, limits)

@@ -53,7 +53,6 @@ log = logging.getLogger(__name__)
 
 #: Number of versions with feedback that are kept, to roll back to.
 KEPT = 5
-VERSIONS = "versions.json"
 
 
 def versions_folder(folder: Path | str) -> Path:
@@ -82,24 +81,12 @@ class Version(BaseModel, frozen=True):
 
 
 class Versions(BaseModel, frozen=True):
-    """The content of `versions.json`.
+    """The content of `versions.json`."""
 
-    Parameters
-    ----------
-    original : str
-        Digest of version 0's configuration; another model has other versions.
-    records : int
-        Number of records of the log that need no further learning: learned, or skipped by a rollback.
-    last : int
-        The latest version number.
-    kept : tuple of Version
-        From version 0 to the served version.
-    """
-
-    original: str
-    records: int = 0
-    last: int = 0
-    kept: tuple[Version, ...] = (Version(version="0", taught=0),)
+    original: str  # digest of version 0's configuration; another model has other versions
+    records: int = 0  # number of records of the log that are learned, or that a rollback skips
+    last: int = 0  # the latest version number
+    kept: tuple[Version, ...] = (Version(version="0", taught=0),)  # to the served one
 
     @model_validator(mode="after")
     def _in_order(self) -> Versions:
@@ -231,14 +218,14 @@ class Learner:
         return self.folder if version == "0" else self.place / version
 
     def _commit(self, versions: Versions, message: str | None = None) -> None:
-        files.write_json(self.place / VERSIONS, versions.model_dump())
+        files.write_json(self.place / "versions.json", versions.model_dump())
         self._versions, self._failed, self._message = versions, False, message
 
     def _restored(self) -> Versions:
         """Restore the versions of an earlier process, and serve the last one again, or learn it anew."""
         files.remove_leftovers(self.place)
-        path, versions = self.place / VERSIONS, Versions(original=str(read_config(self.folder).get("sha256")))
-        anew = versions
+        path = self.place / "versions.json"
+        anew = versions = Versions(original=str(read_config(self.folder).get("sha256")))
         if path.exists():
             try:
                 found = Versions.model_validate(files.read_json(path))

@@ -51,14 +51,6 @@ HEADERS = [
     (b"cross-origin-opener-policy", b"same-origin"),
     (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
 ]
-#: Paths that need no token: the page, which asks for the token, and the health check.
-OPEN = re.compile(r"/|/page/.*|/v1/health")
-#: Key of the request's body in its `scope`.
-BODY = "circlet.body"
-#: Key in `scope` of the request's texts, for the log.
-TEXTS = "circlet.texts"
-#: Key in `scope`: whether the client is trusted, for `/v1/health`.
-TRUSTED = "circlet.trusted"
 SAFE = ("GET", "HEAD", "OPTIONS")
 
 
@@ -93,7 +85,10 @@ def answer(content: Any, status: int = 200, headers: Mapping[str, str] | None = 
 
 
 class Guard:
-    """An ASGI application in front of another one; it may log a line per request, and the texts in it."""
+    """An ASGI application in front of another one; it may log a line per request, and the texts in it.
+
+    Endpoints find `body` and `trusted` in the state of a request, and put its `texts` there for the log.
+    """
 
     def __init__(
         self,
@@ -136,12 +131,12 @@ class Guard:
             await send(message)
 
         try:
-            headers = dict(scope["headers"])
+            headers, state = dict(scope["headers"]), scope.setdefault("state", {})
             self._check(scope, headers, started)
             body = await self._body(scope, headers, receive)
             if body is None:
                 return  # the client has disconnected
-            size, scope[BODY] = len(body), body
+            size, state["body"] = len(body), body
             await self.app(scope, receive, sending)
         except HTTPException as refusal:
             await answer({"detail": refusal.detail}, refusal.status_code, refusal.headers)(scope, receive, sending)
@@ -167,15 +162,16 @@ class Guard:
             )
         if scope["method"] not in SAFE:
             self._check_origin(headers, host)
-        if self._credentials is not None:
-            given = headers.get(b"authorization", b"")
-            scope[TRUSTED] = hmac.compare_digest(given, self._credentials)
-            if not scope[TRUSTED] and not OPEN.fullmatch(scope["path"]):
-                raise HTTPException(
-                    401,
-                    f"found {'another' if given else 'no'} token; wanted the header `Authorization: Bearer TOKEN`",
-                    {"www-authenticate": "Bearer"},
-                )
+        given = headers.get(b"authorization", b"")
+        trusted = self._credentials is None or hmac.compare_digest(given, self._credentials)
+        scope["state"]["trusted"] = trusted
+        # The page, which asks for the token, and the health check need none.
+        if not trusted and not re.fullmatch(r"/|/page/.*|/v1/health", scope["path"]):
+            raise HTTPException(
+                401,
+                f"found {'another' if given else 'no'} token; wanted the header `Authorization: Bearer TOKEN`",
+                {"www-authenticate": "Bearer"},
+            )
 
     def _check_origin(self, headers: dict[bytes, bytes], host: str) -> None:
         """Refuse requests of other sites' pages, which must not cause changes or costs."""
@@ -225,7 +221,7 @@ class Guard:
         # The raw, percent-encoded path, so that no client can inject lines into the log.
         path = scope.get("raw_path", b"").decode("latin-1")[:200]
         line = f"{client} {method} {path} {status} {1000 * seconds:.1f} ms"
-        if self.log_texts and (texts := scope.get(TEXTS)):
+        if self.log_texts and (texts := scope.get("state", {}).get("texts")):
             line += " " + json.dumps([text[:200] for text in texts], ensure_ascii=True)
         log.info("%s", line)
 

@@ -59,14 +59,7 @@ def url_of(listening: socket.socket) -> str:
 def run(app: App, listening: socket.socket, started: Callable[[], Any], proxies: list[str] | None = None) -> None:
     """Serve until SIGTERM or Ctrl-C; requests in flight are answered first.
 
-    Parameters
-    ----------
-    app : App
-    listening : socket
-    started : callable
-        Called when clients can connect.
-    proxies : list of str, optional
-        Addresses of proxies whose `X-Forwarded-For` names the client.
+    `started` is called when clients can connect. `proxies` are addresses whose `X-Forwarded-For` names the client.
     """
     config = uvicorn.Config(
         app,
