@@ -12,8 +12,7 @@ Emoji and punctuation are not words, but they occur in character n-grams.
 **How a text is prepared.** NFKC, so that each letter has one form (é composed or not, a full-width X), then lower
 case. A lone surrogate, which UTF-8 cannot encode, becomes U+FFFD.
 
-**Files.** `vectorizer.json` and `vectorizer.safetensors`; a tokenizer has only the first. Damaged, foreign or
-newer files raise a `DataError`.
+**Files.** `vectorizer.json` and `vectorizer.safetensors`. Damaged, foreign or newer files raise a `DataError`.
 """
 
 from __future__ import annotations
