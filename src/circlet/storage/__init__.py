@@ -19,6 +19,6 @@
 The files of a model that replaces another have new names, such as `labels-2.txt`; only the card keeps its name.
 Replacing `config.json`, which lists the files, switches to the new model; then the old files are removed. So
 readers find one of the two models, never a mixture; see `publish`. `layout` describes when digests are checked. In
-copies by `circlet compress` with deflated weights, `labels.txt` and the files of vectorizer and encoder are gzipped. A damaged
-file raises a `DataError` that names it. Nothing is pickled.
+copies by `circlet compress` with deflated weights, `labels.txt` and the files of vectorizer and encoder are
+gzipped. A damaged file raises a `DataError` that names it. Nothing is pickled.
 """
