@@ -11,10 +11,10 @@ from typing import Any, Literal
 
 import numpy as np
 import scipy.sparse as sp
+import torch
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
-from torch import nn
 
 from circlet.checks import is_integer
 from circlet.data.dataset import Split, as_csr, names_by_uri
@@ -135,7 +135,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool, default=False
         Keep what is predicted for every document of `fit`, a byte per number, so that `similar` can find them.
-    encoder : str, TextEncoder, nn.Module or None, default="features"
+    encoder : str, TextEncoder, torch.nn.Module or None, default="features"
         What the hidden layers take: features, which is also what None means, or the vectors that an encoder makes
         of texts, given by its name or as an object; see `circlet.encoders`. A module maps a batch of feature rows
         to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
@@ -221,7 +221,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         threshold_for: str = "f1",
         top_k: int | None = None,
         keep_index: bool = False,
-        encoder: str | TextEncoder | nn.Module | None = "features",
+        encoder: str | TextEncoder | torch.nn.Module | None = "features",
         bag_of_words: bool = False,
         embedding: int | None = None,
         max_words: int | None = None,
@@ -323,7 +323,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
             parameters["random_state"] = self.model_.network.settings.seed
         if isinstance(parameters["encoder"], TextEncoder):
             parameters["encoder"] = parameters["encoder"].name
-        custom = parameters["encoder"] if isinstance(parameters["encoder"], nn.Module) else None
+        custom = parameters["encoder"] if isinstance(parameters["encoder"], torch.nn.Module) else None
         plain = {name: _plain(value) for name, value in parameters.items() if name != "encoder" or custom is None}
         classes = None
         if targets.kind != "indicator":
@@ -345,7 +345,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
 
     @classmethod
     def load(
-        cls, folder: Path | str, *, device: str | None = None, encoder: nn.Module | None = None
+        cls, folder: Path | str, *, device: str | None = None, encoder: torch.nn.Module | None = None
     ) -> CircletClassifier:
         """Read a classifier from a folder that `save` or `circlet train` wrote.
 
@@ -354,7 +354,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         folder : Path or str
         device : str, optional
             Replaces the saved device.
-        encoder : nn.Module, optional
+        encoder : torch.nn.Module, optional
             A module like the custom encoder in `fit`; the weights are loaded into a copy.
 
         Raises
@@ -412,7 +412,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         settings, place = self._settings(), resolve_device(self.device)
         self._check_parameters()
         text_encoder = settings.network.text_encoder
-        custom = isinstance(self.encoder, nn.Module) or (text_encoder is not None and text_encoder.learns)
+        custom = isinstance(self.encoder, torch.nn.Module) or (text_encoder is not None and text_encoder.learns)
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
             wanted = "False with an encoder that only torch can run" if custom else "True or False"
             raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
@@ -449,7 +449,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         if not (isinstance(self.preset, str) and self.preset in EFFORTS):
             raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
-        if self.encoder is None or isinstance(self.encoder, nn.Module):
+        if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
             given["encoder"] = FEATURES
         elif isinstance(self.encoder, TextEncoder):
             given["encoder"] = register(type(self.encoder)).name
