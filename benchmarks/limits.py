@@ -39,6 +39,7 @@ from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.scoring import arrays
+from circlet.scoring.tensors import rectified
 from circlet.settings import TrainingSettings
 from circlet.training.optimizers import Optimizer, make_optimizer
 from circlet.training.steps import Batches, DeviceRows, RecordedSteps, learn, make_steps
@@ -329,7 +330,7 @@ def head(network: Network, device: torch.device) -> list[HotPath]:
     moved = each * (units + outputs) + weights
 
     def activation() -> Any:
-        return encoder.dropout(encoder.activation(hidden))
+        return encoder.dropout(rectified(hidden, encoder.leak))
 
     return [
         HotPath("ReLU and dropout", activation, 2 * each * units, recorded=False),

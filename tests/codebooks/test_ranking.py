@@ -18,8 +18,8 @@ from tests.codebooks.conftest import GIVEN, predictions
 from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook, base, series
 from circlet.codebooks.series import Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
+from circlet.network import Scorer
 from circlet.network.losses import LOSSES
-from circlet.network.scorer import Scorer
 from circlet.scoring import ranking
 from circlet.scoring.ranking import PER_SCORE, of_rows
 

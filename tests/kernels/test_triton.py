@@ -11,7 +11,7 @@ import torch
 
 from circlet import kernels as _kernels
 from circlet.codebooks import SpectralCodebook, fourier
-from circlet.network.scorer import Scorer
+from circlet.network import Scorer
 from circlet.scoring import tensors
 
 pytest.importorskip("triton", reason="there is no Triton here")

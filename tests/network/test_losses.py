@@ -17,10 +17,9 @@ from circlet import kernels
 from circlet.algebra import circular, holographic
 from circlet.codebooks import CODEBOOKS, Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ShapeError
-from circlet.network import losses
+from circlet.network import Scorer, losses
 from circlet.network.batch import LabelSets, label_sets
 from circlet.network.losses import LOSSES, binary_cross_entropy, spectral_binary_loss, table_binary_loss
-from circlet.network.scorer import Scorer
 from circlet.settings import network as network_settings
 from circlet.settings.network import COSINES
 
@@ -236,11 +235,6 @@ class TestSoftmax:
         loss, _ = make("softmax", None)
         output, labels = output_for(None, len(SETS)), sets_of(SETS)
         torch.testing.assert_close(loss(output + 100, labels), loss(output, labels), atol=1e-4, rtol=1e-4)
-
-
-def test_cosine_needs_codes():
-    with pytest.raises(TypeError, match="this scorer has no codebook"):
-        LOSSES["cosine"].function(Scorer(None, N, scaled=False, biased=False), torch.zeros(1, N), sets_of([[1]]))
 
 
 def test_settings_name_the_losses():

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ParameterError
+from circlet.network import Scorer
 from circlet.network.losses import LOSSES
-from circlet.network.scorer import Scorer
 from circlet.scoring.ranking import Gain, top_k_by_gain
 from circlet.scoring.scorers import Ensemble
 from circlet.settings.network import COSINES

@@ -18,6 +18,7 @@ from circlet.runtime.explain import Attribution, attributed, mean_slopes
 from circlet.runtime.network import Linear
 from circlet.scoring.heads import HEADS
 from circlet.scoring.scorers import Scorer
+from circlet.scoring.tensors import rectified
 from circlet.storage.tensors import Stored
 
 
@@ -41,9 +42,9 @@ def scores_in_torch(model: Model, rows: torch.Tensor) -> torch.Tensor:
     for network in model.networks:
         encoder: Any = network.encoder
         first, *others = encoder.hidden
-        hidden = encoder.activation(rows @ (first.weight if model.sparse else first.weight.T) + first.bias)
+        hidden = rectified(rows @ (first.weight if model.sparse else first.weight.T) + first.bias, encoder.leak)
         for layer in others:
-            hidden = encoder.activation(layer(hidden))
+            hidden = rectified(layer(hidden), encoder.leak)
         outputs.append(network.head(hidden))
     if len(outputs) == 1:
         return model.network.scorer.logits(outputs[0])

@@ -9,10 +9,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from circlet.network import Scorer
 from circlet.network.batch import LabelSets, label_sets
 from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
-from circlet.network.scorer import Scorer
 from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.training.steps import Batches, DeviceRows
 

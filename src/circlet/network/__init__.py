@@ -3,8 +3,7 @@
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, linear, normal
 from circlet.network.ensemble import Ensemble
-from circlet.network.network import FullHead, Network
-from circlet.network.scorer import Scorer
+from circlet.network.network import FullHead, Network, Scorer
 from circlet.settings import NetworkSettings
 
 __all__ = [

@@ -12,6 +12,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from circlet.encoders import RowPairs
 from circlet.network.batch import ColumnEntries, SparseRows
+from circlet.scoring.tensors import rectified
 
 __all__ = ["Dropout", "Encoder", "Hidden", "RowGradient", "SparseLinear"]
 
@@ -268,11 +269,13 @@ class Encoder(nn.Module):
         #: Weights have the names that `circlet.storage.network_spec.hidden_layers` gives.
         self.hidden = nn.ModuleList([first, *others])
         self.beside = linear(beside, hidden[0], generator=generator, initial=initial) if beside else None
-        self.activation: nn.Module = nn.LeakyReLU(leak) if leak else nn.ReLU()
-        self.dropout = Dropout(dropout, noise)
+        self.leak, self.dropout = leak, Dropout(dropout, noise)
 
     def forward(self, batch: Any) -> Tensor | Hidden:
-        """Map a batch of documents to `(batch, hidden[-1])`, or to those units that dropout keeps."""
+        """Map a batch of documents to `(batch, hidden[-1])`, or to those units that dropout keeps.
+
+        Without dropout, this is `circlet.scoring.heads.hidden_vectors`.
+        """
         x: Tensor | Hidden
         x, texts = (batch.features, batch.texts) if isinstance(batch, RowPairs) else (batch, batch)
         if self.reader is not None:
@@ -285,7 +288,7 @@ class Encoder(nn.Module):
             sums: Tensor = layer(x, units)
             if self.beside is not None and not number:
                 sums = sums + self.beside(texts, units)
-            kept: Tensor = self.activation(sums)
+            kept = rectified(sums, self.leak)
             x = self.dropout(kept) if units is None else Hidden(kept * (width / len(units)), units)
         return x
 

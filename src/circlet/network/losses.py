@@ -23,10 +23,10 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from circlet import kernels
-from circlet.codebooks import Codebook, fourier
+from circlet.codebooks import fourier
 from circlet.codebooks.base import Slots
 from circlet.network.batch import LabelSets
-from circlet.network.scorer import Scorer
+from circlet.scoring.scorers import Scorer
 from circlet.settings.network import LOSSES as LEARNED
 
 __all__ = [
@@ -48,11 +48,12 @@ def cosine(scorer: Scorer, output: Tensor, labels: LabelSets) -> Tensor:
     By linearity it is |Y| − scale · ⟨output, Σ codes⟩: one superposition per document, at a cost that does not
     depend on the number of labels.
     """
-    book = _codebook(scorer)
+    book = scorer.codebook
     target = book.superpose(labels.ids, labels.starts, labels.weights, check=False)
     n_positives = len(labels.ids) if labels.weights is None else labels.weights.sum()
     # Divided, because multiplying by the rounded book.scale would change the last digit.
-    return (n_positives - (output * target).sum() / (1 / book.scale)) / max(len(labels), 1)
+    found: Tensor = (n_positives - (output * target).sum() / (1 / book.scale)) / max(len(labels), 1)
+    return found
 
 
 def absolute_cosine(scorer: Scorer, output: Tensor, labels: LabelSets) -> Tensor:
@@ -60,16 +61,10 @@ def absolute_cosine(scorer: Scorer, output: Tensor, labels: LabelSets) -> Tensor
 
     It is not linear, so the similarity of each label is needed, but still only of a document's own labels.
     """
-    book = _codebook(scorer)
+    book = scorer.codebook
     codes = book.codes(labels.ids, check=False)
     similarities = (output[labels.documents] * codes).sum(dim=1) * book.scale
     return labels.sum(1 - similarities.abs()) / max(len(labels), 1)
-
-
-def _codebook(scorer: Scorer) -> Codebook:
-    if scorer.codebook is None:
-        raise TypeError("this loss compares codes, and this scorer has no codebook")
-    return scorer.codebook
 
 
 def binary_cross_entropy(scorer: Scorer, output: Tensor, labels: LabelSets) -> Tensor:

@@ -1,4 +1,7 @@
-"""The whole network, made from settings: an encoder, a head (the last layer) and a scorer."""
+"""The whole network, made from settings: an encoder, a head (the last layer) and a scorer.
+
+What head and scorer compute stands in `circlet.scoring`; here they learn.
+"""
 
 from __future__ import annotations
 
@@ -17,30 +20,11 @@ from circlet.errors import ParameterError, check_fits, within_memory
 from circlet.network.batch import LabelSets
 from circlet.network.encoders import Dropout, Encoder, Hidden, Linear, linear
 from circlet.network.losses import LOSSES
-from circlet.network.scorer import Scorer, log_odds
-from circlet.scoring import heads, tensors
+from circlet.scoring import heads, scorers, tensors
 from circlet.settings import NetworkSettings
 from circlet.settings.network import COSINES
 
-__all__ = ["TABLE_LIMIT", "FullHead", "Head", "Network", "make_codebook"]
-
-#: Code tables of up to this many numbers are kept if every step scores all labels.
-TABLE_LIMIT = 1 << 27
-
-
-def make_codebook(
-    settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None = None
-) -> Codebook | None:
-    """The codebook for this many labels, or the saved one with this state; None for `fc`."""
-    if settings.codebook_name is None:
-        return None
-    given: dict[str, Any] = {"n_labels": n_labels, "dim": settings.dim, "seed": settings.seed}
-    if settings.slots is not None:
-        given["length"] = settings.slots
-    book = CODEBOOKS[settings.codebook_name](**state or given)
-    if settings.loss not in COSINES and book.needs_table:
-        book.cache = n_labels * book.width <= TABLE_LIMIT
-    return book
+__all__ = ["TABLE_LIMIT", "FullHead", "Head", "Network", "Scorer", "make_codebook"]
 
 
 class Head(nn.Module):
@@ -78,7 +62,7 @@ class Head(nn.Module):
 
     @property
     def row(self) -> heads.Head:
-        """Its row in the table."""
+        """The head in the table."""
         return heads.HEADS[self.name]
 
     def forward(self, hidden: Tensor | Hidden) -> Tensor:
@@ -101,6 +85,89 @@ class FullHead(Head):
 
     def __init__(self, inputs: int, dim: int, *, generator: torch.Generator | None, initial: str = "he") -> None:
         super().__init__("fc", inputs, dim, generator=generator, initial=initial)
+
+
+class Scorer(nn.Module, scorers.Scorer):
+    """Scores labels with a learned scale and learned biases; the base class says what a score is.
+
+    Similarities lie between −1 and 1. If all labels compete in the loss, a scale and, for binary cross-entropy, a
+    bias per label turn them into logits. Head `fc` has no codebook, and biases of its own.
+
+    Parameters
+    ----------
+    codebook : Codebook or None
+    n_labels : int
+    scaled, biased : bool
+        Whether there is a scale, and a bias per label.
+    absolute : bool
+        Whether similarities lose their sign.
+    """
+
+    codebook: Codebook | None
+
+    def __init__(
+        self, codebook: Codebook | None, n_labels: int, *, scaled: bool, biased: bool, absolute: bool = False
+    ) -> None:
+        super().__init__()
+        self.codebook, self.n_labels, self.absolute = codebook, n_labels, absolute
+        self.log_scale: nn.Parameter | None = None
+        self.bias: nn.Parameter | None = None
+        if codebook is not None and scaled:
+            # Similarities of unrelated codes have deviation 1/√(2d), so at first this gives logits of about 1.
+            self.log_scale = nn.Parameter(torch.tensor(math.log(math.sqrt(2 * codebook.dim))))
+        if codebook is not None and biased:
+            # If the codebook has a capacity, labels that may be added later already have their biases.
+            self.bias = nn.Parameter(torch.zeros(codebook.capacity or n_labels))
+
+    @property
+    def scale(self) -> Any:
+        """What similarities are multiplied by."""
+        return 1.0 if self.log_scale is None else self.log_scale.exp()
+
+    top_k = torch.no_grad()(scorers.Scorer.top_k)
+
+    def _biases(self, offsets: Tensor | None) -> Tensor | None:
+        bias = None if self.bias is None else self.bias[: self.n_labels].float()
+        return offsets if bias is None else bias if offsets is None else bias + offsets
+
+    def start_from(self, counts: Tensor, n: int) -> None:
+        """Initialize biases from label frequencies: `counts` has how many of n documents have each label."""
+        # For each label that is true, thousands are false: learning that from zero biases takes epochs.
+        if self.bias is not None:
+            with torch.no_grad():
+                self.bias.fill_(math.log(0.5 / (n + 0.5)))
+                self.bias[: len(counts)] = log_odds(counts, n)
+
+    def grow(self, n_labels: int) -> None:
+        """Add labels; no weight changes its shape, and the scores of the old labels stay the same."""
+        if self.codebook is None:
+            raise ParameterError("head fc has one output per label and can't take new labels: choose another head")
+        if self.bias is not None and n_labels > len(self.bias):
+            raise ParameterError(
+                f"loss bce has a bias for {len(self.bias)} labels and can't take {n_labels}: "
+                "train a new model, or choose loss cosine or softmax"
+            )
+        self.codebook.grow(n_labels)
+        self.n_labels = n_labels
+
+
+#: Code tables of up to this many numbers are kept if every step scores all labels.
+TABLE_LIMIT = 1 << 27
+
+
+def make_codebook(
+    settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None = None
+) -> Codebook | None:
+    """The codebook for this many labels, or the saved one with this state; None for `fc`."""
+    if settings.codebook_name is None:
+        return None
+    given: dict[str, Any] = {"n_labels": n_labels, "dim": settings.dim, "seed": settings.seed}
+    if settings.slots is not None:
+        given["length"] = settings.slots
+    book = CODEBOOKS[settings.codebook_name](**state or given)
+    if settings.loss not in COSINES and book.needs_table:
+        book.cache = n_labels * book.width <= TABLE_LIMIT
+    return book
 
 
 class Network(nn.Module):
@@ -253,6 +320,11 @@ class Network(nn.Module):
         parts = {"encoder": self.encoder, "head": self.head, "loss": self.scorer}
         counts = {name: sum(each.numel() for each in part.parameters()) for name, part in parts.items()}
         return {**counts, "total": sum(counts.values())}
+
+
+def log_odds(counts: Tensor, n: int) -> Tensor:
+    """Smoothed log-odds of labels that occur in `counts` of n documents."""
+    return ((counts + 0.5) / (n - counts + 0.5)).log()
 
 
 def _least_weights(settings: NetworkSettings, n_features: int, n_labels: int, texts: TextEncoder | None) -> int:

@@ -31,6 +31,9 @@ class Scorer:
         Whether similarities lose their sign.
     """
 
+    #: The logarithm of the scale, if the scale is learned.
+    log_scale: Any
+
     def __init__(
         self, codebook: Any, n_labels: int, scale: Any = 1.0, bias: Any = None, *, absolute: bool = False
     ) -> None:
