@@ -22,8 +22,8 @@ import circlet
 from circlet.bulk import Totals, job, tag_files
 from circlet.bulk.engines import ENGINES
 from circlet.bulk.job import Job, batches, digest_of, tag_block
-from circlet.bulk.plan import PLAN, Options, Plan, columns_of, cut
-from circlet.data.records import Record
+from circlet.bulk.plan import PLAN, Options, Plan, cut
+from circlet.data.records import Columns, Record
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.storage.publish import folder_lock
 
@@ -73,7 +73,7 @@ def tagged(model, tmp_path):
 
     def run(path: Path, kind: str = "jsonl", size: int = 100, integer_ids: bool = False, **change):
         options = Options(digest_of(model), 3, None, 0.0, "text", kind, size)
-        plan = Plan(options, [cut(path, columns_of("text"), size)])
+        plan = Plan(options, [cut(path, Columns.unlabeled("text"), size)])
         output = tmp_path / "out"
         output.mkdir(exist_ok=True)
         job = Job(str(model), str(output), replace(options, **change), integer_ids)

@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from circlet.cli import documents
 from circlet.cli.console import DocumentBar
-from circlet.cli.documents import answer_rows, answer_texts
+from circlet.cli.documents import Documents
 from circlet.data import Dataset, Split
 from circlet.data.matrices import write_matrices
 from circlet.errors import DataError
@@ -34,7 +34,9 @@ def asked(monkeypatch, bar):
         if stdin is not None:
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(stdin)))
         batches: list[list[tuple[Any, str]]] = []
-        answer_texts([str(data)], text_column, lambda *batch: batches.append(list(zip(*batch, strict=True))), bar)
+        Documents([str(data)], text_column).answer_texts(
+            lambda *batch: batches.append(list(zip(*batch, strict=True))), bar
+        )
         return batches
 
     return run
@@ -93,7 +95,7 @@ def test_documents_before_a_fault_are_answered(monkeypatch, tmp_path, bar, strea
     answered: list[str] = []
     data = "-" if stream else str(tmp_path / "a")
     with pytest.raises(DataError, match=":3: found 'broken'"):
-        answer_texts([data], "text", lambda ids, texts: answered.extend(texts), bar)
+        Documents([data], "text").answer_texts(lambda ids, texts: answered.extend(texts), bar)
     assert answered == ["a", "b"]
 
 
@@ -106,7 +108,7 @@ def test_an_answer_that_fails_is_not_tried_again(monkeypatch, bar):
         raise DataError("no such features")
 
     with pytest.raises(DataError, match="no such features"):
-        answer_texts(["-"], "text", fail, bar)
+        Documents(["-"], "text").answer_texts(fail, bar)
     assert tries == [["a"]]
 
 
@@ -126,19 +128,21 @@ class TestRows:
     def test_numbers_as_ids(self, monkeypatch, folder, bar):
         monkeypatch.setattr(documents, "BATCH", 2)
         found = []
-        answer_rows([str(folder)], lambda ids, rows: found.append((list(ids), rows.toarray().tolist())), bar)
+        Documents([str(folder)]).answer_rows(
+            lambda ids, rows: found.append((list(ids), rows.toarray().tolist())), bar
+        )
         eye = np.eye(5, 4).tolist()
         assert found == [([0, 1], eye[:2]), ([2, 3], eye[2:4]), ([4], eye[4:])]
         assert bar.read == bar.total == 5
 
     def test_stdin_has_none(self, bar):
         with pytest.raises(DataError, match="trained on feature rows, and - reads texts"):
-            answer_rows(["-"], print, bar)
+            Documents(["-"]).answer_rows(print, bar)
 
     def test_texts_are_none(self, tmp_path, bar):
         (tmp_path / "a.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
         with pytest.raises(DataError, match="found JSONL text; this model was trained on feature rows"):
-            answer_rows([str(tmp_path / "a.jsonl")], print, bar)
+            Documents([str(tmp_path / "a.jsonl")]).answer_rows(print, bar)
 
     def test_nor_are_rows_texts(self, asked, folder):
         with pytest.raises(DataError, match=r"found npz matrices, .*; this model was trained on texts"):
@@ -171,7 +175,7 @@ class TestPipes:
     def test_feature_rows_need_a_file(self, bar, tmp_path):
         os.mkfifo(tmp_path / "pipe")
         with pytest.raises(DataError, match="pipe: found a pipe or device; wanted a regular file"):
-            answer_rows([str(tmp_path / "pipe")], lambda *_: None, bar)
+            Documents([str(tmp_path / "pipe")]).answer_rows(lambda *_: None, bar)
 
 
 def test_several_files(tmp_path):
@@ -180,11 +184,11 @@ def test_several_files(tmp_path):
     seen: list[Any] = []
     with DocumentBar(shown=False) as bar:
         inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
-        answer_texts(inputs, "text", lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)
+        Documents(inputs, "text").answer_texts(lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)
         assert bar.read == bar.total
     assert seen == [((tmp_path / "a.txt").as_posix(), "a fox\nand a van\n"), ("s", "snow"), (2, "rain")]
     with pytest.raises(DataError, match="found no file, folder or dataset called"):
-        answer_texts([inputs[0], "nothing"], "text", lambda ids, texts: None, bar)
+        Documents([inputs[0], "nothing"]).answer_texts(lambda ids, texts: None, bar)
 
 
 def test_plain_texts_of_the_same_name(tmp_path):
@@ -194,5 +198,5 @@ def test_plain_texts_of_the_same_name(tmp_path):
     inputs = [str(tmp_path / "x" / "a.txt"), str(tmp_path / "y")]
     seen: list[Any] = []
     with DocumentBar(shown=False) as bar:
-        answer_texts(inputs, "text", lambda ids, texts: seen.extend(ids), bar)
+        Documents(inputs, "text").answer_texts(lambda ids, texts: seen.extend(ids), bar)
     assert seen == [(tmp_path / place / "a.txt").as_posix() for place in ("x", "y/z")]

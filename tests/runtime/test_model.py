@@ -241,7 +241,7 @@ class Bare(BaseModel):
     """A model without networks."""
 
     n_labels = 3
-    as_runtime = score_blocks = _best = None
+    as_runtime = score_blocks = _best = _of = None
 
 
 def base(**about) -> BaseModel:

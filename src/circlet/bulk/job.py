@@ -16,7 +16,7 @@ from circlet.bulk.batches import load_tagger
 from circlet.bulk.engines import ENGINES, default_workers
 from circlet.bulk.plan import Options, Task, unchanged
 from circlet.checks import is_integer, require
-from circlet.data.records import Record
+from circlet.data.records import Columns, Record
 from circlet.errors import CircletError, DataError, ParameterError, bad
 from circlet.runtime import Tagger
 from circlet.runtime.answers import Answer, writing_answers
@@ -135,7 +135,7 @@ def tag_files(
         raise ParameterError(f"block_size is {block_size!r}; wanted an integer >= 1")
     if engine == "ray":
         require("ray", extra="ray", purpose="--engine ray")
-    folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), plan.columns_of(text_column)
+    folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), Columns.unlabeled(text_column)
     plan.check_folder(folder)
     if format is None:  # that of the first file that has any documents
         kinds = (plan.format_in(path, columns) for path in paths)
@@ -234,7 +234,7 @@ def tag_block(job: Job, task: Task) -> Outcome:
     """
     try:
         tagger, options, n = _tagger(job), job.options, 0
-        records = plan.documents(task.file, task.block, plan.columns_of(options.text_column))
+        records = plan.documents(task.file, task.block, Columns.unlabeled(options.text_column))
         with_uris = tagger.uris_ is not None
         with writing_answers(Path(job.output) / task.part, named=tagger.named, with_uris=with_uris) as write:
             for batch in batches(records):

@@ -48,7 +48,6 @@ __all__ = [
     "Plan",
     "Task",
     "check_folder",
-    "columns_of",
     "cut",
     "documents",
     "find_files",
@@ -389,11 +388,6 @@ class Plan:
             raise DataError(f"{folder}: found a run with the same files in another order; {wanted}")
         for file, _ in self.files:
             unchanged(file)
-
-
-def columns_of(text_column: str) -> Columns:
-    """The columns that are read."""
-    return Columns(text=text_column, id=None if text_column == "id" else "id")
 
 
 def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:

@@ -23,57 +23,69 @@ BATCH = 1024
 AnswerBatch = Callable[[Sequence[str | int], Any], object]
 
 
-def answer_texts(
-    inputs: Sequence[str], text_column: str, answer: AnswerBatch, bar: DocumentBar, done: int = 0
-) -> None:
-    """Give all texts of the inputs to `answer`, a batch at a time.
+class Documents:
+    """The documents of the inputs of a command.
 
-    Texts from standard input or a pipe are answered before waiting for more. Texts before a faulty line are
-    answered before its error is raised. The first `done` documents, a multiple of `BATCH` or all, are skipped.
+    Parameters
+    ----------
+    inputs : sequence of str
+        Files, folders, pipes or names of datasets; or - for standard input.
+    text_column : str
     """
-    batch: list[tuple[str | int, str]] = []
 
-    def answer_batch() -> None:
-        if batch:
-            ids, texts = zip(*batch, strict=True)
-            batch.clear()
-            answer(ids, list(texts))
+    def __init__(self, inputs: Sequence[str], text_column: str = "text") -> None:
+        self.inputs, self.columns = inputs, Columns.unlabeled(text_column)
 
-    columns = Columns(text=text_column, id=None if text_column == "id" else "id")
-    if len(inputs) > 1:
-        records = _records_of_files(inputs, columns, bar)
-    else:
-        records = _stream(inputs[0], columns, answer_batch) or _records(inputs[0], columns, bar)
-    try:
-        for row, record in islice(enumerate(records), done, None):
-            batch.append((row if record.id is None else record.id, record.text))
-            if len(batch) == BATCH:
-                answer_batch()
-    except DataError:
+    def answer_texts(self, answer: AnswerBatch, bar: DocumentBar, done: int = 0) -> None:
+        """Give all texts of the inputs to `answer`, a batch at a time.
+
+        Texts from standard input or a pipe are answered before waiting for more. Texts before a faulty line are
+        answered before its error is raised. The first `done` documents, a multiple of `BATCH` or all, are skipped.
+        """
+        batch: list[tuple[str | int, str]] = []
+
+        def answer_batch() -> None:
+            if batch:
+                ids, texts = zip(*batch, strict=True)
+                batch.clear()
+                answer(ids, list(texts))
+
+        first, *more = self.inputs
+        if more:
+            records = _records_of_files(self.inputs, self.columns, bar)
+        else:
+            records = _stream(first, self.columns, answer_batch) or _records(first, self.columns, bar)
+        try:
+            for row, record in islice(enumerate(records), done, None):
+                batch.append((row if record.id is None else record.id, record.text))
+                if len(batch) == BATCH:
+                    answer_batch()
+        except DataError:
+            answer_batch()
+            raise
         answer_batch()
-        raise
-    answer_batch()
 
-
-def answer_rows(inputs: Sequence[str], answer: AnswerBatch, bar: DocumentBar, done: int = 0) -> None:
-    """Give all feature rows of the input to `answer`, a batch at a time, with their numbers as ids."""
-    data, *more = inputs
-    if more:
-        raise DataError("found several inputs; a model that was trained on feature rows wants one at a time")
-    if data == "-":
-        raise DataError(
-            "this model was trained on feature rows, and - reads texts: name a file or folder with such rows"
-        )
-    dataset = load_dataset(data)
-    rows: Any = (dataset.test or dataset.train).X
-    if rows is None:
-        raise DataError(f"{data}: found {dataset.format}; this model was trained on feature rows and wants rows")
-    bar.total = n = rows.shape[0]
-    bar.advance(min(done, n))
-    for start in range(done, n, BATCH):
-        ids = range(start, min(start + BATCH, n))
-        bar.advance(len(ids))
-        answer(ids, rows[start : start + BATCH])
+    def answer_rows(self, answer: AnswerBatch, bar: DocumentBar, done: int = 0) -> None:
+        """Give all feature rows of the input to `answer`, a batch at a time, with their numbers as ids."""
+        data, *more = self.inputs
+        if more:
+            raise DataError("found several inputs; a model that was trained on feature rows wants one at a time")
+        if data == "-":
+            raise DataError(
+                "this model was trained on feature rows, and - reads texts: name a file or folder with such rows"
+            )
+        dataset = load_dataset(data)
+        rows: Any = (dataset.test or dataset.train).X
+        if rows is None:
+            raise DataError(
+                f"{data}: found {dataset.format}; this model was trained on feature rows and wants rows"
+            )
+        bar.total = n = rows.shape[0]
+        bar.advance(min(done, n))
+        for start in range(done, n, BATCH):
+            ids = range(start, min(start + BATCH, n))
+            bar.advance(len(ids))
+            answer(ids, rows[start : start + BATCH])
 
 
 def _stream(data: str, columns: Columns, before_waiting: Callable[[], object]) -> Iterator[Record] | None:

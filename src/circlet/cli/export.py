@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from circlet.checks import bytes_of
 from circlet.cli import options
 from circlet.cli.console import err, print_json, say
 from circlet.errors import ParameterError
@@ -79,7 +78,7 @@ def compress(
         copy(model, output, store)
     else:
         check_output(output)
-        most = None if size is None else bytes_of(size, "--size")
+        most = options.bytes_given(size, "--size")
         known = _known(model, data, read or {})
         found = _found(model, known, LOSS if loss is None else loss, most)
         found.write(output)

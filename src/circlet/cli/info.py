@@ -50,8 +50,9 @@ def info(
     """
     check_picture(plot)
     from circlet.runtime import RuntimeModel
-    from circlet.storage.contents import explained, kept_epochs, read
+    from circlet.storage.contents import kept_epochs, read
     from circlet.storage.layout import CARD, CONFIG, HISTORY, located
+    from circlet.storage.model import explained
 
     if near is not None:
         _print_near(model, near, as_json)

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
-from circlet.checks import require
+from circlet.checks import bytes_of, require
 from circlet.errors import ParameterError
 from circlet.settings.network import Setting, shown
 
@@ -193,6 +193,11 @@ def use_torch(purpose: str, threads: int | None = None, *, extra: str = "train")
         torch.set_num_threads(threads)
 
 
+def bytes_given(text: str | None, option: str) -> int | None:
+    """Return the bytes that an option names, such as 5MB; None if it is not given."""
+    return None if text is None else bytes_of(text, option)
+
+
 def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
     """Load the tagger of a model, with this number of threads on a CPU; None for the libraries' own choice.
 
@@ -200,7 +205,8 @@ def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
     torch, and so do encoders of texts that were trained with the network.
     """
     from circlet.runtime.tagger import tagger_of
-    from circlet.storage.contents import explained, read
+    from circlet.storage.contents import read
+    from circlet.storage.model import explained
 
     with explained(folder):
         saved = read(folder, estimator=True)
@@ -219,4 +225,4 @@ def load_tagger(folder: Path, device: str, threads: int | None) -> Tagger:
 
     place = resolve_device(device)
     with explained(folder):
-        return tagger_of(folder, saved, Model.restore(folder, saved, place))
+        return tagger_of(folder, saved, Model.restore(folder, saved, device=place))

@@ -15,7 +15,6 @@ from rich.table import Table
 from rich.text import Text
 
 from circlet import files
-from circlet.checks import bytes_of
 from circlet.cli import options
 from circlet.cli.console import DocumentBar, check_stdout, err, label_lines, out, print_json, printable, say
 from circlet.errors import OutputError, ParameterError
@@ -113,14 +112,14 @@ def predict(
     Results for a .jsonl, .csv or .tsv file are collected in OUTPUT.part. If the command is interrupted or killed,
     the same command with --resume continues from there; without such a file, it starts.
     """
-    from circlet.cli.documents import answer_rows, answer_texts
+    from circlet.cli.documents import Documents
     from circlet.runtime.answers import Answer, shown
 
-    budget = None if memory is None else bytes_of(memory, "--memory")
-    size = None if block_size is None else bytes_of(block_size, "--block-size")
+    budget, size = options.bytes_given(memory, "--memory"), options.bytes_given(block_size, "--block-size")
     _check_engine(engine, data, output, device, workers=workers, block_size=size, format=output_format)
     if engine is None:
         check_output(output, as_json=as_json)
+    documents = Documents(data, text_column)
     tagger = options.load_tagger(model, device, threads)
     tagger.model_.gain(favor_rare)  # refuses models that can't favor rare labels before any document is read
     least = tagger.ranking_threshold("auto" if threshold is None else threshold, favor_rare=favor_rare)
@@ -140,15 +139,15 @@ def predict(
         DocumentBar(shown=not typed and not printed) as bar,
     ):
 
-        def answer(ids: Sequence[str | int], documents: Any) -> None:
-            found = tagger.answers(documents, k, threshold=least.value, memory=budget, favor_rare=favor_rare)
-            write(list(map(Answer, ids, found)), documents if of_texts else None)
+        def answer(ids: Sequence[str | int], batch: Any) -> None:
+            found = tagger.answers(batch, k, threshold=least.value, memory=budget, favor_rare=favor_rare)
+            write(list(map(Answer, ids, found)), batch if of_texts else None)
             bar.done(len(ids))
 
         if of_texts:
-            answer_texts(data, text_column, answer, bar, done)
+            documents.answer_texts(answer, bar, done)
         else:
-            answer_rows(data, answer, bar, done)
+            documents.answer_rows(answer, bar, done)
     if printed and not as_json and least.origin == "stored":
         say(f"labels of at least {shown(least.value or 0)}, the threshold that training stored", "dim")
 
@@ -202,13 +201,14 @@ def printer(*, as_json: bool, with_uris: bool) -> Write:
     """Print answers: as a table on a terminal, or as JSONL."""
     if sys.stdout.isatty() and not as_json:
         return Rows().write
-    from circlet.runtime.answers import json_line
+    from circlet.runtime.answers import lines_of
 
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
         reconfigure(encoding="utf-8", newline="\n")  # on every system
+    _, lines = lines_of("jsonl", with_uris=with_uris)
 
     def write(answers: Sequence[Answer], texts: Sequence[str] | None) -> None:
-        sys.stdout.writelines(json_line(answer, with_uris=with_uris) for answer in answers)
+        sys.stdout.writelines(line.decode() for line in lines(answers))
         sys.stdout.flush()
 
     return write

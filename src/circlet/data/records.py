@@ -94,6 +94,11 @@ class Columns:
     separator: str | None = None
     id: str | None = None
 
+    @classmethod
+    def unlabeled(cls, text: str) -> Columns:
+        """Return the columns of documents to tag: texts, and ids unless `id` is the column of texts."""
+        return cls(text=text, id=None if text == "id" else "id")
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if not isinstance(value, str) and (value is not None or name in ("text", "labels")):

@@ -27,8 +27,9 @@ from circlet.model.session import begin, fit_further, further_settings
 from circlet.runtime import Tagger
 from circlet.runtime.documents import as_texts, count
 from circlet.settings import EFFORTS, Decision, RunSettings
-from circlet.storage.contents import ESTIMATOR_FORMAT, classes_of, explained, metrics_of, read
+from circlet.storage.contents import ESTIMATOR_FORMAT, classes_of, metrics_of, read
 from circlet.storage.layout import ESTIMATOR, located
+from circlet.storage.model import explained
 from circlet.training import Reporter, resolve_device
 from circlet.version import __version__
 
@@ -381,7 +382,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
                 raise
             raise DataError(f"{path}: {error}; to use another one, load(folder, device=...)") from error
         with explained(folder):
-            model = Model.restore(folder, saved, place, copy.deepcopy(encoder))
+            model = Model.restore(folder, saved, device=place, encoder=copy.deepcopy(encoder))
         if state is not None:
             classes = classes_of(path, state, model.n_features, model.n_labels, model.label_names)
             targets = Targets(state["target"], classes)

@@ -15,8 +15,8 @@ from circlet.errors import ParameterError
 from circlet.export.graph import OPSET, tagger
 from circlet.features.vectorizer import IDEOGRAPHS, TextVectorizer
 from circlet.runtime import RuntimeModel
-from circlet.storage.contents import explained
 from circlet.storage.contents import read as read_folder
+from circlet.storage.model import explained
 from circlet.storage.tensors import Stored
 
 __all__ = [

@@ -28,10 +28,8 @@ from circlet.storage import tensors
 from circlet.storage.card import model_card
 from circlet.storage.contents import (
     Contents,
-    explained,
     labels_text,
     other_tensors,
-    parts_of,
     read,
     write_text_input,
 )
@@ -46,10 +44,9 @@ from circlet.storage.layout import (
     SAMPLE,
     URIS,
     WEIGHTS,
-    located,
 )
-from circlet.storage.model import BaseModel, about
-from circlet.storage.network_spec import check_shapes, check_weights, members_of
+from circlet.storage.model import BaseModel, explained
+from circlet.storage.network_spec import Member, check_shapes
 from circlet.storage.publish import publishing
 from circlet.storage.tensors import BFLOAT16, Stored
 from circlet.training.loop import is_finite
@@ -218,27 +215,27 @@ class Model(BaseModel):
         """
         folder = Path(folder)
         with explained(folder):
-            return cls.restore(folder, read(folder, whole=True), device, encoder)
+            return cls.restore(folder, read(folder, whole=True), device=device, encoder=encoder)
 
     @classmethod
-    def restore(
+    def _of(  # type: ignore[override] # each kind of model has its own options
         cls,
-        folder: Path,
+        path: Path,
         saved: Contents[Stored],
+        members: list[Member],
+        weights: dict[str, Stored],
+        about: dict[str, Any],
+        *,
         device: torch.device | None = None,
         encoder: nn.Module | None = None,
     ) -> Model:
-        """Make a model from a folder's content; `load` gives better error messages."""
-        config, path = saved.config, located(folder, saved.config, WEIGHTS)
-        members, parts = members_of(config), parts_of(path, saved.tensors, config)
-        check_weights(path, members, config, parts.weights, own_encoder=encoder is not None, texts=saved.encoder)
         made = encoder or saved.encoder
         networks = [
             Network(
                 member.settings,
-                config["n_features"],
-                config["n_labels"],
-                sparse=config["sparse"],
+                saved.config["n_features"],
+                saved.config["n_labels"],
+                sparse=saved.config["sparse"],
                 encoder=copy.deepcopy(made) if number and isinstance(made, nn.Module) else made,
                 codebook=member.codebook,
                 blank=True,
@@ -250,15 +247,15 @@ class Model(BaseModel):
             name: (tuple(tensor.shape), str(tensor.dtype).removeprefix("torch."))
             for name, tensor in ranker.weights().items()
         }
-        check_shapes(path, wanted, parts.weights)
-        weights = {name: _as_tensor(each.read()) for name, each in parts.weights.items()}
-        for name, weight in weights.items():
+        check_shapes(path, wanted, weights)
+        tensors = {name: _as_tensor(each.read()) for name, each in weights.items()}
+        for name, weight in tensors.items():
             if weight.is_floating_point() and not is_finite(weight):
                 raise DataError(
                     f"{path}: found a non-finite number in {name}; the model is damaged: train it again"
                 )
-        ranker.load_weights(weights)
-        model = cls(ranker.to(device or torch.device("cpu")), **about(saved, parts))
+        ranker.load_weights(tensors)
+        model = cls(ranker.to(device or torch.device("cpu")), **about)
         model.sample, model.remembered, model.index = saved.sample, saved.remembered, saved.index
         return model
 

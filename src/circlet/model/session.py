@@ -31,9 +31,10 @@ from circlet.model.model import Model, write
 from circlet.model.plan import fit, remember, train_members
 from circlet.runtime.documents import count
 from circlet.settings import RunSettings, TrainingSettings
-from circlet.storage.contents import explained, read
+from circlet.storage.contents import read
 from circlet.storage.kept_rows import Identifier, Index
 from circlet.storage.layout import CONFIG, RUN, read_config
+from circlet.storage.model import explained
 from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.publish import folder_lock, new_generation, remove_run, settle
 from circlet.storage.tensors import check_store

@@ -133,16 +133,15 @@ def writing_answers(
 def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[Answer]], Iterator[bytes]]]:
     """Return the header of a format of lines, and a function that formats answers as lines."""
     if kind == "jsonl":
-        return b"", lambda answers: (json_line(answer, with_uris=with_uris).encode() for answer in answers)
+
+        def json_line(answer: Answer) -> bytes:
+            return (json.dumps(answer.columns(with_uris=with_uris), ensure_ascii=False) + "\n").encode()
+
+        return b"", lambda answers: map(json_line, answers)
     from circlet.data.records import line_writer
 
     header, line = line_writer(kind, Answer("", ()).columns(with_uris=with_uris))
     return header, lambda answers: (line(answer.columns(with_uris=with_uris)) for answer in answers)
-
-
-def json_line(answer: Answer, *, with_uris: bool) -> str:
-    """Format an answer as a line of JSONL."""
-    return json.dumps(answer.columns(with_uris=with_uris), ensure_ascii=False) + "\n"
 
 
 class _RowGroups:

@@ -22,11 +22,10 @@ from circlet.scoring.arrays import Found, unit
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import MEMORY, budget_of, together
 from circlet.scoring.scorers import Ensemble, Scorer
-from circlet.storage.contents import Contents, explained, parts_of, read
+from circlet.storage.contents import Contents, read
 from circlet.storage.kept_rows import Index
-from circlet.storage.layout import WEIGHTS, located
-from circlet.storage.model import BaseModel, about
-from circlet.storage.network_spec import BIAS, LOG_SCALE, Member, check_weights, members_of
+from circlet.storage.model import BaseModel, explained
+from circlet.storage.network_spec import BIAS, LOG_SCALE, Member
 from circlet.storage.tensors import Stored
 from circlet.threads import in_parallel, steps, worker_count
 
@@ -84,33 +83,30 @@ class RuntimeModel(BaseModel):
             return cls.restore(folder, read(folder))
 
     @classmethod
-    def restore(cls, folder: Path, saved: Contents[Stored], *, used: bool = True) -> RuntimeModel:
-        """Make a model from a folder's content; `load` gives better error messages.
-
-        If not `used`, the model may have encoders that only torch can run; it then has no networks.
-        """
-        config, path = saved.config, located(folder, saved.config, WEIGHTS)
-        members, parts = members_of(config), parts_of(path, saved.tensors, config)
-        check_weights(path, members, config, parts.weights, texts=saved.encoder)
+    def _of(  # type: ignore[override] # each kind of model has its own options
+        cls,
+        path: Path,
+        saved: Contents[Stored],
+        members: list[Member],
+        weights: dict[str, Stored],
+        about: dict[str, Any],
+        *,
+        used: bool = True,
+    ) -> RuntimeModel:
+        # If not `used`, the model may have encoders that only torch can run; it then has no networks.
         only_torch = saved.encoder is not None and saved.encoder.learns
         if only_torch and used:
             raise DataError(
-                f"{folder}: found a model with encoder {members[0].settings.encoder}, which only torch can run: "
-                "pip install 'circlet[train]', then circlet predict, circlet evaluate, CircletClassifier.load or "
-                "circlet.model.Model.load use it"
+                f"{path.parent}: found a model with encoder {members[0].settings.encoder}, which only torch can "
+                "run: pip install 'circlet[train]', then circlet predict, circlet evaluate, "
+                "CircletClassifier.load or circlet.model.Model.load use it"
             )
-        networks = (
-            [] if only_torch else [Network(each, parts.weights, sparse=config["sparse"]) for each in members]
-        )
-        scorers = [_scorer(member, parts.weights, config["n_labels"]) for member in members]
-        return cls(
-            members,
-            networks,
-            Ensemble(scorers, [member.calibration for member in members]),
-            parameter_counts=_parameter_counts(members, parts.weights),
-            index=saved.index,
-            **about(saved, parts),
-        )
+        sparse = saved.config["sparse"]
+        networks = [] if only_torch else [Network(each, weights, sparse=sparse) for each in members]
+        scorers = [_scorer(member, weights, saved.config["n_labels"]) for member in members]
+        scorer = Ensemble(scorers, [member.calibration for member in members])
+        counts = _parameter_counts(members, weights)
+        return cls(members, networks, scorer, parameter_counts=counts, index=saved.index, **about)
 
     @property
     def n_labels(self) -> int:

@@ -23,8 +23,9 @@ from circlet.errors import CircletError, DataError, ParameterError
 from circlet.runtime.answers import Suggestion, rounded_rows
 from circlet.runtime.documents import as_many, as_rows, as_texts, count
 from circlet.runtime.model import RuntimeModel
-from circlet.storage.contents import Contents, classes_of, explained, read
+from circlet.storage.contents import Contents, classes_of, read
 from circlet.storage.layout import ESTIMATOR, located
+from circlet.storage.model import explained
 
 if TYPE_CHECKING:
     from circlet.runtime.explain import Explanation

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -32,10 +31,10 @@ from circlet.storage.layout import (
     URIS,
     WEIGHTS,
     checked,
-    encoder_of,
     reading,
     takes_features,
 )
+from circlet.storage.network_spec import members_of
 from circlet.storage.tensors import Stored, map_tensors, stored
 from circlet.version import __version__
 
@@ -46,7 +45,6 @@ __all__ = [
     "Contents",
     "Parts",
     "classes_of",
-    "explained",
     "kept_epochs",
     "labels_text",
     "metrics_of",
@@ -144,21 +142,6 @@ def read_weights(folder: Path, config: dict[str, Any], *, whole: bool = True) ->
     return stored(path, tensors, store)
 
 
-@contextmanager
-def explained(folder: Path) -> Iterator[None]:
-    """Turn the errors of a damaged folder into a `DataError` that names the file."""
-    path = folder / CONFIG
-    try:
-        yield
-    except CircletError as error:
-        known = str(error).startswith(str(folder))
-        raise DataError(str(error) if known else f"{path}: {error}") from error
-    # Unknown settings, or sizes that do not fit into memory.
-    except (TypeError, RuntimeError, MemoryError, OverflowError) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
-        raise DataError(f"{path}: found a damaged configuration ({reason})") from error
-
-
 # What makes rows of texts: the vectorizer's files, and `encoder.json` with `encoder.safetensors`
 
 
@@ -175,7 +158,7 @@ def write_text_input(vectorizer: TextVectorizer | TextInput, path: Callable[[str
 
 
 def _read_text_input(folder: Path, config: dict[str, Any]) -> TextVectorizer | TextInput | None:
-    path, name = partial(checked, folder, config), encoder_of(config)
+    path, name = partial(checked, folder, config), members_of(config)[0].settings.encoder
     if not config["texts"]:
         if name != FEATURES:
             raise DataError(f"{folder / CONFIG}: found an encoder that reads texts; wanted `texts` to be true")

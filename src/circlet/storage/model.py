@@ -9,7 +9,9 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from typing import Any
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -18,14 +20,19 @@ import scipy.sparse as sp
 from circlet.checks import check_ranking, check_share
 from circlet.data.dataset import as_csr, is_mapped
 from circlet.encoders import TextInput
-from circlet.errors import DataError
+from circlet.errors import CircletError, DataError
 from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.scoring.arrays import Found
 from circlet.scoring.ranking import Gain
-from circlet.storage.contents import Contents, Parts
+from circlet.storage.contents import Contents, parts_of
+from circlet.storage.layout import CONFIG, WEIGHTS, located
+from circlet.storage.network_spec import Member, check_weights, members_of
+from circlet.storage.tensors import Stored
 
-__all__ = ["BaseModel", "about"]
+__all__ = ["BaseModel", "explained"]
+
+M = TypeVar("M", bound="BaseModel")
 
 
 class BaseModel(ABC):
@@ -77,6 +84,44 @@ class BaseModel(ABC):
         self.history, self.training, self.label_counts = history or [], training or {}, label_counts
         self.threshold, self.label_uris = threshold, label_uris
         self._gain: tuple[Any, Any, Gain] | None = None
+
+    @classmethod
+    def restore(cls: type[M], folder: Path, saved: Contents[Stored], **options: Any) -> M:
+        """Make a model from a folder's content; `load` gives better error messages.
+
+        Options are those of the kind of model; with an `encoder`, its weights are not checked here.
+        """
+        config, path = saved.config, located(folder, saved.config, WEIGHTS)
+        members, parts = members_of(config), parts_of(path, saved.tensors, config)
+        own = options.get("encoder") is not None
+        check_weights(path, members, config, parts.weights, own_encoder=own, texts=saved.encoder)
+        about = {
+            "scaling": parts.scaling,
+            "n_features": config["n_features"],
+            "sparse": config["sparse"],
+            "label_names": saved.label_names,
+            "label_uris": saved.label_uris,
+            "vectorizer": saved.vectorizer,
+            "calibration": (float(config["calibration"][0]), float(config["calibration"][1])),
+            "history": saved.history,
+            "training": config["training"],
+            "label_counts": parts.label_counts,
+            "threshold": config.get("threshold"),
+        }
+        return cls._of(path, saved, members, parts.weights, about, **options)
+
+    @classmethod
+    @abstractmethod
+    def _of(
+        cls: type[M],
+        path: Path,
+        saved: Contents[Stored],
+        members: list[Member],
+        weights: dict[str, Stored],
+        about: dict[str, Any],
+        **options: Any,
+    ) -> M:
+        """Make a model of checked weights from the file `path`; `about` has the arguments of `BaseModel`."""
 
     @property
     @abstractmethod
@@ -185,19 +230,16 @@ class BaseModel(ABC):
         return documents
 
 
-def about(saved: Contents[Any], parts: Parts) -> dict[str, Any]:
-    """Return the arguments of `BaseModel` from the content of a folder."""
-    config = saved.config
-    return {
-        "scaling": parts.scaling,
-        "n_features": config["n_features"],
-        "sparse": config["sparse"],
-        "label_names": saved.label_names,
-        "label_uris": saved.label_uris,
-        "vectorizer": saved.vectorizer,
-        "calibration": (float(config["calibration"][0]), float(config["calibration"][1])),
-        "history": saved.history,
-        "training": config["training"],
-        "label_counts": parts.label_counts,
-        "threshold": config.get("threshold"),
-    }
+@contextmanager
+def explained(folder: Path) -> Iterator[None]:
+    """Turn the errors of a damaged folder into a `DataError` that names the file."""
+    path = folder / CONFIG
+    try:
+        yield
+    except CircletError as error:
+        known = str(error).startswith(str(folder))
+        raise DataError(str(error) if known else f"{path}: {error}") from error
+    # Unknown settings, or sizes that do not fit into memory.
+    except (TypeError, RuntimeError, MemoryError, OverflowError) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise DataError(f"{path}: found a damaged configuration ({reason})") from error
