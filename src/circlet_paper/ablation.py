@@ -2,7 +2,7 @@
 
 CHRR predicts a pair of numbers for each angle and divides it by its norm, which takes 2 d outputs. CHRR-Half
 computes each half of them from half of the last hidden layer, with as many weights as HRR. CHRR-sin and CHRR-tanh
-have d outputs and squeeze each into an angle, π sin x or π tanh x. The setting is that of the paper's section 4,
+have d outputs and squeeze each into an angle, π sin x or π tanh x. The setting is that of the paper's section 5,
 with d = 800 and h = 768. We add two things that this library does by default: `chrr-amplitude`, which divides the
 pairs by their joint norm, and a loss over all labels, binary cross-entropy with the same codes.
 

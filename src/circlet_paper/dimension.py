@@ -1,6 +1,6 @@
 """How many dimensions do labels need? The paper's figure of P@k and PSP@k over d, for HRR and CHRR.
 
-The setting is that of the paper's section 4: d = 100, 400, 800 and 1,000, h = 768, k = 5, 10 and 20, with FC
+The setting is that of the paper's section 5: d = 100, 400, 800 and 1,000, h = 768, k = 5, 10 and 20, with FC
 (h = 2048) as a line. A CHRR of dimension d outputs 2 d numbers, an HRR d.
 
 What the paper leaves open, and what we chose: as in `circlet_paper.table`, whose runs this experiment

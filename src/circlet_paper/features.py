@@ -1,7 +1,7 @@
 """Do pre-trained features help? The paper's rows "+ XLNet": bags of words, dense features, and both.
 
 The paper trains FC and CHRR on 1,024 features from XLNet instead of words, on EURLex-4K and Wiki10-31K, in the
-setting of its section 4. Here `--features DIR` takes any dense features: `DIR/NAME/X.trn.npy` and `X.tst.npy`,
+setting of its section 5. Here `--features DIR` takes any dense features: `DIR/NAME/X.trn.npy` and `X.tst.npy`,
 with a row for each document of the dataset NAME. `circlet embed` makes such files from raw texts.
 
 What the paper leaves open, and what we chose: as in `circlet_paper.table`, whose runs on bags of words this

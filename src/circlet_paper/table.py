@@ -1,6 +1,6 @@
 """The paper's main table: how well FC, HRR and CHRR rank labels on real datasets, and how large they are.
 
-The setting is the paper's section 4: bags of words, two hidden layers, learning rate 1, batches of 64, 100 epochs;
+The setting is the paper's section 5: bags of words, two hidden layers, learning rate 1, batches of 64, 100 epochs;
 CHRR and HRR with d = 800 and h = 768; FC, with an output for each label, with h = 2048, 1024 and 768. This
 library's own recipes are added: one with the same sizes everywhere, which other experiments use too, and the
 presets `default` and `accurate`, which decide sizes and more from the data. Rows marked "published" are copied
