@@ -12,8 +12,8 @@ What the paper leaves open, and what we chose:
   different labels is that of the real set.
 - They are trained by the paper's protocol, but with batches of 256 and fewer epochs: up to 60 in the shape of
   Wiki10-31K and 2 in that of Delicious-200K, where all but CHRR with d = 400 rank held-out rows best after the
-  first. There, one seed is trained, with d = 100 and 400. The real sets are trained by the whole protocol, and share their runs with
-  `circlet_paper.table`.
+  first. There, one seed is trained, with d = 100 and 400. The real sets are trained by the whole protocol, and
+  share their runs with `circlet_paper.table`.
 - FC (h = 2048) is trained in the shape of Wiki10-31K only: in the other it would have two billion weights.
 - Which of two models is ahead is decided by a bootstrap over test documents and seeds (`circlet_paper.runs`).
 """
