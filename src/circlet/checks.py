@@ -46,7 +46,7 @@ def check_share(name: str, value: Any, other: str = "") -> None:
     >>> check_share("threshold", 0.5)
     """
     if not is_real(value) or not 0 <= value <= 1:
-        raise ParameterError(f"`{name}` must be {other}between 0 and 1, got {value!r}")
+        raise ParameterError(f"`{name}`: found {value!r}; wanted {other}a number from 0 to 1")
 
 
 def bytes_of(text: str, option: str) -> int:
@@ -65,24 +65,24 @@ def bytes_of(text: str, option: str) -> int:
         whole, _, part = match[1].partition(".")
         size = int(whole + part) * 1000**decimal * 1024**binary // 10 ** len(part)
     if size < 1:
-        raise ParameterError(f"{option} must be a size like 500kB, 5MB, 2GiB or a number of bytes, got {text!r}")
+        raise ParameterError(f"{option}: found {text!r}; wanted a size such as 500kB, 5MB, 2GiB, or bytes")
     return size
 
 
 def check_ranking(n_labels: int, memory: Any, allowed: Any, threshold: Any) -> None:
     """Raise an error for invalid options of a ranking; `allowed` is an array or a tensor, or None."""
     if memory is not None and not is_integer(memory, 1):
-        raise ParameterError(f"`memory` must be a number of bytes, at least 1, got {memory!r}")
+        raise ParameterError(f"`memory`: found {memory!r}; wanted a number of bytes, at least 1")
     if threshold is not None and not is_real(threshold):
-        raise ParameterError(f"`threshold` must be a number, got {threshold!r}")
+        raise ParameterError(f"`threshold`: found {threshold!r}; wanted a number")
     if allowed is None:
         return
     kind = str(getattr(allowed, "dtype", type(allowed).__name__))
     if kind.removeprefix("torch.") != "bool":
-        raise DTypeError(f"`allowed` must be an array or tensor of bool, got {kind}")
+        raise DTypeError(f"`allowed`: found {kind}; wanted an array or tensor of bool")
     if tuple(allowed.shape) != (n_labels,):
         raise ShapeError(
-            f"`allowed` must have shape ({n_labels},), one for each label, got {tuple(allowed.shape)}"
+            f"`allowed`: found shape {tuple(allowed.shape)}; wanted ({n_labels},), one for each label"
         )
 
 

@@ -300,7 +300,7 @@ class _Gunzip(io.RawIOBase):
 def _ratio() -> int:
     given = os.environ.get(VARIABLE, "100")
     if not (given.isdecimal() and given.isascii() and 1 <= len(given) <= 9):
-        raise ParameterError(f"{VARIABLE} must be a whole number of at most 9 digits, got {given!r}")
+        raise ParameterError(f"{VARIABLE}: found {given!r}; wanted a whole number of at most 9 digits")
     return int(given)
 
 

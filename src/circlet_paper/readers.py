@@ -130,7 +130,7 @@ class WordReader(TextEncoder):
     ) -> None:
         for name, value in {"embedding": embedding, "max_words": max_words}.items():
             if not is_integer(value, 1):
-                raise ParameterError(f"`{name}` must be an integer >= 1, got {value!r}")
+                raise ParameterError(f"`{name}`: found {value!r}; wanted an integer >= 1")
         self.embedding, self.max_words = int(embedding), int(max_words)
         self.min_df, self.max_features = check_frequencies(min_df, max_features)
         self._terms = Words(1, 1)

@@ -162,7 +162,7 @@ class TestAgainstTheory:
 
 
 def test_unpack_needs_an_even_dimension():
-    with pytest.raises(ShapeError, match="must be even, got 3"):
+    with pytest.raises(ShapeError, match="found last dimension 3; wanted an even one"):
         circular.unpack(torch.zeros(3))
 
 

@@ -118,12 +118,12 @@ def test_compiles_as_one_graph(algebra):
 class TestErrors:
     @pytest.mark.parametrize("operation", BINARY)
     def test_different_dimensions(self, algebra, operation):
-        with pytest.raises(ShapeError, match=rf"\.{operation}: .*same last dimension, got 4 and 5"):
+        with pytest.raises(ShapeError, match=rf"\.{operation}: .*found last dimensions 4 and 5; wanted equal"):
             getattr(algebra, operation)(torch.zeros(2, 4), torch.zeros(2, 5))
 
     @pytest.mark.parametrize("operation", BINARY)
     def test_one_does_not_broadcast_against_a_dimension(self, algebra, operation):
-        with pytest.raises(ShapeError, match="same last dimension, got 4 and 1"):
+        with pytest.raises(ShapeError, match="found last dimensions 4 and 1; wanted equal ones"):
             getattr(algebra, operation)(torch.zeros(2, 4), torch.zeros(2, 1))
 
     @pytest.mark.parametrize("operation", BINARY)
@@ -136,16 +136,16 @@ class TestErrors:
     def test_wrong_dtype(self, algebra, operation, dtype):
         bad = torch.zeros(3, dtype=dtype)
         arguments = [bad, bad] if operation in BINARY else [bad]
-        with pytest.raises(DTypeError, match=f"floating-point dtype, got {dtype}"):
+        with pytest.raises(DTypeError, match=f"found dtype {dtype}; wanted a floating-point one"):
             getattr(algebra, operation)(*arguments)
 
     def test_not_a_tensor(self, algebra):
-        with pytest.raises(DTypeError, match=r"`b` must be a torch\.Tensor, got list"):
+        with pytest.raises(DTypeError, match=r"`b`: found list; wanted a torch\.Tensor"):
             algebra.bind(torch.zeros(3), [0.0, 0.0, 0.0])
 
     @pytest.mark.parametrize("shape", [(), (2, 0)])
     def test_no_vector(self, algebra, shape):
-        with pytest.raises(ShapeError, match=r"must have shape \(\.\.\., dim\)"):
+        with pytest.raises(ShapeError, match=r"wanted \(\.\.\., dim\)"):
             algebra.inverse(torch.zeros(shape))
 
     @pytest.mark.parametrize("dim", [-1, 1, 2, -3])
@@ -161,11 +161,17 @@ class TestErrors:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            ({"n": -1, "dim": 3}, "`n` must be an integer >= 0"),
-            ({"n": 2.5, "dim": 3}, "`n` must be an integer >= 0"),
-            ({"n": 1, "dim": 0}, "`dim` must be an integer >= 1, got 0"),
-            ({"n": 1, "dim": 3, "generator": "0"}, "`generator` must be a torch.Generator or an integer seed"),
-            ({"n": 1, "dim": 3, "dtype": torch.int32}, "`dtype` must be a floating-point dtype"),
+            ({"n": -1, "dim": 3}, "`n`: found -1; wanted an integer >= 0"),
+            ({"n": 2.5, "dim": 3}, "`n`: found 2.5; wanted an integer >= 0"),
+            ({"n": 1, "dim": 0}, "`dim`: found 0; wanted an integer >= 1"),
+            (
+                {"n": 1, "dim": 3, "generator": "0"},
+                "`generator`: found '0'; wanted a torch.Generator or",
+            ),
+            (
+                {"n": 1, "dim": 3, "dtype": torch.int32},
+                "`dtype`: found torch.int32; wanted a floating-point",
+            ),
         ],
     )
     def test_random(self, algebra, arguments, message):

@@ -37,7 +37,7 @@ class TestEngine:
             (["--engine", "processes", "--output", "out", "--device", "cuda"], "wanted cpu"),
             (
                 ["--engine", "processes", "--output", "out", "--block-size", "big"],
-                "--block-size must be a size like",
+                "--block-size: found 'big'; wanted a size such as",
             ),
         ],
     )

@@ -100,9 +100,9 @@ def test_from_inside_the_folder(circlet, copied, monkeypatch):
 
 def test_mistakes(refused, copied, tmp_path):
     assert "is not a circlet model" in refused("compress", tmp_path)
-    assert "`store` must be one of" in refused("compress", copied, "--store", "int2")
+    assert "`store`: found 'int2'; wanted one of" in refused("compress", copied, "--store", "int2")
     assert "found --loss and --size; wanted one" in refused("compress", copied, "--loss", "1", "--size", "5MB")
-    assert "--size must be a size like" in refused("compress", copied, "--size", "5 apples")
+    assert "--size: found '5 apples'; wanted a size such as" in refused("compress", copied, "--size", "5 apples")
     assert "--store measures nothing" in refused("compress", copied, "--store", "int8", "--data", "pydocs")
     assert "exists already" in refused("compress", copied, "--output", copied)
     assert [path.name for path in tmp_path.iterdir()] == ["model"]

@@ -75,10 +75,10 @@ def test_smaller_copies_and_exports(reader, circlet, refused, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--encoder", "bert"], "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'"),
-        (["--encoder", "cnn", "--char-ngrams", "3,5"], "encoder cnn takes the place of features"),
-        (["--encoder", "lstm", "--first-layer", "sgd"], "`first_layer` must be same, got 'sgd'"),
-        (["--embedding", "64"], "encoder features has no `embedding`: leave it out, or choose another encoder"),
+        (["--encoder", "bert"], "`encoder`: found 'bert'; wanted one of features, cnn, lstm, transformer"),
+        (["--encoder", "cnn", "--char-ngrams", "3,5"], "`char_ngrams`: found (3, 5); wanted None for encoder cnn"),
+        (["--encoder", "lstm", "--first-layer", "sgd"], "`first_layer`: found 'sgd'; wanted same"),
+        (["--embedding", "64"], "found `embedding` for encoder features, which has none; wanted another encoder"),
         (["--encoder", "transformer", "--embedding", "30"], "divides `embedding` by 4: 30 can't be divided"),
         (["--encoder", "cnn", "--keep-index"], "--keep-index: found encoder cnn, which only torch can run"),
     ],

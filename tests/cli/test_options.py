@@ -132,7 +132,9 @@ class TestSettings:
         for name, each in all_settings().items():
             if each.panel:
                 option = (each.option or name).removeprefix("--").partition("/")[0].replace("_", "-")
-                usual = "join" if name == "join" else shown(each.usual)  # a flag shows its own name
+                usual = shown(each.usual)
+                if each.kind.type is bool:  # a flag shows its own name
+                    usual = each.option.split("/")[not each.usual].removeprefix("--")
                 assert lines[option].startswith(each.help)
                 assert lines[option].endswith(f"[{usual}]")
                 assert all(choice in lines[option] for choice in each.kind.choices)

@@ -290,7 +290,7 @@ class TestFavorRare:
     @pytest.mark.parametrize("command", ["predict", "evaluate"])
     def test_beyond_0_and_1(self, refused, command, value, model, data):
         line = refused(command, model, data, f"--favor-rare={value}")
-        assert "'--favor-rare'" in line or "`favor_rare` must be between 0 and 1, got nan" in line
+        assert "'--favor-rare'" in line or "`favor_rare`: found nan; wanted a number from 0 to 1" in line
 
 
 class TestMemory:

@@ -42,7 +42,7 @@ def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_
     assert load_file(tmp_path / "m" / "weights.safetensors")["members.0.output.weight"].dtype == torch.int8
     assert circlet("evaluate", tmp_path / "m", data).returncode == 0
     line = refused(*options, tmp_path / "n", "--store", "int2")
-    assert "`store` must be one of float32, bf16, int8, int4, got 'int2'" in line
+    assert "`store`: found 'int2'; wanted one of float32, bf16, int8, int4" in line
     assert not (tmp_path / "n").exists()
 
 
@@ -151,9 +151,9 @@ class TestMistakes:
             (["--device", "tpu9"], ["`device`", "tpu9"]),
             (["--preset", "slow"], ["`preset`", "paper"]),
             (["--resume"], ["no interrupted run"]),
-            (["--codebook", "holographic"], ["does not fit head chrr"]),
+            (["--codebook", "holographic"], ["found codebook holographic for head chrr"]),
             (["--validation", "-0.5"], ["`validation`", "-0.5"]),
-            (["--members", "0"], ["`members` must be an integer >= 1, got 0"]),
+            (["--members", "0"], ["`members`: found 0; wanted an integer >= 1"]),
         ],
     )
     def test_training(self, refused, arguments, words, data, tmp_path):
@@ -403,7 +403,7 @@ class TestSeveralProcesses:
         ("given", "line"),
         [
             (["--device", "cuda:1"], "found --device cuda:1 for several processes; wanted auto, cpu or cuda"),
-            (["--dropout", "2"], "`dropout` must be at least 0 and below 1, got 2.0"),
+            (["--dropout", "2"], "`dropout`: found 2.0; wanted at least 0 and below 1"),
             (["--resume"], "holds no interrupted run"),
         ],
     )

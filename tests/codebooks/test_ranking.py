@@ -269,12 +269,12 @@ class TestLeftOut:
 class TestMistakes:
     @pytest.mark.parametrize("memory", [0, -1, 1.5, "64M", True])
     def test_memory(self, memory):
-        with pytest.raises(ParameterError, match=r"`memory` must be a number of bytes, at least 1, got"):
+        with pytest.raises(ParameterError, match=r"`memory`: found .*; wanted a number of bytes, at least 1"):
             top_k(same, torch.zeros(1, 3), 3, 2, memory=memory)
 
     @pytest.mark.parametrize("threshold", [float("nan"), "high"])
     def test_threshold(self, threshold):
-        with pytest.raises(ParameterError, match="`threshold` must be a number, got"):
+        with pytest.raises(ParameterError, match=r"`threshold`: found .*; wanted a number"):
             top_k(same, torch.zeros(1, 3), 3, 2, threshold=threshold)
 
     @pytest.mark.parametrize(
@@ -282,11 +282,11 @@ class TestMistakes:
         [(torch.tensor([0, 2, 1]), "torch.int64"), (np.array([0, 2, 1]), "int64"), ([True] * 3, "list")],
     )
     def test_mask_of_another_type(self, allowed, found):
-        with pytest.raises(DTypeError, match=f"`allowed` must be an array or tensor of bool, got {found}"):
+        with pytest.raises(DTypeError, match=f"`allowed`: found {found}; wanted an array or tensor of bool"):
             top_k(same, torch.zeros(1, 3), 3, 2, allowed=allowed)
 
     def test_mask_of_another_length(self):
-        with pytest.raises(ShapeError, match=r"`allowed` must have shape \(3,\), one for each label, got \(2,\)"):
+        with pytest.raises(ShapeError, match=r"`allowed`: found shape \(2,\); wanted \(3,\), one for each label"):
             top_k(same, torch.zeros(1, 3), 3, 2, allowed=torch.tensor([True, False]))
 
 

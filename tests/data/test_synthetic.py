@@ -186,12 +186,12 @@ class TestMistakes:
         arguments = {"n": 10, "n_features": 10, "n_labels": 10, "seed": 0, name: value}
         with pytest.raises(ParameterError) as raised:
             make_multilabel(**arguments)
-        assert f"`{name}` must be" in str(raised.value)
+        assert f"`{name}`: found" in str(raised.value)
         assert wanted in str(raised.value)
         assert repr(value) in str(raised.value)
 
     def test_rows_that_end_before_they_start(self):
-        with pytest.raises(ParameterError, match=r"`stop` must be an integer from 5 to \d+, got 4"):
+        with pytest.raises(ParameterError, match=r"`stop`: found 4; wanted an integer from 5 to \d+"):
             make_rows(5, 4, 10, 10, seed=0)
 
     def test_numpys_numbers_will_do(self):

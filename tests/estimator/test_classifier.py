@@ -288,13 +288,13 @@ class TestSeedOf:
 
     @pytest.mark.parametrize("value", [-1, np.int64(-1), -(2**70)])
     def test_negative_seeds(self, value):
-        with pytest.raises(ParameterError, match=f"`random_state` must be at least 0, got {value}"):
+        with pytest.raises(ParameterError, match=f"`random_state`: found {value}; wanted at least 0"):
             seed_of(value)
 
     @pytest.mark.parametrize("value", ["luck", 1.5, [1], np.array([1, 2]), np.float64(2)])
     def test_bad_states(self, value):
-        wanted = "`random_state` must be an int, a RandomState, a Generator or None, got "
-        with pytest.raises(ParameterError, match=re.escape(f"{wanted}{value!r}")):
+        message = f"`random_state`: found {value!r}; wanted an int, a RandomState, a Generator or None"
+        with pytest.raises(ParameterError, match=re.escape(message)):
             seed_of(value)
 
 
@@ -324,24 +324,24 @@ def test_members_are_named(caplog, indicator, learner):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"head": "none"}, "`head` must be one of chrr"),
-        ({"hidden": ()}, "`hidden` must be one or more"),
-        ({"codebook": "holographic"}, "codebook holographic does not fit head chrr"),
-        ({"head": "fc", "loss": "cosine"}, "choose bce, mean-bce or softmax for fc"),
-        ({"epochs": 0}, "`epochs` must be at least 1|`epochs` must be an integer"),
-        ({"metric": "F1"}, "`metric` must be loss, or like P@1"),
-        ({"metric": "P@٣"}, "`metric` must be loss, or like P@1"),
-        ({"scaling": "odd"}, "`scaling` must be auto or one of"),
-        ({"validation": -1}, "`validation` must be a share at least 0 and below 1, or a number of rows, got -1"),
-        ({"validation": None}, "`validation` must be .* got None"),
+        ({"head": "none"}, "`head`: found .*; wanted one of chrr"),
+        ({"hidden": ()}, "`hidden`: found .*; wanted one or more"),
+        ({"codebook": "holographic"}, "found codebook holographic for head chrr"),
+        ({"head": "fc", "loss": "cosine"}, "wanted bce, mean-bce or softmax"),
+        ({"epochs": 0}, "`epochs`: found 0; wanted an integer"),
+        ({"metric": "F1"}, "`metric`: found .*; wanted loss, or like P@1"),
+        ({"metric": "P@٣"}, "`metric`: found .*; wanted loss, or like P@1"),
+        ({"scaling": "odd"}, "`scaling`: found .*; wanted auto or one of"),
+        ({"validation": -1}, "`validation`: found -1; wanted a share at least 0 and below 1, or a number of rows"),
+        ({"validation": None}, "`validation`: found None; wanted"),
         ({"validation": 60}, "size is 60; wanted a fraction"),
-        ({"threshold": 2}, "`threshold` must be between 0 and 1, got 2"),
-        ({"threshold": None}, "`threshold` must be between 0 and 1, got None"),
-        ({"random_state": -1}, "`random_state` must be at least 0, got -1"),
+        ({"threshold": 2}, "`threshold`: found 2; wanted a number from 0 to 1"),
+        ({"threshold": None}, "`threshold`: found None; wanted a number from 0 to 1"),
+        ({"random_state": -1}, "`random_state`: found -1; wanted at least 0"),
         ({"device": "abacus"}, "`device` 'abacus' is not available"),
-        ({"device": None}, "`device` must be auto, cpu, cuda, ... got None"),
-        ({"encoder": "bert"}, "`encoder` must be one of features, cnn, lstm, transformer, got 'bert'"),
-        ({"min_df": 0}, "`min_df` must be"),
+        ({"device": None}, "`device`: found None; wanted auto, cpu, cuda, ..."),
+        ({"encoder": "bert"}, "`encoder`: found 'bert'; wanted one of features, cnn, lstm, transformer"),
+        ({"min_df": 0}, "`min_df`: found"),
     ],
 )
 def test_bad_parameters_are_named_by_fit(parameters, message, indicator, learner):

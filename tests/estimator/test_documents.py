@@ -87,7 +87,7 @@ def test_bad_documents(on_texts, on_rows, indicator, learner):
         on_texts.predict(X)
     with pytest.raises(DataError, match="found one text; wanted a list of texts"):
         learner().fit("red", [["red"]])
-    with pytest.raises(DTypeError, match=r"texts\[1\] must be a str, got NoneType"):
+    with pytest.raises(DTypeError, match=r"texts\[1\]: found NoneType; wanted a str"):
         on_texts.predict(["red", None])
     with pytest.raises(DataError, match="found 1 rows in X and 2 in y"):
         on_texts.score(["red"], [["R"], ["G"]])
@@ -138,6 +138,6 @@ def test_rows_have_no_words():
 
 
 def test_settings_that_do_not_fit():
-    with pytest.raises(ParameterError, match="`char_ngrams` must be None"):
+    with pytest.raises(ParameterError, match=r"`char_ngrams`: found .*; wanted None"):
         CircletClassifier(encoder="cnn", char_ngrams=(2, 3)).fit(TEXTS, TAGS)
     assert CircletClassifier(encoder=None)._settings().network.encoder == "features"

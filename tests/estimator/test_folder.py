@@ -131,7 +131,7 @@ def with_parameter(name, value):
         (damaged(lambda state: {**state, "target": "odd"}), "found the target 'odd'; wanted one of indicator"),
         (
             with_parameter("device", None),
-            r"estimator.json: `device` must be auto, .* got None; to use another one, load\(folder, device=...\)",
+            r"`device`: found None; wanted auto, .*; to use another one, load\(folder, device=...\)",
         ),
         (damaged(lambda state: {**state, "classes": None}), "found damaged classes"),
         (damaged(lambda state: {**state, "classes": {"dtype": "int64", "values": [1, 2]}}), "found 2 different"),
@@ -140,7 +140,7 @@ def with_parameter(name, value):
         (damaged(lambda state: {**state, "classes": {"dtype": "U999999999", "values": []}}), "damaged classes"),
         (damaged(lambda state: {**state, "feature_names": ["a"]}), "found 1 feature names; wanted 6"),
         (damaged(lambda state: {**state, "feature_names": [1]}), "wanted a list of text"),
-        (with_parameter("threshold", 3), "estimator.json: `threshold` must be between 0 and 1, got 3"),
+        (with_parameter("threshold", 3), "estimator.json: `threshold`: found 3; wanted a number from 0 to 1"),
         (with_parameter("hidden", 3), "estimator.json: "),
     ],
 )

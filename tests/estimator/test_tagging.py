@@ -85,14 +85,14 @@ class TestSuggest:
     def test_mistakes(self, tagger, sorter):
         with pytest.raises(ParameterError, match="`allowed` has 'blue', which is none of the 3 labels"):
             tagger.suggest("a", allowed=["red", "blue"])
-        with pytest.raises(ParameterError, match="`allowed` must be a collection of labels, got 'red'"):
+        with pytest.raises(ParameterError, match="`allowed`: found 'red'; wanted a collection of labels"):
             tagger.suggest("a", allowed="red")
-        with pytest.raises(ParameterError, match='`threshold` must be "auto" or between 0 and 1, got 2'):
+        with pytest.raises(ParameterError, match='`threshold`: found 2; wanted "auto" or a number from 0 to 1'):
             tagger.suggest("a", threshold=2)
         for clf in (tagger, sorter):
-            with pytest.raises(ParameterError, match="`memory` must be a number of bytes, at least 1, got 0"):
+            with pytest.raises(ParameterError, match="`memory`: found 0; wanted a number of bytes, at least 1"):
                 clf.suggest("a", memory=0)
-            with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1, got -1"):
+            with pytest.raises(ParameterError, match="`favor_rare`: found -1; wanted a number from 0 to 1"):
                 clf.suggest("a", favor_rare=-1)
 
 
@@ -142,7 +142,7 @@ def test_threshold(indicator, learner):
 
 @pytest.mark.parametrize("k", [0, -1, 2.0, True, None])
 def test_bad_k(on_texts, k):
-    with pytest.raises(ParameterError, match="`k` must be an integer >= 1"):
+    with pytest.raises(ParameterError, match=r"`k`: found .*; wanted an integer >= 1"):
         on_texts.suggest("red", k=k)
 
 
@@ -161,7 +161,7 @@ def test_predict_gives_the_top_k_if_asked_to(tagger):
     best, _ = clf.suggest(TEXTS[:5], k=2)
     assert [set(clf.classes_[row.indices]) for row in marked] == [set(names) for names in best.tolist()]
     clf.top_k = 0
-    with pytest.raises(ParameterError, match="`top_k` must be None or an integer >= 1, got 0"):
+    with pytest.raises(ParameterError, match="`top_k`: found 0; wanted None or an integer >= 1"):
         clf.predict(TEXTS)
 
 

@@ -111,7 +111,7 @@ def test_progress_sees_every_step():
 
 @pytest.mark.parametrize("size", [0, -1, 2.0, True])
 def test_a_batch_size_that_is_none(size):
-    with pytest.raises(ParameterError, match="`batch_size` must be an integer >= 1, got"):
+    with pytest.raises(ParameterError, match=r"`batch_size`: found .*; wanted an integer >= 1"):
         encode(Letters(), ["a"], batch_size=size)
 
 
@@ -401,7 +401,7 @@ def test_an_archive_with_one_array_will_do(tmp_path):
 
 
 def test_what_does_not_fit(tmp_path):
-    with pytest.raises(ParameterError, match="`mode` must be one of dense, both, got 'sparse'"):
+    with pytest.raises(ParameterError, match="`mode`: found 'sparse'; wanted one of dense, both"):
         with_features(TINY, tmp_path, "sparse")
     with pytest.raises(DataError, match=r"found no X\.trn\.npy; wanted dense features of 2 rows"):
         with_features(TINY, tmp_path / "nowhere")

@@ -248,7 +248,7 @@ class TestErrors:
     @pytest.mark.parametrize("kind", [["l2"], None, 2, "minmax"])
     def test_unknown(self, kind):
         with pytest.raises(
-            ParameterError, match="`scaling` must be auto or one of none, l2, sqrt, tfidf, standard"
+            ParameterError, match=r"`scaling`: found .*; wanted auto or one of none, l2, sqrt, tfidf, standard"
         ):
             Scaling(kind)
 

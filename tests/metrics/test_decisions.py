@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from circlet.metrics.measures import Decisions, best_threshold, curve_of
-from circlet.settings.run import Aim
+from circlet.settings.run import ThresholdGoal
 
 TRUTH = np.array([[1, 1, 0, 0], [1, 0, 0, 0], [0, 1, 0, 0], [1, 0, 0, 0]])
 CHANCES = np.array([[0.9, 0.2, 0.6, 0.0], [0.8, 0.0, 0.1, 0.0], [0.0, 0.3, 0.7, 0.0], [0.2, 0.9, 0.5, 0.0]])
@@ -85,7 +85,7 @@ def test_the_curve_by_hand():
 
 
 @pytest.mark.parametrize(
-    ("aim", "expected"),
+    ("goal", "expected"),
     [
         ("f1", 0.15),
         ("precision=1", 0.5),
@@ -96,19 +96,22 @@ def test_the_curve_by_hand():
         ("recall=1", 0.15),  # can't be reached: the highest threshold that comes closest
     ],
 )
-def test_the_best_by_hand(aim, expected):
-    assert best_threshold(PROBABILITIES, RIGHT, N_TRUE, Aim.of(aim)) == pytest.approx(expected)
+def test_the_best_by_hand(goal, expected):
+    assert best_threshold(PROBABILITIES, RIGHT, N_TRUE, ThresholdGoal.of(goal)) == pytest.approx(expected)
 
 
 def test_a_precision_that_is_never_reached():
     assert (
-        best_threshold(np.array([0.9, 0.8, 0.2]), np.array([False, True, False]), 1, Aim("precision", 0.9)) == 0.5
+        best_threshold(
+            np.array([0.9, 0.8, 0.2]), np.array([False, True, False]), 1, ThresholdGoal("precision", 0.9)
+        )
+        == 0.5
     )
 
 
 def test_nothing_right_shows_nothing():
-    assert best_threshold(np.array([0.9, 0.8]), np.array([False, False]), 3, Aim("f1")) is None
-    assert best_threshold(np.array([]), np.array([], dtype=bool), 3, Aim("f1")) is None
+    assert best_threshold(np.array([0.9, 0.8]), np.array([False, False]), 3, ThresholdGoal("f1")) is None
+    assert best_threshold(np.array([]), np.array([], dtype=bool), 3, ThresholdGoal("f1")) is None
 
 
 @given(
@@ -119,7 +122,7 @@ def test_no_threshold_has_a_higher_f1(pairs, missed):
     chances = np.array([chance / 20 for chance, _ in pairs], dtype=np.float32)
     right = np.array([each for _, each in pairs])
     n_true = int(right.sum()) + missed
-    found = best_threshold(chances, right, n_true, Aim("f1"))
+    found = best_threshold(chances, right, n_true, ThresholdGoal("f1"))
     if found is None:
         assert not right.any()
         return

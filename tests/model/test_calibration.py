@@ -100,8 +100,8 @@ class TestThreshold:
     def test_for_f1_and_for_precision(self, join, split, small_run):
         base = {"validation": 0.3, "join": join}
         found = {
-            aim: fit(split("sparse"), small_run.with_values({**base, "threshold_for": aim}))
-            for aim in ("f1", "precision=1")
+            goal: fit(split("sparse"), small_run.with_values({**base, "threshold_for": goal}))
+            for goal in ("f1", "precision=1")
         }
         assert all(0 < model.threshold < 1 for model in found.values())
         assert found["precision=1"].threshold >= found["f1"].threshold

@@ -217,5 +217,5 @@ class TestRemembered:
     def test_as_many_as_wanted(self):
         assert make(remember=10).remembered.labels.shape == (10, 4)  # type: ignore[union-attr]
         assert make(remember=0).remembered is None
-        with pytest.raises(ParameterError, match="`remember` must be an integer >= 0, got -1"):
+        with pytest.raises(ParameterError, match="`remember`: found -1; wanted an integer >= 0"):
             make(remember=-1)

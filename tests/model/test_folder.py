@@ -388,7 +388,7 @@ class TestStores:
     """Weights in fewer bits, from saving to suggestions."""
 
     def test_an_unknown_store(self, tmp_path, shared):
-        with pytest.raises(ParameterError, match="`store` must be one of float32, bf16, int8, int4, got 'int2'"):
+        with pytest.raises(ParameterError, match="`store`: found 'int2'; wanted one of float32, bf16, int8, int4"):
             shared().save(tmp_path / "m", "int2")
         assert not (tmp_path / "m").exists()
 

@@ -98,9 +98,9 @@ class TestTopK:
         assert np.isfinite(scores).all()
 
     def test_mistakes_are_found_without_documents_too(self, shared):
-        with pytest.raises(ParameterError, match="`memory` must be"):
+        with pytest.raises(ParameterError, match="`memory`: found"):
             shared("texts").top_k([], 3, memory=0)
-        with pytest.raises(ShapeError, match=r"`allowed` must have shape \(6,\)"):
+        with pytest.raises(ShapeError, match=r"`allowed`: found .*; wanted \(6,\)"):
             shared("texts").top_k([], 3, allowed=np.array([True]))
 
 
@@ -139,7 +139,7 @@ class TestFavorRare:
             model.gain(0.5)
 
     def test_mistakes_are_found_without_documents_too(self, shared):
-        with pytest.raises(ParameterError, match="`favor_rare` must be between 0 and 1, got 2"):
+        with pytest.raises(ParameterError, match="`favor_rare`: found 2; wanted a number from 0 to 1"):
             shared("texts").top_k([], 3, favor_rare=2)
 
 

@@ -194,7 +194,7 @@ def test_a_calibration_run_leaves_the_network_itself_alone():
     made = made_of(True)
     before = {name: tensor.clone() for name, tensor in made.weights().items()}
     validation = TOPICS.X[HELD_OUT], TOPICS.Y[HELD_OUT]
-    options = {"sparse": True, "aim": "f1", "reporter": Reporter()}
+    options = {"sparse": True, "goal": "f1", "reporter": Reporter()}
     found = calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
     assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, "lost"]
     assert all((tensor == before[name]).all() for name, tensor in made.weights().items())

@@ -140,7 +140,7 @@ class TestDamaged:
             ),
             ({"state": {"words": [1]}}, r"encoder\.json: found damaged words of an encoder"),
             ({"settings": {"depth": 3}}, r"encoder\.json: .*unexpected keyword argument 'depth'"),
-            ({"settings": {"embedding": 0}}, r"encoder\.json: `embedding` must be an integer >= 1"),
+            ({"settings": {"embedding": 0}}, r"encoder\.json: `embedding`: found 0; wanted an integer >= 1"),
             ({"settings": []}, "wanted the settings and the state of an encoder"),
         ):
             (folder / "encoder.json").write_text(json.dumps({**saved, **changes}))

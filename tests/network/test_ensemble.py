@@ -111,7 +111,7 @@ class TestRows:
 
 class TestEnsemble:
     def test_mistakes(self):
-        with pytest.raises(ParameterError, match="`memory` must be"):
+        with pytest.raises(ParameterError, match="`memory`: found"):
             top_k(ensemble(), X, 3, memory=0)
 
     def test_weights_of_all_networks(self):

@@ -70,7 +70,7 @@ class TestNetwork:
         assert network.logits(torch.from_numpy(X)).shape == (5, L)
 
     def test_fc_with_cosine(self):
-        with pytest.raises(ParameterError, match="choose bce, mean-bce or softmax"):
+        with pytest.raises(ParameterError, match="wanted bce, mean-bce or softmax"):
             make(head="fc", loss="cosine")
 
     def test_odd_width_for_chrr_half(self):

@@ -138,10 +138,10 @@ class TestMistakes:
                 each.explain("fox", labels=["cat"]) if name == "explain" else each.near_labels("cat")
 
     def test_odd_arguments(self, tagger):
-        with pytest.raises(ParameterError, match="`labels` must be a collection of labels, got 'animal'"):
+        with pytest.raises(ParameterError, match="`labels`: found 'animal'; wanted a collection of labels"):
             tagger.explain("fox", labels="animal")
         for call in (tagger.explain, tagger.similar):
-            with pytest.raises(ParameterError, match="`k` must be an integer >= 1, got 0"):
+            with pytest.raises(ParameterError, match="`k`: found 0; wanted an integer >= 1"):
                 call("fox", k=0)
         with pytest.raises(DataError, match="found feature rows"):
             tagger.explain(sp.csr_matrix((1, 3)))
@@ -160,10 +160,10 @@ class TestMistakes:
         with pytest.raises(ParameterError, match="found an encoder that only torch can run"):
             clf.explain(rows[:1])
         with pytest.raises(
-            ParameterError, match="`keep_index` must be False with an encoder that only torch can run"
+            ParameterError, match="`keep_index`: found True; wanted False with an encoder that only torch can run"
         ):
             clf.set_params(keep_index=True).fit(rows, labels)
 
     def test_keep_index_is_a_flag(self):
-        with pytest.raises(ParameterError, match="`keep_index` must be True or False, got 'yes'"):
+        with pytest.raises(ParameterError, match="`keep_index`: found 'yes'; wanted True or False"):
             CircletClassifier(keep_index="yes").fit(*topics())

@@ -301,14 +301,18 @@ def test_predict():
 
 def test_mistakes():
     for call, error, words in (
-        (lambda: fixed().suggest(MANY, k=0), ParameterError, "`k` must be an integer >= 1, got 0"),
+        (lambda: fixed().suggest(MANY, k=0), ParameterError, "`k`: found 0; wanted an integer >= 1"),
         (
             lambda: fixed().suggest(MANY, threshold=2),
             ParameterError,
-            '`threshold` must be "auto" or between 0 and 1',
+            '`threshold`: found .*; wanted "auto" or a number from 0 to 1',
         ),
-        (lambda: fixed(threshold=-1).predict(MANY), ParameterError, "`threshold` must be between 0 and 1, got -1"),
-        (lambda: fixed(top_k=0).predict(MANY), ParameterError, "`top_k` must be None or an integer >= 1, got 0"),
+        (
+            lambda: fixed(threshold=-1).predict(MANY),
+            ParameterError,
+            "`threshold`: found -1; wanted a number from 0 to 1",
+        ),
+        (lambda: fixed(top_k=0).predict(MANY), ParameterError, "`top_k`: found 0; wanted None or an integer >= 1"),
         (lambda: fixed().suggest(["a text"]), DataError, "found texts; .* wants rows"),
     ):
         with pytest.raises(error, match=words):
@@ -337,9 +341,9 @@ class TestThreshold:
 
     @pytest.mark.parametrize("threshold", [-0.1, 1.1, "half", True, math.nan])
     def test_mistakes(self, threshold):
-        with pytest.raises(ParameterError, match="`threshold` must be between 0 and 1, got"):
+        with pytest.raises(ParameterError, match=r"`threshold`: found .*; wanted a number from 0 to 1"):
             fixed(threshold=threshold).predict(MANY)
-        with pytest.raises(ParameterError, match='`threshold` must be "auto" or between 0 and 1, got'):
+        with pytest.raises(ParameterError, match=r'`threshold`: found .*; wanted "auto" or a number from 0 to 1'):
             fixed().answers(MANY, threshold=threshold)
 
     def test_the_score_at_the_threshold(self):
@@ -436,8 +440,8 @@ class TestMask:
 
     def test_mistakes(self):
         for labels, error, words in (
-            ("37", ParameterError, "`allowed` must be a collection of labels, got '37'"),
-            (3, ParameterError, "`allowed` must be a collection of labels, got 3"),
+            ("37", ParameterError, "`allowed`: found '37'; wanted a collection of labels"),
+            (3, ParameterError, "`allowed`: found 3; wanted a collection of labels"),
             ([3, 4], ParameterError, "`allowed` has 4, which is none of the 3 labels"),
             ([[3]], DataError, "found a label that is a collection"),
         ):

@@ -20,7 +20,7 @@ from circlet.settings import (
 )
 from circlet.settings.auto import DECIDABLE
 from circlet.settings.network import AUTO, shown
-from circlet.settings.run import Aim, all_settings
+from circlet.settings.run import ThresholdGoal, all_settings
 
 
 def dataset(n: int) -> Dataset:
@@ -49,10 +49,10 @@ class TestOf:
     @pytest.mark.parametrize(
         ("text", "message"),
         [
-            ({"word_ngrams": None}, "are both None"),
-            ({"char_ngrams": (3, 2)}, r"`char_ngrams` must be \(shortest, longest\)"),
-            ({"min_df": 0}, "`min_df` must be an integer >= 1 or a fraction below 1, got 0"),
-            ({"max_features": 0}, "`max_features` must be an integer >= 1 or None, got 0"),
+            ({"word_ngrams": None}, "found None for both"),
+            ({"char_ngrams": (3, 2)}, r"`char_ngrams`: found .*; wanted \(shortest, longest\)"),
+            ({"min_df": 0}, "`min_df`: found 0; wanted an integer >= 1 or a fraction below 1"),
+            ({"max_features": 0}, "`max_features`: found 0; wanted an integer >= 1 or None"),
         ],
     )
     def test_text_that_would_have_no_features_is_refused(self, text, message):
@@ -61,11 +61,11 @@ class TestOf:
 
     @pytest.mark.parametrize("name", ["depth", "seed", "network", "device"])
     def test_an_unknown_name_is_refused(self, name):
-        with pytest.raises(ParameterError, match=rf"unknown settings \['{name}'\]; wanted some of head, dim, "):
+        with pytest.raises(ParameterError, match=rf"found unknown settings \['{name}'\]; wanted some of head, "):
             RunSettings.of({name: 1, "dim": 8})
 
     def test_parts_check_their_values(self):
-        with pytest.raises(ParameterError, match="`dim` must be an integer >= 1, got 0"):
+        with pytest.raises(ParameterError, match="`dim`: found 0; wanted an integer >= 1"):
             RunSettings.of({"dim": 0})
 
 
@@ -88,7 +88,7 @@ class TestFromPreset:
         assert RunSettings.from_preset("paper", {}).undecided == frozenset()
 
     def test_an_unknown_preset(self):
-        message = "`preset` must be one of fast, default, accurate, paper, authors, got 'slow'"
+        message = "`preset`: found 'slow'; wanted one of fast, default, accurate, paper, authors"
         with pytest.raises(ParameterError, match=message):
             RunSettings.from_preset("slow", {})
 
@@ -173,8 +173,8 @@ class TestHeldOut:
     def test_bad_sizes(self, value):
         with pytest.raises(ParameterError) as caught:
             RunSettings(validation=value)
-        wanted = "`validation` must be a share at least 0 and below 1, or a number of rows, got "
-        assert str(caught.value) == f"{wanted}{value!r}"
+        wanted = "a share at least 0 and below 1, or a number of rows"
+        assert str(caught.value) == f"`validation`: found {value!r}; wanted {wanted}"
 
     @pytest.mark.parametrize(
         ("value", "kind"), [(5.0, int), (np.int64(5), int), (np.float32(0.25), float), (0, float)]
@@ -208,7 +208,7 @@ class TestMembers:
     def test_bad_numbers(self, value):
         with pytest.raises(ParameterError) as caught:
             RunSettings(members=value)
-        assert str(caught.value) == f"`members` must be an integer >= 1, got {value!r}"
+        assert str(caught.value) == f"`members`: found {value!r}; wanted an integer >= 1"
 
     def test_numbers_become_plain(self):
         assert type(RunSettings(members=np.int64(2)).members) is int
@@ -226,13 +226,13 @@ class TestDefaults:
         assert not RunSettings.of({"join": True, "loss": "softmax"}).joins  # its scores would drift
 
 
-class TestAim:
+class TestThresholdGoal:
     @pytest.mark.parametrize(
         ("text", "expected"),
         [("f1", ("f1", None)), ("precision=0.9", ("precision", 0.9)), ("recall=1", ("recall", 1.0))],
     )
-    def test_aims(self, text, expected):
-        assert Aim.of(text) == expected
+    def test_goals(self, text, expected):
+        assert ThresholdGoal.of(text) == expected
 
     @pytest.mark.parametrize(
         "text",
@@ -242,9 +242,9 @@ class TestAim:
         ],
     )
     def test_others_are_refused(self, text):
-        with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1, or precision or recall"):
-            Aim.of(text)
-        with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\) must be f1"):
+        with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\): found .*; wanted f1, or precision"):
+            ThresholdGoal.of(text)
+        with pytest.raises(ParameterError, match=r"`threshold_for` \(--for\): found .*; wanted f1"):
             RunSettings.of({"threshold_for": text})
 
 
@@ -268,6 +268,6 @@ class TestFields:
     def test_the_names_of_scalings_are_those_of_features(self):
         assert set(all_settings()["scaling"].kind.names) == set(SCALINGS)
         with pytest.raises(
-            ParameterError, match=r"`scaling` must be auto or one of none, l2, sqrt, .*, got 'log'"
+            ParameterError, match=r"`scaling`: found 'log'; wanted auto or one of none, l2, sqrt, .*"
         ):
             RunSettings(scaling="log")

@@ -381,6 +381,6 @@ class TestStores:
             packed({"w": matrix([0.0, LARGEST])}, "bf16")
 
     def test_an_unknown_store(self, tmp_path):
-        with pytest.raises(ParameterError, match="must be one of float32, bf16, int8, int4, got 'int2'"):
+        with pytest.raises(ParameterError, match="found 'int2'; wanted one of float32, bf16, int8, int4"):
             compress(tmp_path, tmp_path / "m", "int2")
         assert not (tmp_path / "m").exists()

@@ -19,12 +19,12 @@ def check_vectors(operation: str, **tensors: Tensor) -> None:
     """Each argument is a floating-point tensor whose last dimension holds a vector."""
     for name, tensor in tensors.items():
         if not isinstance(tensor, Tensor):
-            raise DTypeError(f"{operation}: `{name}` must be a torch.Tensor, got {type(tensor).__name__}")
+            raise DTypeError(f"{operation}: `{name}`: found {type(tensor).__name__}; wanted a torch.Tensor")
         if not tensor.is_floating_point():
-            raise DTypeError(f"{operation}: `{name}` must have a floating-point dtype, got {tensor.dtype}")
+            raise DTypeError(f"{operation}: `{name}`: found dtype {tensor.dtype}; wanted a floating-point one")
         if tensor.dim() == 0 or tensor.shape[-1] == 0:
             raise ShapeError(
-                f"{operation}: `{name}` must have shape (..., dim) with dim >= 1, got {tuple(tensor.shape)}"
+                f"{operation}: `{name}`: found shape {tuple(tensor.shape)}; wanted (..., dim) with dim >= 1"
             )
 
 
@@ -33,7 +33,7 @@ def check_pair(operation: str, a: Tensor, b: Tensor) -> None:
     check_vectors(operation, a=a, b=b)
     if a.shape[-1] != b.shape[-1]:
         raise ShapeError(
-            f"{operation}: `a` and `b` must have the same last dimension, got {a.shape[-1]} and {b.shape[-1]}"
+            f"{operation}: `a` and `b`: found last dimensions {a.shape[-1]} and {b.shape[-1]}; wanted equal ones"
         )
     if not _broadcast(a.shape, b.shape):
         raise ShapeError(
@@ -65,9 +65,9 @@ def random_shape(operation: str, n: int | Sequence[int], dim: int) -> tuple[int,
     """Return the shape of `n` random vectors; `n` may itself be a shape."""
     leading = tuple(n) if isinstance(n, Sequence) else (n,)
     if any(not is_integer(size, 0) for size in leading):
-        raise ParameterError(f"{operation}: `n` must be an integer >= 0, or a shape of such integers, got {n!r}")
+        raise ParameterError(f"{operation}: `n`: found {n!r}; wanted an integer >= 0, or a shape of such integers")
     if not is_integer(dim, 1):
-        raise ParameterError(f"{operation}: `dim` must be an integer >= 1, got {dim!r}")
+        raise ParameterError(f"{operation}: `dim`: found {dim!r}; wanted an integer >= 1")
     return (*map(int, leading), int(dim))
 
 
@@ -79,10 +79,10 @@ def random_source(
         generator = torch.Generator().manual_seed(int(generator))  # type: ignore[arg-type]
     if not isinstance(generator, torch.Generator):
         raise ParameterError(
-            f"{operation}: `generator` must be a torch.Generator or an integer seed, got {generator!r}"
+            f"{operation}: `generator`: found {generator!r}; wanted a torch.Generator or an integer seed"
         )
     if not dtype.is_floating_point:
-        raise DTypeError(f"{operation}: `dtype` must be a floating-point dtype, got {dtype}")
+        raise DTypeError(f"{operation}: `dtype`: found {dtype}; wanted a floating-point dtype")
     return generator, torch.float64 if dtype == torch.float64 else torch.float32
 
 

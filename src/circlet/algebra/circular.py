@@ -169,8 +169,7 @@ def unpack(phasor: Tensor) -> Tensor:
     check_vectors("circular.unpack", phasor=phasor)
     if phasor.shape[-1] % 2:
         raise ShapeError(
-            "circular.unpack: `phasor` holds [cos | sin], so its last dimension must be even, "
-            f"got {phasor.shape[-1]}"
+            f"circular.unpack: `phasor`: found last dimension {phasor.shape[-1]}; wanted an even one, [cos | sin]"
         )
     return _angle(*phasor.chunk(2, dim=-1))
 

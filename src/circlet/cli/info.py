@@ -149,8 +149,8 @@ def _encoder(settings: NetworkSettings, own: dict[str, Any] | None) -> str:
 def _threshold(threshold: float | None, training: dict[str, Any]) -> str:
     if threshold is None:
         return "none stored; `circlet predict` gives the k best labels"
-    aim = training.get("threshold_for", "f1")
-    return f"{threshold:.4f}, for {'the best F1' if aim == 'f1' else aim} on held-out rows"
+    goal = training.get("threshold_for", "f1")
+    return f"{threshold:.4f}, for {'the best F1' if goal == 'f1' else goal} on held-out rows"
 
 
 def draw_history(history: list[dict[str, Any]]) -> Figure:

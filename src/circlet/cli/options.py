@@ -170,12 +170,12 @@ def _parameter(name: str, setting: Setting) -> inspect.Parameter:
         metavar=setting.kind.metavar,
         rich_help_panel=setting.panel,
     )
-    return _optional(name, setting.kind.type, info)
+    return _optional(name, bool if setting.kind.type is bool else str, info)
 
 
 def _read(name: str, setting: Setting, word: Any) -> Any:
-    """Parse the value of an option; "none" is kept, because None means not given."""
-    if not isinstance(word, str) or word == "none":
+    """Parse the value of an option; --char-ngrams keeps "none", because None means not given."""
+    if not isinstance(word, str) or (word == "none" and setting.kind.type is tuple):
         return word
     try:
         return setting.kind.read(word)

@@ -180,12 +180,12 @@ def _lines(folder: Path, summary: dict[str, Any]) -> Iterator[str]:
         elif values:
             scores = f"Scores on held-out rows, before these were trained on: {values}"
             yield f"{member}kept the last epoch ({record['epoch']}). {scores}"
-    aim = summary["training"].get("threshold_for", "f1")
+    goal = summary["training"].get("threshold_for", "f1")
     if summary["threshold"] is not None:
-        best = "the best F1" if aim == "f1" else aim
+        best = "the best F1" if goal == "f1" else goal
         yield f"threshold {summary['threshold']:.3f}, for {best} on held-out rows"
-    elif aim != "f1":
-        yield f"no threshold for {aim}: found no held-out rows; wanted more documents, or --validation"
+    elif goal != "f1":
+        yield f"no threshold for {goal}: found no held-out rows; wanted more documents, or --validation"
     networks = f"{summary['members']} networks, " if summary["members"] > 1 else ""
     yield (
         f"{folder}: {networks}{summary['parameters']['total']:,} parameters, {summary['n_labels']:,} labels, "

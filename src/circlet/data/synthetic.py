@@ -106,7 +106,7 @@ def make_rows(
         }
     )
     if not is_real(exponent) or not 0 <= exponent <= 10:
-        raise ParameterError(f"`exponent` must be a number from 0 to 10, got {exponent!r}")
+        raise ParameterError(f"`exponent`: found {exponent!r}; wanted a number from 0 to 10")
     step = max(1, chunk // (2 * labels_per_row + words_per_row))
     parts = []
     for begin in range(start, stop, step) or (start,):
@@ -198,4 +198,4 @@ def _check_integers(arguments: dict[str, tuple[Any, int, float]]) -> None:
     for name, (value, least, most) in arguments.items():
         if not is_integer(value, least) or value > most:
             limit = f"from {least} to {most}" if most < math.inf else f">= {least}"
-            raise ParameterError(f"`{name}` must be an integer {limit}, got {value!r}")
+            raise ParameterError(f"`{name}`: found {value!r}; wanted an integer {limit}")

@@ -55,83 +55,85 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
         Output layer. fc is the usual layer with an output per label, and has no codes. See
         `circlet.scoring.heads`.
-    dim : int or "auto", default="auto"
+    dim :  or "auto", default="auto"
         Dimension of the labels' codes. By default decided from the data.
     hidden : tuple of int or "auto", default="auto"
         Widths of the hidden layers. By default decided from the data.
     codebook : {"auto", "spectral", "independent", "four-phase", "two-phase", "holographic"}
-        Where labels get their codes from. auto is spectral for circular codes, and holographic for real ones.
+        Source of the labels' codes. auto is spectral for circular codes, and holographic for real ones.
     slots : int or None, default=None
-        Labels that a spectral codebook has room for; by default 5% more than there are.
+        Maximum labels of a spectral codebook; by default 5% more than there are.
     loss : {"bce", "cosine", "absolute-cosine", "mean-bce", "softmax"}
         Loss; cosine is the paper's. With absolute-cosine, labels are ranked by the absolute value of their
         similarity. See `circlet.network.losses`.
     activation : {"relu", "leaky-relu"}
-        What follows each hidden layer.
+        Activation of the hidden layers.
     initial : {"he", "torch"}
-        Initial weights. he is He's rule for ReLU; torch is what torch's layers start with.
-    dropout : float or "auto", default="auto"
+        Initial weights. he is He's rule for ReLU; torch is the default of torch's layers.
+    dropout :  or "auto", default="auto"
         Share of hidden units dropped in training. By default decided from the data.
-    epochs : int or "auto", default="auto"
+    epochs :  or "auto", default="auto"
         Passes over the documents. By default decided from the data.
-    batch_size : int or "auto", default="auto"
+    batch_size :  or "auto", default="auto"
         Documents per training step. By default decided from the data.
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
-        What trains the weights. sgd has momentum 0.9.
+        Optimizer of the weights. sgd has momentum 0.9.
     first_layer : {"auto", "sgd", "same"}
-        What trains the weights that multiply features. sgd is plain SGD, without momentum and weight decay; same
+        Optimizer of the weights that multiply features. sgd is plain SGD, without momentum and weight decay; same
         is the optimizer of the other weights. Adam divides a weight's step by the history of its gradient, so the
         weights of a word that occurs twice move as far as those of a word that occurs ten thousand times, and rare
-        words are learned by heart. With SGD, a word counts as much as it occurs. Where a document has only a few
-        words, rare words are all there is, and Adam is better. Where no rule decides, a short trial on held-out
-        rows does. By default decided from the data.
-    lr : float or "auto", default="auto"
+        words are memorized. With SGD, a word counts as much as it occurs. In documents of only a few words, rare
+        words are all there is, and Adam is better. Where no rule decides, a short trial on held-out rows does. By
+        default decided from the data.
+    lr :  or "auto", default="auto"
         Peak learning rate. By default decided from the data.
     schedule : {"one-cycle", "constant", "step"}
-        How the learning rate changes. one-cycle is up for 30% of the steps, then down to almost 0; step is times
-        0.7 after every epoch.
-    weight_decay : float, default=0.0
+        Schedule of the learning rate. one-cycle rises for 30% of the steps, then falls to almost 0; step
+        multiplies the rate by 0.7 after every epoch.
+    weight_decay : , default=0.0
         How strongly weights are pulled towards 0.
     precision : {"auto", "float32"}
-        What layers compute in. auto is bfloat16 where the device multiplies it faster.
-    input_dropout : float, default=0.0
+        Precision of the layers. auto is bfloat16 where the device multiplies it faster.
+    input_dropout : , default=0.0
         Share of a document's features dropped in training.
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
-        How feature rows are scaled. Texts are always weighted by tf-idf. See `circlet.features.SCALINGS`. By
-        default decided from the data.
+        Scaling of feature rows. Texts are always weighted by tf-idf. See `circlet.features.SCALINGS`. By default
+        decided from the data.
     word_ngrams : (int, int) or None, default=(1, 1)
         Lengths of the shortest and longest runs of words that are features of texts. None for no words.
     char_ngrams : (int, int), "auto" or None, default="auto"
-        Use runs of characters of these lengths too, like 3,5, or none. None uses words only. By default decided
-        from the data.
+        Lengths of runs of characters to use as well, such as 3,5; or none. None uses words only. By default
+        decided from the data.
     min_df : int, float or "auto", default="auto"
         Leave out words in fewer texts than this. From 0 to 1, a float is a share of the texts. By default decided
         from the data.
     max_features : int, "auto" or None, default="auto"
-        Keep only this many words, the most frequent. None keeps all. By default decided from the data.
+        Keep only this many words, the most frequent ones. None keeps all. By default decided from the data.
     validation : float, int or "auto", default="auto"
-        Share or number of rows held out at first, to decide and to calibrate. They also choose the best epoch,
-        unless they join. 0 is none; nor are any of fewer than 20 rows. By default decided from the data.
-    members : int, default=1
-        Networks to train one by one, and to average. They are used as one model, and differ only in the seed.
-    metric : str, default="nDCG@5"
-        Metric on held-out rows that chooses the best epoch, or loss. P@1, nDCG@5, ..., or loss for the least loss.
+        Share or number of rows to hold out at first, to decide and to calibrate. They also choose the best epoch,
+        unless `join` is true. 0 holds out none, and so do fewer than 20 rows. By default decided from the data.
+    members : , default=1
+        Number of networks to train and to average. They are used as one model, and differ only in the seed.
+    metric : , default="nDCG@5"
+        Metric on held-out rows that chooses the best epoch, or loss. P@1, nDCG@5, ..., or loss for the lowest
+        loss.
     patience : int or None, default=None
-        Stop after this many epochs without a better metric. None never stops early. Unless rows join, the weights
-        of the best epoch are kept in either case.
-    join : bool, default=True
-        Let held-out rows join the others in the end. A short further epoch, at a low rate, has these rows and as
+        Stop after this many epochs without a better metric. None never stops early. Unless `join` is true, the
+        weights of the best epoch are kept in either case.
+    join : , default=True
+        Train on the held-out rows, too, in the end. A short further epoch, at a low rate, has these rows and as
         many others, so that the model has learned from every row. The weights of the last epoch are then kept,
         whatever the metric says. Otherwise held-out rows are never trained on, nor are they with the loss softmax.
-    remember : int, default=2000
-        Training rows to keep with the model, so that feedback can teach it. With them, it forgets nothing when it
-        is taught.
+    remember : , default=2000
+        Training rows to keep with the model, for updates by feedback. Without them, an update would forget what
+        was learned before.
     threshold : float or "auto", default="auto"
         `predict` returns the labels that are at least this probable. "auto" is what was best for `threshold_for`
         on held-out rows, or 0.5 if none were held out.
-    threshold_for : str, default="f1"
-        Aim of the stored threshold: f1, precision=0.9, recall=0.8, … Over all decisions on held-out rows together:
-        the highest F1, or as many labels as possible of this precision, or as few as possible of this recall.
+    threshold_for : , default="f1"
+        Goal of the stored threshold: f1, precision=0.9, recall=0.8, … Over all decisions on held-out rows
+        together: the highest F1, or as many labels as possible of this precision, or as few as possible of this
+        recall.
     top_k : int or None, default=None
         `predict` returns this many labels, the most probable, whatever the threshold.
     keep_index : bool, default=False
@@ -140,10 +142,10 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         What the hidden layers take: features, which is also what None means, or the vectors that an encoder makes
         of texts, given by its name or as an object; see `circlet.encoders`. A module maps a batch of feature rows
         to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
-    bag_of_words : bool, default=False
-        Take the weighted words of texts beside an encoder's vectors of them.
+    bag_of_words : , default=False
+        Add the weighted words of texts to an encoder's vectors of them.
     embedding : int or None, default=None
-        Numbers per word in an encoder that learns them; by default 256.
+        Length of a word's vector, for encoders that learn them; by default 256.
     max_words : int or None, default=None
         Words of a text that an encoder reads; by default 256.
     device : str, default="auto"
@@ -416,7 +418,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         custom = isinstance(self.encoder, torch.nn.Module) or (text_encoder is not None and text_encoder.learns)
         if not isinstance(self.keep_index, bool) or (self.keep_index and custom):
             wanted = "False with an encoder that only torch can run" if custom else "True or False"
-            raise ParameterError(f"`keep_index` must be {wanted}, got {self.keep_index!r}")
+            raise ParameterError(f"`keep_index`: found {self.keep_index!r}; wanted {wanted}")
         if y is None:
             raise DataError(f"{type(self).__name__} requires y to be passed, but the target y is None")
         documents: Any = as_texts(X)
@@ -448,7 +450,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
 
     def _settings(self) -> RunSettings:
         if not (isinstance(self.preset, str) and self.preset in EFFORTS):
-            raise ParameterError(f"`preset` must be one of {', '.join(EFFORTS)}, got {self.preset!r}")
+            raise ParameterError(f"`preset`: found {self.preset!r}; wanted one of {', '.join(EFFORTS)}")
         given = {name: getattr(self, name) for name in RunSettings.names()}
         if self.encoder is None or isinstance(self.encoder, torch.nn.Module):
             given["encoder"] = FEATURES
@@ -552,10 +554,10 @@ def _seed_of(random_state: Any) -> int:
             return int(check_random_state(random_state).randint(2**31 - 1))
         except ValueError as error:
             raise ParameterError(
-                f"`random_state` must be an int, a RandomState, a Generator or None, got {random_state!r}"
+                f"`random_state`: found {random_state!r}; wanted an int, a RandomState, a Generator or None"
             ) from error
     if random_state < 0:
-        raise ParameterError(f"`random_state` must be at least 0, got {random_state}")
+        raise ParameterError(f"`random_state`: found {random_state}; wanted at least 0")
     return int(random_state)
 
 

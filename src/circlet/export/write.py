@@ -145,7 +145,7 @@ def write_onnx(
     if path.suffix != ".onnx":
         raise ParameterError(f"found {path} as the file to write; wanted a name that ends in .onnx")
     if not is_integer(k, 1):
-        raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
+        raise ParameterError(f"`k`: found {k!r}; wanted an integer >= 1")
     beside = (path.with_suffix(suffix) for suffix in (LABELS, URIS, VOCABULARY))
     earlier = [each for each in (path, *beside) if each.exists()]
     if earlier and not overwrite:

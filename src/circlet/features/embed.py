@@ -57,7 +57,7 @@ def with_features(dataset: Dataset, folder: str | Path, mode: str = "dense") -> 
         One of `MODES`. "dense" gives arrays `(n, d)`, "both" CSR `(n, n_features + d)`.
     """
     if mode not in MODES:
-        raise ParameterError(f"`mode` must be one of {', '.join(MODES)}, got {mode!r}")
+        raise ParameterError(f"`mode`: found {mode!r}; wanted one of {', '.join(MODES)}")
     folder = Path(folder)
     parts = {"trn": dataset.train} | ({} if dataset.test is None else {"tst": dataset.test})
     dense = {part: _read_dense(folder, part, split.n) for part, split in parts.items()}
@@ -159,7 +159,7 @@ def encode(
 ) -> npt.NDArray[np.float32]:
     """Embed texts with a loaded model; see `embed`."""
     if not is_integer(batch_size, 1):
-        raise ParameterError(f"`batch_size` must be an integer >= 1, got {batch_size!r}")
+        raise ParameterError(f"`batch_size`: found {batch_size!r}; wanted an integer >= 1")
     if isinstance(texts, str):
         raise DataError("found one text; wanted a list of texts")
     for row, text in enumerate(texts, 1):

@@ -104,7 +104,7 @@ class Scaling:
 
     def __init__(self, kind: str = "auto") -> None:
         if not isinstance(kind, str) or (kind != "auto" and kind not in SCALINGS):
-            raise ParameterError(f"`scaling` must be auto or one of {', '.join(SCALINGS)}, got {kind!r}")
+            raise ParameterError(f"`scaling`: found {kind!r}; wanted auto or one of {', '.join(SCALINGS)}")
         self.kind = kind
         #: The arrays that `fit` learned, by name; saved with the model.
         self.arrays: dict[str, npt.NDArray[np.float32]] = {}

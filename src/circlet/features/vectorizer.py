@@ -95,7 +95,7 @@ class TextVectorizer:
         self.word_ngrams, self.char_ngrams = check_ngrams(word_ngrams, char_ngrams)
         for name, value in (("sublinear_tf", sublinear_tf), ("lowercase", lowercase)):
             if not isinstance(value, bool):
-                raise ParameterError(f"`{name}` must be True or False, got {value!r}")
+                raise ParameterError(f"`{name}`: found {value!r}; wanted True or False")
         self.sublinear_tf, self.lowercase = sublinear_tf, lowercase
         self.min_df, self.max_features = check_frequencies(min_df, max_features)
         #: Finds the terms of each kind of feature: words, then characters.
@@ -307,10 +307,10 @@ def _unit_rows(rows: csr_matrix) -> csr_matrix:
 def check_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
     """Yield texts one by one; raise `DTypeError` at the first object that is not a text."""
     if isinstance(texts, (str, bytes)) or not isinstance(texts, Iterable):
-        raise DTypeError(f"{operation}: `texts` must be a list of str, got {type(texts).__name__}")
+        raise DTypeError(f"{operation}: `texts`: found {type(texts).__name__}; wanted a list of str")
     for position, text in enumerate(texts):
         if not isinstance(text, str):
-            raise DTypeError(f"{operation}: texts[{position}] must be a str, got {type(text).__name__}")
+            raise DTypeError(f"{operation}: texts[{position}]: found {type(text).__name__}; wanted a str")
         yield text
 
 
@@ -318,7 +318,7 @@ def from_parameters(path: Path, kind: Callable[..., Made], parameters: Any, want
     """Make an unfitted vectorizer or tokenizer from saved parameters; raise `DataError` if they are damaged."""
     if not isinstance(parameters, dict) or set(parameters) != set(wanted):
         found = sorted(parameters) if isinstance(parameters, dict) else parameters
-        raise DataError(f"{path}: `parameters` must have {sorted(wanted)}, found {found!r}")
+        raise DataError(f"{path}: `parameters`: found {found!r}; wanted {sorted(wanted)}")
     try:
         return kind(**parameters)
     except ParameterError as error:
@@ -345,15 +345,15 @@ def read_state(path: Path, kind: str) -> dict[str, Any]:
     if not isinstance(state, dict):
         raise DataError(f"{path}: a saved vectorizer is a JSON object, found {type(state).__name__}")
     if state.get("kind") != kind:
-        raise DataError(f"{path}: `kind` must be {kind!r}, found {state.get('kind')!r}")
+        raise DataError(f"{path}: `kind`: found {state.get('kind')!r}; wanted {kind!r}")
     version = state.get("format")
     if type(version) is int and version > FORMAT:
         raise DataError(f"{path}: saved by a newer circlet (format {version}); this one reads up to {FORMAT}")
     if type(version) is not int or version != FORMAT:
-        raise DataError(f"{path}: `format` must be {FORMAT}, found {version!r}")
+        raise DataError(f"{path}: `format`: found {version!r}; wanted {FORMAT}")
     wanted = {"kind", "format", "parameters", "terms", "sha256"}
     if set(state) != wanted:
-        raise DataError(f"{path}: the keys must be {sorted(wanted)}, found {sorted(state)}")
+        raise DataError(f"{path}: found the keys {sorted(state)}; wanted {sorted(wanted)}")
     return state
 
 
@@ -361,16 +361,18 @@ def check_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, Vocabular
     """Check the terms (at least one, all different) and return the vocabulary of each kind, in order."""
     if not isinstance(terms, dict) or sorted(terms) != sorted(kinds):
         found = sorted(terms) if isinstance(terms, dict) else type(terms).__name__
-        raise DataError(f"{path}: `terms` must have a list for each of {kinds}, found {found}")
+        raise DataError(f"{path}: `terms`: found {found}; wanted a list for each of {kinds}")
     vocabularies = {}
     for kind in kinds:
         if not isinstance(terms[kind], list) or not set(map(type, terms[kind])) <= {str}:
-            raise DataError(f"{path}: the terms of {kind!r} must be a list of strings")
+            raise DataError(
+                f"{path}: the terms of {kind!r}: found {type(terms[kind]).__name__}; wanted a list of str"
+            )
         vocabularies[kind] = Vocabulary(terms[kind])
         if not vocabularies[kind].all_different:
-            raise DataError(f"{path}: the terms of {kind!r} are not all different")
+            raise DataError(f"{path}: the terms of {kind!r}: found the same twice; wanted different ones")
     if not any(terms.values()):
-        raise DataError(f"{path}: there are no terms")
+        raise DataError(f"{path}: found no terms; wanted at least one")
     return vocabularies
 
 
@@ -378,13 +380,13 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
     """Read `size` finite numbers from `vectorizer.safetensors`."""
     tensors, _ = read_tensors(path, "numpy")
     if list(tensors) != ["idf"]:
-        raise DataError(f"{path}: must hold one tensor, 'idf', found {list(tensors)}")
+        raise DataError(f"{path}: found tensors {list(tensors)}; wanted one, 'idf'")
     idf: npt.NDArray[np.float64] = tensors["idf"]
     if idf.dtype != np.float64 or idf.shape != (size,):
         found = f"{idf.dtype} of shape {idf.shape}"
-        raise DataError(f"{path}: 'idf' must be float64 of shape ({size},), one per term, found {found}")
+        raise DataError(f"{path}: 'idf': found {found}; wanted float64 of shape ({size},), one per term")
     if not np.isfinite(idf).all():
-        raise DataError(f"{path}: 'idf' has non-finite numbers")
+        raise DataError(f"{path}: 'idf': found non-finite numbers; wanted finite ones")
     return idf
 
 

@@ -40,7 +40,7 @@ import scipy.sparse as sp
 from circlet.checks import is_integer
 from circlet.data.dataset import as_csr
 from circlet.errors import DataError, ParameterError
-from circlet.settings.run import Aim
+from circlet.settings.run import ThresholdGoal
 
 Matrix: TypeAlias = "sp.csr_matrix | npt.ArrayLike"
 Ints: TypeAlias = npt.NDArray[np.int64]
@@ -172,7 +172,7 @@ def evaluate(
     if metrics is None:
         metrics = [name for name in _METRICS if inv_propensity is not None or name not in _WEIGHTED]
     if isinstance(metrics, str) or not all(name in _METRICS for name in metrics):
-        raise ParameterError(f"`metrics` must be a list of names among {', '.join(_METRICS)}, got {metrics!r}")
+        raise ParameterError(f"`metrics`: found {metrics!r}; wanted a list of names among {', '.join(_METRICS)}")
     if inv_propensity is None and not _WEIGHTED.isdisjoint(metrics):
         raise ParameterError("PSP and PSnDCG need `inv_propensity`: inverse_propensity(y_train)")
     ks = _check_ks(k)
@@ -221,7 +221,7 @@ def inverse_propensity_of_counts(
 ) -> npt.NDArray[np.float64]:
     """Compute `inverse_propensity` from label counts in n >= 3 rows."""
     if not (math.isfinite(a) and math.isfinite(b) and a >= 0 and b > 0):
-        raise ParameterError(f"`a` must be a number >= 0 and `b` one > 0, got a={a!r} and b={b!r}")
+        raise ParameterError(f"found a={a!r} and b={b!r}; wanted a number `a` >= 0 and a number `b` > 0")
     a, b = float(a), float(b)
     try:
         with np.errstate(over="raise"):
@@ -387,7 +387,7 @@ def _best(truth: sp.csr_matrix, weights: npt.NDArray[np.float64], depth: int) ->
 def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, Ints, Ints]:
     """For each label, count the rows where it is correctly predicted, predicted, and true."""
     if not math.isfinite(threshold):
-        raise ParameterError(f"`threshold` must be a finite number, got {threshold!r}")
+        raise ParameterError(f"`threshold`: found {threshold!r}; wanted a finite number")
     truth = label_matrix(y_true, "y_true")
     row, label = predictions(y_pred, truth, threshold)
     hit = label[contains(truth, row, label)]
@@ -402,7 +402,7 @@ def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, 
 def _check_ks(k: int | Iterable[int]) -> list[int]:
     ks: list[Any] = list(k) if isinstance(k, Iterable) else [k]
     if not ks or not all(is_integer(at, 1) for at in ks):
-        raise ParameterError(f"`k` must be an integer >= 1 or several of them, got {k!r}")
+        raise ParameterError(f"`k`: found {k!r}; wanted an integer >= 1 or several of them")
     return [int(at) for at in ks]
 
 
@@ -616,23 +616,25 @@ def curve_of(chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_true: in
     return Curve(falling[last], hits / predicted, hits / max(n_true, 1), 2 * hits / (predicted + n_true))
 
 
-def best_threshold(chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_true: int, aim: Aim) -> float | None:
-    """Return the best threshold for an aim, or None if the data show none. See `curve_of` for the parameters.
+def best_threshold(
+    chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_true: int, goal: ThresholdGoal
+) -> float | None:
+    """Return the best threshold for a goal, or None if the data show none. See `curve_of` for the parameters.
 
     For a precision, return the lowest threshold that reaches it; for a recall, the highest. If no threshold
-    reaches the aim, return the one that comes closest. A threshold lies halfway between the lowest predicted
+    reaches the goal, return the one that comes closest. A threshold lies halfway between the lowest predicted
     probability and the next one.
     """
     if not right.any():
         return None
     thresholds, precision, recall, f1 = curve_of(chances, right, n_true)
-    if aim.measure == "f1" or aim.target is None:
+    if goal.measure == "f1" or goal.target is None:
         place = int(np.argmax(f1))
-    elif aim.measure == "precision":
-        reached = np.flatnonzero(precision >= aim.target)
+    elif goal.measure == "precision":
+        reached = np.flatnonzero(precision >= goal.target)
         place = int(reached[-1]) if len(reached) else int(np.argmax(precision))
     else:
-        place = min(int(np.searchsorted(recall, aim.target)), len(recall) - 1)
+        place = min(int(np.searchsorted(recall, goal.target)), len(recall) - 1)
         place = int(np.searchsorted(recall, recall[place]))  # with as few wrong labels as possible
     if place + 1 == len(thresholds):
         return float(thresholds[place])

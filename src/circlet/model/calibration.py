@@ -15,7 +15,7 @@ from circlet.features.rows import ScaledRows
 from circlet.metrics.measures import best_threshold
 from circlet.network import Ensemble
 from circlet.network.ensemble import top_k
-from circlet.settings.run import Aim
+from circlet.settings.run import ThresholdGoal
 from circlet.training import CALIBRATION, THRESHOLD
 
 __all__ = ["as_if_new", "calibrate", "calibration_record", "choose_threshold"]
@@ -43,18 +43,18 @@ def calibrate(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) 
 
 
 def choose_threshold(
-    ensemble: Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], aim: str
+    ensemble: Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], goal: str
 ) -> float | None:
     """Choose the probability threshold for predicting labels on held-out rows; None if they show none."""
     ids, scores = top_k(ensemble, X, DEPTH)
     chances = _sigmoid(curve[0] * scores.astype(np.float64) + curve[1])
-    return best_threshold(chances.ravel(), _are_right(Y, ids), int(Y.nnz), Aim.of(aim))
+    return best_threshold(chances.ravel(), _are_right(Y, ids), int(Y.nnz), ThresholdGoal.of(goal))
 
 
-def calibration_record(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, aim: str) -> dict[str, Any]:
+def calibration_record(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, goal: str) -> dict[str, Any]:
     """Compute calibration and threshold on held-out rows, as entries for an epoch's record."""
     curve = calibrate(ensemble, X, Y)
-    return {CALIBRATION: list(curve), THRESHOLD: choose_threshold(ensemble, X, Y, curve, aim)}
+    return {CALIBRATION: list(curve), THRESHOLD: choose_threshold(ensemble, X, Y, curve, goal)}
 
 
 def _are_right(Y: sp.csr_matrix, ids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -146,7 +146,7 @@ def fit(
         validation=data.evaluated,
         held_out=data.held_out,
         few=settings.has_calibration_run(data.Y.shape[0]),
-        aim=settings.threshold_for,
+        goal=settings.threshold_for,
         device=device,
         reporter=reporter,
         folder=folder,
@@ -283,14 +283,14 @@ def train_members(
     validation: tuple[Any, sp.csr_matrix] | None = None,
     held_out: npt.NDArray[np.int64] | None = None,
     few: bool = False,
-    aim: str = "f1",
+    goal: str = "f1",
     **options: Any,
 ) -> None:
     """Train the networks of a model one after the other, and add their records to its history.
 
     Held-out rows are trained on in the end, and each network is calibrated just before. With few documents, each
     network has a calibration run instead, and in the end, features that occur in the same rows share their
-    weights. The model's threshold is the mean of its networks' thresholds, which are best for `aim` on the
+    weights. The model's threshold is the mean of its networks' thresholds, which are best for `goal` on the
     held-out rows.
 
     Until the model is saved, each network and each calibration run has a checkpoint in the folder, so that an
@@ -313,11 +313,11 @@ def train_members(
             reporter.member(number)
         if held_out is not None and validation is not None and few:
             with reporter.timed("calibration run", **about):
-                first = {**shared, "stage": 2 * number, "sparse": model.sparse, "aim": aim}
+                first = {**shared, "stage": 2 * number, "sparse": model.sparse, "goal": goal}
                 found = calibration_run(network, rows, Y, held_out, validation, settings, **first)
             shared["stage"], known = 2 * number + 1, None
         elif held_out is not None and validation is not None:
-            joining = Joining(held_out, partial(calibration_record, Ensemble([network]), *validation, aim))
+            joining = Joining(held_out, partial(calibration_record, Ensemble([network]), *validation, goal))
         with reporter.timed("train", **about):
             records = train(network, rows, Y, settings, validation=known, joining=joining, **shared)
             if few:
@@ -342,7 +342,7 @@ def calibration_run(
     validation: tuple[Any, sp.csr_matrix],
     settings: TrainingSettings,
     *,
-    aim: str,
+    goal: str,
     sparse: bool,
     reporter: Reporter,
     **options: Any,
@@ -351,7 +351,7 @@ def calibration_run(
 
     The given network is not changed; it will be trained on all rows. Metric, calibration, threshold and the loss
     of rounded weights are returned as entries for its record. `validation` is the held-out rows, like new
-    documents, and their labels; `aim` is the goal of the threshold; `options` are those of
+    documents, and their labels; `goal` is the goal of the threshold; `options` are those of
     `circlet.training.train`.
     """
     encoder = copy.deepcopy(network.encoder) if network.custom else network.texts
@@ -362,7 +362,7 @@ def calibration_run(
     share_weights(trained, rows[learned])
     metrics = measured(trained, *validation, settings.metric)
     reporter.calibration_run_over(metrics)
-    found = {**metrics, **calibration_record(Ensemble([trained]), *validation, aim)}
+    found = {**metrics, **calibration_record(Ensemble([trained]), *validation, goal)}
     if network.custom or isinstance(rows, (RowPairs, TextRows)):
         return found  # smaller copies are measured on rows of a matrix, by the runtime
     model = Model(Ensemble([trained]), Scaling("none"), n_features=rows.shape[1], sparse=sparse)

@@ -531,7 +531,7 @@ class Tagger:
         """Raise `ParameterError` for an invalid `threshold` or `top_k`."""
         self.labels_threshold()
         if self.top_k is not None and not is_integer(self.top_k, 1):
-            raise ParameterError(f"`top_k` must be None or an integer >= 1, got {self.top_k!r}")
+            raise ParameterError(f"`top_k`: found {self.top_k!r}; wanted None or an integer >= 1")
 
     def _least_score(self) -> float:
         """Return the score at the threshold of sets of labels."""
@@ -610,13 +610,13 @@ def mask_of(labels: Any, classes: npt.NDArray[Any]) -> npt.NDArray[np.bool_]:
 def _collected(labels: Any, name: str) -> list[Any]:
     """Return the labels of the parameter `name` as a list."""
     if isinstance(labels, str) or not isinstance(labels, (Collection, np.ndarray)):
-        raise ParameterError(f"`{name}` must be a collection of labels, got {labels!r}")
+        raise ParameterError(f"`{name}`: found {labels!r}; wanted a collection of labels")
     return labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
 
 
 def _check_k(k: Any) -> None:
     if not is_integer(k, 1):
-        raise ParameterError(f"`k` must be an integer >= 1, got {k!r}")
+        raise ParameterError(f"`k`: found {k!r}; wanted an integer >= 1")
 
 
 def _shares(scores: npt.NDArray[np.float32], model: Any) -> npt.NDArray[np.float32]:

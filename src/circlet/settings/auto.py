@@ -189,7 +189,7 @@ _FULL_LOSS = {"paper": "bce", "authors": "mean-bce"}
 def resolve(name: str, given: Mapping[str, Any]) -> dict[str, Any]:
     """Return the settings of a preset, overridden by the values of `given` that are not None."""
     if name not in PRESETS:
-        raise ParameterError(f"`preset` must be one of {', '.join(PRESETS)}, got {name!r}")
+        raise ParameterError(f"`preset`: found {name!r}; wanted one of {', '.join(PRESETS)}")
     own = dict(PRESETS[name])
     head = given.get("head") or own.get("head")
     if name in _FULL_LOSS and head == "fc":

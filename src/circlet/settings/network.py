@@ -25,6 +25,32 @@ AUTO = "auto"
 DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT = "Data", "What matters", "Network", "Optimization", "Output"
 
 
+def _read_number(text: str) -> int | float:
+    return int(text) if text.strip().isdecimal() else float(text)
+
+
+def _read_switch(text: str) -> bool:
+    if text.lower() in ("1", "yes", "true", "on"):
+        return True
+    if text.lower() in ("0", "no", "false", "off"):
+        return False
+    raise ValueError(text)
+
+
+def _read_integers(text: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in text.split(","))
+
+
+#: For each type of a setting: a description of its values as text, and their parser, which may raise ValueError.
+_TEXTS: dict[type, tuple[str, Callable[[str], Any]]] = {
+    int: ("an integer", int),
+    float: ("a number", _read_number),
+    bool: ("true or false", _read_switch),
+    str: ("a word", str),
+    tuple: ("integers separated by commas", _read_integers),
+}
+
+
 @dataclass(frozen=True)
 class Kind:
     """The type and the valid values of a setting.
@@ -32,37 +58,37 @@ class Kind:
     Parameters
     ----------
     type : type
-        Type of the option on the command line: int, float, bool or str.
+        int, float, bool, str, or tuple for several integers.
     metavar : str
         Placeholder for a value in the help.
-    documented : str
-        Name of the type in docstrings.
-    words : str
-        Description of a value as text, such as "integers separated by commas".
-    read : callable
-        Parses a text; raises ValueError for an invalid one.
     wanted : str
-        Description of valid values, after "must be".
+        Description of valid values.
     valid : callable
         Whether a value is valid.
-    plain : callable
-        Converts a valid value to Python's types, since JSON has no NumPy numbers, which a search grid may pass.
+    documented : str
+        Name of the type in docstrings; by default the type's own.
     names : collection of str
         Names that are valid values; may grow later.
     auto : bool
         Whether "auto" is valid as well.
     """
 
-    type: type = str
-    metavar: str = "TEXT"
-    documented: str = "str"
-    words: str = "a word"
-    read: Callable[[str], Any] = str
+    type: type
+    metavar: str
     wanted: str = ""
     valid: Callable[[Any], bool] = lambda value: True
-    plain: Callable[[Any], Any] = lambda value: value
+    documented: str = ""
     names: Collection[str] = ()
     auto: bool = False
+
+    @property
+    def words(self) -> str:
+        """Description of a value as text."""
+        return _TEXTS[self.type][0]
+
+    def read(self, text: str) -> Any:
+        """Parse a value; raise ValueError if it has another type."""
+        return _TEXTS[self.type][1](text)
 
     @property
     def choices(self) -> tuple[str, ...]:
@@ -70,15 +96,17 @@ class Kind:
         return (*([AUTO] if self.auto else []), *self.names)
 
     def checked(self, name: str, value: Any) -> Any:
-        """Convert a valid value to Python's types; raise `ParameterError` if it is not valid."""
+        """Convert a valid value to Python's types (JSON has no NumPy numbers), or raise `ParameterError`."""
         if self.names:
-            wanted = f"{'auto or ' if self.auto else ''}one of {', '.join(self.names)}"
             valid = isinstance(value, str) and (value in self.names or (self.auto and value == AUTO))
         else:
-            wanted, valid = self.wanted, self.valid(value)
+            valid = self.valid(value)
         if not valid:
-            raise ParameterError(f"`{name}` must be {wanted}, got {value!r}")
-        return self.plain(value)
+            among = f"{'auto or ' if self.auto else ''}one of {', '.join(self.names)}"
+            raise ParameterError(f"`{name}`: found {value!r}; wanted {self.wanted or among}")
+        if value is None or self.type is str:
+            return value
+        return tuple(int(each) for each in value) if self.type is tuple else self.type(value)
 
 
 @dataclass(frozen=True)
@@ -98,7 +126,7 @@ class Setting:
     panel : str or None
         Panel of `circlet train --help`; None if there is no option.
     option : str
-        Name of the option.
+        Name of the option, if it is not that of the setting.
     """
 
     kind: Kind
@@ -110,14 +138,7 @@ class Setting:
 
 
 def setting(
-    default: Any,
-    kind: Kind,
-    line: str,
-    more: str = "",
-    *,
-    panel: str | None = None,
-    usual: Any = None,
-    option: str = "",
+    panel: str | None, default: Any, kind: Kind, line: str, more: str = "", *, usual: Any = None, option: str = ""
 ) -> Any:
     """Make a dataclass field with a `Setting` as metadata; `line` is the help, `usual` defaults to `default`."""
     about = Setting(kind, line, more, default if usual is None else usual, panel, option)
@@ -137,28 +158,23 @@ def check(settings: Any) -> None:
 
 def among(names: Collection[str], *, auto: bool = False) -> Kind:
     """One of some names, or "auto"."""
-    return Kind(metavar="NAME", names=names, auto=auto)
+    return Kind(str, "NAME", names=names, auto=auto)
 
 
-def whole(least: int, *, optional: bool = False) -> Kind:
+def whole(least: int) -> Kind:
+    """An integer."""
+    return Kind(int, "N", f"an integer >= {least}", lambda value: is_integer(value, least))
+
+
+def optional(least: int) -> Kind:
     """An integer, or None."""
-    return Kind(
-        int,
-        "N",
-        "int or None" if optional else "int",
-        "an integer",
-        int,
-        f"{'None or ' if optional else ''}an integer >= {least}",
-        lambda value: (optional and value is None) or is_integer(value, least),
-        lambda value: None if value is None else int(value),
-    )
+    wanted = f"None or an integer >= {least}"
+    return Kind(int, "N", wanted, lambda value: value is None or is_integer(value, least), "int or None")
 
 
 def number(wanted: str, valid: Callable[[Any], bool]) -> Kind:
     """A finite number that satisfies `valid`."""
-    return Kind(
-        float, "X", "float", "a number", _number, wanted, lambda value: is_real(value) and valid(value), float
-    )
+    return Kind(float, "X", wanted, lambda value: is_real(value) and valid(value))
 
 
 def share() -> Kind:
@@ -166,37 +182,9 @@ def share() -> Kind:
     return number("at least 0 and below 1", lambda value: bool(0 <= value < 1))
 
 
-def integers(wanted: str = "", *, documented: str, valid: Callable[[Any], bool] | None = None) -> Kind:
-    """A tuple of integers; without `valid`, any value is accepted unchanged."""
-    return Kind(
-        metavar="N,N",
-        documented=documented,
-        words="integers separated by commas",
-        read=lambda text: tuple(int(part) for part in text.split(",")),
-        wanted=wanted,
-        valid=valid or (lambda value: True),
-        plain=(lambda value: value) if valid is None else (lambda value: tuple(int(each) for each in value)),
-    )
-
-
 def switch() -> Kind:
     """True or false."""
-    return Kind(
-        bool, "", "bool", "true or false", _switch, "true or false",
-        lambda value: isinstance(value, (bool, np.bool_)), bool,
-    )  # fmt: skip
-
-
-def _number(text: str) -> int | float:
-    return int(text) if text.strip().isdecimal() else float(text)
-
-
-def _switch(text: str) -> bool:
-    if text.lower() in ("1", "yes", "true", "on"):
-        return True
-    if text.lower() in ("0", "no", "false", "off"):
-        return False
-    raise ValueError(text)
+    return Kind(bool, "", "true or false", lambda value: isinstance(value, (bool, np.bool_)))
 
 
 def shown(value: Any) -> str:
@@ -226,34 +214,31 @@ class Decision:
     @classmethod
     def from_dict(cls, found: dict[str, Any]) -> Decision:
         """Restore a decision from `as_dict`."""
-        value = found["value"]
-        return cls(
-            found["setting"], tuple(value) if isinstance(value, list) else value, found["why"], found["tried"]
-        )
+        value = tuple(found["value"]) if isinstance(found["value"], list) else found["value"]
+        return cls(found["setting"], value, found["why"], found["tried"])
 
 
 def check_ngrams(word_ngrams: Any, char_ngrams: Any) -> tuple[NGrams | None, NGrams | None]:
-    """Lengths of n-grams as plain numbers; `ParameterError` if texts would have no features."""
+    """Return the lengths of n-grams as plain numbers; raise `ParameterError` if texts would have no features."""
     lengths: list[NGrams | None] = []
     for name, value in (("word_ngrams", word_ngrams), ("char_ngrams", char_ngrams)):
         pair = isinstance(value, (tuple, list)) and len(value) == 2 and all(is_integer(size) for size in value)
         if value is not None and not (pair and 1 <= value[0] <= value[1]):
             raise ParameterError(
-                f"`{name}` must be (shortest, longest) with 1 <= shortest <= longest, got {value!r}"
+                f"`{name}`: found {value!r}; wanted (shortest, longest) with 1 <= shortest <= longest"
             )
         lengths.append(None if value is None else (int(value[0]), int(value[1])))
     if lengths == [None, None]:
-        raise ParameterError("`word_ngrams` and `char_ngrams` are both None: there would be no features")
+        raise ParameterError("`word_ngrams`, `char_ngrams`: found None for both; wanted features of texts")
     return lengths[0], lengths[1]
 
 
 def check_frequencies(min_df: Any, max_features: Any) -> tuple[int | float, int | None]:
-    """Which terms are kept, by how frequent they are, as plain numbers; `ParameterError` if it makes no sense."""
+    """Return the limits of frequent terms as plain numbers; raise `ParameterError` if they are invalid."""
     if not is_integer(min_df, 1) and not (isinstance(min_df, float) and 0 < min_df < 1):
-        raise ParameterError(f"`min_df` must be an integer >= 1 or a fraction below 1, got {min_df!r}")
+        raise ParameterError(f"`min_df`: found {min_df!r}; wanted an integer >= 1 or a fraction below 1")
     if max_features is not None and not is_integer(max_features, 1):
-        raise ParameterError(f"`max_features` must be an integer >= 1 or None, got {max_features!r}")
-    # JSON knows no NumPy numbers.
+        raise ParameterError(f"`max_features`: found {max_features!r}; wanted an integer >= 1 or None")
     return int(min_df) if is_integer(min_df) else min_df, None if max_features is None else int(max_features)
 
 
@@ -334,110 +319,97 @@ def _are_widths(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class NetworkSettings:
-    """What defines a network before it has seen data; `CircletClassifier` says what each setting means."""
+    """The settings of a network; see `CircletClassifier` for their meaning."""
 
     head: str = setting(
+        NETWORK,
         "chrr-amplitude",
         among(HEADS),
         "Output layer",
         "fc is the usual layer with an output per label, and has no codes. See `circlet.scoring.heads`.",
-        panel=NETWORK,
     )
-    dim: int = setting(800, whole(1), "Dimension of the labels' codes.", panel=MAIN, usual=AUTO)
+    dim: int = setting(MAIN, 800, whole(1), "Dimension of the labels' codes.", usual=AUTO)
     hidden: tuple[int, ...] = setting(
+        MAIN,
         (1024,),
-        integers("one or more integers >= 1", documented="tuple of int", valid=_are_widths),
+        Kind(tuple, "N,N", "one or more integers >= 1", _are_widths, "tuple of int"),
         "Widths of the hidden layers.",
-        panel=MAIN,
         usual=AUTO,
     )
     encoder: str = setting(
+        NETWORK,
         FEATURES,
         among(ENCODERS),
-        "What the hidden layers take",
+        "Input of the hidden layers",
         "features is feature rows, or the weighted words of texts in any order; the others make vectors of texts. "
         "See `circlet.encoders`.",
-        panel=NETWORK,
     )
     bag_of_words: bool = setting(
+        NETWORK,
         False,
         switch(),
-        "Take the weighted words of texts beside an encoder's vectors of them.",
-        panel=NETWORK,
+        "Add the weighted words of texts to an encoder's vectors of them.",
         option="--bag-of-words/--no-bag-of-words",
     )
     embedding: int | None = setting(
-        None,
-        whole(1, optional=True),
-        "Numbers per word in an encoder that learns them; by default 256.",
-        panel=NETWORK,
+        NETWORK, None, optional(1), "Length of a word's vector, for encoders that learn them; by default 256."
     )
     max_words: int | None = setting(
-        None, whole(1, optional=True), "Words of a text that an encoder reads; by default 256.", panel=NETWORK
+        NETWORK, None, optional(1), "Words of a text that an encoder reads; by default 256."
     )
     codebook: str = setting(
+        NETWORK,
         AUTO,
         among(CODEBOOKS, auto=True),
-        "Where labels get their codes from",
+        "Source of the labels' codes",
         "auto is spectral for circular codes, and holographic for real ones.",
-        panel=NETWORK,
     )
     slots: int | None = setting(
-        None,
-        whole(1, optional=True),
-        "Labels that a spectral codebook has room for; by default 5% more than there are.",
-        panel=NETWORK,
+        NETWORK, None, optional(1), "Maximum labels of a spectral codebook; by default 5% more than there are."
     )
     loss: str = setting(
+        NETWORK,
         "bce",
         among(LOSSES),
         "Loss; cosine is the paper's",
         "With absolute-cosine, labels are ranked by the absolute value of their similarity. See "
         "`circlet.network.losses`.",
-        panel=NETWORK,
     )
-    activation: str = setting(
-        "relu", among(("relu", "leaky-relu")), "What follows each hidden layer", panel=NETWORK
-    )
+    activation: str = setting(NETWORK, "relu", among(("relu", "leaky-relu")), "Activation of the hidden layers")
     initial: str = setting(
+        NETWORK,
         "he",
         among(("he", "torch")),
         "Initial weights",
-        "he is He's rule for ReLU; torch is what torch's layers start with.",
-        panel=NETWORK,
+        "he is He's rule for ReLU; torch is the default of torch's layers.",
     )
-    dropout: float = setting(0.7, share(), "Share of hidden units dropped in training.", panel=NETWORK, usual=AUTO)
+    dropout: float = setting(NETWORK, 0.7, share(), "Share of hidden units dropped in training.", usual=AUTO)
     #: Determines initial weights, codes, dropout and the order of the rows.
-    seed: int = setting(0, whole(0), "Seed of all random numbers.")
+    seed: int = setting(None, 0, whole(0), "Seed of all random numbers.")
 
     def __post_init__(self) -> None:
         check(self)
-        self._check_combination()
-
-    def _check_combination(self) -> None:
         if self.codes is None and self.loss in COSINES:
             raise ParameterError(
-                f"loss {self.loss} compares codes, and head fc has none: choose bce, mean-bce or softmax for fc"
+                f"found loss {self.loss} for head fc, which has no codes; wanted bce, mean-bce or softmax"
             )
         fitting = ["auto", *(name for name, codes in CODEBOOKS.items() if codes == self.codes)]
         if self.codebook not in fitting:
             raise ParameterError(
-                f"codebook {self.codebook} does not fit head {self.head}: choose {' or '.join(fitting)}"
+                f"found codebook {self.codebook} for head {self.head}; wanted {' or '.join(fitting)}"
             )
         if self.slots is not None and self.codebook_name != "spectral":
             raise ParameterError(
-                "only a spectral codebook has `slots`: choose codebook spectral with a circular head, or leave "
-                "`slots` out"
+                f"found `slots` for codebook {self.codebook_name}; wanted codebook spectral with a circular head"
             )
-        given = {
-            name: getattr(self, name) for name in ("embedding", "max_words") if getattr(self, name) is not None
-        }
+        options = {name: getattr(self, name) for name in ("embedding", "max_words")}
+        given = {name: value for name, value in options.items() if value is not None}
         text_encoder = self.text_encoder
         for name in given:
             if text_encoder is None or name not in text_encoder.options:
                 raise ParameterError(
-                    f"encoder {self.encoder} has no `{name}`: leave it out, or choose another encoder "
-                    f"({', '.join(ENCODERS)})"
+                    f"found `{name}` for encoder {self.encoder}, which has none; wanted another encoder of "
+                    f"{', '.join(ENCODERS)}"
                 )
         if text_encoder is not None and given:
             text_encoder.of(given)  # raises an error for values that do not fit
@@ -480,5 +452,5 @@ class NetworkSettings:
         return next((name for name, codes in CODEBOOKS.items() if codes == self.codes), None)
 
     def as_dict(self) -> dict[str, Any]:
-        """Ready for JSON."""
+        """Return the settings as a dictionary for JSON."""
         return {**asdict(self), "hidden": list(self.hidden)}

@@ -214,7 +214,7 @@ class Stored:
 def check_store(store: str) -> None:
     """Raise `ParameterError` unless `store` is one of `STORES`."""
     if store not in STORES:
-        raise ParameterError(f"`store` must be one of {', '.join(STORES)}, got {store!r}")
+        raise ParameterError(f"`store`: found {store!r}; wanted one of {', '.join(STORES)}")
 
 
 def packed(tensors: Mapping[str, Array], store: str) -> dict[str, Array]:

@@ -283,7 +283,7 @@ def _on_end(*_: Any) -> None:
 def resolve_device(name: Any) -> torch.device:
     """Return the device with this name; auto is a GPU if there is one."""
     if not isinstance(name, (str, torch.device)):
-        raise ParameterError(f"`device` must be auto, cpu, cuda, ... got {name!r}")
+        raise ParameterError(f"`device`: found {name!r}; wanted auto, cpu, cuda, ...")
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
