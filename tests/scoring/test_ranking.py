@@ -15,14 +15,11 @@ from scipy.special import expit, logit
 
 from circlet.scoring import arrays, tensors
 from circlet.scoring import ranking as module
-from circlet.scoring.arrays import best_columns
 from circlet.scoring.ranking import (
-    MEMORY,
     Gain,
-    budget_of,
     larger,
     mean_log_odds,
-    merged,
+    merge,
     top_k_by_gain,
     without,
 )
@@ -42,27 +39,35 @@ def sorted_out(scores: np.ndarray, k: int, labels: np.ndarray | None = None) -> 
     return ids, values
 
 
+def of(ops: Any, numbers: Any) -> Any:
+    array = np.asarray(numbers)
+    return array.copy() if ops is arrays else torch.from_numpy(array.copy())
+
+
+def check(ops: Any, scores: np.ndarray, k: int, labels: np.ndarray | None = None) -> None:
+    found = ops.best_columns(of(ops, scores), k, None if labels is None else of(ops, labels))
+    for own, expected in zip(found, sorted_out(scores, k, labels), strict=True):
+        np.testing.assert_array_equal(own, expected)
+        assert np.asarray(own).dtype == expected.dtype
+
+
+@both
 class TestBestColumns:
-    def test_by_hand(self):
-        scores = np.array([[1, 3, 2, 3], [0, -INF, 5, 5]], dtype=np.float32)
-        ids, values = best_columns(scores, 3)
+    def test_by_hand(self, ops):
+        ids, values = ops.best_columns(of(ops, np.float32([[1, 3, 2, 3], [0, -INF, 5, 5]])), 3)
         assert ids.tolist() == [[1, 3, 2], [2, 3, 0]]
         assert values.tolist() == [[3, 3, 2], [5, 5, 0]]
-        assert ids.dtype == np.int64
-        assert values.dtype == np.float32
 
-    def test_labels_break_ties(self):
-        ids, _ = best_columns(
-            np.array([[3, 3, 3, 1]], dtype=np.float32), 2, np.array([9, 4, 7, 0], dtype=np.int32)
-        )
-        assert ids.tolist() == [[4, 7]]
-        assert ids.dtype == np.int64
+    def test_labels_break_ties(self, ops):
+        scores, labels = of(ops, np.float32([[3, 3, 3, 1]])), of(ops, np.int32([9, 4, 7, 0]))
+        assert ops.best_columns(scores, 2, labels)[0].tolist() == [[4, 7]]
 
-    def test_too_few(self):
-        for rows in (1, 2):
-            ids, values = best_columns(np.tile(np.array([[-INF, 1, -INF]], dtype=np.float32), (rows, 1)), 2)
-            assert ids.tolist() == [[1, -1]] * rows
-            assert values.tolist() == [[1, -INF]] * rows
+    @pytest.mark.parametrize("rows", [1, 2])
+    def test_infinite_scores(self, ops, rows):
+        scores = np.float32([[0, -INF, INF, INF, -INF]] * rows)
+        ids, values = ops.best_columns(of(ops, scores), 4)
+        assert ids.tolist() == [[2, 3, 0, -1]] * rows
+        assert values.tolist() == [[INF, INF, 0, -INF]] * rows
 
     @settings(max_examples=150)
     @given(
@@ -74,46 +79,37 @@ class TestBestColumns:
         k=st.integers(1, 20),
         labelled=st.booleans(),
     )
-    def test_like_sorting(self, scores, k, labelled):
-        k, labels = min(k, scores.shape[1]), None
-        if labelled:
-            labels = np.random.default_rng(0).permutation(scores.shape[1]).astype(np.int32)
-        for found, expected in zip(best_columns(scores, k, labels), sorted_out(scores, k, labels), strict=True):
-            np.testing.assert_array_equal(found, expected)
+    def test_like_sorting(self, ops, scores, k, labelled):
+        labels = np.random.default_rng(0).permutation(scores.shape[1]).astype(np.int32)
+        check(ops, scores, min(k, scores.shape[1]), labels if labelled else None)
 
-    @pytest.mark.parametrize("m", [500, 4321, 40_007])
+    @pytest.mark.parametrize("m", [500, 4321, 256 * 40, 51_277])  # the last group may be incomplete
     @pytest.mark.parametrize("n", [1, 3])
-    def test_groups(self, m, n):
-        random = np.random.default_rng(m)
-        for numbers in (random.standard_normal((n, m)), random.integers(0, 40, (n, m))):
-            scores = numbers.astype(np.float32)
+    def test_groups(self, ops, m, n):
+        random, few = np.random.default_rng(m), np.zeros((n, m), dtype=np.float32)
+        few[:, ::300], few[:, -3:] = 1, [4, 2, 3]
+        for numbers in (random.standard_normal((n, m)), random.integers(0, 40, (n, m)), few):
             for k in (1, 5, 300):
-                for found, expected in zip(best_columns(scores, k), sorted_out(scores, k), strict=True):
-                    np.testing.assert_array_equal(found, expected)
+                check(ops, numbers.astype(np.float32), k)
 
 
-def test_merged():
-    one = np.array([[4, 2], [1, -1]]), np.array([[5, 1], [3, -INF]], dtype=np.float32)
-    other = np.array([[3], [0]]), np.array([[5], [3]], dtype=np.float32)
-    ids, scores = merged(one, other, 2)
+@both
+def test_merge(ops):
+    one = of(ops, [[4, 2], [1, -1]]), of(ops, np.float32([[5, 1], [3, -INF]]))
+    ids, scores = merge(one, (of(ops, [[3], [0]]), of(ops, np.float32([[5], [3]]))), 2)
     assert ids.tolist() == [[3, 4], [0, 1]]
     assert scores.tolist() == [[5, 5], [3, 3]]
 
 
-def test_without():
-    found = np.array([[4, 2, -1]]), np.array([[5, 1, -INF]], dtype=np.float32)
+@both
+def test_without(ops):
+    found = of(ops, [[4, 2, -1]]), of(ops, np.float32([[5, 1, -INF]]))
     assert without(found, None) is found
     ids, scores = without(found, 2.0)
     assert ids.tolist() == [[4, -1, -1]]
     assert scores.tolist() == [[5, -INF, -INF]]
-    assert scores.dtype == np.float32
+    assert scores.dtype == found[1].dtype
     assert without(found, 1.0)[0].tolist() == [[4, 2, -1]]
-
-
-def test_budget():
-    assert budget_of(None) == MEMORY
-    assert budget_of(np.int64(3)) == 3
-    assert budget_of(10**12) == MEMORY  # more would not fit into the cache
 
 
 # Multiples of a quarter are added and divided without rounding, and there are many ties among few of them.
@@ -141,11 +137,11 @@ def gain_of(ops: Any, slope: float, intercept: float, log_weights: Any) -> Gain:
 
 def ranked(gain: Gain, scores: Any, k: int, **options: Any) -> tuple[np.ndarray, np.ndarray, list]:
     """Ids, scores, and what the scorer was asked for."""
-    given, ops = np.array(scores, dtype=np.float32), gain.ops
+    numbers, ops = np.array(scores, dtype=np.float32), gain.ops
     if ops is tensors and options.get("allowed") is not None:
         options["allowed"] = torch.from_numpy(options["allowed"])
-    scorer = Scores(given.shape[1])
-    found = top_k_by_gain(scorer, [given if ops is arrays else torch.from_numpy(given)], k, gain, **options)
+    scorer = Scores(numbers.shape[1])
+    found = top_k_by_gain(scorer, [of(ops, numbers)], k, gain, **options)
     return np.asarray(found[0]), np.asarray(found[1]), scorer.asked
 
 

@@ -197,7 +197,7 @@ class Codebook(ABC):
                 scores = ops.products(rows, codes)
                 scores += 0.0 if offsets is None else offsets[first:last]  # adding 0 turns −0 into 0
                 ids, best = ops.best_columns(scores, min(k + MARGIN, last - first))
-                found = ranking.merged(found, (ops.where(ids < 0, -1, ids + first), best), k + MARGIN)
+                found = ranking.merge(found, (ops.where(ids < 0, -1, ids + first), best), k + MARGIN)
                 first = last
             ids = found[0]
             scores = self._precise(ops, rows, ops.where(ids < 0, 0, ids), budget)

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from circlet.scoring.arrays import Floats, Found, Integers, best_columns
-from circlet.scoring.ranking import PER_SCORE, merged
+from circlet.scoring.ranking import PER_SCORE, merge
 from circlet.threads import in_parallel, steps
 
 __all__ = ["SLOT_BLOCK", "Series", "layers", "part_count"]
@@ -147,12 +147,12 @@ class Series:
             values = self.values(coefficients, first, last)
             values += offsets[here]
             if found[1].shape[1] < k:
-                found = merged(found, best_columns(values, min(k, values.shape[1]), self.labels[here]), k)
+                found = merge(found, best_columns(values, min(k, values.shape[1]), self.labels[here]), k)
                 continue
             better = np.flatnonzero(values[0] >= max(found[1][0, -1], np.finfo(np.float32).min))
             if len(better):
                 ids = self.labels[here][better][None, :].astype(np.int64)
-                found = merged(found, (ids, values[:, better]), k)
+                found = merge(found, (ids, values[:, better]), k)
         return found
 
     def offsets(self, bias: Floats | None) -> Floats:

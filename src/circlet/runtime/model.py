@@ -18,9 +18,10 @@ from circlet.features.rows import Entries
 from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network, Rows
+from circlet.scoring import arrays
 from circlet.scoring.arrays import Found, unit
 from circlet.scoring.heads import HEADS
-from circlet.scoring.ranking import MEMORY, budget_of, together
+from circlet.scoring.ranking import MEMORY, join
 from circlet.scoring.scorers import Ensemble, Scorer
 from circlet.storage.contents import Contents, read
 from circlet.storage.kept_rows import Index
@@ -160,14 +161,14 @@ class RuntimeModel(BaseModel):
         # Each thread takes some documents all the way: threads that compute a step together, or each a step of its
         # own, wait for each other at its end.
         threads = max(1, min(worker_count(), n // FEWEST))
-        rounds, budget = -(-n // (BATCH * threads)), budget_of(memory) // threads
+        rounds, budget = -(-n // (BATCH * threads)), arrays.budget(memory) // threads
 
         def rank(start: int, end: int) -> Found:
             found: Found = find(self._output(rows(start, end)), memory=budget)
             return found
 
         size = -(-n // (rounds * threads)) if n else 1  # so that all threads have the same to do
-        best: Found = together(in_parallel(rank, n, size)) if n else rank(0, 0)
+        best: Found = join(in_parallel(rank, n, size)) if n else rank(0, 0)
         return best
 
     def _output(self, rows: Rows) -> list[Floats]:

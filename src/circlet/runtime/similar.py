@@ -41,7 +41,7 @@ def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int)
             cosines = scaled @ index.numbers[start:end].astype(np.float32).T
             cosines *= index.scales[start:end]
             places, values = best_columns(cosines, min(k, end - start))
-            best = merged(best, (places + start, values), k)
+            best = merge(best, (places + start, values), k)
         found.append(best)
     if not found:
         return np.zeros((0, k), dtype=np.int64), np.zeros((0, k), dtype=np.float32)

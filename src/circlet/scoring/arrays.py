@@ -27,7 +27,7 @@ _LOWEST = np.finfo(np.float32).min
 MEMORY = 1 << 26
 
 
-def budget(memory: int | None, rows: Floats) -> int:
+def budget(memory: int | None, rows: Floats | None = None) -> int:
     """Bytes that scores of rows and temporaries may take at a time, if the caller allows `memory`."""
     return MEMORY if memory is None else min(int(memory), MEMORY)
 

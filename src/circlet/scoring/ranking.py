@@ -28,12 +28,11 @@ __all__ = [
     "PER_SCORE",
     "Found",
     "Gain",
-    "budget_of",
+    "join",
     "larger",
     "mean_log_odds",
-    "merged",
+    "merge",
     "of_rows",
-    "together",
     "top_k",
     "top_k_by_gain",
     "without",
@@ -51,11 +50,6 @@ PER_CANDIDATE = 100
 SLACK = 1e-6
 
 
-def budget_of(memory: int | None) -> int:
-    """Bytes that scores may take at a time, if the caller allows `memory`."""
-    return MEMORY if memory is None else min(int(memory), MEMORY)
-
-
 def top_k(
     find: Callable[[int, Any, int], Iterable[Any]],
     rows: Any,
@@ -69,7 +63,8 @@ def top_k(
     """Find the k labels with the highest scores for each row, exactly and within a budget of memory.
 
     The result equals a sort of all scores, with ties in the order of ids, and does not depend on the batch or the
-    budget. On a CPU this holds to the last bit. On a GPU, the last digits of a score may depend on the batch.
+    budget. For tensors on a CPU this holds to the last bit; otherwise, the last digits of a score may depend on
+    the batch.
 
     Parameters
     ----------
@@ -106,7 +101,7 @@ def top_k(
         return ops.nothing(rows, k)
     mask = None if allowed is None else ops.beside(allowed, rows)
     with ops.no_grad():
-        return without(together(find(k, mask, ops.budget(memory, rows))), threshold)
+        return without(join(find(k, mask, ops.budget(memory, rows))), threshold)
 
 
 def of_rows(
@@ -126,8 +121,8 @@ def of_rows(
         yield ops.best_columns(scores, k)
 
 
-def together(parts: Iterable[Any]) -> Any:
-    """What was found for rows, from what was found for some of them after the other."""
+def join(parts: Iterable[Any]) -> Any:
+    """Join ids and scores that were found for some rows after the other."""
     found = list(parts)
     if len(found) == 1:
         return found[0]
@@ -137,7 +132,7 @@ def together(parts: Iterable[Any]) -> Any:
 
 
 def without(found: Any, threshold: float | None) -> Any:
-    """The same with no label where the score is below the threshold."""
+    """Remove labels whose scores are below the threshold."""
     if threshold is None:
         return found
     (ids, scores), ops = found, primitives(found[0])
@@ -145,8 +140,8 @@ def without(found: Any, threshold: float | None) -> Any:
     return ops.where(low, -1, ids), ops.where(low, -np.inf, scores)
 
 
-def merged(one: Any, other: Any, k: int) -> Any:
-    """The k best of both, row by row; no id is in both."""
+def merge(one: Any, other: Any, k: int) -> Any:
+    """Find the k best of both, row by row; no id is in both."""
     ops = primitives(one[0])
     ids, scores = ops.concat([one[0], other[0]]), ops.concat([one[1], other[1]])
     order = ops.by_score(ids, scores)[:, :k]
@@ -223,7 +218,7 @@ def top_k_by_gain(
     depth = min(PER_PLACE * k + MORE, scorer.n_labels)
     while k and len(rows):
         still_open = []
-        size = max(1, budget_of(memory) // (PER_CANDIDATE * depth))
+        size = max(1, arrays.budget(memory) // (PER_CANDIDATE * depth))
         for some in (rows[start : start + size] for start in range(0, len(rows), size)):
             part = [own[some] for own in outputs]
             found = scorer.top_k(part, depth, offsets=gain.offsets, memory=memory, allowed=allowed)
