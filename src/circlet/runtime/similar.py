@@ -12,7 +12,7 @@ from circlet.features.rows import Entries
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network
 from circlet.scoring.arrays import Found, best_columns, unit
-from circlet.scoring.ranking import MEMORY, merged
+from circlet.scoring.ranking import MEMORY, merge
 from circlet.scoring.scorers import Scorer
 from circlet.storage.kept_rows import Index
 from circlet.threads import steps
