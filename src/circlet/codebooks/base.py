@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 __all__ = ["LABELS", "Codebook", "Slots"]
 
-#: Any in a block of codes that are generated at a time: few enough to stay in the cache.
+#: Numbers in a block of codes that are generated at a time: few enough to stay in the cache.
 BLOCK = 1 << 18
 #: Labels scored before the best are merged, if codes come in blocks.
 LABELS = 1 << 12
@@ -88,7 +88,7 @@ class Codebook(ABC):
     @property
     @abstractmethod
     def width(self) -> int:
-        """Any per code."""
+        """Numbers per code."""
 
     @property
     def scale(self) -> float:
