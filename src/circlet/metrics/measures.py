@@ -30,7 +30,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
@@ -100,24 +99,15 @@ def psp_at_k(
 ) -> dict[int, float]:
     """Propensity-scored precision: each true label found counts as its inverse propensity.
 
+    Other parameters and the result are those of `precision_at_k`.
+
     Parameters
     ----------
-    y_true : (n, n_labels) sparse or dense, of zeros and ones
-        True labels.
-    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores
-        Predictions; see the module.
-    k : int or iterable of int
-        How many predictions count.
     inv_propensity : (n_labels,) array
         From `inverse_propensity` of the training labels.
     normalize : bool
         True: the Repository's form, divided by the value of the best possible ranking, hence in [0, 1].
         False: the form of the paper's text, the mean over rows of (1/k) Σ y_l / p_l, which may exceed 1.
-
-    Returns
-    -------
-    dict
-        The value for each k, in the given order.
     """
     return _one("PSP", y_true, ranked, k, inv_propensity, normalize)
 
@@ -148,18 +138,12 @@ def evaluate(
 ) -> dict[str, float]:
     """Compute several metrics of a ranking, comparing it with the true labels only once.
 
+    Other parameters are those of `psp_at_k`.
+
     Parameters
     ----------
-    y_true : (n, n_labels) sparse or dense, of zeros and ones
-        True labels.
-    ranked : (n, >= k) label ids, best first, or (n, n_labels) scores
-        Predictions; see the module.
     inv_propensity : (n_labels,) array, optional
-        From `inverse_propensity` of the training labels; PSP and PSnDCG need it.
-    k : int or iterable of int
-        How many predictions count.
-    normalize : bool
-        Which form of PSP and PSnDCG, as in `psp_at_k`.
+        PSP and PSnDCG need it.
     metrics : sequence of str, optional
         Any of P, R, nDCG, coverage, PSP and PSnDCG. Default: all of them, the last two only if `inv_propensity`
         is given.
@@ -188,8 +172,10 @@ def evaluate(
         weights = _check_weights(inv_propensity, n_labels)
         best = _best(truth, weights, depth) if normalize else None
     n_true_labels = np.count_nonzero(np.bincount(truth.indices, minlength=n_labels))
-    match = _Match(found, best, weights, n, int(n_true_labels))
-    return {f"{name}@{at}": _METRICS[name](match, at) for name in metrics for at in ks}
+    matches = {
+        at: _Match(at, found.first(at), best and best.first(at), weights, n, int(n_true_labels)) for at in ks
+    }
+    return {f"{name}@{at}": matches[at].measure(name) for name in metrics for at in ks}
 
 
 def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.NDArray[np.float64]:
@@ -260,15 +246,10 @@ def log_weights(
 
 
 def micro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
-    """F1 = 2 tp / (2 tp + fp + fn) over all decisions.
+    """F1 = 2 tp / (2 tp + fp + fn) over all decisions: a label is predicted if its score is above the threshold.
 
-    Parameters
-    ----------
-    y_true : (n, n_labels) sparse or dense, of zeros and ones
-    y_pred : (n, n_labels) sparse or dense scores, or decisions of zeros and ones
-        Entries that a sparse matrix does not store are never predicted, whatever the threshold.
-    threshold : float
-        A label is predicted if its score is above the threshold.
+    `y_pred` has scores, or decisions of zeros and ones, `(n, n_labels)`; entries that a sparse matrix does not
+    store are never predicted, whatever the threshold.
     """
     hit, predicted, true = _decisions(y_true, y_pred, threshold)
     return _ratio(2 * float(hit.sum()), float(predicted.sum() + true.sum()))
@@ -284,73 +265,56 @@ def macro_f1(y_true: Matrix, y_pred: Matrix, threshold: float = 0.5) -> float:
     return float(np.mean(2 * hit / np.maximum(predicted + true, 1)))
 
 
-@dataclass(frozen=True)
-class _Hits:
+class _Hits(NamedTuple):
     """The true labels that a ranking found: place from 0, label, and number of true labels in the row."""
 
     place: Ints
     label: Ints
     n_true: Ints
 
-    def weighted(self, k: int, weights: npt.NDArray[np.float64]) -> float:
-        """Sum the weights of the labels in the first k places."""
-        return float(np.sum(weights[self.label[self.place < k]]))
+    def first(self, k: int) -> _Hits:
+        """Return the hits in the first k places."""
+        kept = self.place < k
+        return _Hits(self.place[kept], self.label[kept], self.n_true[kept])
 
     def discounted(self, k: int, weights: npt.NDArray[np.float64] | None = None) -> float:
-        """Sum, over rows, the discounted gain of the first k places divided by the perfect unweighted gain."""
-        kept = self.place < k
+        """Sum, over rows, the discounted gain of the hits in k places divided by the perfect unweighted gain."""
         most = min(k, np.iinfo(self.n_true.dtype).max)  # so that it fits the type of n_true
-        place, n_true = self.place[kept], np.minimum(self.n_true[kept], most)
-        discount = 1 / np.log2(np.arange(2, 3 + max(place.max(initial=0), n_true.max(initial=0))))
-        gain = discount[place] / np.cumsum(discount)[n_true - 1]
-        return float(np.sum(gain if weights is None else gain * weights[self.label[kept]]))
+        n_true = np.minimum(self.n_true, most)
+        discount = 1 / np.log2(np.arange(2, 3 + max(self.place.max(initial=0), n_true.max(initial=0))))
+        gain = discount[self.place] / np.cumsum(discount)[n_true - 1]
+        return float(np.sum(gain if weights is None else gain * weights[self.label]))
 
 
-@dataclass(frozen=True)
-class _Match:
-    """The input of the metrics: the labels found and, for normalization, those of the best possible ranking."""
+class _Match(NamedTuple):
+    """The labels found in k places and, for normalization, those of the best possible ranking."""
 
+    k: int
     found: _Hits
     best: _Hits | None
     weights: npt.NDArray[np.float64]  # (n_labels,)
     n_rows: int
     n_true_labels: int  # labels that are true in some row
 
-    def precision(self, k: int) -> float:
-        return float(np.count_nonzero(self.found.place < k)) / (k * self.n_rows)
-
-    def recall(self, k: int) -> float:
-        return float(np.sum(1 / self.found.n_true[self.found.place < k])) / self.n_rows
-
-    def ndcg(self, k: int) -> float:
-        return self.found.discounted(k) / self.n_rows
-
-    def coverage(self, k: int) -> float:
-        seen = np.zeros(len(self.weights), dtype=bool)
-        seen[self.found.label[self.found.place < k]] = True
-        return _ratio(float(seen.sum()), self.n_true_labels)
-
-    def psp(self, k: int) -> float:
-        gained = self.found.weighted(k, self.weights)
-        if self.best is None:
-            return gained / (k * self.n_rows)
-        return _ratio(gained, self.best.weighted(k, self.weights))
-
-    def psndcg(self, k: int) -> float:
-        gained = self.found.discounted(k, self.weights)
-        if self.best is None:
-            return gained / self.n_rows
-        return _ratio(gained, self.best.discounted(k, self.weights))
+    def measure(self, name: str) -> float:
+        """Compute the metric of this name."""
+        k, found, best, weights, n, _ = self
+        if name == "P":
+            return len(found.place) / (k * n)
+        if name == "R":
+            return float(np.sum(1 / found.n_true)) / n
+        if name == "nDCG":
+            return found.discounted(k) / n
+        if name == "coverage":
+            return _ratio(int(np.count_nonzero(np.bincount(found.label))), self.n_true_labels)
+        if name == "PSP":
+            gained = float(np.sum(weights[found.label]))
+            return gained / (k * n) if best is None else _ratio(gained, float(np.sum(weights[best.label])))
+        gained = found.discounted(k, weights)
+        return gained / n if best is None else _ratio(gained, best.discounted(k, weights))
 
 
-_METRICS: dict[str, Callable[[_Match, int], float]] = {
-    "P": _Match.precision,
-    "R": _Match.recall,
-    "nDCG": _Match.ndcg,
-    "coverage": _Match.coverage,
-    "PSP": _Match.psp,
-    "PSnDCG": _Match.psndcg,
-}
+_METRICS = ("P", "R", "nDCG", "coverage", "PSP", "PSnDCG")
 _WEIGHTED = frozenset(("PSP", "PSnDCG"))
 
 
@@ -389,7 +353,17 @@ def _decisions(y_true: Matrix, y_pred: Matrix, threshold: float) -> tuple[Ints, 
     if not math.isfinite(threshold):
         raise ParameterError(f"`threshold`: found {threshold!r}; wanted a finite number")
     truth = label_matrix(y_true, "y_true")
-    row, label = predictions(y_pred, truth, threshold)
+    scores: Any = y_pred if sp.issparse(y_pred) else number_array(y_pred, "y_pred")
+    _check_shape(scores, truth, "y_pred")
+    if sp.issparse(scores):
+        scores = _canonical(scores, "y_pred")
+        row, label = rows(scores), scores.indices.astype(np.int64)
+        _refuse_nan(scores.data, lambda at: row[at], "y_pred")
+        above = scores.data > threshold
+        row, label = row[above], label[above]
+    else:
+        _refuse_nan(scores, lambda at: at // scores.shape[1], "y_pred")
+        row, label = np.nonzero(scores > threshold)
     hit = label[contains(truth, row, label)]
     n_labels = truth.shape[1]
     return (
@@ -461,21 +435,6 @@ def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
     if array.dtype.kind == "b":
         raise DataError("ranked has dtype bool; label ids are integers, scores are floating-point numbers")
     return _check_ids(array, truth, depth)
-
-
-def predictions(y_pred: Matrix, truth: sp.csr_matrix, threshold: float) -> tuple[Ints, Ints]:
-    """Return row and label of every score above `threshold`."""
-    scores: Any = y_pred if sp.issparse(y_pred) else number_array(y_pred, "y_pred")
-    _check_shape(scores, truth, "y_pred")
-    if not sp.issparse(scores):
-        _refuse_nan(scores, lambda at: at // scores.shape[1], "y_pred")
-        row, label = np.nonzero(scores > threshold)
-        return row, label
-    scores = _canonical(scores, "y_pred")
-    row = rows(scores)
-    _refuse_nan(scores.data, lambda at: row[at], "y_pred")
-    above = scores.data > threshold
-    return row[above], scores.indices[above].astype(np.int64)
 
 
 def rows(matrix: sp.csr_matrix) -> Ints:
