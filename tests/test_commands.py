@@ -1,9 +1,14 @@
-"""Every command of circlet that a page shows exists, with its options: it is parsed, and nothing runs."""
+"""Commands that pages show: all are parsed, and those of the README, the tutorial and the guides run."""
 
 from __future__ import annotations
 
+import json
+import os
 import re
 import shlex
+import shutil
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import groupby
 from pathlib import Path
@@ -18,6 +23,9 @@ from circlet.cli import app
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a source checkout")
 
+GUIDES = sorted(path.relative_to(ROOT).as_posix() for path in (ROOT / "docs/guides").glob("*.md"))
+#: Guides that train long or often; most do.
+LONG = set(GUIDES) - {f"docs/guides/{name}.md" for name in ("explain", "files", "names")}
 #: The languages of blocks with commands.
 SHELL = r"console|text|bash|sh"
 COMMANDS = typer.main.get_command(app)
@@ -129,3 +137,92 @@ def test_mistakes_are_found(line):
     (words,) = commands(line)
     with pytest.raises(AssertionError, match=r"no (command|option) "):
         options_exist(words)
+
+
+def run(commands: str, circlet) -> str:
+    """Run lines of commands in this folder, and return what they print."""
+    printed = ""
+    for line in commands.splitlines():
+        piped = re.fullmatch(r'echo "(.*)" \| (circlet .*)', line)
+        name, *words = shlex.split(piped[2] if piped else line, comments=True)
+        assert name == "circlet", line
+        if words[0] == "serve":  # does not end by itself
+            continue
+        finished = circlet(*words, stdin=f"{piped[1]}\n" if piped else "")
+        assert finished.returncode == 0, (line, finished.stderr)
+        printed += finished.stdout
+    return printed
+
+
+def run_page(page: str, circlet) -> str:
+    """Run all blocks of a page, in order, and return what its commands print."""
+    printed = ""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    for language, code in re.findall(r"^```(python|console)\n(.*?)^```", text, re.DOTALL | re.MULTILINE):
+        if language == "python":
+            exec(compile(code, page, "exec"), {})
+        else:
+            printed += run(code, circlet)
+    return printed
+
+
+@pytest.fixture(scope="module")
+def done(circlet, tmp_path_factory) -> tuple[Path, str]:
+    """A folder in which somebody went through the tutorial, and what was printed there."""
+    folder = tmp_path_factory.mktemp("tutorial")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        return folder, run_page("docs/tutorial.md", circlet)
+
+
+def test_tutorial_runs(done):
+    folder, printed = done
+    assert '"labels": ["cycling", "repair"]' in printed or '"labels": ["repair", "cycling"]' in printed
+    assert {"mine", "tagged.csv", "thresholds.png", "labels.csv"} <= {path.name for path in folder.iterdir()}
+
+
+@pytest.mark.parametrize(
+    "page", [pytest.param(page, marks=[pytest.mark.slow] if page in LONG else []) for page in GUIDES]
+)
+def test_guide_runs(page, circlet, done, tmp_path, monkeypatch):
+    """In a copy of the tutorial's folder."""
+    shutil.copytree(done[0], tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    assert run_page(page, circlet)
+
+
+#: The README's blocks that train, without downloads.
+QUICK_STARTS = [
+    re.sub(r".*datasets fetch.*\n", "", block)
+    for block in re.findall(r"```console\n(.*?)```", (ROOT / "README.md").read_text(encoding="utf-8"), re.DOTALL)
+    if "circlet train" in block
+]
+
+
+@pytest.fixture
+def quick_start(tmp_path, monkeypatch):
+    """Small datasets under the README's names, so that its commands run word for word."""
+    texts = [("a red fox", ["animal", "red"]), ("the fast car", ["vehicle"]), ("a brown bear", ["animal"])] * 20
+    lines = "".join(json.dumps({"text": text, "labels": labels}) + "\n" for text, labels in texts)
+    for name in ("mine.jsonl", "held-out.jsonl", "data/eurlex-4k/train.jsonl", "data/eurlex-4k/test.jsonl"):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(lines, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("CIRCLET_DATA", str(tmp_path / "data"))
+
+
+@pytest.mark.usefixtures("quick_start")
+@pytest.mark.parametrize("script", QUICK_STARTS)
+def test_quick_start_runs(circlet, script):
+    assert "P " in run(script, circlet)  # each has an evaluation
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(os.name == "nt", reason="the README's commands are for a POSIX shell")
+@pytest.mark.usefixtures("quick_start")
+@pytest.mark.parametrize("script", QUICK_STARTS)
+def test_quick_start_runs_in_a_shell(script):
+    environment = {**os.environ, "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"}
+    finished = subprocess.run(["sh", "-ec", script], env=environment, capture_output=True, text=True, check=False)
+    assert finished.returncode == 0, finished.stderr
+    assert "P " in finished.stdout

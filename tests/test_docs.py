@@ -1,4 +1,4 @@
-"""Pages of docs are correct: their Python runs, their formulas hold, and their numbers are the committed ones."""
+"""The README and the pages are correct: Python runs, formulas hold, and numbers are the committed ones."""
 
 from __future__ import annotations
 
@@ -10,11 +10,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import circlet_paper
 from circlet.annif.parameters import DEFAULTS
 from circlet.network import Network, NetworkSettings
 from circlet.settings import RunSettings
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PAGE = ROOT / "docs/scale.md"
 pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="not a source checkout")
 
@@ -76,11 +78,14 @@ class TestSeveralProcesses:
         assert network.parameter_counts()["total"] == 50 * 3 + size.dense
 
 
-@pytest.mark.parametrize(("page", "count"), [("docs/scale.md", 2), ("docs/explain.md", 1), ("docs/ideas.md", 2)])
+@pytest.mark.parametrize(
+    ("page", "count"), [("README.md", None), ("docs/scale.md", 2), ("docs/explain.md", 1), ("docs/ideas.md", 2)]
+)
 def test_python_runs(page, count, tmp_path, monkeypatch):
+    """In order and in one folder, since one block loads what another one saves; each has its own names."""
     monkeypatch.chdir(tmp_path)
     blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
-    assert len(blocks) == count
+    assert count is None or len(blocks) == count
     for code in blocks:
         exec(compile(code, page, "exec"), {})
 
@@ -258,3 +263,99 @@ class TestAnnif:
         for name, default in named.items():
             found = DEFAULTS.get(name, "auto")
             assert default == (f"{found:g}" if isinstance(found, float) else str(found)), name
+
+
+def test_readme_is_short():
+    """Its first screen has to say what circlet is; all else has a page."""
+    assert len(README.read_text(encoding="utf-8").split()) <= 900
+    assert len((ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split()) <= 1200
+
+
+def test_labels_held_are_the_measured_ones():
+    text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
+    result = json.loads((ROOT / "experiments/results/capacity.json").read_text(encoding="utf-8"))
+    capacity = circlet_paper.load("capacity")
+    (table,) = capacity.tables(result)
+    for row in table.rows:
+        assert "| " + " | ".join(row) + " |" in text
+    for number in ("99.1 %", "10.2 points"):
+        assert number in text
+        assert number in capacity.claims(result)[0].evidence
+
+
+def test_ratios_of_the_benchmarks_are_the_committed_ones():
+    section = (ROOT / "docs/performance.md").read_text(encoding="utf-8").split("## Training")[0]
+    index = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
+    (row,) = (line for line in index.splitlines() if "`algebra.py`" in line)
+    tasks = json.loads((ROOT / "benchmarks/results/algebra.json").read_text(encoding="utf-8"))["tasks"]
+    measured = {f"{a / b:.1f}×" for sides in tasks.values() for a in sides.values() for b in sides.values()}
+    shown = set(re.findall(r"\d+\.\d×", section))
+    assert len(shown) > 10
+    assert shown | set(re.findall(r"\d+\.\d×", row)) <= measured
+
+
+def peers() -> dict[str, dict[str, dict[str, float]]]:
+    """Metrics of the comparison with other libraries, by dataset and tool."""
+    found: dict[str, dict[str, dict[str, float]]] = {}
+    for path in sorted((ROOT / "benchmarks/results/peers").glob("*.json")):
+        cell = json.loads(path.read_text(encoding="utf-8"))
+        if "metrics" in cell:
+            found.setdefault(cell["dataset"], {})[cell["peer"]] = cell["metrics"]
+    return found
+
+
+def at_three_depths(metrics: dict[str, float], name: str) -> str:
+    return "/".join(f"{100 * metrics[f'{name}@{k}']:.1f}" for k in (1, 3, 5))
+
+
+def test_accuracies_are_the_committed_ones():
+    """Accuracies at three depths, like 83.7/71.3/59.7, are those of a cell of the comparison with peers."""
+    cells = [metrics for tools in peers().values() for metrics in tools.values()]
+    known = {at_three_depths(metrics, name) for metrics in cells for name in ("P", "PSP")}
+    page = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
+    section = page.split("## Accuracy and training time")[1].split("\n## ")[0]
+    shown = re.findall(r"\d+\.\d/\d+\.\d/\d+\.\d", section.replace("goal", ""))
+    assert len(shown) > 5
+    assert set(shown) <= known
+
+
+def test_the_table_of_results_is_that_of_the_committed_cells():
+    sets = {
+        "Bibtex": "bibtex",
+        "Delicious": "delicious",
+        "Python's documentation": "pydocs",
+        "EURLex-4K": "eurlex-4k",
+        "WordNet": "wordnet",
+    }
+    lines = README.read_text(encoding="utf-8").splitlines()
+    rows = [line for line in lines if line.count("/") == 4 and "×" in line]
+    shown = {cells[1]: cells[3:5] for cells in (list(map(str.strip, row.split("|"))) for row in rows)}
+    assert set(shown) == set(sets)
+    for name, (best, ours) in shown.items():
+        tools = peers()[sets[name]]
+        others = [metrics for tool, metrics in tools.items() if not tool.startswith("circlet")]
+        assert best == at_three_depths({f"P@{k}": max(each[f"P@{k}"] for each in others) for k in (1, 3, 5)}, "P")
+        assert ours.strip("*") == at_three_depths(tools["circlet"], "P")
+
+
+@pytest.mark.parametrize("page", ["docs/reproduction.md", "docs/theory.md"])
+def test_rows_of_results_are_those_of_their_pages(page):
+    """A row with a deviation is an exact copy from a result's page."""
+    pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "experiments/results").glob("*.md"))
+    rows = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "±" in line]
+    assert len(rows) >= 5
+    for row in rows:
+        assert row in pages, row
+
+
+def test_growth_is_the_measured_one():
+    """Ratios in the READMEs are those of the page, which is made from the JSON."""
+    page = (ROOT / "benchmarks/results/growth.md").read_text(encoding="utf-8")
+    performance = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
+    readme = README.read_text(encoding="utf-8")
+    for text, start, least in ((readme, "With the paper's loss", 1), (performance, "## What grows", 6)):
+        section = re.search(rf"{start}.*?(?=\n## )", text, re.DOTALL)
+        assert section
+        ratios = re.findall(r"\d+(?:\.\d+)?×", section[0])
+        assert len(ratios) >= least
+        assert all(ratio in page for ratio in ratios)

@@ -182,6 +182,37 @@ def test_evaluation_alone_and_in_processes(trained, annif):
     assert rare["NDCG"] != found["NDCG"]
 
 
+#: A project of Annif's own backend for services.
+REMOTE = """
+[remote]
+name=circlet serve
+language=en
+backend=http
+endpoint={url}/v1/projects/circlet-model/suggest
+vocab=subjects
+limit=3
+"""
+
+
+@pytest.mark.skipif(os.name == "nt", reason="the service is stopped by a signal")
+def test_the_http_backend_suggests_what_circlet_serve_says(trained, annif):
+    (record, *_) = iter_records(trained / "train.tsv", "annif")
+    model = trained / "data/projects/circlet-en/circlet-model"
+    command = [sys.executable, "-m", "circlet", "serve", str(model), "--port", "0", "--no-learn"]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as service:
+        try:
+            remote = REMOTE.format(url=service.stderr.readline().split()[3])
+            (trained / "remote.cfg").write_text(remote, encoding="utf-8")
+            found = annif("suggest", "remote", "--projects", "remote.cfg", stdin=record.text).splitlines()
+            assert "True" in annif("show-project", "remote", "--projects", "remote.cfg")
+        finally:
+            service.terminate()
+    own = annif("suggest", "circlet-en", "--limit", "3", stdin=record.text).splitlines()
+    assert [line.split("\t")[:2] for line in found] == [line.split("\t")[:2] for line in own]
+    scores = [[float(line.split("\t")[2]) for line in lines] for lines in (found, own)]
+    assert scores[0] == pytest.approx(scores[1], abs=1e-3)
+
+
 def test_hyperparameters_are_found_and_used(trained, annif):
     jobs = "2" if sys.platform == "linux" else "1"  # Annif hands trials their documents by forking
     shown = annif("hyperopt", "circlet-en", "test.tsv", "-T", "2", "--jobs", jobs, "--results-file", "trials.tsv")

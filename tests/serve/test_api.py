@@ -51,22 +51,36 @@ class TestLabels:
         )
         assert client.get(f"{MODEL}/labels", params={"query": "purple"}).json() == {"labels": [], "total": 0}
 
-    @pytest.mark.parametrize("wrong", [{"limit": "many"}, {"limit": -1}, {"limit": 10**9}, {"query": "x" * 2000}])
-    def test_mistakes(self, client, wrong):
-        answer = client.get(f"{MODEL}/labels", params=wrong)
-        assert answer.status_code == 422
-        assert "found" in answer.json()["detail"]
+
+def test_near_labels(client):
+    found = client.get(f"{MODEL}/near", params={"label": "日本", "k": 2}).json()
+    assert found["label"] == "日本"
+    assert found["near"] == [{"label": "red", "similarity": 1.0}, {"label": "green", "similarity": 0.0}]
 
 
-class TestNear:
-    def test_labels(self, client):
-        found = client.get(f"{MODEL}/near", params={"label": "日本", "k": 2}).json()
-        assert found["label"] == "日本"
-        assert found["near"] == [{"label": "red", "similarity": 1.0}, {"label": "green", "similarity": 0.0}]
-
-    def test_unknown(self, client):
-        answer = client.get(f"{MODEL}/near", params={"label": "purple"})
-        assert (answer.status_code, "purple" in answer.json()["detail"]) == (404, True)
+@pytest.mark.parametrize(
+    ("path", "content", "status", "words"),
+    [
+        ("/models/shapes", None, 404, "found no model 'shapes'; wanted one of colors"),
+        ("/models/shapes/labels", None, 404, "'shapes'"),
+        ("/models/shapes/near?label=red", None, 404, "'shapes'"),
+        ("/models/shapes/suggest", {"text": "a"}, 404, "'shapes'"),
+        ("/models/colors/labels?limit=many", None, 422, "`limit`: found 'many'"),
+        ("/models/colors/labels?limit=-1", None, 422, "`limit`: found '-1'"),
+        (f"/models/colors/labels?limit={10**9}", None, 422, "`limit`: found"),
+        (f"/models/colors/labels?query={'x' * 2000}", None, 422, "`query`: found"),
+        ("/models/colors/near?label=purple", None, 404, "found no label 'purple' among 6"),
+        ("/models/colors/suggest", {"text": "a", "allowed": ["purple"]}, 404, "found no label 'purple'"),
+        ("/models/colors/explain", {"text": "a", "labels": ["purple"]}, 404, "found no label 'purple'"),
+        ("/models/colors/explain", {"text": "a", "k": 1000}, 422, "`k`: found 1,000; wanted at most 100"),
+        ("/models/colors/explain", {}, 422, "found no `text`; wanted one"),
+    ],
+)
+def test_mistakes(client, path, content, status, words):
+    answer = client.request("GET" if content is None else "POST", f"/v1{path}", json=content)
+    assert answer.status_code == status
+    assert list(answer.json()) == ["detail"]
+    assert words in answer.json()["detail"]
 
 
 class TestSuggest:
@@ -132,15 +146,6 @@ class TestSuggest:
         answer = client.post(f"/v1/models/{model}/suggest", json=body)
         assert answer.status_code == 413
         assert answer.json()["detail"].startswith("found ")
-
-    def test_unknown(self, client):
-        answer = client.post("/v1/models/shapes/suggest", json={"text": "a"})
-        assert (answer.status_code, answer.json()) == (
-            404,
-            {"detail": "found no model 'shapes'; wanted one of colors"},
-        )
-        answer = client.post(SUGGEST, json={"text": "a", "allowed": ["purple"]})
-        assert (answer.status_code, "purple" in answer.json()["detail"]) == (404, True)
 
 
 class TestUris:
@@ -224,11 +229,6 @@ class TestExplain:
         found = client.post(f"{MODEL}/explain", json={"text": "a", "labels": ["日本"]}).json()
         assert [each["label"] for each in found["explanations"]] == ["日本"]
 
-    def test_mistakes(self, client):
-        assert client.post(f"{MODEL}/explain", json={"text": "a", "labels": ["purple"]}).status_code == 404
-        assert client.post(f"{MODEL}/explain", json={"text": "a", "k": 1000}).status_code == 422
-        assert client.post(f"{MODEL}/explain", json={}).json()["detail"] == "found no `text`; wanted one"
-
 
 class TestSimilar:
     def test_documents(self, client):
@@ -241,11 +241,6 @@ class TestSimilar:
         assert answer.status_code == 409
         assert "--keep-index" in answer.json()["detail"]
         assert client.get(MODEL).json()["has_index"] is False
-
-
-@pytest.mark.parametrize("path", ["", "/labels", "/near?label=red"])
-def test_unknown_models(client, path):
-    assert client.get(f"/v1/models/shapes{path}").status_code == 404
 
 
 class TestFeedback:

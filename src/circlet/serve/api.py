@@ -57,7 +57,9 @@ def found_wanted(errors: Iterable[Any]) -> str:
     """Format the first of pydantic's errors in the style of the command line."""
     first = next(iter(errors))
     message = str(first["msg"]).removeprefix("Value error, ")
-    place = ".".join(str(each) for each in first["loc"] if each not in ("body", "query", "path"))
+    # FastAPI says first where a parameter was.
+    start = int(len(first["loc"]) > 1 and first["loc"][0] in ("body", "query", "path"))
+    place = ".".join(map(str, first["loc"][start:]))
     if first["type"] in ("value_error", "json_invalid"):
         return shortened(message)
     if first["type"] == "missing":
