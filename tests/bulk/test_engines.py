@@ -52,7 +52,7 @@ def test_items_of_killed_workers_are_done_by_others(tmp_path):
 
 
 def test_workers_that_always_die():
-    with pytest.raises(WorkersLostError, match=r"killed 3 times in a row.*the same command goes on"):
+    with pytest.raises(WorkersLostError, match=r"killed 3 times in a row.*the same command continues"):
         list(processes(die, [1], 1))
 
 

@@ -61,9 +61,7 @@ class TestEngine:
         (tmp_path / "docs" / "2024").mkdir(parents=True)
         (tmp_path / "docs" / "2024" / "a.txt").write_text("the fox\n", encoding="utf-8")
         words = ("--engine", "processes", "--output", tmp_path / "out")
-        assert "found only folders, which are not looked into" in refused(
-            "predict", model, tmp_path / "docs", *words
-        )
+        assert "found only folders, which are not searched" in refused("predict", model, tmp_path / "docs", *words)
         line = refused("predict", model, tmp_path / "docs" / "2024", *words)
         assert line.endswith("or circlet predict without --engine, which also reads plain texts")
         assert not (tmp_path / "out").exists()

@@ -132,7 +132,10 @@ class TestFiles:
     @pytest.mark.parametrize("name", ["labels", "labels.txt", "labels.json"])
     def test_unknown_endings_are_refused_before_any_work(self, refused, tmp_path, name):
         line = refused("predict", tmp_path / "no model", "-", "--output", tmp_path / "new" / name)
-        assert f"cannot tell the format of {name!r}; wanted a name that ends in .jsonl, .csv, .tsv or .par" in line
+        assert (
+            f"found {name!r}, a name of no known format; wanted a name that ends in .jsonl, .csv, .tsv or .par"
+            in line
+        )
         assert list(tmp_path.iterdir()) == []
 
     def test_parquet_without_its_extra(self, refused, tmp_path, monkeypatch):

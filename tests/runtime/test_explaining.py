@@ -150,7 +150,7 @@ class TestMistakes:
         made().save(tmp_path)
         tagger = circlet.load(tmp_path)
         assert not tagger.has_index
-        with pytest.raises(DataError, match=r"no index of the documents .*: train it with --keep-index"):
+        with pytest.raises(DataError, match=r"without an index .*; wanted one trained with --keep-index"):
             tagger.similar(np.ones((1, 30)))
 
     def test_an_encoder_of_its_own(self):

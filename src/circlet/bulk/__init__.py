@@ -1,10 +1,9 @@
-"""Tagging more documents than one process should: in blocks, by many workers, and again after a crash.
+"""Tag more documents than one process should: in blocks, by many workers, and again after a crash.
 
-`TagBatches` is for frameworks that have workers of their own, such as Ray Data and Spark. `tag_files` is what
-`circlet predict --engine` runs:
+`TagBatches` is for frameworks that have workers of their own, such as Ray Data and Spark. `tag_files` is behind
+`circlet predict --engine`:
 
-- `plan` finds where files may be cut into blocks, and keeps all blocks of a run in its output folder, so that the
-  run can go on after a crash;
+- `plan` cuts files into blocks, and stores these in the output folder, so that a run can continue after a crash;
 - `engines` share blocks among processes, or among the workers of Ray;
 - `job` has each block tagged, and its labels written under the block's own name.
 """

@@ -1,4 +1,4 @@
-"""`TagBatches`: a tagger for frameworks that call something with a batch of rows, such as Ray Data and Spark."""
+"""`TagBatches`: a tagger for frameworks that work on batches of rows, such as Ray Data and Spark."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ __all__ = ["TagBatches"]
 class TagBatches:
     """Adds columns of labels and scores to batches of documents: a class for Ray Data's `Dataset.map_batches`.
 
-    It loads the model once, when it is made, and needs neither torch nor Ray. What it suggests is what
-    `circlet.load(model).answers` gives: as `circlet predict`, with six significant digits.
+    It loads the model once, when it is made, and needs neither torch nor Ray. Its labels are those of
+    `circlet.load(model).answers` and `circlet predict`, with six significant digits.
 
     Parameters
     ----------
@@ -37,15 +37,15 @@ class TagBatches:
     uris_column : str
         The column to add with lists of their URIs, if the model's labels have some besides their names.
     threshold : float or "auto", optional
-        Leave out labels that are less probable; "auto" is the threshold that the model stores, if there is one. By
-        default none is left out, and every document has k labels.
+        Leave out labels with a lower probability; "auto" is the threshold in the model, if there is one. By
+        default, every document has k labels.
     favor_rare : float
         Rank rare labels higher; see `Tagger.suggest`.
     memory : int, optional
         Bytes that scores may take at a time.
     threads : int, optional
-        Threads that this process may use: one by default, because there is usually a worker for each core. None
-        changes nothing.
+        Threads of this process: one by default, because there is usually a worker for each core. None changes
+        nothing.
 
     Examples
     --------
@@ -85,19 +85,16 @@ class TagBatches:
         if self.with_uris:
             self.columns["uri"] = uris_column
         self.options: dict[str, Any] = {"k": k, "threshold": threshold, "favor_rare": favor_rare, "memory": memory}
-        self.answers(["a document"])  # wrong options should fail here, and not in the first batch of each worker
-
-    def answers(self, texts: list[str]) -> list[list[Suggestion]]:
-        """The labels of texts."""
-        return self.tagger.answers(texts, **self.options)
+        # Wrong options fail here, and not in the first batch of each worker.
+        self.tagger.answers(["a document"], **self.options)
 
     def __call__(self, batch: Any) -> Any:
-        """Add columns to a batch: a dictionary of arrays, a pyarrow table or a pandas data frame; gives the same.
+        """Return a batch with more columns: a dictionary of arrays, a pyarrow table or a pandas data frame.
 
         Raises
         ------
         DataError
-            If the batch has no column of texts, a row has no text, or a column to add is there already.
+            If the batch has no column of texts, a row has no text, or the batch has a column to add.
         """
         arrow = hasattr(batch, "column_names")
         names = list(batch.column_names if arrow else batch)
@@ -114,7 +111,7 @@ class TagBatches:
             if not isinstance(text, str):
                 what = f"{self.text_column!r} of type {type(text).__name__} in row {row} of a batch"
                 raise DataError(f"found {what}; wanted a string")
-        answers = self.answers(texts)
+        answers = self.tagger.answers(texts, **self.options)
         return self._with_arrow(batch, answers) if arrow else self._with_lists(batch, answers)
 
     def _with_arrow(self, table: Any, answers: list[list[Suggestion]]) -> Any:
@@ -139,7 +136,7 @@ class TagBatches:
 
 
 def load_tagger(model: Path | str) -> Tagger:
-    """The tagger in a folder, which has to be one of texts."""
+    """Load a tagger; raise `DataError` unless it takes texts."""
     tagger = load(model)
     if tagger.model_.vectorizer is None:
         raise DataError(f"{model}: found a model of feature rows; wanted one that was trained on texts")

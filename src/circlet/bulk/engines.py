@@ -1,8 +1,8 @@
-"""Who does the work: processes of this machine, or the workers of a Ray cluster.
+"""Share work among processes of this machine, or the workers of a Ray cluster.
 
-An engine is a function that calls another one for each of many items, by so many workers at a time, and gives the
-results in whatever order they come. What the function keeps in its process, such as a model, is there for the next
-item. If a worker is killed, its item is given to another one.
+An engine calls a function for each item, with a number of workers at a time, and yields the results in any order.
+The function may keep things in its process for later items, such as a model. If a worker is killed, another one
+gets its item.
 """
 
 from __future__ import annotations
@@ -26,17 +26,17 @@ __all__ = ["ENGINES", "WorkersLostError", "default_workers"]
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
-#: How often in a row workers may be killed before any of them finishes an item.
+#: Workers may be killed this often in a row before any of them finishes an item.
 _ATTEMPTS = 3
 
 
 class WorkersLostError(CircletError, RuntimeError):
-    """Workers are killed again and again."""
+    """Workers were killed several times in a row."""
 
     def __init__(self) -> None:
         super().__init__(
-            f"found workers killed {_ATTEMPTS} times in a row; wanted them to live: is there enough memory for so "
-            "many --workers? (What they have done is kept: the same command goes on with the rest.)"
+            f"found workers killed {_ATTEMPTS} times in a row; wanted them to finish: is there enough memory "
+            "for so many --workers? (Finished blocks stay: the same command continues with the rest.)"
         )
 
 
@@ -66,7 +66,7 @@ def processes(
 
 
 def _die_with_parent() -> None:
-    """Let this process end when the one that started it does, however that one ended."""
+    """End this process when its parent ends, for whatever reason."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C reaches all processes; one of them should speak
     parent = multiprocessing.parent_process()
 
@@ -81,9 +81,9 @@ def _die_with_parent() -> None:
 def ray_tasks(
     function: Callable[[Item], Result], items: Sequence[Item], workers: int
 ) -> Generator[Result, None, None]:
-    """Call `function` for each item, as tasks of Ray, each of which takes one core.
+    """Call `function` for each item in a task of Ray, which takes one core.
 
-    It uses the cluster that is connected already or that RAY_ADDRESS names, or else starts Ray on this machine.
+    The cluster is the connected one or that of RAY_ADDRESS; otherwise, Ray starts on this machine.
     """
     ray = _ray(workers)
     task = ray.remote(num_cpus=1, max_retries=_ATTEMPTS - 1)(_call)
@@ -91,7 +91,7 @@ def ray_tasks(
     running: list[Any] = []
     try:
         while True:
-            # No more than there are workers: a cluster may have other things to do.
+            # At most one per worker, since others may use the cluster.
             running += [task.remote(shared, item) for item in islice(waiting, workers - len(running))]
             if not running:
                 return
@@ -109,7 +109,7 @@ def _call(function: Callable[[Item], Result], item: Item) -> Result:
 
 
 def _ray(workers: int | None = None) -> Any:
-    """Ray, connected to a cluster or started here."""
+    """Connect to a Ray cluster, or start Ray here."""
     require("ray", extra="ray", purpose="--engine ray")
     import ray
 
@@ -139,7 +139,7 @@ ENGINES: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], int], Generato
 
 
 def default_workers(engine: str) -> int:
-    """One for each core: of this machine, or of the cluster that is or will be connected."""
+    """Return the number of cores of this machine, or of the cluster."""
     if engine == "ray" and "RAY_ADDRESS" in os.environ:
         return int(_ray().cluster_resources().get("CPU", 1))
     return core_count()

@@ -1,4 +1,4 @@
-"""Tag all documents of many files, in blocks that workers share; a run that was killed can go on."""
+"""Tag all documents of many files, in blocks for many workers; a run that was killed can continue."""
 
 from __future__ import annotations
 
@@ -24,40 +24,30 @@ from circlet.storage.layout import CONFIG
 from circlet.storage.publish import folder_lock
 from circlet.threads import use_threads
 
-__all__ = [
-    "BLOCK_SIZE",
-    "FORMATS",
-    "Job",
-    "Outcome",
-    "Totals",
-    "digest_of",
-    "tag_block",
-    "tag_files",
-]
+__all__ = ["BLOCK_SIZE", "FORMATS", "Job", "Outcome", "Totals", "digest_of", "tag_block", "tag_files"]
 
-
-#: Bytes of a block: large enough that a worker is busy for seconds, and small enough that few are lost with it.
+#: Bytes of a block: a worker is busy with it for seconds, and a killed worker loses little.
 BLOCK_SIZE = 16 << 20
-#: What can be written.
+#: The output formats.
 FORMATS = ("parquet", "jsonl", "csv", "tsv")
 
 
 @dataclass(frozen=True)
 class Totals:
-    """What a run has done.
+    """The result of a run.
 
     Attributes
     ----------
     documents : int
-        How many documents were tagged.
+        Number of documents tagged.
     blocks : int
-        How many blocks were tagged.
+        Number of blocks tagged.
     blocks_before : int
-        How many blocks an earlier run had tagged.
+        Number of blocks that an earlier run had tagged.
     seconds : float
-        From the first block to the last.
+        Time from the first block to the last.
     workers : int
-        How many there were.
+        Number of workers.
     """
 
     documents: int
@@ -87,8 +77,8 @@ def tag_files(
 ) -> Totals:
     """Tag the documents of files, and write a file of labels for each block of them.
 
-    Called again with the same arguments after it was killed, it tags the blocks that are missing; the engine, the
-    number of workers and what they may use can be different.
+    Called again with the same arguments after it was killed, it tags the missing blocks. The engine, the number of
+    workers, their memory and their threads may then be different.
 
     Parameters
     ----------
@@ -99,9 +89,9 @@ def tag_files(
     output : Path or str
         A new or empty folder, or that of an earlier run.
     engine : {"processes", "ray"}
-        What the workers are: processes on this machine, or tasks of a Ray cluster.
+        Workers are processes on this machine, or tasks of a Ray cluster.
     workers : int, optional
-        As many as there are cores by default.
+        Number of workers; by default the number of cores.
     k : int
         Labels per document, at most.
     threshold : float, optional
@@ -111,28 +101,28 @@ def tag_files(
     text_column : str
         The column or key with the texts.
     format : {"parquet", "jsonl", "csv", "tsv"}, optional
-        What to write; by default what the first file is, or JSONL.
+        Output format; by default the format of the first file, or JSONL.
     block_size : int
-        Bytes of a block, about. More are used if a line, a row group or a compressed file has more.
+        Approximate bytes of a block; a line, a row group or a compressed file may be larger.
     memory : int, optional
         Bytes that scores may take at a time in each worker.
     threads : int
         Threads of each worker.
     planned : callable
-        Told how many bytes are to be read in all.
+        Gets the number of bytes to read.
     progress : callable
-        Told the bytes and documents of each block that is done.
+        Gets the bytes and documents of each finished block.
 
     Raises
     ------
     DataError
         If documents are faulty, once all other blocks are done (or ten are faulty); if files, options or the model
-        are not those of the run that began in `output`.
+        are not those of the run in `output`.
     """
     if engine not in ENGINES:
-        raise ParameterError(f"engine is {engine!r}; wanted one of {', '.join(ENGINES)}")
+        raise ParameterError(f"found engine {engine!r}; wanted one of {', '.join(ENGINES)}")
     if not is_integer(block_size, 1):
-        raise ParameterError(f"block_size is {block_size!r}; wanted an integer >= 1")
+        raise ParameterError(f"found block_size {block_size!r}; wanted an integer >= 1")
     if engine == "ray":
         require("ray", extra="ray", purpose="--engine ray")
     folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), Columns.unlabeled(text_column)
@@ -142,7 +132,7 @@ def tag_files(
         first = next((kind for kind in kinds if kind != "empty"), "jsonl")
         format = first if first in FORMATS else "jsonl"  # noqa: A001 — as the option is called
     if format not in FORMATS:
-        raise ParameterError(f"format is {format!r}; wanted one of {', '.join(FORMATS)}")
+        raise ParameterError(f"found format {format!r}; wanted one of {', '.join(FORMATS)}")
     if format == "parquet":
         require("pyarrow", extra="parquet", purpose="writing Parquet")
     options = Options(digest_of(model), k, threshold, favor_rare, text_column, format, block_size)
@@ -171,7 +161,7 @@ def tag_files(
 def _tag(
     job: Job, tasks: Sequence[Task], engine: str, workers: int, progress: Callable[[int, int], object]
 ) -> int:
-    """Tag blocks, and give the number of their documents; faulty ones raise `DataError` in the end."""
+    """Tag blocks, and return the number of their documents; faulty ones raise `DataError` in the end."""
     documents, faults = 0, list[Outcome]()
     with closing(ENGINES[engine](partial(tag_block, job), tasks, workers)) as outcomes:
         for outcome in outcomes:
@@ -179,7 +169,7 @@ def _tag(
             if outcome.error is not None:
                 faults.append(outcome)
             progress(outcome.task.block.size, outcome.documents)
-            if len(faults) == 10:  # what is wrong with them is probably wrong with the others
+            if len(faults) == 10:  # the others probably have the same fault
                 break
     if faults:
         first = min(faults, key=lambda outcome: outcome.task.part)
@@ -190,30 +180,19 @@ def _tag(
 
 @dataclass(frozen=True)
 class Job:
-    """What all blocks of a run have in common.
+    """The same for all blocks of a run."""
 
-    Attributes
-    ----------
-    model, output : str
-        Folders; absolute.
-    options : Options
-    integer_ids : bool
-        Whether the ids in Parquet files are integers, and not text.
-    memory, threads
-        Bytes that scores may take at a time, and threads, of each worker.
-    """
-
-    model: str
+    model: str  # an absolute path, as `output`
     output: str
     options: Options
-    integer_ids: bool
-    memory: int | None = None
+    integer_ids: bool  # whether the ids in Parquet files are integers, not text
+    memory: int | None = None  # bytes that scores may take at a time in each worker
     threads: int = 1
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a block: how many documents were tagged, or else what was wrong with it."""
+    """The result of a block: the number of documents tagged, or an error."""
 
     task: Task
     documents: int = 0
@@ -221,16 +200,16 @@ class Outcome:
 
 
 def digest_of(model: Path | str) -> str:
-    """What tells a model from others: its config.json has the digests of all its other files."""
+    """Return a digest that identifies a model: its `config.json` has the digests of all other files."""
     path = Path(model) / CONFIG
     files.check_regular(path, "model")
     return files.sha256(path)
 
 
 def tag_block(job: Job, task: Task) -> Outcome:
-    """Tag the documents of a block; the file with their labels appears complete or not at all.
+    """Tag the documents of a block, and write the file with their labels atomically.
 
-    A fault of the documents or of the disk is part of the outcome, so that other blocks can go on.
+    A fault of the documents or of the disk is part of the outcome, so that other blocks can continue.
     """
     try:
         tagger, options, n = _tagger(job), job.options, 0
@@ -255,7 +234,7 @@ def tag_block(job: Job, task: Task) -> Outcome:
 
 @lru_cache(maxsize=1)
 def _tagger(job: Job) -> Tagger:
-    """The model, loaded once by each worker."""
+    """Load the model, once in each worker."""
     if digest_of(job.model) != job.options.model:
         raise DataError(f"{job.model}: found another model than when the run began; wanted the same")
     use_threads(job.threads)
@@ -274,7 +253,7 @@ def _id(job: Job, task: Task, record: Record) -> str | int:
 
 
 def batches(records: Iterator[Record], documents: int = 1024, characters: int = 1 << 23) -> Iterator[list[Record]]:
-    """So many documents at a time, or so many characters: memory does not grow with a block."""
+    """Yield at most so many documents or characters at a time, so that memory does not grow with a block."""
     batch: list[Record] = []
     size = 0
     for record in records:

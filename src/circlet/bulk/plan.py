@@ -1,12 +1,11 @@
-"""The plan of a run: the blocks that its files are cut into, and the options that decide what is written for them.
+"""Plan a run: cut its files into blocks, and store these with the options that decide what is written.
 
 Files are cut after lines, after the rows of tables, and between Parquet's row groups. Every block can be read
-without those before it. Compressed files are one block each, because they can only be read from their start.
+without those before it. A compressed file is one block, because it can only be read from its start.
 
-The plan is kept as `_plan.json` in the output folder, written once before any block is tagged and never changed. A
-block is done if the file with its labels is there, under a name that only this block has: so a run that was killed
-goes on with the blocks whose files are missing. The underscore keeps programs that read a folder of Parquet files
-from taking the plan for one of them.
+The plan is written once to `_plan.json` in the output folder, before any block is tagged. A block is done if the
+file with its labels exists, under a name that only this block has. So a run that was killed continues with the
+blocks whose files are missing. Programs that read a folder of Parquet files skip names with an underscore.
 """
 
 from __future__ import annotations
@@ -55,64 +54,38 @@ __all__ = [
     "unchanged",
 ]
 
-
 PLAN = "_plan.json"
 _FORMAT = "circlet plan 1"
 
 
 @dataclass(frozen=True)
 class Block:
-    """Part of a file: its bytes, or row groups of Parquet, from `start` to `end`.
-
-    Attributes
-    ----------
-    start, end : int
-    first : int
-        The number of the first line, or of the first row of Parquet, from 1.
-    size : int
-        Bytes that are read.
-    """
+    """Part of a file: its bytes, or row groups of Parquet, from `start` to `end`."""
 
     start: int
     end: int
-    first: int
-    size: int
+    first: int  # number of the first line, or of the first row of Parquet, from 1
+    size: int  # bytes to read
 
 
 @dataclass(frozen=True)
 class File:
-    """A file with documents, as it was when it was cut.
+    """A file with documents, as it was when it was cut."""
 
-    Attributes
-    ----------
-    path : str
-        Absolute: workers have folders of their own.
-    size, changed : int
-        Bytes, and when they were changed, in nanoseconds.
-    format : str
-        One of `circlet.data.records.LINE_FORMATS`, or `parquet`; `empty` if there is nothing in it.
-    compressed : bool
-        Whether it is gzipped.
-    header : int
-        Bytes before the first row of a table, the names of its columns among them.
-    integer_ids : bool
-        Whether every document surely has an integer as its id.
-    """
-
-    path: str
+    path: str  # absolute, since workers have other current folders
     size: int
-    changed: int
-    format: str = "empty"
+    changed: int  # time in nanoseconds
+    format: str = "empty"  # or "parquet", or one of `circlet.data.records.LINE_FORMATS`
     compressed: bool = False
-    header: int = 0
-    integer_ids: bool = False
+    header: int = 0  # bytes before the first row of a table, including the names of its columns
+    integer_ids: bool = False  # whether every document surely has an integer as its id
 
 
 def find_files(inputs: Sequence[str]) -> list[Path]:
-    """The files that inputs stand for: files, folders with files, and patterns such as `docs/**/*.parquet`.
+    """Return the files of inputs: files, folders with files, and patterns such as `docs/**/*.parquet`.
 
-    Files in folders and of patterns come in the order of their names. Hidden ones are left out, and those that
-    start with an underscore: other programs keep notes there. Folders within a folder are not looked into.
+    Files of folders and patterns are sorted by name. Those whose name starts with a dot or an underscore are left
+    out, since other programs keep notes there. Folders within a folder are not searched.
     """
     found: list[Path] = []
     for each in inputs:
@@ -130,7 +103,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
         if not files and path.is_dir() and any(one.is_dir() for one in paths):
             pattern = path / "**" / "*.jsonl"
             raise DataError(
-                f"{each}: found only folders, which are not looked into; wanted files with texts, or a pattern "
+                f"{each}: found only folders, which are not searched; wanted files with texts, or a pattern "
                 f"with ** in quotes, such as '{pattern}'"
             )
         if not files:
@@ -140,7 +113,7 @@ def find_files(inputs: Sequence[str]) -> list[Path]:
 
 
 def format_in(path: Path, columns: Columns) -> str:
-    """The format of a file by its content, as in `File`."""
+    """Recognize the format of a file, as in `File`, by its content."""
     texts = f"texts in Parquet, {', '.join(FORMAT_NAMES[each] for each in LINE_FORMATS)}"
     or_no_engine = f"{texts}, or circlet predict without --engine, which also reads plain texts"
     check_regular(path)
@@ -161,7 +134,7 @@ def format_in(path: Path, columns: Columns) -> str:
 
 
 def unchanged(file: File) -> None:
-    """Refuse a file that is not what it was when it was cut."""
+    """Raise `DataError` if a file has changed since it was cut."""
     if (now := _stat(Path(file.path))) != (file.size, file.changed):
         what = "size" if now[0] != file.size else "time of change"
         raise DataError(
@@ -171,24 +144,23 @@ def unchanged(file: File) -> None:
 
 
 def cut(path: Path, columns: Columns, size: int) -> tuple[File, list[Block]]:
-    """Cut a file into blocks of about so many bytes; empty files have none.
+    """Cut a file into blocks of about `size` bytes; empty files have none.
 
     A line, a row of a table or a row group of Parquet is never cut, however large it is. CSV and TSV are read
     completely, since a line may end inside of quotes; their faulty rows raise `DataError` here.
     """
     before, kind = _stat(path), format_in(path, columns)
     compressed = _starts_with(path, b"\x1f\x8b")
+    blocks: list[Block] = []
     header, integer_ids = 0, False
-    if kind == "empty":
-        blocks: list[Block] = []
-    elif kind == "parquet":
+    if kind == "parquet":
         blocks, integer_ids = _cut_parquet(path, columns, size)
-    elif compressed:
+    elif compressed and kind != "empty":
         blocks = [Block(0, before[0], 1, before[0])]
     elif kind in DELIMITERS:
         blocks = list(_cut_table(path, kind, columns, size))
         header = blocks[0].start if blocks else 0
-    else:
+    elif kind != "empty":
         blocks = list(_cut_lines(path, size))
     file = File(str(path), *before, kind, compressed, header, integer_ids)
     unchanged(file)
@@ -243,7 +215,7 @@ def _cut_table(path: Path, kind: str, columns: Columns, size: int) -> Iterator[B
 
 
 def _cut_parquet(path: Path, columns: Columns, size: int) -> tuple[list[Block], bool]:
-    """Blocks, and whether all ids are integers."""
+    """Return the blocks of a file, and whether all ids are integers."""
     with open_parquet(path) as file:
         schema, metadata = file.schema_arrow, file.metadata
         groups = [metadata.row_group(number) for number in range(metadata.num_row_groups)]
@@ -263,15 +235,9 @@ def _cut_parquet(path: Path, columns: Columns, size: int) -> tuple[list[Block], 
 
 @dataclass(frozen=True)
 class Options:
-    """What decides which labels are written, and where; the names are those of the command's options.
+    """The options that decide which labels are written, and where, by the names of the command's options."""
 
-    Attributes
-    ----------
-    model : str
-        The digest of the model, not its folder, which may be moved.
-    """
-
-    model: str
+    model: str  # the digest of the model, since its folder may be moved
     k: int
     threshold: float | None
     favor_rare: float
@@ -281,27 +247,19 @@ class Options:
 
     @property
     def identity(self) -> Identity:
-        """What tells this run from others, by the names of the command's options."""
+        """Return what distinguishes this run from others."""
         values = {"-k" if name == "k" else f"--{name}": value for name, value in asdict(self).items()}
         return Identity(values, words={"--model": "another model"})
 
 
 @dataclass(frozen=True)
 class Task:
-    """A block to tag: where its documents are, what they are called, and the file for their labels.
-
-    Attributes
-    ----------
-    name : str
-        What a document without an id is called, together with its line.
-    part : str
-        The name of the file to write.
-    """
+    """A block to tag."""
 
     file: File
     block: Block
-    name: str
-    part: str
+    name: str  # with its line, the id of a document without an id
+    part: str  # the name of the file to write
 
 
 @dataclass(frozen=True)
@@ -313,11 +271,11 @@ class Plan:
 
     @property
     def integer_ids(self) -> bool:
-        """Whether all documents have integers as ids, so that all Parquet files can have such a column."""
+        """Whether all documents have integers as ids, so that all Parquet files can have a column of integers."""
         return all(file.integer_ids or not blocks for file, blocks in self.files)
 
     def tasks(self) -> Iterator[Task]:
-        """All blocks; the names of their parts sort in the order of the input."""
+        """Yield all blocks; the names of their parts sort in the order of the input."""
         paths = [file.path for file, _ in self.files]
         try:  # short names that are all different: the paths below the folder that all files are in
             top = os.path.commonpath([os.path.dirname(path) for path in paths]) if paths else ""  # noqa: PTH120
@@ -343,13 +301,7 @@ class Plan:
 
     @classmethod
     def load(cls, folder: Path) -> Plan | None:
-        """The plan of the run whose output is in a folder; None if there is none.
-
-        Raises
-        ------
-        DataError
-            If it is damaged.
-        """
+        """Read the plan in an output folder; return None if there is none."""
         path = folder / PLAN
         if not path.exists():
             return None
@@ -369,14 +321,8 @@ class Plan:
         return cls(options, planned)
 
     def check(self, folder: Path, options: Options, paths: Sequence[Path]) -> None:
-        """Refuse to go on in `folder` with other options or other files than those of the plan.
-
-        Raises
-        ------
-        DataError
-            It names the first difference.
-        """
-        wanted = "wanted the same, to go on with that run, or another folder for the output"
+        """Raise a `DataError` that names the first difference from the plan's options and files."""
+        wanted = "wanted the same, to continue that run, or another folder for the output"
         if other := options.identity.differences(self.options.identity.values):
             raise DataError(f"{folder}: found a run with {other[0]}; {wanted}")
         then, now = [file.path for file, _ in self.files], [str(path) for path in paths]
@@ -391,12 +337,9 @@ class Plan:
 
 
 def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
-    """Read the documents of a block; their lines, or rows of Parquet, have the numbers that they have in the file.
+    """Read the documents of a block, with their line or row numbers in the file.
 
-    Raises
-    ------
-    DataError
-        If a document is faulty; the message names file and line.
+    A faulty document raises a `DataError` that names file and line.
     """
     path = Path(file.path)
     if file.format == "parquet":
@@ -414,7 +357,7 @@ def documents(file: File, block: Block, columns: Columns) -> Iterator[Record]:
 
 
 def check_folder(folder: Path) -> None:
-    """Refuse an output folder with anything in it but a run."""
+    """Raise `OutputError` for an output folder that contains anything but a run."""
     if folder.exists() and not folder.is_dir():
         raise OutputError(
             f"cannot write {folder}: found a file; wanted a folder, which gets a file for each block"

@@ -82,20 +82,12 @@ Write = Callable[[Sequence[Answer]], object]
 
 
 def format_of(path: Path) -> str:
-    """Return the format for a file name.
-
-    Raises
-    ------
-    ParameterError
-        If the name has none of the `ENDINGS`.
-    MissingExtraError
-        If it is Parquet, and pyarrow is not installed.
-    """
+    """Return the format for a file name; raise an error if it has no known suffix, or if Parquet needs pyarrow."""
     ending = Path(path.name.removesuffix(".gz")).suffix.lower()
     if ending not in ENDINGS or (ending == ".parquet" and path.suffix == ".gz"):
         *others, last = ENDINGS
         wanted = f"a name that ends in {', '.join(others)} or {last}"
-        raise ParameterError(f"cannot tell the format of {path.name!r}; wanted {wanted}")
+        raise ParameterError(f"found {path.name!r}, a name of no known format; wanted {wanted}")
     if ending == ".parquet":
         require("pyarrow", extra="parquet", purpose="writing Parquet")
     return ending.removeprefix(".")
@@ -107,17 +99,8 @@ def writing_answers(
 ) -> Iterator[Write]:
     """Open a file for answers, in the format of its suffix, and yield a function that writes a list of them.
 
-    The file appears when the body ends; after an error, an existing file stays unchanged.
-
-    Parameters
-    ----------
-    path : Path
-    named : bool
-        Whether labels are names, not ids; Parquet needs to know this before the first label.
-    with_uris : bool
-        Whether labels have URIs as well.
-    group : int
-        Number of labels in a row group of a Parquet file, which is kept in memory.
+    The file appears when the body ends; after an error, an existing file stays unchanged. A Parquet file needs to
+    know before the first label whether labels are names, and has `group` labels in each row group.
     """
     kind = format_of(path)
     with writing(path) as out:

@@ -52,10 +52,9 @@ def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int)
 def near_labels(model: RuntimeModel, label: int, k: int) -> Found:
     """Return ids and similarities of the k labels nearest to a label, `(k,)` each, without the label itself.
 
-    Codes are random, so they contain no information about labels. The network's scores do: labels are near if the
-    same documents have high or low scores for both. The similarity is the correlation of the scores over (at most
-    2,048 evenly spaced) documents of the index or, without an index, over documents with a single feature each. It
-    is averaged over the networks. No table of all labels is made.
+    Labels are near if the same documents have high or low scores for both. The similarity is the correlation of
+    the scores over (at most 2,048 evenly spaced) documents of the index or, without an index, over documents with
+    a single feature each. It is averaged over the networks.
     """
     total = sum(
         _correlations(network, scorer, vectors, label)

@@ -1,8 +1,7 @@
 """`Tagger` suggests, predicts and explains labels with a model, for all interfaces.
 
 A tagger decides the number of labels, the threshold, which labels are allowed, whether rare ones are favored, the
-digits of scores, and the names of labels. Commands, the service, Annif, the estimator and Python only present the
-results differently.
+digits of scores, and the names of labels. Commands, the service, Annif and the estimator only present the results.
 """
 
 from __future__ import annotations
@@ -36,13 +35,7 @@ __all__ = ["Tagger", "Threshold", "load"]
 class Threshold(NamedTuple):
     """The probability that labels must reach, and its origin.
 
-    Parameters
-    ----------
-    value : float or None
-        None for no threshold.
-    origin : {"asked", "stored", "default", "none"}
-        Given by the caller, or stored in the model by training. Otherwise rankings have no threshold ("none"), and
-        sets of labels have 0.5 ("default").
+    The caller gave it, or training stored it in the model. Otherwise rankings have none, and sets of labels 0.5.
     """
 
     value: float | None
@@ -50,10 +43,9 @@ class Threshold(NamedTuple):
 
 
 class Tagger:
-    """Tags documents with a saved model.
+    """Tags documents with a saved model, like a fitted `CircletClassifier`, but without torch and scikit-learn.
 
-    It has the methods of a fitted `CircletClassifier` for documents, without torch and scikit-learn. Several
-    threads can use it at once.
+    Several threads can use it at once.
 
     Parameters
     ----------
@@ -150,10 +142,9 @@ class Tagger:
     def ranking_threshold(
         self, asked: float | Literal["auto"] | None = "auto", *, favor_rare: float = 0.0
     ) -> Threshold:
-        """Return the threshold of a ranking: `asked`, or the one that training stored in the model.
+        """Return the threshold of a ranking: `asked`, or with "auto" the one that training stored in the model.
 
-        None means no threshold. "auto" is the stored threshold, if there is one; but none if rare labels are
-        favored, because training chose the threshold for labels ranked by probability.
+        If rare labels are favored, "auto" is none: training chose its threshold for labels ranked by probability.
         """
         if asked is None or (isinstance(asked, str) and asked == "auto"):
             stored = None if asked is None or favor_rare else self.model_.threshold
@@ -162,10 +153,7 @@ class Tagger:
         return Threshold(float(asked), "asked")
 
     def labels_threshold(self, asked: float | None = None) -> Threshold:
-        """Return the threshold of sets of labels, as in `predict`.
-
-        It is `asked`, or the tagger's own parameter, or the one that training stored in the model, or 0.5.
-        """
+        """Return the threshold of sets of labels: `asked`, the tagger's own, the stored one, or 0.5."""
         own: Any = self.threshold if asked is None else asked
         if not (isinstance(own, str) and own == "auto"):
             check_share("threshold", own)
@@ -186,15 +174,7 @@ class Tagger:
         memory: int | None = None,
         favor_rare: float = 0.0,
     ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-        """Return the k best labels of each document by number; see `suggest` for the parameters.
-
-        Returns
-        -------
-        ids : ndarray of shape (n, min(k, n_labels))
-            Positions in `classes_`; −1 where `allowed` or `threshold` leave no label.
-        scores : ndarray of shape (n, min(k, n_labels))
-            Calibrated probabilities; 0 where there is no label.
-        """
+        """Suggest labels by their positions in `classes_`, with −1 where there is no label; see `suggest`."""
         self._check_ready()
         _check_k(k)
         least = self.ranking_threshold(threshold, favor_rare=favor_rare).value or 0.0
@@ -256,8 +236,8 @@ class Tagger:
         Returns
         -------
         labels : ndarray of shape (n, min(k, n_labels))
-            Names if labels have names, else column numbers; n is 1 for one document. With `allowed` or
-            `threshold`, the dtype is object, with None where they leave no label.
+            Names if labels have names, else column numbers. With `allowed` or `threshold`, the dtype is object,
+            with None where they leave no label.
         scores : ndarray of shape (n, min(k, n_labels))
             Calibrated probabilities; 0 where there is no label.
         """
@@ -281,10 +261,10 @@ class Tagger:
         memory: int | None = None,
         favor_rare: float = 0.0,
     ) -> list[list[Suggestion]]:
-        """What `suggest` finds, ready to be shown: a list of labels for each document, best first.
+        """Suggest labels in a form for output: a list for each document, best first.
 
-        Labels are names or integers, and other classes are text. They are cut at the stored threshold unless
-        another is asked for, and scores have the digits of `circlet.runtime.answers.rounded`.
+        Labels are names or integers, and other classes are text. The default threshold is the stored one, and
+        scores have the digits of `circlet.runtime.answers.rounded`.
         """
         ids, chances = self.ranked(
             X, k, allowed=allowed, threshold=threshold, memory=memory, favor_rare=favor_rare
@@ -305,15 +285,10 @@ class Tagger:
     # Scores, and sets of labels
 
     def decision_function(self, X: Any) -> npt.NDArray[np.float32]:
-        """Return the scores of all labels.
+        """Return the scores of all labels, `(n, n_labels)`.
 
-        The result is dense and takes 4 bytes per document and label. With many labels, pass few documents at a
-        time, or use `suggest` or `predict`, whose memory does not grow with the documents.
-
-        Returns
-        -------
-        ndarray of shape (n, n_labels)
-            With one of two classes per row, the shape is (n,) and scores above 0 mean the second class.
+        With many labels, pass few documents at a time, or use `suggest` or `predict`, since the result is dense.
+        With one of two classes per row, the shape is (n,), and scores above 0 mean the second class.
         """
         scores = self._all_scores(X)
         if self._single and len(self.classes_) <= 2:
@@ -323,10 +298,7 @@ class Tagger:
     def predict_proba(self, X: Any) -> npt.NDArray[np.float32]:
         """Return calibrated probabilities of all labels, dense as in `decision_function`.
 
-        Returns
-        -------
-        ndarray of shape (n, n_labels)
-            With one class per row, they add up to 1: the probabilities if exactly one class is true.
+        With one class per row, they add up to 1: the probabilities if exactly one class is true.
         """
         scores = self._all_scores(X)
         chances: npt.NDArray[np.float32] = (
@@ -336,11 +308,6 @@ class Tagger:
 
     def predict(self, X: Any) -> Any:
         """Predict the labels of documents as an indicator matrix; `predict_labels` returns their names.
-
-        Parameters
-        ----------
-        X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
-            Or one text; the result then has one row.
 
         Returns
         -------
@@ -358,22 +325,11 @@ class Tagger:
         return marked
 
     def predict_labels(self, X: Any) -> list[list[Any]]:
-        """Return the labels that `predict` marks, as lists of names (or column numbers), best first.
-
-        Returns
-        -------
-        list of list
-            A list for each document, which may be empty; for a single document, a list with one list.
-        """
+        """Return the labels that `predict` marks, as lists of names (or column numbers), best first."""
         return self._named_sets(*self._sets(X))
 
     def inverse_transform(self, Y: Any) -> list[list[Any]]:
-        """Convert an indicator matrix, as from `predict`, to lists of labels, in the order of `classes_`.
-
-        Parameters
-        ----------
-        Y : sparse or dense matrix of shape (n, n_labels)
-        """
+        """Convert an indicator matrix, as from `predict`, to lists of labels, in the order of `classes_`."""
         self._check_ready()
         marked = sp.csr_matrix(Y, copy=True)
         if marked.shape[1] != len(self.classes_):
@@ -408,8 +364,6 @@ class Tagger:
     def explain(self, X: Any, k: int = 1, labels: Collection[Any] | None = None) -> list[list[Explanation]]:
         """Explain why documents get labels: what each word, n-gram or feature adds to a label's score.
 
-        The contributions are integrated gradients from the empty document; see `circlet.runtime.explain`.
-
         Parameters
         ----------
         X : list of str, or sparse matrix, array or data frame of shape (n, n_features)
@@ -421,8 +375,8 @@ class Tagger:
 
         Returns
         -------
-        list of list of Explanation
-            For each document, an `circlet.runtime.explain.Explanation` for each label.
+        list of list of circlet.runtime.explain.Explanation
+            For each document, an explanation for each label.
         """
         from circlet.runtime.explain import explained
 
@@ -458,9 +412,9 @@ class Tagger:
         Returns
         -------
         ids : ndarray of shape (n, min(k, documents in the index))
-            Ids of the documents in the training data, or else their row numbers, from 0.
+            Ids of the documents in the training data, or else their row numbers, from 0; best first.
         similarities : ndarray of the same shape, float32
-            Cosines, best first.
+            Cosines.
         """
         from circlet.runtime.similar import similar_documents
 
@@ -469,8 +423,8 @@ class Tagger:
         documents, model = self._documents(as_many(X)), self._model.as_runtime()
         if model.index is None:
             raise DataError(
-                "this model has no index of the documents that it learned from: train it with --keep-index, or "
-                "CircletClassifier(keep_index=True)"
+                "found a model without an index of its training documents; wanted one trained with --keep-index "
+                "or CircletClassifier(keep_index=True)"
             )
         places, cosines = similar_documents(model, model.index, documents, int(k))
         if model.index.ids is None:
@@ -501,7 +455,7 @@ class Tagger:
     # Shared by these methods
 
     def _documents(self, X: Any) -> Any:
-        """Check that texts or feature rows are like the training documents, and return them."""
+        """Check that documents are of the kind of the training documents, and return them."""
         texts = as_texts([X] if isinstance(X, str) else X)
         if texts is None and self.model_.vectorizer is not None:
             if getattr(X, "shape", (len(X),) if isinstance(X, (list, tuple)) else None) != (0,):
@@ -557,10 +511,7 @@ class Tagger:
 def load(folder: Path | str) -> Tagger:
     """Load a model that `circlet train` or `CircletClassifier.save` wrote, to tag documents with it.
 
-    Raises
-    ------
-    DataError
-        If the folder is damaged, is not a model's, or has a model that only torch can run.
+    A `DataError` says if the folder is damaged, is not a model's, or has a model that only torch can run.
     """
     folder = Path(folder)
     with explained(folder):
@@ -634,10 +585,7 @@ def _best(
     threshold: float,
     weights: npt.NDArray[np.float64] | None,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """Return ids and probabilities of the k classes with the highest probability, or probability × weight.
-
-    Where `allowed` and `threshold` leave no class, the id is −1 and the probability 0.
-    """
+    """Rank the classes of documents with exactly one, by probability or probability × weight, as in `ranked`."""
     values: npt.NDArray[Any] = chances if weights is None else chances * weights
     left = chances >= threshold if allowed is None else (chances >= threshold) & allowed
     values = np.where(left, values, -1)
