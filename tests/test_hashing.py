@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circlet.hashing import _mixed, permuted, uniform
@@ -65,14 +65,13 @@ class TestUniform:
 
 
 class TestPermuted:
-    @pytest.mark.parametrize("size", [1, 2, 3, 4, 5, 6, 16, 17, 255, 256, 257, 1080])
-    def test_it_is_a_permutation(self, size):
-        for seed in range(5):
-            assert sorted(permuted(torch.arange(size), size, seed, stream=1).tolist()) == list(range(size))
-
     @given(size=st.integers(1, 3000), seed=st.integers(0, 2**64), stream=st.integers(0, 5))
     @settings(max_examples=50)
-    def test_it_is_a_permutation_of_any_size(self, size, seed, stream):
+    @example(size=1, seed=0, stream=1)
+    @example(size=2, seed=0, stream=1)
+    @example(size=256, seed=0, stream=1)
+    @example(size=257, seed=0, stream=1)
+    def test_it_is_a_permutation(self, size, seed, stream):
         every = permuted(torch.arange(size), size, seed, stream=stream)
         assert torch.equal(every.sort().values, torch.arange(size))
         some = torch.tensor([size - 1, 0, size // 2])
