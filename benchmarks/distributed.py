@@ -22,7 +22,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from circlet import files
-from circlet.data.synthetic import make_multilabel
 from circlet.features import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.provenance import provenance
@@ -30,6 +29,7 @@ from circlet.report import Table
 from circlet.settings import TrainingSettings
 from circlet.training import Reporter, train
 from circlet.training.distributed import World, joined
+from circlet_paper.synthetic import make_multilabel
 
 #: The page whose tables are made from the result.
 DOCS = Path(__file__).resolve().parents[1] / "docs/distributed.md"

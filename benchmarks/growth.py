@@ -32,12 +32,12 @@ from circlet import files
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.codebooks.base import LABELS
-from circlet.data.synthetic import make_multilabel
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
+from circlet_paper.synthetic import make_multilabel
 
 SIZES = tuple(10**n for n in range(3, 8))
 DIM, FEATURES, BATCH = 800, 5_000, 256

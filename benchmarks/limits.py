@@ -33,7 +33,6 @@ from circlet import files
 from circlet.codebooks import SpectralCodebook
 from circlet.codebooks.fourier import PairedSeries
 from circlet.codebooks.series import Series
-from circlet.data.synthetic import make_multilabel
 from circlet.kernels import run_on
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
@@ -43,6 +42,7 @@ from circlet.scoring.tensors import rectified
 from circlet.settings import TrainingSettings
 from circlet.training.optimizers import Optimizer, make_optimizer
 from circlet.training.steps import Batches, DeviceRows, RecordedSteps, learn, make_steps
+from circlet_paper.synthetic import make_multilabel
 
 #: About the size of EURLex-4K, with a hidden layer of 1,024, large batches, and AdamW for all layers.
 BATCH, FEATURES, HIDDEN, DIM, LABELS, WORDS = 1024, 5_000, 1024, 800, 4_000, 200

@@ -26,7 +26,6 @@ import torch
 from circlet import files
 from circlet.data import Dataset, load_dataset
 from circlet.data.records import Record, write_records
-from circlet.data.synthetic import make_multilabel
 from circlet.features.rows import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import SparseRows, label_sets
@@ -35,6 +34,7 @@ from circlet.report import Table
 from circlet.settings import TrainingSettings
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn
+from circlet_paper.synthetic import make_multilabel
 
 SIZES = (10**4, 10**5, 10**6)
 BATCH, STEPS, TURNS = 256, 6, 3

@@ -31,7 +31,7 @@ POLICIES: dict[str, dict[str, str]] = {
 }
 REPETITIONS = 5
 WORK = """
-from circlet.data.synthetic import make_multilabel
+from circlet_paper.synthetic import make_multilabel
 from circlet.features import Scaling
 from circlet.network import Network, NetworkSettings
 from circlet.settings import TrainingSettings

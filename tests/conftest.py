@@ -28,10 +28,10 @@ from hypothesis import HealthCheck, settings
 
 from circlet import files
 from circlet.data.dataset import Dataset, Split
-from circlet.data.synthetic import make_multilabel
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.storage.layout import FORMAT, described, sealed
+from circlet_paper.synthetic import make_multilabel
 
 # The same examples every time. `make slow` tries new ones, with the other profile. A busy machine fails neither.
 patient = settings(deadline=None, database=None, suppress_health_check=[HealthCheck.too_slow])

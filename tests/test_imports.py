@@ -108,7 +108,6 @@ PUBLIC = {
     "circlet.data",
     "circlet.data.catalog",
     "circlet.data.matrices",
-    "circlet.data.synthetic",
     "circlet.encoders",
     "circlet.errors",
     "circlet.features",

@@ -7,7 +7,7 @@ and title of theirs says "synthetic". If the real sets are found, the same comma
 
 What the paper leaves open, and what we chose:
 
-- The synthetic sets are those of `circlet.data.synthetic.make_multilabel`: labels are drawn by a power law, and
+- The synthetic sets are those of `circlet_paper.synthetic.make_multilabel`: labels are drawn by a power law, and
   half of a document's words belong to its labels. `SHAPES` has the numbers of draws with which the mean number of
   different labels is that of the real set.
 - They are trained by the paper's protocol, but with batches of 256 and fewer epochs: up to 60 in the shape of
@@ -26,12 +26,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from circlet.data import Dataset
-from circlet.data.synthetic import make_multilabel
 from circlet.report import Cell, Table
 from circlet_paper import Claim, training_cells
 from circlet_paper.cells import Result, Workplace
 from circlet_paper.drawing import STYLES, finished, panels
 from circlet_paper.runs import Difference, Runs, compare, counted, runs, verdict
+from circlet_paper.synthetic import make_multilabel
 from circlet_paper.training_cells import FC, Recipe, TrainingCell, of_dim, title_of
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pytest
 from rich.console import Console
 
 from circlet.cli import tune
-from circlet.data.synthetic import make_multilabel
 from circlet.tuning import Study, Trial
+from circlet_paper.synthetic import make_multilabel
 
 
 @pytest.fixture

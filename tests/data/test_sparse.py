@@ -28,7 +28,6 @@ from circlet.data.dataset import (
     release,
 )
 from circlet.data.matrices import read_mapped, write_matrices
-from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.estimator import CircletClassifier
 from circlet.features.rows import ScaledRows, Scaling
@@ -37,6 +36,7 @@ from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import TrainingSettings, checkpoint
 from circlet.training.steps import DeviceRows
+from circlet_paper.synthetic import make_multilabel
 
 DENSE = np.array([[1, 0, 2, 0], [0, 3, 0, 0], [0, 0, 0, 4]], dtype=np.float32)
 FORMATS = ("csr", "csc", "coo", "bsr", "lil", "dok", "dia")

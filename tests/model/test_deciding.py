@@ -13,7 +13,6 @@ import scipy.sparse as sp
 import torch
 
 from circlet.data.dataset import Split, as_labels
-from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
 from circlet.metrics import evaluate
@@ -23,6 +22,7 @@ from circlet.settings import EFFORTS, Decision, NetworkSettings, RunSettings, Tr
 from circlet.settings.auto import DECIDABLE, VERY_MANY
 from circlet.storage.layout import DECIDED
 from circlet.training import Reporter
+from circlet_paper.synthetic import make_multilabel
 
 HELD_OUT = np.arange(0, 30, 3)
 #: Small, and everything else is left open.

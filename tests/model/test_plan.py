@@ -13,7 +13,6 @@ from tests.training.runs import CtrlC, assert_same, timeless
 from torch import nn
 
 from circlet.data.dataset import Split
-from circlet.data.synthetic import make_multilabel
 from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit
 from circlet.model.calibration import as_if_new, calibrate
@@ -29,6 +28,7 @@ from circlet.training import (
     TrainingSettings,
     train,
 )
+from circlet_paper.synthetic import make_multilabel
 
 N, F, L = 80, 14, 6  # of every model in conftest.py
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from circlet.data import catalog
-from circlet.data.synthetic import make_rows
 from circlet_paper import manylabels
 from circlet_paper.cells import Workplace
 from circlet_paper.manylabels import SHAPES, Settings, SyntheticCell
+from circlet_paper.synthetic import make_rows
 from circlet_paper.training_cells import TrainingCell
 
 

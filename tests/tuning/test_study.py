@@ -11,12 +11,12 @@ import scipy.sparse as sp
 from tests.tuning.test_changes import ROWS
 
 from circlet.data.dataset import Dataset, Split
-from circlet.data.synthetic import make_multilabel
 from circlet.errors import CircletError, DataError
 from circlet.settings import RunSettings
 from circlet.training import InterruptedRunError
 from circlet.tuning import Study, Trial
 from circlet.tuning.study import draw
+from circlet_paper.synthetic import make_multilabel
 
 
 @pytest.fixture(scope="module")

@@ -10,11 +10,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import normalize
 
-from circlet.data import synthetic
 from circlet.data.dataset import check_split
-from circlet.data.synthetic import make_multilabel, make_rows
 from circlet.errors import ParameterError
 from circlet.metrics import precision_at_k
+from circlet_paper import synthetic
+from circlet_paper.synthetic import make_multilabel, make_rows
 
 
 def assert_equal(one: sp.csr_matrix, other: sp.csr_matrix) -> None:

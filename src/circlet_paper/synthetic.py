@@ -17,7 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from circlet.checks import is_integer, is_real
-from circlet.data.dataset import Dataset, Split
+from circlet.data import Dataset, Split
 from circlet.errors import ParameterError
 
 WORDS_OF_A_LABEL = 6
