@@ -12,12 +12,12 @@ from circlet.data.dataset import Split
 from circlet.errors import DataError
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
+from circlet.storage.layout import read_config
 
 
-@pytest.mark.parametrize("head", ["chrr", "chrr-half", "hrr", "fc"])
-def test_saved_and_loaded_is_the_same(tmp_path, head, documents, learner):
+def test_saved_and_loaded_is_the_same(tmp_path, documents, learner):
     texts, labels = documents()
-    classifier = learner(head=head, validation=0.2, char_ngrams=(2, 3), threshold=0.3).fit(texts, labels)
+    classifier = learner(validation=0.2, char_ngrams=(2, 3), threshold=0.3).fit(texts, labels)
     classifier.save(tmp_path)
     loaded = CircletClassifier.load(tmp_path)
     assert loaded.get_params() == classifier.get_params()
@@ -27,6 +27,9 @@ def test_saved_and_loaded_is_the_same(tmp_path, head, documents, learner):
     np.testing.assert_array_equal(loaded.predict_proba(texts), classifier.predict_proba(texts))
     assert (loaded.predict(texts) != classifier.predict(texts)).nnz == 0
     assert Model.load(tmp_path).label_names == sorted(LABELS)
+    classifier.save(tmp_path, store="int8")
+    assert read_config(tmp_path)["store"] == "int8"
+    np.testing.assert_array_equal(CircletClassifier.load(tmp_path).predict(texts), classifier.predict(texts))
 
 
 def test_grown_and_saved(tmp_path, documents, learner):
@@ -76,24 +79,17 @@ def test_names_of_features_are_saved(tmp_path, indicator, learner):
 def test_a_folder_that_the_command_wrote(tmp_path, named, indicator):
     X, Y = indicator()
     settings = NetworkSettings(dim=20, hidden=(24, 16), loss="cosine", seed=4)
-    run = RunSettings(settings, TrainingSettings(epochs=2, lr=0.01), scaling="sqrt")
+    run = RunSettings(settings, TrainingSettings(epochs=2, lr=0.01), scaling="sqrt", members=1 + named)
     model = fit(Split(X, Y), run, label_names=LABELS if named else None)
     model.save(tmp_path)
     loaded = CircletClassifier.load(tmp_path)
     assert (loaded.dim, loaded.hidden, loaded.loss, loaded.epochs, loaded.lr) == (20, (24, 16), "cosine", 2, 0.01)
     assert (loaded.scaling, loaded.random_state, loaded.n_features_in_) == ("sqrt", 4, len(WORDS))
+    assert loaded.members == 1 + named
     assert loaded.classes_.tolist() == (LABELS if named else list(range(6)))
     view = model.as_runtime()  # which is what answers on a CPU
     np.testing.assert_array_equal(loaded.suggest(X, k=6)[1], view.probabilities(view.top_k(X, 6)[1]))
     clone(loaded).fit(X, Y)
-
-
-def test_a_folder_of_several_members_that_the_command_wrote(tmp_path, indicator):
-    X, Y = indicator()
-    settings = NetworkSettings(dim=20, hidden=(24,), seed=4)
-    fit(Split(X, Y), RunSettings(settings, TrainingSettings(epochs=1), members=3)).save(tmp_path)
-    loaded = CircletClassifier.load(tmp_path)
-    assert (loaded.members, loaded.random_state) == (3, 4)
 
 
 def test_a_text_model_that_the_command_wrote(tmp_path, documents, learner):
@@ -144,9 +140,8 @@ def with_parameter(name, value):
         (with_parameter("hidden", 3), "estimator.json: "),
     ],
 )
-def test_a_damaged_folder_is_refused(tmp_path, damage, message, documents, learner, change_config):
-    texts, labels = documents(20)
-    learner(epochs=1).fit(texts, labels).save(tmp_path)
+def test_a_damaged_folder_is_refused(tmp_path, damage, message, on_texts, change_config):
+    on_texts.save(tmp_path)
     damage(tmp_path)
     if (tmp_path / "weights.safetensors").stat().st_size and (tmp_path / "config.json").exists():
         change_config(tmp_path)  # someone has described the new files too

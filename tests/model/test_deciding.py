@@ -134,15 +134,6 @@ class TestByRule:
         assert settings.network.seed == 7
         assert not set(SMALL) & {each.name for each in decider.decisions}
 
-    def test_nothing_undecided(self, trial):
-        settings = RunSettings.of({**SMALL, "scaling": "l2", "lr": 0.5}, seed=3)
-        decider = run_of(rows(FEWEST_ROWS + 10), settings)
-        assert decider.by_rule() == settings
-        assert decide(decider) == settings
-        assert decider.decisions == []
-        assert decider.record() == {}
-        assert not trial.calls
-
 
 class TestByTrial:
     @pytest.mark.parametrize("preset", sorted(EFFORTS))
@@ -157,16 +148,6 @@ class TestByTrial:
         assert settings == replace(ruled, training=replace(ruled.training, first_layer=FOUND.value))
         assert decider.decisions == [FOUND if each.name == "first_layer" else each for each in before]
         assert FOUND in decider.decisions
-
-    def test_what_it_is_given(self, trial):
-        split = rows(FEWEST_ROWS + 10)
-        decider = run_of(split, RunSettings.from_preset("default", SMALL))
-        ruled = decider.by_rule()
-        decider.by_trial("rows", HELD_OUT, ("held out", None))
-        ((given, Y, learned, evaluated, settings, device),) = trial.calls
-        assert (given, evaluated, settings, device) == ("rows", ("held out", None), ruled, None)
-        assert Y is split.Y
-        np.testing.assert_array_equal(learned, np.setdiff1d(np.arange(split.n), HELD_OUT))
 
     @pytest.mark.parametrize(
         ("more", "kind", "held_out", "given", "times"),
@@ -187,31 +168,6 @@ class TestByTrial:
         assert len(trial.calls) == times
         if kind == "sparse":
             assert settings.training.first_layer == (FOUND.value if times else given.get("first_layer", "sgd"))
-
-
-class TestRecord:
-    def test_is_ready_for_json(self, trial):
-        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}))
-        decide(decider)
-        record = decider.record()
-        assert list(record) == ["decided"]
-        assert record["decided"] == [each.as_dict() for each in decider.decisions]
-        assert json.loads(json.dumps(record)) == record
-        assert FOUND.as_dict() in record["decided"]
-
-    def test_saved_decisions_are_the_same(self, trial, tmp_path):
-        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}))
-        decide(decider)
-        decider.save(tmp_path / "new")
-        saved = json.loads((tmp_path / "new" / DECIDED).read_text(encoding="utf-8"))
-        assert saved == decider.record()["decided"]
-
-    def test_without_decisions_nothing_is_saved_and_nothing_old_stays(self, tmp_path):
-        write(tmp_path, Decision("dim", 40, "of a run that was never resumed"))
-        decider = run_of(rows(50), RunSettings.of({**SMALL, "scaling": "l2"}))
-        decide(decider)
-        decider.save(tmp_path)
-        assert not any(tmp_path.iterdir())
 
 
 class TestResumed:
@@ -239,14 +195,6 @@ class TestResumed:
         assert (settings.training.epochs, settings.training.first_layer) == (11, "same")
         assert not trial.calls
 
-    def test_what_was_not_decided_then_is_decided_now(self, tmp_path):
-        write(tmp_path, Decision("dim", 72, "then"))
-        decider = run_of(rows(50), RunSettings.from_preset("default", {}), tmp_path)
-        settings = decide(decider)
-        assert settings.undecided == frozenset()
-        assert settings.network.dim == 72
-        assert sorted(each.name for each in decider.decisions) == sorted(DECIDABLE)
-
     def test_without_the_file_everything_is_decided_now(self, tmp_path):
         left_open = RunSettings.from_preset("default", {})
         expected = decide(run_of(rows(50), left_open))
@@ -258,7 +206,8 @@ class TestResumed:
         decider = run_of(rows(50), RunSettings.from_preset("default", {"dim": 8}), tmp_path)
         settings = decider.by_rule()
         assert (settings.network.dim, settings.training.epochs) == (8, 9)
-        assert "dim" not in {each.name for each in decider.decisions}
+        assert settings.undecided == frozenset()  # what was not decided then is decided now
+        assert {each.name for each in decider.decisions} == {*DECIDABLE} - {"dim"}
 
     @pytest.mark.parametrize(
         "content",
@@ -313,6 +262,7 @@ class TestInFit:
 
     def test_nothing_undecided_leaves_no_trace(self, split, tmp_path):
         reporter = Watch()
+        write(tmp_path, Decision("dim", 40, "of a run that was never resumed"))
         settings = RunSettings.of({**SMALL, "scaling": "l2"})
         model = fit(split("sparse"), settings, folder=tmp_path, reporter=reporter)
         assert "decided" not in model.training
@@ -390,11 +340,6 @@ class TestTrial:
         assert found.value == best
         assert numbers(found)[1:] == (100 * sgd, 100 * same)
 
-    def test_each_is_trained_in_its_turn(self, trainings):
-        try_out()
-        found = [(n, settings.first_layer, network.seed) for n, settings, network in trainings]
-        assert found == [(200, "sgd", 0), (200, "same", 0)]
-
 
 class TestRowsOfATrial:
     def test_only_those_that_may_be_learned_are(self):
@@ -416,13 +361,8 @@ class TestRowsOfATrial:
         for matrix, copied in zip((ROWS, Y, *NEW), before, strict=True):
             np.testing.assert_array_equal(matrix.toarray(), copied.toarray())
 
-    @pytest.mark.parametrize("n", [1, 7, JUDGED])
-    def test_fewer_rows_to_judge_by(self, n):
-        found = try_out(evaluated=(NEW[0][:n], NEW[1][:n]))
-        assert found.value in ("sgd", "same")
-        _, sgd, same = numbers(found)
-        assert 0 <= sgd <= 100
-        assert 0 <= same <= 100
+    def test_a_single_row_to_judge_by(self):
+        assert try_out(evaluated=(NEW[0][:1], NEW[1][:1])).value in ("sgd", "same")
 
     def test_more_rows_to_judge_by_than_needed(self):
         assert timeless(try_out(size=SHORT._replace(most_ranked=30))) == timeless(
@@ -453,10 +393,9 @@ class TestNetworksOfATrial:
         [
             NetworkSettings(head="fc", hidden=(24,)),
             NetworkSettings(head="hrr", dim=32, hidden=(24, 16), loss="cosine"),
-            NetworkSettings(dim=32, hidden=(24,), slots=40, dropout=0.9),
-            NetworkSettings(dim=32, hidden=(24,), loss="softmax"),
+            NetworkSettings(dim=32, hidden=(24,), slots=40, dropout=0.9, loss="softmax"),
         ],
-        ids=["fc", "hrr", "slots", "softmax"],
+        ids=["fc", "hrr", "slots"],
     )
     def test_every_kind_can_be_tried(self, network):
         assert try_out(RunSettings(network)).value in ("sgd", "same")
@@ -466,6 +405,7 @@ class TestNetworksOfATrial:
         try_out(RunSettings(large), SHORT._replace(width=10, dim=16))
         small = NetworkSettings(head="chrr", dim=16, hidden=(10, 6), loss="cosine", dropout=0.0, seed=4)
         assert [network for _, _, network in trainings] == [small, small]
+        assert [(n, training.first_layer) for n, training, _ in trainings] == [(200, "sgd"), (200, "same")]
 
 
 # The defaults need no option, for few documents, many and very many: they decide, finish, and learn something.

@@ -14,14 +14,12 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from circlet import CircletClassifier
 from circlet.errors import DataError, OutputError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.metrics import precision_at_k
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.runtime import RuntimeModel
-from circlet.storage.layout import read_config
 from circlet.storage.tensors import STORES
 from circlet.training import TrainingSettings
 
@@ -38,20 +36,17 @@ def assert_same(one: Model, other: Model, given: Any) -> None:
 
 
 class TestRoundTrip:
-    @pytest.mark.parametrize(("names", "members"), [(True, 1), (False, 1), (True, 2)])
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_a_loaded_model_predicts_the_same(self, kind, names, members, tmp_path, shared, documents):
+    """What a trained model has besides the guarantees of `tests/conformance.py`."""
+
+    @pytest.mark.parametrize(
+        ("kind", "names", "members"), [("sparse", False, 1), ("dense", True, 2), ("texts", True, 1)]
+    )
+    def test_a_loaded_model_is_the_same(self, kind, names, members, tmp_path, shared, documents):
         model = shared(kind, names, members)
         model.save(tmp_path / "one")
         loaded = Model.load(tmp_path / "one")
         assert_same(model, loaded, documents(kind))
-        assert loaded.label_names == model.label_names == (NAMES if names else None)
-        assert loaded.calibration == model.calibration
-        assert loaded.history == model.history
-        assert loaded.training == model.training
-        assert (loaded.n_features, loaded.n_labels, loaded.sparse) == (model.n_features, L, kind != "dense")
-        assert [network.settings for network in loaded.networks] == [each.settings for each in model.networks]
-        assert (loaded.vectorizer is None) == ("texts" not in kind)
+        assert loaded.label_names == (NAMES if names else None)
         loaded.save(tmp_path / "two")
         for path in (tmp_path / "one").iterdir():
             assert (tmp_path / "two" / path.name).read_bytes() == path.read_bytes()
@@ -91,15 +86,6 @@ class TestRoundTrip:
         model.save(tmp_path)
         assert not list(tmp_path.glob("checkpoint*"))
 
-    def test_labels_that_came_later(self, tmp_path, trained, documents):
-        model = trained(names=False)
-        model.network.grow(L + 3)
-        model.save(tmp_path)
-        loaded = Model.load(tmp_path)
-        assert loaded.n_labels == L + 3
-        np.testing.assert_array_equal(loaded.label_counts, [*model.label_counts, 0, 0, 0])
-        assert_same(model, loaded, documents("sparse"))
-
     @pytest.mark.parametrize("members", [1, 2])
     def test_a_custom_encoder(self, members, tmp_path, trained, documents):
         make = lambda: nn.Sequential(nn.Linear(F, 16), nn.Tanh())  # noqa: E731
@@ -130,21 +116,13 @@ class TestRoundTrip:
         assert len(list(tmp_path.iterdir())) == 9
         assert len({path.stat().st_mode for path in tmp_path.iterdir()}) == 1
 
-    @pytest.mark.parametrize("store", ["float32", "bf16", "int8"])
-    def test_how_frequent_labels_are(self, store, tmp_path, shared, split):
+    def test_how_frequent_labels_are(self, tmp_path, shared, split):
         """Counts are exact, however weights are stored: 80 training rows and 80 held-out ones have them."""
-        shared().save(tmp_path, store)
+        shared().save(tmp_path, "bf16")
         expected = (split("sparse").Y + split("sparse", 1).Y).sum(axis=0).A1
-        counts = Model.load(tmp_path).label_counts
-        assert counts.dtype == np.int64
-        np.testing.assert_array_equal(counts, expected)
-        assert Model.load(tmp_path).documents_seen == 2 * N
-
-    def test_nobody_may_know_how_frequent_labels_are(self, tmp_path, trained):
-        model = trained()
-        model.label_counts = None
-        model.save(tmp_path)
-        assert Model.load(tmp_path).label_counts is None
+        loaded = Model.load(tmp_path)
+        np.testing.assert_array_equal(loaded.label_counts, expected)
+        assert loaded.documents_seen == 2 * N
 
     def test_a_file_in_place_of_the_folder(self, tmp_path, shared):
         (tmp_path / "model").write_text("mine")
@@ -155,15 +133,6 @@ class TestRoundTrip:
 
 class TestMembers:
     """A model of several networks is one folder too."""
-
-    @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
-    def test_other_heads_and_a_new_label(self, head, tmp_path, trained, documents):
-        settings = NetworkSettings(head=head, loss="softmax", dim=9, hidden=(8,), seed=3)
-        model = trained(network=settings, training=TrainingSettings(epochs=1), members=2, names=False)
-        if head != "fc":
-            model.ranker.grow(L + 1)
-        model.save(tmp_path)
-        assert_same(model, Model.load(tmp_path), documents("sparse"))
 
     @pytest.fixture
     def folder(self, tmp_path, shared) -> Path:
@@ -239,10 +208,6 @@ class TestSize:
 
     def test_with_bce_there_is_a_bias_of_four_bytes_a_label(self, tmp_path):
         assert self.grown(tmp_path, loss="bce")[0] <= 1.1 * 4 * 99_000
-
-    def test_a_large_one_works(self, tmp_path, documents):
-        loaded = Model.load(self.saved(100_000, tmp_path))
-        assert loaded.top_k(documents("sparse"), 3)[0].shape == (N, 3)
 
 
 #: What a file has in place of its content; None if it is gone.
@@ -410,28 +375,6 @@ class TestStores:
         assert abs(measured[1] - expected[1]) <= 0.01
         assert abs(measured[5] - expected[5]) <= 0.01
 
-    @pytest.mark.parametrize("store", STORES)
-    def test_loading_and_saving_again_changes_nothing(self, store, tmp_path, on_synthetic):
-        on_synthetic().save(tmp_path / "0", store)
-        for turn in range(2):
-            Model.load(tmp_path / f"{turn}").save(tmp_path / f"{turn + 1}", store)
-        for path in (tmp_path / "0").iterdir():
-            assert (tmp_path / "2" / path.name).read_bytes() == path.read_bytes()
-
-    def test_weights_are_not_rounded_again(self, tmp_path, on_synthetic):
-        on_synthetic().save(tmp_path / "small", "int8")
-        Model.load(tmp_path / "small").save(tmp_path / "large")
-        assert read_config(tmp_path / "large")["store"] == "float32"
-        small, large = (Model.load(tmp_path / name).network.state_dict() for name in ("small", "large"))
-        assert all(torch.equal(small[name], large[name]) for name in small)
-
-    @pytest.mark.parametrize("head", ["fc", "chrr-half"])
-    def test_other_heads(self, head, tmp_path, synthetic, on_synthetic):
-        model = on_synthetic(head=head)
-        model.save(tmp_path, "int8")
-        ids, _ = Model.load(tmp_path).top_k(synthetic.test.X, 1)
-        assert (ids == model.top_k(synthetic.test.X, 1)[0]).mean() > 0.97
-
     def test_a_model_that_cannot_be_rounded_leaves_the_folder_alone(self, tmp_path, on_synthetic):
         on_synthetic().save(tmp_path)
         before = (tmp_path / "weights.safetensors").read_bytes()
@@ -483,14 +426,3 @@ class TestDamagedStores:
         on_synthetic().save(tmp_path, store)
         change_config(tmp_path, store=said)
         assert "wanted" in refused(tmp_path, "weights.safetensors")
-
-
-def test_an_estimator_is_stored_likewise(tmp_path, synthetic):
-    small = {"dim": 64, "hidden": (32,), "epochs": 5, "lr": 0.01, "device": "cpu", "random_state": 0}
-    classifier = CircletClassifier(**small).fit(synthetic.train.X, synthetic.train.Y)
-    expected = classifier.suggest(synthetic.test.X, k=1)[0]
-    for store in STORES:
-        classifier.save(tmp_path, store=store)
-        assert read_config(tmp_path)["store"] == store
-        found = CircletClassifier.load(tmp_path).suggest(synthetic.test.X, k=1)[0]
-        assert (found == expected).mean() > (0.9 if store == "int4" else 0.95)

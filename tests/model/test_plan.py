@@ -34,9 +34,6 @@ N, F, L = 80, 14, 6  # of every model in conftest.py
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
 
 
-KINDS = ["sparse", "dense", "texts"]
-
-
 class TestFit:
     def test_learns(self, split, trained):
         model = trained(training=TrainingSettings(epochs=20, batch_size=16, lr=0.02))
@@ -52,14 +49,9 @@ class TestFit:
         assert model.training["epochs"] == len(model.history) == 3
         assert model.training["lr"] == 0.02
 
-    def test_texts_come_scaled_out_of_their_vectorizer(self, shared):
-        assert shared("texts").scaling.kind == "none"
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_no_documents(self, kind, split, small_run):
-        given = split(kind).take([])
+    def test_no_documents(self, split, small_run):
         with pytest.raises(ParameterError, match="there are no documents to train on"):
-            fit(given, small_run)
+            fit(split("sparse").take([]), small_run)
 
     @pytest.mark.parametrize(
         ("names", "message"),
@@ -75,8 +67,9 @@ class TestFit:
 
     def test_without_validation_rows(self, split, small_run):
         nothing = split("sparse").take([])
-        model = fit(split("sparse"), small_run, validation=nothing)
+        model = fit(split("sparse"), replace(small_run, members=2), validation=nothing)
         assert model.calibration == (1.0, 0.0)
+        assert model.ranker.calibrations == [(1.0, 0.0), (1.0, 0.0)]
         assert not any("@" in name for record in model.history for name in record)
 
     def test_the_reporter_is_told(self, trained):
@@ -125,11 +118,6 @@ class TestMembers:
         found = model.probabilities(np.concatenate(list(model.score_blocks(given))))
         np.testing.assert_allclose(found, expected, rtol=1e-3)
 
-    def test_without_rows_to_calibrate_on(self, split, small_run):
-        model = fit(split("sparse"), replace(small_run, members=2, validation=0))
-        assert model.calibration == (1.0, 0.0)
-        assert model.ranker.calibrations == [(1.0, 0.0), (1.0, 0.0)]
-
     def test_each_trains_a_copy_of_a_custom_encoder(self, trained):
         encoder = nn.Sequential(nn.Linear(F, 16), nn.Tanh())
         before = encoder[0].weight.detach().clone()
@@ -140,7 +128,7 @@ class TestMembers:
         assert not torch.equal(one.encoder[0].weight, other.encoder[0].weight)
 
     # Of 5 steps per epoch and 3 epochs per member: inside the first one, at its end, in the second and at its end.
-    @pytest.mark.parametrize("at", [3, 15, 16, 22, 30])
+    @pytest.mark.parametrize("at", [3, 15, 22, 30])
     def test_interrupted_and_resumed(self, at, trained, shared, tmp_path):
         with pytest.raises(InterruptedRunError, match=f"of member {1 if at <= 15 else 2}; .* holds a checkpoint"):
             trained(members=2, folder=tmp_path, reporter=CtrlC(at))
@@ -172,12 +160,10 @@ def test_more_labels_than_a_saved_model_may_have(small_run):
 
 
 @pytest.mark.parametrize("shapes", [((24, 0), (24, 2)), ((24, 3), (24, 0))])
-@pytest.mark.parametrize("sparse", [True, False])
-def test_no_columns(small_run, shapes, sparse):
-    X, Y = (np.ones(shape, dtype=np.float32) for shape in shapes)
-    missing = "Y" if X.size else "X"
-    with pytest.raises(ParameterError, match=f"found no columns in {missing}; wanted at least one"):
-        fit(Split(sp.csr_matrix(X) if sparse else X, sp.csr_matrix(Y)), small_run)
+def test_no_columns(small_run, shapes):
+    X, Y = (sp.csr_matrix(np.ones(shape, dtype=np.float32)) for shape in shapes)
+    with pytest.raises(ParameterError, match=f"found no columns in {'Y' if X.nnz else 'X'}; wanted at least one"):
+        fit(Split(X, Y), small_run)
 
 
 ROWS = 200
@@ -232,23 +218,14 @@ def test_shared_weights_by_hand():
     torch.testing.assert_close(dense @ after, dense @ before)
 
 
-def test_zeros_that_are_stored_do_not_count():
-    rows = SHARED.copy()
-    rows.data[rows.indices == 3] = 0
-    made = small_network()
-    before = first(made)
-    share_weights(made, rows)
-    assert torch.equal(first(made)[3], before[3])
-
-
-@pytest.mark.parametrize(
-    "rows", [SHARED.toarray(), sp.csr_matrix(np.eye(7, dtype=np.float32))], ids=["dense", "all"]
-)
-def test_nothing_to_share(rows):
-    made = small_network()
-    before = first(made)
-    share_weights(made, rows)
-    assert torch.equal(first(made), before)
+def test_nothing_to_share():
+    zeros = SHARED.copy()
+    zeros.data[zeros.indices == 3] = 0  # a zero that is stored is no feature
+    for rows, kept in ((SHARED.toarray(), slice(7)), (sp.identity(7, np.float32, "csr"), slice(7)), (zeros, 3)):
+        made = small_network()
+        before = first(made)
+        share_weights(made, rows)
+        assert torch.equal(first(made)[kept], before[kept])
 
 
 def test_a_custom_encoder_is_left_alone():
@@ -306,7 +283,7 @@ class TestCalibrationRun:
         assert list(metrics_of(model.history[-1])) == ["nDCG@5"]
 
     @pytest.mark.parametrize("members", [1, 2])
-    @pytest.mark.parametrize("share", [0.1, 0.45, 0.5, 0.55, 0.9])
+    @pytest.mark.parametrize("share", [0.1, 0.45, 0.55])
     def test_interrupted_and_resumed(self, members, share, tmp_path):
         whole, counter = fit(TOPICS, run(members=members)), CtrlC()
         fit(TOPICS, run(members=members), reporter=counter)
@@ -356,16 +333,6 @@ class TestJoining:
         ]
         assert kept == [(1, 3, list(one)), (2, 3, list(other))]
         assert model.documents_seen == model.training["documents"] == ROWS
-
-    @pytest.mark.parametrize("members", [1, 2])
-    def test_a_saved_model_has_the_same_calibration(self, members, tmp_path):
-        model = fitted(members)
-        model.save(tmp_path)
-        loaded = Model.load(tmp_path)
-        assert loaded.calibration == model.calibration
-        if members > 1:
-            assert loaded.ranker.calibrations == model.ranker.calibrations
-        assert loaded.history == model.history
 
     @pytest.mark.parametrize(
         ("changes", "joins"),

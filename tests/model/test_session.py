@@ -13,7 +13,7 @@ import torch
 from tests.training.runs import CtrlC, assert_same
 
 from circlet.data.dataset import Split
-from circlet.errors import DataError, ParameterError
+from circlet.errors import ParameterError
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import NetworkSettings, RunSettings
 from circlet.training import InterruptedRunError, Reporter, TrainingSettings
@@ -67,22 +67,12 @@ class TestFitFurther:
         added = self.wider(more.Y).sum(axis=0).A1
         np.testing.assert_array_equal(model.label_counts, [*(before + added[:L]), added[L]])
 
-    def test_a_model_that_does_not_know_its_counts_learns_none(self, trained, split, small_run):
-        model = trained()
-        model.label_counts = None
-        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, replace(small_run.training, epochs=1))
-        assert model.label_counts is None
-
     def test_features_and_calibration_stay(self, trained, split, small_run):
         model = trained("texts")
         before = model.calibration, model.n_features, model.rows(["label1 label2 one"]).toarray()
         fit_further(model, ["label1 unheard-of"] * 4, split("texts").Y[:4], further_settings(model))
         assert (model.calibration, model.n_features) == before[:2]
         np.testing.assert_array_equal(model.rows(["label1 label2 one"]).toarray(), before[2])
-
-    def test_documents_of_another_kind(self, trained, split, small_run):
-        with pytest.raises(DataError, match="was trained on feature rows; wanted rows, got texts"):
-            fit_further(trained(), split("texts").texts, split("texts").Y, small_run.training)
 
     def test_head_fc_takes_no_new_labels(self, trained, split, small_run):
         model = trained(
