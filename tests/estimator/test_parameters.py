@@ -28,7 +28,7 @@ def entry(name: str, setting: Setting) -> str:
     if kind.choices:
         shown = "{" + ", ".join(f'"{each}"' for each in choices) + "}"
     else:
-        names = kind.documented.split(" or ")
+        names = (kind.documented or kind.type.__name__).split(" or ")
         if usual == AUTO:
             names.insert(len(names) - ("None" in names), f'"{AUTO}"')
         shown = ", ".join(names[:-1]) + (" or " if names[1:] else "") + names[-1]

@@ -5,7 +5,8 @@ import pytest
 import scipy.sparse as sp
 
 from circlet.model import Model, calibration, fit
-from circlet.model.calibration import as_if_new, calibrate
+from circlet.model.calibration import calibrate
+from circlet.model.plan import as_if_new
 from circlet.network import NetworkSettings
 from circlet.settings import RunSettings
 

@@ -15,8 +15,8 @@ from torch import nn
 from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit
-from circlet.model.calibration import as_if_new, calibrate
-from circlet.model.plan import calibration_run, share_weights
+from circlet.model.calibration import calibrate
+from circlet.model.plan import as_if_new, calibration_run, share_weights
 from circlet.network import Ensemble, Network
 from circlet.settings import EFFORTS, NetworkSettings, RunSettings
 from circlet.storage.contents import metrics_of
@@ -346,7 +346,7 @@ class TestJoining:
     )
     def test_who_joins(self, changes, joins):
         settings = run(**changes)
-        assert settings.joins == joins
+        assert settings.has_final_epoch == joins
         model = fit(TOPICS, settings)
         assert (model.training["held_out"] == 0) == joins
         assert model.documents_seen == ROWS

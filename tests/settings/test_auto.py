@@ -140,7 +140,7 @@ class TestEpochs:
     def test_never_so_few_that_held_out_rows_could_not_join(self, preset, n):
         settings, _ = RunSettings.from_preset(preset, {}).decided(facts(n))
         assert settings.training.epochs >= EFFORTS[preset].fewest
-        assert settings.joins
+        assert settings.has_final_epoch
 
     @given(preset=presets, n=st.one_of(st.integers(1, 500), st.integers(1, ALL_EPOCHS)), kind=kinds)
     def test_few_documents_make_enough_steps_or_as_many_as_are_bearable(self, preset, n, kind):

@@ -220,10 +220,10 @@ class TestDefaults:
         assert left_open == {*DECIDABLE, "codebook", "precision"}
 
     def test_held_out_rows_join(self):
-        assert RunSettings.from_preset("default", {}).joins
-        assert not RunSettings().joins
-        assert not RunSettings.of({"join": True, "patience": 3}).joins  # they decide when to stop
-        assert not RunSettings.of({"join": True, "loss": "softmax"}).joins  # its scores would drift
+        assert RunSettings.from_preset("default", {}).has_final_epoch
+        assert not RunSettings().has_final_epoch
+        assert not RunSettings.of({"join": True, "patience": 3}).has_final_epoch  # they decide when to stop
+        assert not RunSettings.of({"join": True, "loss": "softmax"}).has_final_epoch  # its scores would drift
 
 
 class TestThresholdGoal:

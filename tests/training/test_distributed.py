@@ -28,8 +28,8 @@ from circlet.network.batch import ColumnEntries
 from circlet.network.encoders import Dropout, RowGradient
 from circlet.settings import TrainingSettings
 from circlet.training import (
+    FinalEpoch,
     InterruptedRunError,
-    Joining,
     Reporter,
     StepsTaken,
     checkpoint,
@@ -478,7 +478,7 @@ class TestTogether:
         held_out = np.arange(0, 49, 8)
         X, Y = problem(49, 600)
         options = {
-            "joining": Joining(held_out, lambda: {"calibration": [1.0, 0.0]}),
+            "final": FinalEpoch(held_out, lambda: {"calibration": [1.0, 0.0]}),
             "validation": (X[held_out], Y[held_out]),
         }
 

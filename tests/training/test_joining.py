@@ -17,8 +17,8 @@ from circlet.network import Ensemble, Network
 from circlet.storage.contents import metrics_of
 from circlet.training import (
     CALIBRATION,
+    FinalEpoch,
     InterruptedRunError,
-    Joining,
     Reporter,
     TrainingSettings,
     loop,
@@ -45,8 +45,8 @@ def settings(**changes: Any) -> TrainingSettings:
 
 def joined(network: Network, *, chosen: TrainingSettings | None = None, **options: Any) -> list[dict[str, Any]]:
     """Train with rows that are calibrated on and then join."""
-    joining = Joining(HELD_OUT, lambda: {CALIBRATION: list(calibrate(Ensemble([network]), *VALIDATION))})
-    options = {"joining": joining, "validation": VALIDATION, **options}
+    final = FinalEpoch(HELD_OUT, lambda: {CALIBRATION: list(calibrate(Ensemble([network]), *VALIDATION))})
+    options = {"final": final, "validation": VALIDATION, **options}
     return train(network, X, Y, chosen or settings(), **options)
 
 
@@ -115,8 +115,8 @@ class TestHistory:
             seen.append(list(trained))
             return {CALIBRATION: [2.5, -0.5]}
 
-        joining = Joining(HELD_OUT, calibration)
-        history = joined(make(), chosen=settings(epochs=epochs), joining=joining, reporter=Watch())
+        final = FinalEpoch(HELD_OUT, calibration)
+        history = joined(make(), chosen=settings(epochs=epochs), final=final, reporter=Watch())
         assert trained == [*((epoch, FEW_STEPS) for epoch in range(epochs)), (epochs, LAST_STEPS)]
         assert seen == [trained[:epochs]]
         assert [record.get(CALIBRATION) for record in history] == [*[None] * (epochs - 1), [2.5, -0.5]]
@@ -131,7 +131,7 @@ class TestHistory:
         assert joined(make(), reporter=Watch()) == seen
 
     def test_they_join_at_a_low_rate(self, monkeypatch):
-        rates = [settings().joining_rate(step, LAST_STEPS) / settings().lr for step in range(LAST_STEPS)]
+        rates = [settings().final_rate(step, LAST_STEPS) / settings().lr for step in range(LAST_STEPS)]
         assert rates == pytest.approx([0.1, 0.05])
         taken = []
 
@@ -161,7 +161,7 @@ class TestWeights:
             calibrated.append(weights())
             return {}
 
-        joined(network, joining=Joining(HELD_OUT, calibration), reporter=Watch())
+        joined(network, final=FinalEpoch(HELD_OUT, calibration), reporter=Watch())
         for name, tensor in network.weights().items():
             assert torch.equal(calibrated[0][name], kept[2][name]), name
             torch.testing.assert_close(tensor, kept[2][name], atol=0.02, rtol=0.1)  # not those of the first epoch
@@ -174,9 +174,9 @@ class TestWeights:
         seen: dict[str, list[float]] = {}
         ends = []
         for name, rows in (("one", X), ("other", other.tocsr())):
-            joining = Joining(HELD_OUT, dict)
+            final = FinalEpoch(HELD_OUT, dict)
             network = make()
-            history = train(network, rows, Y, settings(), validation=VALIDATION, joining=joining)
+            history = train(network, rows, Y, settings(), validation=VALIDATION, final=final)
             seen[name] = [record["loss"] for record in history]
             ends.append(network)
         assert seen["one"] == seen["other"]
@@ -233,10 +233,10 @@ class TestInterruption:
             calls.append(at)
             return {CALIBRATION: [2.0, 1.0]}
 
-        joining = Joining(HELD_OUT, calibration)
+        final = FinalEpoch(HELD_OUT, calibration)
         with pytest.raises(InterruptedRunError):
-            joined(make(), joining=joining, folder=tmp_path, reporter=CtrlC(at))
-        history = joined(make(), joining=joining, folder=tmp_path, resume=True)
+            joined(make(), final=final, folder=tmp_path, reporter=CtrlC(at))
+        history = joined(make(), final=final, folder=tmp_path, resume=True)
         assert calls == [at]
         assert history[EPOCHS - 1][CALIBRATION] == [2.0, 1.0]
 
@@ -244,6 +244,6 @@ class TestInterruption:
     def test_of_other_rows_to_join(self, at, tmp_path):
         with pytest.raises(InterruptedRunError):
             joined(make(), folder=tmp_path, reporter=CtrlC(at))
-        for joining in (None, Joining(np.arange(len(HELD_OUT)), dict)):
+        for final in (None, FinalEpoch(np.arange(len(HELD_OUT)), dict)):
             with pytest.raises(DataError, match="found a checkpoint of another run"):
-                joined(make(), joining=joining, folder=tmp_path, resume=True)
+                joined(make(), final=final, folder=tmp_path, resume=True)

@@ -111,7 +111,7 @@ def train(
     from circlet.training import InterruptedRunError, Reporter
     from circlet.training.distributed import joined
 
-    with joined(device) as (world, place), TrainingBar() as bar:
+    with TrainingBar() as bar, joined(device) as (world, place):
         run = Run(
             data=data if len(data) > 1 else data[0],
             given=settings or {},

@@ -55,7 +55,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     head : {"chrr-amplitude", "chrr", "chrr-half", "chrr-sin", "chrr-tanh", "hrr", "fc"}
         Output layer. fc is the usual layer with an output per label, and has no codes. See
         `circlet.scoring.heads`.
-    dim :  or "auto", default="auto"
+    dim : int or "auto", default="auto"
         Dimension of the labels' codes. By default decided from the data.
     hidden : tuple of int or "auto", default="auto"
         Widths of the hidden layers. By default decided from the data.
@@ -70,11 +70,11 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         Activation of the hidden layers.
     initial : {"he", "torch"}
         Initial weights. he is He's rule for ReLU; torch is the default of torch's layers.
-    dropout :  or "auto", default="auto"
+    dropout : float or "auto", default="auto"
         Share of hidden units dropped in training. By default decided from the data.
-    epochs :  or "auto", default="auto"
+    epochs : int or "auto", default="auto"
         Passes over the documents. By default decided from the data.
-    batch_size :  or "auto", default="auto"
+    batch_size : int or "auto", default="auto"
         Documents per training step. By default decided from the data.
     optimizer : {"adamw", "adam", "adadelta", "sgd"}
         Optimizer of the weights. sgd has momentum 0.9.
@@ -85,16 +85,16 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         words are memorized. With SGD, a word counts as much as it occurs. In documents of only a few words, rare
         words are all there is, and Adam is better. Where no rule decides, a short trial on held-out rows does. By
         default decided from the data.
-    lr :  or "auto", default="auto"
+    lr : float or "auto", default="auto"
         Peak learning rate. By default decided from the data.
     schedule : {"one-cycle", "constant", "step"}
         Schedule of the learning rate. one-cycle rises for 30% of the steps, then falls to almost 0; step
         multiplies the rate by 0.7 after every epoch.
-    weight_decay : , default=0.0
+    weight_decay : float, default=0.0
         How strongly weights are pulled towards 0.
     precision : {"auto", "float32"}
         Precision of the layers. auto is bfloat16 where the device multiplies it faster.
-    input_dropout : , default=0.0
+    input_dropout : float, default=0.0
         Share of a document's features dropped in training.
     scaling : {"auto", "none", "l2", "sqrt", "tfidf", "standard"}
         Scaling of feature rows. Texts are always weighted by tf-idf. See `circlet.features.SCALINGS`. By default
@@ -112,25 +112,25 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     validation : float, int or "auto", default="auto"
         Share or number of rows to hold out at first, to decide and to calibrate. They also choose the best epoch,
         unless `join` is true. 0 holds out none, and so do fewer than 20 rows. By default decided from the data.
-    members : , default=1
+    members : int, default=1
         Number of networks to train and to average. They are used as one model, and differ only in the seed.
-    metric : , default="nDCG@5"
+    metric : str, default="nDCG@5"
         Metric on held-out rows that chooses the best epoch, or loss. P@1, nDCG@5, ..., or loss for the lowest
         loss.
     patience : int or None, default=None
         Stop after this many epochs without a better metric. None never stops early. Unless `join` is true, the
         weights of the best epoch are kept in either case.
-    join : , default=True
+    join : bool, default=True
         Train on the held-out rows, too, in the end. A short further epoch, at a low rate, has these rows and as
         many others, so that the model has learned from every row. The weights of the last epoch are then kept,
         whatever the metric says. Otherwise held-out rows are never trained on, nor are they with the loss softmax.
-    remember : , default=2000
+    remember : int, default=2000
         Training rows to keep with the model, for updates by feedback. Without them, an update would forget what
         was learned before.
     threshold : float or "auto", default="auto"
         `predict` returns the labels that are at least this probable. "auto" is what was best for `threshold_for`
         on held-out rows, or 0.5 if none were held out.
-    threshold_for : , default="f1"
+    threshold_for : str, default="f1"
         Goal of the stored threshold: f1, precision=0.9, recall=0.8, … Over all decisions on held-out rows
         together: the highest F1, or as many labels as possible of this precision, or as few as possible of this
         recall.
@@ -142,7 +142,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         What the hidden layers take: features, which is also what None means, or the vectors that an encoder makes
         of texts, given by its name or as an object; see `circlet.encoders`. A module maps a batch of feature rows
         to `(batch, hidden[-1])`, and replaces the hidden layers; each member trains a copy of it.
-    bag_of_words : , default=False
+    bag_of_words : bool, default=False
         Add the weighted words of texts to an encoder's vectors of them.
     embedding : int or None, default=None
         Length of a word's vector, for encoders that learn them; by default 256.

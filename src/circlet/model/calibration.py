@@ -7,18 +7,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
-from scipy.sparse.linalg import norm
 
-from circlet.data.dataset import column_counts
-from circlet.encoders import RowPairs, TextRows
-from circlet.features.rows import ScaledRows
 from circlet.metrics.measures import best_threshold
 from circlet.network import Ensemble
 from circlet.network.ensemble import top_k
 from circlet.settings.run import ThresholdGoal
 from circlet.training import CALIBRATION, THRESHOLD
 
-__all__ = ["as_if_new", "calibrate", "calibration_record", "choose_threshold"]
+__all__ = ["calibrate", "calibration_record", "choose_threshold"]
 
 #: A threshold is chosen among this many best labels of each row.
 DEPTH = 100
@@ -95,27 +91,3 @@ def _sigmoid(x: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
 
 def _cross_entropy(logits: npt.NDArray[np.float64], target: npt.NDArray[np.float64]) -> float:
     return float((np.logaddexp(0, logits) - target * logits).sum())
-
-
-def as_if_new(rows: Any, held_out: npt.NDArray[np.int64]) -> Any:
-    """Return held-out rows without the features that no other row has, so that they are like new documents.
-
-    A vectorizer fitted on all texts also knows the words that only held-out texts have, but the network has
-    learned nothing about them. The remaining features are rescaled to the row's original norm.
-    """
-    if isinstance(rows, RowPairs):
-        return RowPairs(as_if_new(rows.features, held_out), as_if_new(rows.texts, held_out))
-    if isinstance(rows, TextRows):
-        return rows.as_if_new(held_out)
-    own = rows[held_out]
-    if not sp.issparse(own) or isinstance(rows, ScaledRows):
-        return own
-    unseen = column_counts(rows) == column_counts(own)
-    lengths = norm(own, axis=1)
-    own = own.copy()
-    own.data[unseen[own.indices]] = 0
-    own.eliminate_zeros()
-    left = norm(own, axis=1)
-    scale = np.divide(lengths, left, out=np.ones_like(lengths), where=left > 0)
-    own.data *= np.repeat(scale, np.diff(own.indptr)).astype(own.dtype)
-    return own

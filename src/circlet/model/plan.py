@@ -20,16 +20,17 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 import torch
+from scipy.sparse.linalg import norm
 from torch import nn
 
 from circlet import files
 from circlet.data.dataset import Split, check_entries, check_label_names, column_counts, is_mapped
 from circlet.encoders import FEATURES, RowPairs, TextEncoder, TextInput, TextRows, features_of, register
 from circlet.errors import DataError, ParameterError
-from circlet.features.rows import Scaling
+from circlet.features.rows import ScaledRows, Scaling
 from circlet.features.vectorizer import TextVectorizer
 from circlet.metrics import evaluate
-from circlet.model.calibration import as_if_new, calibration_record, choose_threshold
+from circlet.model.calibration import calibration_record, choose_threshold
 from circlet.model.model import Model
 from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder
@@ -39,12 +40,13 @@ from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of
 from circlet.storage.kept_rows import REMEMBERED_NUMBERS, Sample, merged, sample_of
 from circlet.storage.layout import DECIDED, MOST_LABELS
-from circlet.training import CALIBRATION, THRESHOLD, Joining, Reporter, checkpoint, measured, train
+from circlet.training import CALIBRATION, THRESHOLD, FinalEpoch, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
 __all__ = [
     "Decider",
     "Trial",
+    "as_if_new",
     "calibration_run",
     "first_layer",
     "fit",
@@ -193,7 +195,7 @@ def _check(split: Split, validation: Split | None, label_names: list[str] | None
 def _as_rows(split: Split, validation: Split | None, settings: RunSettings, encoder: TextEncoder | None) -> Rows:
     """Hold rows out unless there is a validation set, and turn texts into rows of features or of the encoder."""
     held_out = None if validation is not None else settings.held_out(split.n)
-    if held_out is not None and not settings.joins:
+    if held_out is not None and not settings.has_final_epoch:
         split, validation = split.take(np.delete(np.arange(split.n), held_out), copy=False), split.take(held_out)
         held_out = None
     X: Any = split.X
@@ -218,6 +220,30 @@ def _as_rows(split: Split, validation: Split | None, settings: RunSettings, enco
     bags = features_of(X)
     sparse = bool(sp.issparse(bags) or is_mapped(bags))
     return Rows(rows, split.Y, held_out, evaluated, vectorizer, scaling, sparse)
+
+
+def as_if_new(rows: Any, held_out: npt.NDArray[np.int64]) -> Any:
+    """Return held-out rows without the features that no other row has, so that they are like new documents.
+
+    A vectorizer fitted on all texts also knows the words that only held-out texts have, but the network has
+    learned nothing about them. The remaining features are rescaled to the row's original norm.
+    """
+    if isinstance(rows, RowPairs):
+        return RowPairs(as_if_new(rows.features, held_out), as_if_new(rows.texts, held_out))
+    if isinstance(rows, TextRows):
+        return rows.as_if_new(held_out)
+    own = rows[held_out]
+    if not sp.issparse(own) or isinstance(rows, ScaledRows):
+        return own
+    unseen = column_counts(rows) == column_counts(own)
+    lengths = norm(own, axis=1)
+    own = own.copy()
+    own.data[unseen[own.indices]] = 0
+    own.eliminate_zeros()
+    left = norm(own, axis=1)
+    scale = np.divide(lengths, left, out=np.ones_like(lengths), where=left > 0)
+    own.data *= np.repeat(scale, np.diff(own.indptr)).astype(own.dtype)
+    return own
 
 
 def _untrained(
@@ -308,7 +334,7 @@ def train_members(
         about = {"member": number + 1} if several else {}
         before = sum(record.get("member", 1) == number + 1 for record in model.history)
         shared["member"] = shared["stage"] = number if several else None
-        joining, known, found = None, validation, {}
+        final, known, found = None, validation, {}
         if several:
             reporter.member(number)
         if held_out is not None and validation is not None and few:
@@ -317,9 +343,9 @@ def train_members(
                 found = calibration_run(network, rows, Y, held_out, validation, settings, **first)
             shared["stage"], known = 2 * number + 1, None
         elif held_out is not None and validation is not None:
-            joining = Joining(held_out, partial(calibration_record, Ensemble([network]), *validation, goal))
+            final = FinalEpoch(held_out, partial(calibration_record, Ensemble([network]), *validation, goal))
         with reporter.timed("train", **about):
-            records = train(network, rows, Y, settings, validation=known, joining=joining, **shared)
+            records = train(network, rows, Y, settings, validation=known, final=final, **shared)
             if few:
                 share_weights(network, rows)
         records[-1] |= found
@@ -489,7 +515,7 @@ class Decider:
             adam=self.settings.training.optimizer in ("adam", "adamw"),
             features=None if X is None else int(X.shape[1]),
             typical=_typical(column_counts(Y)),
-            joins=self.settings.joins,
+            final_epoch=self.settings.has_final_epoch,
         )
         self.settings, decided = self.settings.decided(facts)
         self.decisions += decided

@@ -242,7 +242,7 @@ class Facts:
         Number of features; None for texts, which have many.
     typical : float
         Documents of a typical label: half of all assignments are to labels with at most so many.
-    joins : bool
+    final_epoch : bool
         Whether held-out documents are trained on in the end, so that holding out many costs nothing.
     """
 
@@ -253,7 +253,7 @@ class Facts:
     adam: bool = True
     features: int | None = None
     typical: float = math.inf
-    joins: bool = True
+    final_epoch: bool = True
 
     @property
     def few_shot(self) -> bool:
@@ -266,7 +266,7 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     n = facts.documents
     if n < 20:
         return 0, "too few documents to hold any out"
-    if facts.joins and n <= effort.calibration_run:
+    if facts.final_epoch and n <= effort.calibration_run:
         return min(600, round(0.3 * n)), "enough to calibrate; the model learns from them all the same"
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate"
 

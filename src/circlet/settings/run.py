@@ -143,7 +143,7 @@ class TrainingSettings:
             return self.lr * (0.04 + 0.96 * (1 - math.cos(math.pi * step / up)) / 2)
         return self.lr * (1e-5 + (1 + math.cos(math.pi * (step - up) / max(1, total - up))) / 2)
 
-    def joining_rate(self, step: int, steps: int) -> float:
+    def final_rate(self, step: int, steps: int) -> float:
         """Return the learning rate of a step of the final epoch with held-out rows; it falls to almost 0.
 
         It is low, so that the weights stay close to those that the probabilities were calibrated with.
@@ -390,7 +390,7 @@ class RunSettings:
         return [self.network, *(replace(self.network, seed=int(each.generate_state(1)[0])) for each in derived)]
 
     @property
-    def joins(self) -> bool:
+    def has_final_epoch(self) -> bool:
         """Whether the final epoch trains on held-out rows; not if these decide when to stop.
 
         Nor with the loss softmax: its scores go on growing, so the calibration would no longer fit.
@@ -403,7 +403,7 @@ class RunSettings:
 
         It trains a model without the held-out documents, only to calibrate the model that is then trained on all.
         """
-        return self.joins and n <= effort_of(self.preset).calibration_run
+        return self.has_final_epoch and n <= effort_of(self.preset).calibration_run
 
     def held_out(self, n: int) -> npt.NDArray[np.int64] | None:
         """Return which of n rows are held out for validation and calibration, ascending; None for none of them.

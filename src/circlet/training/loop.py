@@ -50,8 +50,8 @@ __all__ = [
     "THRESHOLD",
     "VALIDATION_LOSS",
     "DivergedError",
+    "FinalEpoch",
     "InterruptedRunError",
-    "Joining",
     "Reporter",
     "is_finite",
     "mean_loss",
@@ -68,8 +68,8 @@ THRESHOLD = "threshold"
 VALIDATION_LOSS = "validation_loss"
 
 
-class Joining(NamedTuple):
-    """Numbers of held-out rows that are trained on in the end."""
+class FinalEpoch(NamedTuple):
+    """Numbers of the held-out rows that a short, final epoch trains on, with as many others."""
 
     rows: npt.NDArray[np.int64]
     #: Called just before the rows are added; returns further entries for the epoch's record.
@@ -91,7 +91,7 @@ def train(
     settings: TrainingSettings,
     *,
     validation: tuple[Any, sp.csr_matrix] | None = None,
-    joining: Joining | None = None,
+    final: FinalEpoch | None = None,
     device: torch.device | None = None,
     reporter: Reporter | None = None,
     folder: Path | None = None,
@@ -113,7 +113,7 @@ def train(
     settings : TrainingSettings
     validation : (X, Y), optional
         Rows for choosing the best epoch, whose weights are kept.
-    joining : Joining, optional
+    final : FinalEpoch, optional
         For validation rows that are part of X and Y: they are trained on in a short epoch at the end. Then no best
         epoch is chosen, and the last weights are kept.
     device : torch.device, optional
@@ -147,7 +147,7 @@ def train(
     size = f"{network.parameter_counts()['total']:,} parameters in batches of {settings.batch_size:,}"
     with within_memory(f"training {size} documents"), nullcontext() if folder is None else folder_lock(folder):
         options = (place, reporter or Reporter(), folder, member, stage, label_names, world)
-        run = _Run(network, X, Y, settings, validation, joining, *options)
+        run = _Run(network, X, Y, settings, validation, final, *options)
         if fresh:
             network.start_from(torch.from_numpy(column_counts(Y)), Y.shape[0])
         return run.go(resume)
@@ -216,7 +216,7 @@ class _Run:
     Y: sp.csr_matrix
     settings: TrainingSettings
     validation: tuple[Any, sp.csr_matrix] | None
-    joining: Joining | None
+    final: FinalEpoch | None
     device: torch.device
     reporter: Reporter
     folder: Path | None
@@ -227,7 +227,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         self.network.to(self.device)
-        self.held_out = None if self.joining is None else self.joining.rows
+        self.held_out = None if self.final is None else self.final.rows
         seed = self.network.settings.seed
         self.batches = Batches(self.X, self.Y, self.settings, seed, self.held_out, self.world)
         self.optimizer = make_optimizer(self.network, self.settings, self.device)
@@ -249,7 +249,7 @@ class _Run:
         self.steps = make_steps(self.network, self.optimizer, self.batches, self.device)
         if self.member is not None:
             self.reporter.member(self.member)
-        first, epochs = self.progress.epoch, self.settings.epochs + (self.joining is not None)
+        first, epochs = self.progress.epoch, self.settings.epochs + (self.final is not None)
         with _interruptions(self.world) as interrupted:
             while self.progress.epoch < epochs and not self._out_of_patience():
                 self._run_epoch(interrupted)
@@ -272,8 +272,8 @@ class _Run:
             self.network.seed_noise(seed, progress.epoch)
         self.reporter.epoch(progress.epoch, n_steps, progress.step)
         started, first = time.perf_counter(), progress.step
-        if joins := self.joining is not None and progress.epoch == self.settings.epochs:
-            rates = [self.settings.joining_rate(step, n_steps) for step in range(n_steps)]
+        if last := self.final is not None and progress.epoch == self.settings.epochs:
+            rates = [self.settings.final_rate(step, n_steps) for step in range(n_steps)]
         else:
             before = progress.epoch * n_steps
             rates = [self.settings.rate(before + step, n_steps) for step in range(n_steps)]
@@ -294,7 +294,7 @@ class _Run:
         seconds = time.perf_counter() - started
         if not all(map(is_finite, self.network.parameters())):
             raise self._diverged("weights became non-finite in the last step")
-        if not joins:
+        if not last:
             self._record(n_steps, first, rates[-1], seconds)
         progress.epoch, progress.step = progress.epoch + 1, 0
         self._save()
@@ -316,11 +316,11 @@ class _Run:
         if self.validation is not None:
             record |= measured(self.network, *self.validation, self.settings.metric, self.world)
             # Of equal epochs the last one wins, because it was trained longest.
-            if self.joining is None and self._worth(record) >= progress.best_value:
+            if self.final is None and self._worth(record) >= progress.best_value:
                 progress.best_value = self._worth(record)
                 progress.best = {key: tensor.clone() for key, tensor in self.network.weights().items()}
-        if self.joining is not None and progress.epoch + 1 == self.settings.epochs:
-            record |= self.joining.calibrate()
+        if self.final is not None and progress.epoch + 1 == self.settings.epochs:
+            record |= self.final.calibrate()
         progress.history.append(record)
         self.reporter.record(record)
 

@@ -79,7 +79,7 @@ class Batches:
         world: World = ALONE,
     ) -> None:
         self.X, self.Y, self.seed, self.world = X, Y, seed, world
-        self.joining, self.held_out = settings.epochs, held_out
+        self.final, self.held_out = settings.epochs, held_out
         self.learned = None if held_out is None else np.delete(np.arange(X.shape[0]), held_out)
         self.size, self.dropout = settings.batch_size, settings.input_dropout
         #: Whether layers may compute in bfloat16.
@@ -99,8 +99,8 @@ class Batches:
         """Return the number of rows in an epoch."""
         if self.learned is None:
             return int(self.X.shape[0])
-        joining = len(self.held_out) + min(len(self.held_out), len(self.learned))
-        return joining if epoch == self.joining else len(self.learned)
+        final = len(self.held_out) + min(len(self.held_out), len(self.learned))
+        return final if epoch == self.final else len(self.learned)
 
     def share(self, epoch: int, step: int) -> Share:
         """Return this process's part of a batch."""
@@ -111,7 +111,7 @@ class Batches:
         random = np.random.default_rng([self.seed, epoch])
         if self.learned is None:
             return random.permutation(self.X.shape[0])
-        if epoch < self.joining:
+        if epoch < self.final:
             return self.learned[random.permutation(len(self.learned))]
         others = random.permutation(self.learned)[: len(self.held_out)]
         return random.permutation(np.concatenate([self.held_out, others]))
