@@ -161,8 +161,9 @@ def _bootstrap(
     size, made = max(1, _CHUNK // n), []
     for start in range(0, SAMPLES, size):
         samples = min(size, SAMPLES - start)
-        drawn = random.integers(0, n, size=(samples, n)) + n * np.arange(samples)[:, None]
-        times = np.bincount(drawn.ravel(), minlength=samples * n).reshape(samples, n).astype(np.float32)
+        times = np.empty((samples, n), dtype=np.float32)
+        for row, drawn in enumerate(random.integers(0, n, size=(samples, n))):
+            times[row] = np.bincount(drawn, minlength=n)
         made.append(_drawn_mean(ours, times, random) - _drawn_mean(theirs, times, random))
     return np.concatenate(made)
 

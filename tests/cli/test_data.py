@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import json
-import socket
-
-import pytest
 
 from circlet.cli import data as datasets
 
@@ -32,14 +29,6 @@ def test_info_of_a_file(circlet, tmp_path):
     assert described["empty_rows_train"] == 1
     assert "JSONL" in described["format"]
     assert "labels per point" in circlet("datasets", "info", path).stdout
-
-
-@pytest.mark.usefixtures("real_pydocs")
-def test_info_of_pydocs_needs_no_network(circlet, monkeypatch):
-    monkeypatch.setattr(socket, "socket", None)
-    described = json.loads(circlet("datasets", "info", "pydocs", "--json").stdout)
-    assert described["train_points"] > 5000
-    assert described["labels"] > 800
 
 
 class TestMistakes:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -371,6 +372,15 @@ def test_real_documents(real_pydocs):
     assert {*("package: python", "module: textwrap", "kind: function", "takes: width")} <= set(
         found["textwrap.wrap"].labels
     )
+
+
+@pytest.mark.usefixtures("real_pydocs")
+def test_real_info_needs_no_network(circlet, monkeypatch):
+    """Here and not with the commands, so that only one process of `make test` builds the real dataset."""
+    monkeypatch.setattr(socket, "socket", None)
+    described = json.loads(circlet("datasets", "info", "pydocs", "--json").stdout)
+    assert described["train_points"] > 5000
+    assert described["labels"] > 800
 
 
 def test_real_build_imports_and_prints_nothing():
