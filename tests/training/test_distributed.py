@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 
+from circlet.encoders import RowPairs
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.network import Network, NetworkSettings
 from circlet.network.batch import ColumnEntries
@@ -310,13 +311,17 @@ class TestNoise:
             found.append(dropout(torch.ones(3, 50)))
         assert torch.equal(*found)
 
-    @pytest.mark.parametrize("kind", ["sparse", "dense"])
+    @pytest.mark.parametrize("kind", ["sparse", "dense", "both"])
     @pytest.mark.parametrize("size", [1, 2, 3, 9])
     def test_input_dropout_is_that_of_the_whole_batch(self, kind, size):
         X = sp.random(29, 12, 0.4, format="csr", dtype=np.float32, random_state=0)
         Y = sp.identity(29, dtype=np.float32, format="csr")
-        rows = X if kind == "sparse" else X.toarray()
+        rows = {"sparse": X, "dense": X.toarray(), "both": RowPairs(X, X.toarray()[:, :5])}[kind]
         chosen = TrainingSettings(batch_size=8, input_dropout=0.4)
+
+        def values_of(batch: Any) -> list[torch.Tensor]:
+            parts = [batch.features, batch.texts] if isinstance(batch, RowPairs) else [batch]
+            return [part if isinstance(part, torch.Tensor) else part.values for part in parts]
 
         def batches(world: World) -> list[tuple[Any, Any]]:
             return list(Batches(rows, Y, chosen, 0, None, world).epoch(1, 0))
@@ -325,8 +330,8 @@ class TestNoise:
         for step, (whole, labels) in enumerate(batches(ALONE)):
             shares = [World(rank, size).share(len(labels)) for rank in range(size)]
             own = [parts[rank][step] for rank, share in enumerate(shares) if share.weight]
-            values = [x.values if kind == "sparse" else x for x, _ in own]
-            assert torch.equal(torch.cat(values), whole.values if kind == "sparse" else whole)
+            for part, wanted in enumerate(values_of(whole)):
+                assert torch.equal(torch.cat([values_of(x)[part] for x, _ in own]), wanted)
             assert torch.equal(torch.cat([y.ids for _, y in own]), labels.ids)
 
 

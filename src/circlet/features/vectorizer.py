@@ -22,12 +22,12 @@ import json
 import re
 import unicodedata
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
 from itertools import chain, repeat
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -39,8 +39,8 @@ from circlet.features.rows import Entries, divide_by_norms
 from circlet.files import prepare_folder, read_bytes, read_json, read_tensors, write_tensors, write_text
 from circlet.settings.network import NGrams, check_frequencies, check_ngrams
 
-Made = TypeVar("Made")
-FORMAT = 1
+#: What `vectorizer.json` says that it is.
+KIND, FORMAT = "tfidf", 1
 STATE_FILE = "vectorizer.json"
 TENSOR_FILE = "vectorizer.safetensors"
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -245,7 +245,10 @@ class TextVectorizer:
         terms = {kind: vocabulary.terms for kind, vocabulary in known.vocabularies.items()}
         # The state comes last and has a digest of the numbers, so an interrupted save is detected.
         write_tensors(numbers, {"idf": known.idf})
-        write_state(state, "tfidf", self.parameters(), terms, known.idf)
+        saved = {"kind": KIND, "format": FORMAT, "parameters": self.parameters(), "terms": terms}
+        # ASCII only, so that no reader, editor or line ending changes a term.
+        described = json.dumps(saved)
+        write_text(state, described[:-1] + _ending(_digest(described.encode(), known.idf)))
 
     @classmethod
     def load(cls, folder: str | Path) -> TextVectorizer:
@@ -255,11 +258,18 @@ class TextVectorizer:
     @classmethod
     def read(cls, path: Path, numbers: Path) -> TextVectorizer:
         """Read files from `write`; both may be gzipped."""
-        state = read_state(path, "tfidf")
-        vectorizer = from_parameters(path, cls, state["parameters"], cls().parameters())
+        state = read_state(path)
+        parameters, wanted = state["parameters"], sorted(cls().parameters())
+        if not isinstance(parameters, dict) or sorted(parameters) != wanted:
+            found = sorted(parameters) if isinstance(parameters, dict) else parameters
+            raise DataError(f"{path}: `parameters`: found {found!r}; wanted {wanted}")
+        try:
+            vectorizer = cls(**parameters)
+        except ParameterError as error:
+            raise DataError(f"{path}: {error}") from error
         vocabularies = check_terms(path, state["terms"], list(vectorizer._kinds))
         idf = read_idf(numbers, sum(map(len, vocabularies.values())))
-        check_digest(path, state, idf, beside=numbers.name)
+        check_digest(path, state, idf, numbers.name)
         vectorizer._fitted = _Fit(vocabularies, idf)
         return vectorizer
 
@@ -314,38 +324,13 @@ def check_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
         yield text
 
 
-def from_parameters(path: Path, kind: Callable[..., Made], parameters: Any, wanted: Iterable[str]) -> Made:
-    """Make an unfitted vectorizer or tokenizer from saved parameters; raise `DataError` if they are damaged."""
-    if not isinstance(parameters, dict) or set(parameters) != set(wanted):
-        found = sorted(parameters) if isinstance(parameters, dict) else parameters
-        raise DataError(f"{path}: `parameters`: found {found!r}; wanted {sorted(wanted)}")
-    try:
-        return kind(**parameters)
-    except ParameterError as error:
-        raise DataError(f"{path}: {error}") from error
-
-
-def write_state(
-    path: Path,
-    kind: str,
-    parameters: dict[str, Any],
-    terms: dict[str, list[str]],
-    idf: npt.NDArray[np.float64] | None = None,
-) -> None:
-    """Write the state with a digest of it and of the numbers in the other file, if any."""
-    state = {"kind": kind, "format": FORMAT, "parameters": parameters, "terms": terms}
-    # ASCII only, so that no reader, editor or line ending changes a term.
-    described = json.dumps(state)
-    write_text(path, described[:-1] + _ending(_digest(described.encode(), idf)))
-
-
-def read_state(path: Path, kind: str) -> dict[str, Any]:
+def read_state(path: Path) -> dict[str, Any]:
     """Read `vectorizer.json` and check its kind, format and keys."""
     state = read_json(path)
     if not isinstance(state, dict):
         raise DataError(f"{path}: a saved vectorizer is a JSON object, found {type(state).__name__}")
-    if state.get("kind") != kind:
-        raise DataError(f"{path}: `kind`: found {state.get('kind')!r}; wanted {kind!r}")
+    if state.get("kind") != KIND:
+        raise DataError(f"{path}: `kind`: found {state.get('kind')!r}; wanted {KIND!r}")
     version = state.get("format")
     if type(version) is int and version > FORMAT:
         raise DataError(f"{path}: saved by a newer circlet (format {version}); this one reads up to {FORMAT}")
@@ -390,9 +375,7 @@ def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
     return idf
 
 
-def check_digest(
-    path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64] | None = None, beside: str | None = None
-) -> None:
+def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64], beside: str) -> None:
     """Raise `DataError` unless state and numbers are unchanged and from the same save."""
     ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
     if content.endswith(ending):
@@ -400,15 +383,11 @@ def check_digest(
     else:  # the file was reformatted
         described = json.dumps({name: value for name, value in state.items() if name != "sha256"}).encode()
     if state["sha256"] != _digest(described, idf):
-        other = "" if beside is None else f", or saved at another time than {beside}"
-        raise DataError(f"{path}: damaged{other}: the sha256 differs")
+        raise DataError(f"{path}: damaged, or saved at another time than {beside}: the sha256 differs")
 
 
-def _digest(described: bytes, idf: npt.NDArray[np.float64] | None) -> str:
-    digest = hashlib.sha256(described)
-    if idf is not None:
-        digest.update(idf.astype("<f8").tobytes())
-    return digest.hexdigest()
+def _digest(described: bytes, idf: npt.NDArray[np.float64]) -> str:
+    return hashlib.sha256(described + idf.astype("<f8").tobytes()).hexdigest()
 
 
 def _ending(digest: Any) -> str:

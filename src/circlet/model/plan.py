@@ -133,8 +133,8 @@ def fit(
     if decider.tries(data.held_out) and data.held_out is not None and data.evaluated is not None:
         with reporter.timed("trial"):
             # The trial is about the layer that takes features.
-            rows, (evaluated, labels) = (features_of(data.rows), data.evaluated)
-            settings = decider.by_trial(rows, data.held_out, (features_of(evaluated), labels), device)
+            evaluated = features_of(data.evaluated[0]), data.evaluated[1]
+            settings = decider.by_trial(features_of(data.rows), data.held_out, evaluated, device)
     reporter.decided(decider.decisions)
     if folder is not None:
         decider.save(folder)
@@ -203,10 +203,8 @@ def _as_rows(split: Split, validation: Split | None, settings: RunSettings, enco
     if X is None:
         network = settings.network
         words = TextVectorizer(**asdict(settings.text)) if network.takes_features else None
-        if network.text_encoder is not None:
-            vectorizer = TextInput(encoder or network.text_encoder.of(settings.flat()), words)
-        else:
-            vectorizer = words
+        kind = network.text_encoder
+        vectorizer = words if kind is None else TextInput(encoder or kind.of(settings.flat()), words)
         assert vectorizer is not None
         X = vectorizer.fit_transform(split.texts or [])
     scaling = Scaling("none" if vectorizer is not None else settings.scaling).fit(X)
