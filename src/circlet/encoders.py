@@ -262,11 +262,11 @@ def find(name: str) -> type[TextEncoder]:
     if name not in _registered:
         if name not in _installed():
             raise ParameterError(
-                f"found the encoder {name!r}; wanted one of {', '.join([FEATURES, *names()])}, or a name that a "
-                "package offers or that was registered (circlet.encoders.register)"
+                f"`encoder`: found {name!r}; wanted one of {', '.join([FEATURES, *names()])}, or another that is "
+                "installed or registered (circlet.encoders.register)"
             )
         try:
             register(_installed()[name].load())
         except (ImportError, AttributeError) as error:
-            raise ParameterError(f"found the encoder {name!r}, which its package cannot load ({error})") from error
+            raise ParameterError(f"`encoder`: found {name!r}, which its package cannot load ({error})") from error
     return _registered[name]

@@ -272,7 +272,7 @@ class Transformer(WordReader):
         super().__init__(**given)
         if self.embedding % ATTENTION_HEADS:
             raise ParameterError(
-                f"encoder transformer divides `embedding` by {ATTENTION_HEADS}: {self.embedding} can't be divided"
+                f"`embedding`: found {self.embedding}; wanted a multiple of {ATTENTION_HEADS} for {self.name}"
             )
 
     @property

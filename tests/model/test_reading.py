@@ -155,7 +155,7 @@ class TestDamaged:
         change_config(folder, network={**network, "encoder": "lstm"})
         self.refused(folder, "found an encoder and features of 32 columns; wanted 1536, as config.json says")
         change_config(folder, network={**network, "encoder": "bert"})
-        self.refused(folder, "found the encoder 'bert'; wanted one of features, cnn, lstm, transformer, or a name")
+        self.refused(folder, "`encoder`: found 'bert'; wanted one of features, cnn, lstm, transformer")
         change_config(folder, network={**network, "bag_of_words": True})
         self.refused(folder, r"found a list of 3 files; wanted vectorizer\.json among them")
 

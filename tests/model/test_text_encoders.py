@@ -199,7 +199,7 @@ class TestRegistry:
             register(type("Other", (TextEncoder,), {"name": "features"}))
 
     def test_an_unknown_name_says_which_are_known(self, split, tmp_path):
-        message = r"found the encoder 'letters'; wanted one of features, cnn, lstm, transformer, or a name"
+        message = "`encoder`: found 'letters'; wanted one of features, cnn, lstm, transformer"
         fit(split("texts"), run(), encoder=Letters()).save(tmp_path)
         del encoders._registered["letters"]
         with pytest.raises(ParameterError, match=message):
@@ -221,7 +221,7 @@ class TestRegistry:
         try:
             assert {"letters", "lost", "cnn"} <= set(encoders.names())
             assert find("letters").__name__ == "Letters"
-            with pytest.raises(ParameterError, match="found the encoder 'lost', which its package cannot load"):
+            with pytest.raises(ParameterError, match="`encoder`: found 'lost', which its package cannot load"):
                 find("lost")
         finally:
             encoders._installed.cache_clear()

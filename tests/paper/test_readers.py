@@ -75,10 +75,10 @@ def test_the_words_are_those_of_a_vectorizer(texts, least):
 @pytest.mark.parametrize(
     ("parameters", "message"),
     [
-        ({"min_df": 0}, "`min_df` must be"),
-        ({"max_features": 0}, "`max_features` must be"),
-        ({"max_words": 0}, "`max_words` must be an integer >= 1, got 0"),
-        ({"embedding": 2.5}, "`embedding` must be an integer >= 1, got 2.5"),
+        ({"min_df": 0}, "`min_df`: found 0; wanted an integer"),
+        ({"max_features": 0}, "`max_features`: found 0; wanted"),
+        ({"max_words": 0}, "`max_words`: found 0; wanted an integer >= 1"),
+        ({"embedding": 2.5}, "`embedding`: found 2.5; wanted an integer >= 1"),
     ],
 )
 def test_bad_parameters(parameters, message):
@@ -89,7 +89,7 @@ def test_bad_parameters(parameters, message):
 def test_bad_texts():
     with pytest.raises(DataError, match=r"found no word in at least min_df=3 of the 4 texts; wanted texts"):
         Convolutional(min_df=3).fit(TEXTS)
-    with pytest.raises(DTypeError, match=r"texts\[1\] must be a str, got int"):
+    with pytest.raises(DTypeError, match=r"texts\[1\]: found int; wanted a str"):
         Convolutional().fit(["a", 1])  # type: ignore[list-item]
     with pytest.raises(ParameterError, match="not fitted"):
         Convolutional().documents(["a"])
@@ -185,7 +185,7 @@ def test_sizes():
     longest.fit(["a b"])
     assert longest.shapes()["reader.positions"] == (77, 20)
     assert longest.shapes()["words"] == (4, 20)
-    with pytest.raises(ParameterError, match="encoder transformer divides `embedding` by 4: 30 can't be divided"):
+    with pytest.raises(ParameterError, match="`embedding`: found 30; wanted a multiple of 4"):
         NetworkSettings(encoder="transformer", embedding=30)
 
 
