@@ -19,7 +19,7 @@ export class OfflineError extends Error {
 }
 
 export class Api {
-  /** `askToken(wrong)` asks for a token and resolves when there is one; `onOffline()` hears of failed connections. */
+  /** `askToken(wrong)` asks for a token and resolves when there is one; `onOffline()` is called if a connection fails. */
   constructor({ askToken, onOffline }) {
     this.askToken = askToken;
     this.onOffline = onOffline;

@@ -1,4 +1,4 @@
-// The page as a whole: picks the model, connects the parts, and keeps the header true.
+// The page as a whole: chooses the model, connects the parts, and updates the header.
 
 import { Api, ApiError, OfflineError } from "./api.js";
 import { showCard } from "./card.js";
@@ -12,7 +12,7 @@ import { Files } from "./files.js";
 import { askToken } from "./token.js";
 import { Suggestions } from "./suggestions.js";
 import { Similar } from "./similar.js";
-import { Teacher } from "./feedback.js";
+import { Feedback } from "./feedback.js";
 import { Vocabulary } from "./vocabulary.js";
 
 const VIEWS = ["text", "file", "model"];
@@ -26,12 +26,12 @@ class Page {
     this.connection = new Connection({
       onChange: (up) => this.#connected(up),
       onWait: (seconds) => this.#status("down", `Offline. Next try in ${seconds} s`),
-      onBeat: () => this.model?.can_learn && this.teacher.refresh(),
+      onBeat: () => this.model?.can_learn && this.feedback.refresh(),
     });
     this.api = new Api({ askToken, onOffline: () => this.connection.lost() });
     this.explanations = new Explanations(this.api);
     this.editor = new Editor({ onInput: () => this.#typed() });
-    this.teacher = new Teacher(this, {
+    this.feedback = new Feedback(this, {
       onChange: () => this.suggestions.judge(),
       onVersion: (version) => this.#answersFrom(version),
     });
@@ -57,7 +57,7 @@ class Page {
     this.connection.start(this.api);
   }
 
-  /** Show a model: the one of the address, or else the first. Until that works, it is tried again. */
+  /** Show a model: the one of the address, or else the first. Try again until that works. */
   async load() {
     try {
       const { models } = await this.api.models();
@@ -92,7 +92,7 @@ class Page {
     byId("workbench").hidden = byId("below").hidden = !takesTexts;
     byId("tab-file").disabled = !takesTexts;
     this.#view();
-    await Promise.all([this.teacher.load(), this.vocabulary.load()]);
+    await Promise.all([this.feedback.load(), this.vocabulary.load()]);
     if (takesTexts) {
       this.#showExamples(await examplesFor(this.model, this.api));
       this.suggestions.refresh({ now: true });
@@ -147,18 +147,18 @@ class Page {
 
   #add(label) {
     const text = this.editor.text;
-    if (this.teacher.verdict(text, label) === "accept") announce(`${label} has been accepted before.`);
-    else this.teacher.toggle(text, label, "accept");
+    if (this.feedback.verdict(text, label) === "accept") announce(`${label} has been accepted before.`);
+    else this.feedback.toggle(text, label, "accept");
   }
 
-  /** An answer came from this version, which may be news: somebody else may have taught the model. */
+  /** An answer came from this version. It may be new, because of somebody else's feedback. */
   #answeredBy(version) {
     if (version === this.version) return;
     this.version = version;
-    if (this.model.can_learn) this.teacher.refresh();
+    if (this.model.can_learn) this.feedback.refresh();
   }
 
-  /** Learning has finished, or was rolled back: ask again. */
+  /** The model has learned, or was rolled back: ask again. */
   async #answersFrom(version) {
     this.version = version;
     this.suggestions.refresh({ now: true });
@@ -171,7 +171,7 @@ class Page {
     if (up) {
       this.#status("up", "Connected");
       announce("The server is back.");
-      if (this.model) this.teacher.load().then(() => this.suggestions.refresh({ now: true }));
+      if (this.model) this.feedback.load().then(() => this.suggestions.refresh({ now: true }));
     } else {
       announce("The server does not answer.");
     }

@@ -1,4 +1,4 @@
-// The model's card: what it was trained on, how large it is, how well it learned, and what was decided for it and why.
+// The model's card: its training data, size, learning curve, and the settings chosen for it, with reasons.
 
 import { drawCurves } from "./chart.js";
 import { barItem, byId, bytes, count, element, percent } from "./dom.js";

@@ -6,7 +6,7 @@ const DEBOUNCE = 120;
 const LIMIT = 8;
 
 export class Combobox {
-  /** `find(query, limit, signal)` gives `[{label, documents}]`; `choose(label)` is called with what was picked or typed. */
+  /** `find(query, limit, signal)` gives `[{label, documents}]`; `choose(label)` gets the chosen or typed label. */
   constructor({ input, list, find, choose }) {
     Object.assign(this, { input, list, find, choose });
     this.options = [];
@@ -28,7 +28,7 @@ export class Combobox {
     this.#render([]);
   }
 
-  /** Take what is typed, as it is. */
+  /** Take the typed text as it is. */
   submit() {
     const label = this.input.value.trim();
     if (label) this.#take(label);

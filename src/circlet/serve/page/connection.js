@@ -1,4 +1,4 @@
-// Knows whether the service answers: asks now and then while it does, and with growing pauses while it does not.
+// Checks whether the service answers: regularly while it does, with growing pauses while it does not.
 
 import { ApiError } from "./api.js";
 
@@ -7,7 +7,7 @@ const FIRST_RETRY = 1_000;
 const LAST_RETRY = 15_000;
 
 export class Connection {
-  /** `onChange(up)`: the service went or came back; `onWait(seconds)`: until the next attempt; `onBeat()`: still there. */
+  /** `onChange(up)`: the service went or came back; `onWait(seconds)`: until the next attempt; `onBeat()`: it is still there. */
   constructor({ onChange, onWait, onBeat }) {
     this.onChange = onChange;
     this.onWait = onWait;

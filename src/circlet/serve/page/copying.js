@@ -1,4 +1,4 @@
-// What is copied, and copying it.
+// Copies text, and makes a shell command of a request.
 
 /** A command that asks the same question in a shell. With a token, it names a variable and never the token itself. */
 export function asCurl(model, question, withToken) {

@@ -27,7 +27,7 @@ function fill(made, properties, children) {
   return made;
 }
 
-/** An item of a list: a name, a bar of this share (0 to 1), and the number it stands for. */
+/** An item of a list: a name, a bar of this share (0 to 1), and a number. */
 export function barItem(name, share, number) {
   const fill = element("span", { className: "fill" });
   fill.style.setProperty("--share", Math.max(0, Math.min(1, share)));

@@ -1,4 +1,4 @@
-// The text and the words that light up in it. Marks are drawn on a copy of the text that lies behind the textarea, in
+// The text, with marked words. Marks are drawn on a copy of the text that lies behind the textarea, in
 // the same type and with the same scroll position, so that nothing moves and the text stays editable.
 
 import { byId, element } from "./dom.js";
@@ -33,7 +33,7 @@ export class Editor {
     this.area.focus();
   }
 
-  /** Light up what an explanation says about the text, and list its strongest terms. */
+  /** Mark the words of an explanation, and list its strongest terms. */
   show(explanation) {
     const toUnits = pointsToUnits(this.text);
     const spans = mergeSpans(explanation.spans.map(([start, end, value]) => [toUnits(start), toUnits(end), value]));
@@ -93,7 +93,7 @@ const side = (value) => (value > 0 ? "for" : "against");
 const level = (value, most) => (most ? Math.round((LEVELS * Math.abs(value)) / most) : 0); // 0: too weak to show
 const signed = (value) => `${value > 0 ? "+" : "\u2212"}${Math.abs(value).toFixed(2)}`;
 
-/** Explanations, asked for once per model, version, text and label. */
+/** Explanations, requested once per model, version, text and label. */
 export class Explanations {
   constructor(api) {
     this.api = api;

@@ -1,4 +1,4 @@
-// Texts for an empty page: of datasets that we know, sentences; of any other, the names of its most common labels.
+// Example texts for an empty page: sentences for known datasets, names of the most common labels for others.
 
 const SENTENCES = {
   pydocs: [

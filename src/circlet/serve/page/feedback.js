@@ -1,4 +1,4 @@
-// What the model is taught: labels that are right or wrong for a text, undo, and how far learning has come.
+// Feedback: labels that are right or wrong for a text, undo, and the state of learning.
 
 import { announce, byId, element, plural } from "./dom.js";
 
@@ -6,11 +6,11 @@ const SOON = 600;
 const REMEMBERED = 50;
 const LISTED = 5;
 
-export class Teacher {
+export class Feedback {
   constructor(page, { onChange, onVersion }) {
     this.page = page;
-    this.onChange = onChange; // (): the verdicts have changed
-    this.onVersion = onVersion; // (version): the model that answers is another one
+    this.onChange = onChange; // (): verdicts have changed
+    this.onVersion = onVersion; // (version): another version answers
     this.entries = [];
     this.state = null;
     this.turn = Promise.resolve();
@@ -24,7 +24,7 @@ export class Teacher {
     clearTimeout(this.timer);
     this.entries = [];
     this.state = null;
-    for (const part of document.querySelectorAll(".teaching")) part.hidden = !this.page.model.can_learn;
+    for (const part of document.querySelectorAll(".feedback")) part.hidden = !this.page.model.can_learn;
     byId("suggestions").classList.toggle("read-only", !this.page.model.can_learn);
     if (this.page.model.can_learn) await Promise.all([this.refresh(), this.#attempt(() => this.#list())]);
     this.onChange();
@@ -35,7 +35,7 @@ export class Teacher {
     return this.#find(text, label)?.kind;
   }
 
-  /** Accept or reject a label, or take that back if it was said before. */
+  /** Accept or reject a label, or undo that if it was done before. */
   toggle(text, label, kind) {
     return this.#inTurn(async () => {
       const said = this.#find(text, label);
@@ -51,7 +51,7 @@ export class Teacher {
     });
   }
 
-  /** Ask how learning is going, and again soon while it goes on. */
+  /** Request the state of learning, and again soon while the model learns. */
   refresh() {
     return this.#attempt(async () => this.#follow(await this.page.api.model(this.page.model.id, "/learning")));
   }
@@ -107,7 +107,7 @@ export class Teacher {
       {},
       element(
         "span",
-        { className: "lesson" },
+        { className: "entry" },
         ...named.map(([sign, label]) => element("b", {}, `${sign} ${label} `)),
         element("span", { className: "muted", title: entry.text }, entry.text),
       ),
@@ -131,13 +131,13 @@ export class Teacher {
     (byId("taught").querySelector("button") ?? this.page.editor.area).focus();
   }
 
-  /** Do something after what was started before: two quick presses must not both see the state before the first. */
+  /** Run actions one after another: two quick presses must not both see the state before the first. */
   #inTurn(action) {
     this.turn = this.turn.then(() => this.#attempt(action));
     return this.turn;
   }
 
-  /** Do something that may fail, and say why it did. */
+  /** Run an action, and show its error if it fails. */
   async #attempt(action) {
     try {
       await action();

@@ -14,18 +14,6 @@ export function pointsToUnits(text) {
   return (point) => units[clamp(point, units.length - 1)];
 }
 
-/** A function from UTF-16 offsets in `text` to code point offsets. The middle of a pair becomes the start of it. */
-export function unitsToPoints(text) {
-  const points = [];
-  let point = 0;
-  for (const character of text) {
-    for (let unit = 0; unit < character.length; unit++) points.push(point);
-    point++;
-  }
-  points.push(point);
-  return (unit) => points[clamp(unit, points.length - 1)];
-}
-
 /**
  * Ranges `[start, end, value]` as sorted ranges that do not overlap: values add up where ranges do, and neighbors of
  * the same value become one. Empty ranges and those that add up to nothing are left out.
@@ -60,7 +48,7 @@ export function mergeSpans(spans) {
   return merged;
 }
 
-/** The whole text in pieces `{text, value}`, where `spans` (merged, in UTF-16 offsets) have values and the rest 0. */
+/** The text in pieces `{text, value}`: the values of `spans` (merged, in UTF-16 offsets), and 0 elsewhere. */
 export function pieces(text, spans) {
   const found = [];
   let from = 0;

@@ -1,4 +1,4 @@
-// The training documents that are nearest to the text, if the model has an index of them.
+// The training documents most similar to the text, if the model has an index of them.
 
 import { barItem, byId } from "./dom.js";
 

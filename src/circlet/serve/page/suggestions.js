@@ -1,4 +1,4 @@
-// Suggestions for the text, asked for while it is typed. An answer is shown only if it belongs to the newest question.
+// Suggestions for the text while the user types. Only the answer to the newest request is shown.
 
 import { ApiError } from "./api.js";
 import { announce, byId, element, percent, plural } from "./dom.js";
@@ -8,13 +8,13 @@ const SETTLED = 900; // after so long a pause, screen readers hear the labels
 const BUSY = 2; // seconds to wait if a busy service does not say how long
 
 export class Suggestions {
-  /** `page` has what belongs to all parts: `api`, `model`, `settings`, `editor`, `teacher`. */
+  /** `page` has the shared parts: `api`, `model`, `settings`, `editor`, `feedback`. */
   constructor(page, { onPreview, onVersion, onShown }) {
     this.page = page;
     this.list = byId("suggestions");
     this.message = byId("suggestions-message");
     this.panel = byId("suggestions-panel");
-    this.onPreview = onPreview; // (label or null): words of this label are to light up
+    this.onPreview = onPreview; // (label or null): mark the words of this label
     this.onVersion = onVersion; // (version): an answer came from this version of the model
     this.onShown = onShown; // (text or null): suggestions for this text are on the page
     this.rows = new Map();
@@ -43,7 +43,7 @@ export class Suggestions {
     this.timer = setTimeout(() => this.#ask(), now ? 0 : DEBOUNCE);
   }
 
-  /** How labels are chosen, as the service wants to hear it. */
+  /** The sliders' values, as fields of a request. */
   options() {
     const { k, threshold, favorRare } = this.page.settings;
     return { k, threshold, favor_rare: favorRare };
@@ -52,7 +52,7 @@ export class Suggestions {
   /** Show again which labels have been accepted or rejected. */
   judge() {
     for (const [label, row] of this.rows) {
-      const verdict = this.page.teacher.verdict(this.page.editor.text, label);
+      const verdict = this.page.feedback.verdict(this.page.editor.text, label);
       row.classList.toggle("accepted", verdict === "accept");
       row.classList.toggle("rejected", verdict === "reject");
       for (const button of row.querySelectorAll("[data-verdict]"))
@@ -117,7 +117,7 @@ export class Suggestions {
     if (kind !== "note") announce(message);
   }
 
-  /** Rows of labels that stay keep their elements, so that focus and pointer stay where they are. */
+  /** Labels that stay keep their rows, so that focus and pointer stay where they are. */
   #render(labels) {
     const focused = document.activeElement;
     const before = this.rows;
@@ -146,7 +146,7 @@ export class Suggestions {
           title: `${word}: ${label}`,
           "aria-label": `${word}: ${label}`,
           "aria-pressed": "false",
-          onclick: () => this.page.teacher.toggle(this.page.editor.text, label, kind),
+          onclick: () => this.page.feedback.toggle(this.page.editor.text, label, kind),
         },
         element("span", { "aria-hidden": "true" }, sign),
       );

@@ -1,6 +1,6 @@
 // Files of documents, read and written in the browser: CSV and TSV (RFC 4180), JSONL, and text with a document a line.
 
-/** A mistake in a file, said in one sentence. */
+/** A mistake in a file, as one sentence. */
 export class TableError extends Error {}
 
 /** The rows of a CSV or TSV text as lists of cells. Quoted cells may have delimiters, quotes and line breaks. */
@@ -132,7 +132,7 @@ function csvCell(value) {
   return /[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-/** Texts in batches that a request can hold: so many documents, and so many characters, whichever is reached first. */
+/** Batches for requests, limited by the number of documents and of characters. */
 export function* batches(documents, { documentsEach = 32, charactersEach = 200_000 } = {}) {
   let batch = [];
   let characters = 0;

@@ -1,4 +1,4 @@
-// Light or dark: as the system says, unless the button has been used. A plain script, so that it runs before the first
+// Light or dark: the system's choice, unless the user has chosen. A plain script, so that it runs before the first
 // paint and no wrong color flashes up.
 {
   const root = document.documentElement;

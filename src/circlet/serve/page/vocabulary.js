@@ -1,4 +1,4 @@
-// The model's labels: found by name, most common first, and those that are near one of them.
+// The model's labels: search by name, most common first, and the labels most similar to one.
 
 import { barItem, byId, count, element, plural } from "./dom.js";
 
