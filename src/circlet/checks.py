@@ -23,9 +23,10 @@ def is_integer(value: Any, least: int | None = None) -> bool:
     >>> is_integer(3, 1), is_integer(0, 1), is_integer(True), is_integer(3.0)
     (True, False, False, False)
     """
-    if isinstance(value, bool) or not isinstance(value, Integral):
-        return False
-    return least is None or int(value) >= least
+    # The first condition is the usual case, and takes a tenth of the time of the second.
+    if type(value) is int or (not isinstance(value, bool) and isinstance(value, Integral)):
+        return least is None or int(value) >= least
+    return False
 
 
 def is_real(value: Any) -> bool:

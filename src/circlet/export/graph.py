@@ -42,8 +42,6 @@ except ImportError as error:
 
 #: The version of ONNX's operators: old enough for every runtime of the last years.
 OPSET = 13
-#: The version of the file format that came with it.
-IR_VERSION = 7
 #: Bytes of all constants together: Protocol Buffers end at 2 GB, and names and nodes need some room.
 LARGEST = (1 << 31) - (1 << 20)
 
@@ -53,7 +51,7 @@ Layer = tuple[Stored, Stored]
 
 
 class Graph:
-    """Nodes are added in the order in which they run; a value is known by its name."""
+    """Collects nodes in the order in which they run. A value is its name."""
 
     def __init__(self) -> None:
         self.inputs: list[onnx.ValueInfoProto] = []
@@ -63,7 +61,7 @@ class Graph:
         self._bytes = 0
 
     def input(self, name: str, dtype: npt.DTypeLike, shape: list[str | int], meaning: str) -> str:
-        """Declare an input; a dimension that may have any size has a name."""
+        """Declare an input; a dimension of any size has a name."""
         self.inputs.append(_described(name, dtype, shape, meaning))
         return name
 
@@ -85,7 +83,7 @@ class Graph:
         return name
 
     def add(self, operator: str, *inputs: Value, name: str | None = None, **attributes: Any) -> str:
-        """Add a node with one output, whose name is returned; arrays among the inputs become constants."""
+        """Add a node and return the name of its output; arrays among the inputs become constants."""
         return self.add_all(operator, *inputs, names=[name or f"value_{len(self._nodes)}"], **attributes)[0]
 
     def add_all(self, operator: str, *inputs: Value, names: list[str], **attributes: Any) -> list[str]:
@@ -94,7 +92,7 @@ class Graph:
         self._nodes.append(helper.make_node(operator, values, names, **attributes))
         return names
 
-    # The primitives of `circlet.scoring.arrays` that are needed here.
+    # The primitives of `circlet.scoring.arrays` that heads and scorers need.
 
     def split(self, value: str, parts: int) -> list[str]:
         count = len(self._nodes)
@@ -156,12 +154,12 @@ class Graph:
         return self.concat([self.add("Cos", theta), self.add("Sin", theta)])
 
     def model(self, metadata: dict[str, str]) -> onnx.ModelProto:
-        """The finished model, checked."""
+        """Return the model, checked by ONNX."""
         graph = helper.make_graph(self._nodes, "circlet", self.inputs, self.outputs, self._constants)
         model = helper.make_model(
             graph,
             opset_imports=[helper.make_opsetid("", OPSET)],
-            ir_version=IR_VERSION,
+            ir_version=7,  # the version of the file format that came with these operators
             producer_name="circlet",
             producer_version=__version__,
         )
@@ -191,7 +189,7 @@ class Rows(NamedTuple):
 
 
 def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
-    """Rows scaled as `circlet.features.rows` does it."""
+    """Scale rows as `circlet.features.rows` does."""
     values, arrays = rows.values, scaling.arrays
     if scaling.kind == "none":
         return rows
@@ -211,14 +209,14 @@ def scaled(graph: Graph, rows: Rows, scaling: Scaling) -> Rows:
 
 
 def outputs(graph: Graph, rows: Rows, member: Member, weights: Mapping[str, Stored]) -> str:
-    """The output of a network's head for scaled rows, `(batch, width)`."""
-    settings = member.settings
-    first, *others = [member.layer(weights, name) for name in hidden_layers(settings)]
+    """Compute the output of a network's head for scaled rows, `(batch, width)`."""
+    head, layer = HEADS[member.settings.head], partial(member.layer, weights)
+    first, *others = map(layer, hidden_layers(member.settings))
     layers = [partial(_first_layer, graph, layer=first), *(partial(_linear, graph, layer=each) for each in others)]
-    hidden, head = hidden_vectors(graph, rows, layers, settings.leak), HEADS[settings.head]
-    layers = [partial(_linear, graph, layer=member.layer(weights, name)) for name in head.parts]
-    n = sum(weights[f"{member.prefix}{name}.bias"].shape[0] for name in head.parts)
-    return str(head.output(graph, hidden, layers, n))
+    hidden = hidden_vectors(graph, rows, layers, member.settings.leak)
+    last = [layer(name) for name in head.parts]
+    n = sum(bias.shape[0] for _, bias in last)
+    return str(head.output(graph, hidden, [partial(_linear, graph, layer=each) for each in last], n))
 
 
 def _first_layer(graph: Graph, rows: Rows, layer: Layer) -> str:
@@ -247,12 +245,12 @@ def _linear(graph: Graph, x: str, layer: Layer) -> str:
 
 
 def _scales(weight: Stored) -> Floats | None:
-    """What the rows of a weight are multiplied by if it stays int8 in the file; others become float32."""
+    """Return the factors of a weight's rows if it stays int8 in the file; other weights become float32."""
     return weight.scales if weight.numbers.dtype == np.int8 else None
 
 
 def _of_series(graph: Graph, phasors: str, codes: SpectralCodebook, scale: float) -> str:
-    """Similarities of packed predictions to all labels, times `scale`."""
+    """Compute the similarities of packed predictions to all labels, times `scale`."""
     steps = math.isqrt(codes.length)
     strides = -(-codes.length // steps)
     # For cos(θ − α): e^{i(θ − α)} is (cos θ cos α + sin θ sin α) + i (sin θ cos α − cos θ sin α).
@@ -274,7 +272,7 @@ def _of_series(graph: Graph, phasors: str, codes: SpectralCodebook, scale: float
 
 
 def _angles(codes: SpectralCodebook, slots: np.ndarray) -> tuple[Floats, Floats]:
-    """Cosines and sines of the codes of slots, `(slots, dim)` each."""
+    """Return the cosines and sines of the codes of slots, `(slots, dim)` each."""
     # Full turns are removed while numbers are integers, so that large angles lose no digits.
     turns = slots[:, None] % codes.length * codes.frequencies % codes.length
     theta = turns * (2 * math.pi / codes.length)
@@ -282,7 +280,7 @@ def _angles(codes: SpectralCodebook, slots: np.ndarray) -> tuple[Floats, Floats]
 
 
 def tagger(model: RuntimeModel, weights: Mapping[str, Stored], k: int) -> Graph:
-    """A model as a graph that gives the k best labels of each document, or all if there are fewer.
+    """Make a graph that finds the k best labels of each document, or all labels if there are fewer.
 
     | input | shape | |
     |---|---|---|

@@ -1,4 +1,4 @@
-"""A model's folder in, an ONNX file and what a program needs beside it out: labels, and how texts become rows."""
+"""Write an ONNX file of a model's folder, and beside it the labels and the rules that turn texts into rows."""
 
 from __future__ import annotations
 
@@ -15,9 +15,8 @@ from circlet.errors import ParameterError
 from circlet.export.graph import OPSET, tagger
 from circlet.features.vectorizer import IDEOGRAPHS, TextVectorizer
 from circlet.runtime import RuntimeModel
-from circlet.storage.contents import read as read_folder
+from circlet.storage.contents import read
 from circlet.storage.model import explained
-from circlet.storage.tensors import Stored
 
 __all__ = [
     "FORMAT",
@@ -61,7 +60,7 @@ _WEIGH = (
 
 
 def vocabulary(vectorizer: TextVectorizer) -> dict[str, Any]:
-    """What makes rows of texts, ready for JSON: steps in words, and for each part its terms and their idf."""
+    """Return the rules that turn texts into rows, for JSON: steps in words, and terms with their idf by part."""
     parts: list[dict[str, Any]] = []
     parameters, column = vectorizer.parameters(), 0
     for kind, (terms, idf) in vectorizer.vocabulary().items():
@@ -86,7 +85,7 @@ LABELS, URIS, VOCABULARY = ".labels.txt", ".uris.txt", ".vocabulary.json"
 
 @dataclass(frozen=True)
 class Written:
-    """What was exported: the bytes of each file, the version of the operators, and names in the graph."""
+    """The files and their bytes, the version of the operators, and the names of the graph's inputs and outputs."""
 
     sizes: dict[Path, int]
     opset: int
@@ -94,39 +93,12 @@ class Written:
     outputs: list[str]
 
 
-def read(folder: Path, *, large_table: bool = False) -> tuple[RuntimeModel, dict[str, Stored]]:
-    """The model in a folder and its weights as they are stored; if anything is wrong, a `DataError` says what.
-
-    Parameters
-    ----------
-    folder : Path
-    large_table : bool
-        Whether a table of codes may be larger than `LARGEST_TABLE`.
-    """
-    with explained(folder):
-        saved = read_folder(folder, whole=True)
-        model = RuntimeModel.restore(folder, saved, used=False)
-    settings, book = model.members[0].settings, model.codebook
-    if settings.encoder != FEATURES:
-        raise ParameterError(
-            f"{folder}: found encoder {settings.encoder}; only models with encoder {FEATURES} can be exported"
-        )
-    size = 4 * book.n_labels * book.width if book is not None and book.needs_table else 0
-    if size > LARGEST_TABLE and not large_table:
-        raise ParameterError(
-            f"found codebook {settings.codebook_name}, whose codes of {model.n_labels:,} labels would take "
-            f"{size / 1e6:,.0f} MB in the file; wanted at most {LARGEST_TABLE / 1e6:,.0f} MB: train a "
-            "circular head with codebook spectral, which needs no table, or allow a large one (--large-table)"
-        )
-    return model, saved.tensors
-
-
 def write_onnx(
     folder: Path, path: Path, *, k: int = 5, large_table: bool = False, overwrite: bool = False
 ) -> Written:
-    """Export a model; if any file can't be written, none appears.
+    """Export a model. If a file can't be written, no file appears.
 
-    FILE.onnx comes with FILE.labels.txt if labels have names, FILE.uris.txt if they have URIs besides, and
+    Beside FILE.onnx are FILE.labels.txt if labels have names, FILE.uris.txt if they have URIs, and
     FILE.vocabulary.json if documents are texts.
 
     Parameters
@@ -136,7 +108,7 @@ def write_onnx(
     path : Path
         Ends in .onnx.
     k : int
-        How many labels the graph gives each document.
+        Number of labels of each document.
     large_table : bool
         Whether a table of codes may be larger than `LARGEST_TABLE`.
     overwrite : bool
@@ -150,13 +122,33 @@ def write_onnx(
     earlier = [each for each in (path, *beside) if each.exists()]
     if earlier and not overwrite:
         raise ParameterError(f"{earlier[0]} exists already: choose another name, or replace it with --overwrite")
-    model, weights = read(folder, large_table=large_table)
-    graph = tagger(model, weights, k)
+    with explained(folder):
+        saved = read(folder, whole=True)
+        model = RuntimeModel.restore(folder, saved, used=False)
+    settings, book = model.members[0].settings, model.codebook
+    if settings.encoder != FEATURES:
+        raise ParameterError(
+            f"{folder}: found encoder {settings.encoder}; only models with encoder {FEATURES} can be exported"
+        )
+    size = 4 * book.n_labels * book.width if book is not None and book.needs_table else 0
+    if size > LARGEST_TABLE and not large_table:
+        raise ParameterError(
+            f"found codebook {settings.codebook_name}, whose codes of {model.n_labels:,} labels would take "
+            f"{size / 1e6:,.0f} MB in the file; wanted at most {LARGEST_TABLE / 1e6:,.0f} MB: train a "
+            "circular head with codebook spectral, which needs no table, or allow a large one (--large-table)"
+        )
+    graph = tagger(model, saved.tensors, k)
     slope, intercept = model.calibration
     described = graph.model({"slope": repr(slope), "intercept": repr(intercept)})
-    contents = {path: described.SerializeToString(), **_beside(model, path)}
+    contents = {path: described.SerializeToString()}
+    for suffix, lines in ((LABELS, model.label_names), (URIS, model.label_uris)):
+        if lines is not None:
+            contents[path.with_suffix(suffix)] = "".join(f"{line}\n" for line in lines).encode()
+    if isinstance(model.vectorizer, TextVectorizer):
+        # ASCII only, so that no reader or editor changes a term.
+        contents[path.with_suffix(VOCABULARY)] = json.dumps(vocabulary(model.vectorizer)).encode()
     files.prepare_output(path)
-    # Nothing gets its name before everything is written, and then the first file comes last.
+    # No file gets its name before all are written, and the graph gets its name last.
     with ExitStack() as all_files:
         for each, content in contents.items():
             all_files.enter_context(files.output(each)).write(content)
@@ -168,15 +160,3 @@ def write_onnx(
         [value.name for value in graph.inputs],
         [value.name for value in graph.outputs],
     )
-
-
-def _beside(model: RuntimeModel, path: Path) -> dict[Path, bytes]:
-    beside = {}
-    for suffix, lines in ((LABELS, model.label_names), (URIS, model.label_uris)):
-        if lines is not None:
-            beside[path.with_suffix(suffix)] = "".join(f"{line}\n" for line in lines).encode()
-    if isinstance(model.vectorizer, TextVectorizer):
-        # ASCII only, so that no reader or editor changes a term.
-        described = json.dumps(vocabulary(model.vectorizer))
-        beside[path.with_suffix(VOCABULARY)] = described.encode()
-    return beside

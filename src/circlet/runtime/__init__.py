@@ -1,7 +1,6 @@
 """A saved model at work, on NumPy and SciPy alone: load it, suggest labels, explain them.
 
-Nothing here imports torch, scikit-learn or the code that trains. What a network computes is written down twice,
-here and in `circlet.network`; the tests compare the two on models of every kind.
+Nothing here imports torch, scikit-learn or the code that trains.
 """
 
 from circlet.runtime.answers import Suggestion

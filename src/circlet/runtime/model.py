@@ -19,9 +19,9 @@ from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.documents import count
 from circlet.runtime.network import LARGEST, Floats, Network, Rows
 from circlet.scoring import arrays
-from circlet.scoring.arrays import Found, unit
+from circlet.scoring.arrays import MEMORY, Found, unit
 from circlet.scoring.heads import HEADS
-from circlet.scoring.ranking import MEMORY, join
+from circlet.scoring.ranking import join
 from circlet.scoring.scorers import Ensemble, Scorer
 from circlet.storage.contents import Contents, read
 from circlet.storage.kept_rows import Index
@@ -62,6 +62,8 @@ class RuntimeModel(BaseModel):
         Numbers of parameters: of the encoders, the heads, the losses (scales and biases), and in all.
     """
 
+    n_labels = 0
+
     def __init__(
         self,
         members: list[Member],
@@ -74,7 +76,7 @@ class RuntimeModel(BaseModel):
     ) -> None:
         super().__init__(**others)
         self.members, self.networks, self.scorer = members, networks, scorer
-        self.parameter_counts, self.index = parameter_counts, index
+        self.n_labels, self.parameter_counts, self.index = scorer.n_labels, parameter_counts, index
 
     @classmethod
     def load(cls, folder: Path | str) -> RuntimeModel:
@@ -108,10 +110,6 @@ class RuntimeModel(BaseModel):
         scorer = Ensemble(scorers, [member.calibration for member in members])
         counts = _parameter_counts(members, weights)
         return cls(members, networks, scorer, parameter_counts=counts, index=saved.index, **about)
-
-    @property
-    def n_labels(self) -> int:
-        return self.scorer.n_labels
 
     def as_runtime(self) -> RuntimeModel:
         return self

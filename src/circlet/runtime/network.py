@@ -20,7 +20,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from circlet.encoders import RowPairs, features_of
+from circlet.encoders import RowPairs
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.scoring import arrays
@@ -247,6 +247,7 @@ class Network:
         self.others = [Linear(*member.layer(weights, name)) for name in others]
         self.head, self.leak = HEADS[member.settings.head], member.settings.leak
         self.head_layers = [Linear(*member.layer(weights, name)) for name in self.head.parts]
+        self._outputs = sum(len(layer.bias) for layer in self.head_layers)
 
     def __call__(self, rows: Rows) -> Floats:
         """The head's output for scaled rows, `(n, width)`."""
@@ -254,8 +255,7 @@ class Network:
 
     def output(self, hidden: Floats) -> Floats:
         """The head's output for hidden vectors."""
-        n = sum(len(layer.bias) for layer in self.head_layers)
-        code: Floats = self.head.output(arrays, hidden, self.head_layers, n)
+        code: Floats = self.head.output(arrays, hidden, self.head_layers, self._outputs)
         return code
 
     def vectors(self, rows: Rows) -> Floats:
@@ -267,17 +267,18 @@ class Network:
         """How many numbers such a vector has."""
         if self.head.codes is None:
             return len(self.head_layers[0].weight)
-        return sum(len(layer.bias) for layer in self.head_layers) * self.head.width // self.head.outputs
+        return self._outputs * self.head.width // self.head.outputs
 
     def hidden(self, rows: Rows) -> Floats:
         """The last hidden layer for scaled rows, `(n, h)`."""
-        hidden: Floats = hidden_vectors(arrays, rows, [self._sums, *self.others], self.leak)
+        first = self.first if self.beside is None else self._sums
+        hidden: Floats = hidden_vectors(arrays, rows, [first, *self.others], self.leak)
         return hidden
 
     def _sums(self, rows: Rows) -> Floats:
-        """The first layer for scaled rows, with an encoder's vectors beside them if there are any."""
-        sums: Floats = self.first(features_of(rows))
-        if self.beside is not None:
-            assert isinstance(rows, RowPairs)
-            sums += self.beside(rows.texts)
+        """The first layer for scaled rows with an encoder's vectors beside them."""
+        assert isinstance(rows, RowPairs)
+        assert self.beside is not None
+        sums: Floats = self.first(rows.features)
+        sums += self.beside(rows.texts)
         return sums

@@ -11,8 +11,8 @@ import numpy.typing as npt
 from circlet.features.rows import Entries
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import Floats, Network
-from circlet.scoring.arrays import Found, best_columns, unit
-from circlet.scoring.ranking import MEMORY, merge
+from circlet.scoring.arrays import MEMORY, Found, best_columns, unit
+from circlet.scoring.ranking import merge
 from circlet.scoring.scorers import Scorer
 from circlet.storage.kept_rows import Index
 from circlet.threads import steps

@@ -1,7 +1,7 @@
-"""What a network computes after its hidden layers, stated once for all who compute it.
+"""What a network computes, from hidden layers to the best labels, defined once for NumPy, torch and ONNX.
 
-Definitions are in terms of a few primitives, which `arrays` implements for NumPy, `tensors` for torch, and
-`circlet.export.graph.Graph` for ONNX, as far as heads need them. Whoever computes passes one of these as `ops`,
+Definitions use a few primitives: `arrays` implements them for NumPy, `tensors` for torch, and
+`circlet.export.graph.Graph` has those that heads and scorers need for ONNX. A caller passes one of these as `ops`,
 or asks `primitives` for those of an array. Only `tensors` imports torch.
 """
 

@@ -71,9 +71,10 @@ class Head(ABC):
 
     def output(self, ops: Any, hidden: Any, layers: Sequence[Callable[[Any], Any]], n: int) -> Any:
         """Codes of hidden vectors, by layers that have n outputs together."""
-        parts = ops.split(hidden, len(layers)) if len(layers) > 1 else [hidden]
-        outputs = [layer(part) for layer, part in zip(layers, parts, strict=True)]
-        return self.code(ops, ops.concat(outputs) if len(outputs) > 1 else outputs[0], n)
+        if len(layers) == 1:
+            return self.code(ops, layers[0](hidden), n)
+        parts = zip(layers, ops.split(hidden, len(layers)), strict=True)
+        return self.code(ops, ops.concat([layer(part) for layer, part in parts]), n)
 
     @abstractmethod
     def code(self, ops: Any, outputs: Any, n: int) -> Any:

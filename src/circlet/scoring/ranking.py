@@ -21,12 +21,9 @@ import numpy as np
 
 from circlet.checks import check_ranking
 from circlet.scoring import arrays, primitives
-from circlet.scoring.arrays import MEMORY, Found
 
 __all__ = [
-    "MEMORY",
     "PER_SCORE",
-    "Found",
     "Gain",
     "join",
     "larger",
@@ -218,7 +215,7 @@ def top_k_by_gain(
     depth = min(PER_PLACE * k + MORE, scorer.n_labels)
     while k and len(rows):
         still_open = []
-        size = max(1, arrays.budget(memory) // (PER_CANDIDATE * depth))
+        size = max(1, ops.budget(memory, rows) // (PER_CANDIDATE * depth))
         for some in (rows[start : start + size] for start in range(0, len(rows), size)):
             part = [own[some] for own in outputs]
             found = scorer.top_k(part, depth, offsets=gain.offsets, memory=memory, allowed=allowed)

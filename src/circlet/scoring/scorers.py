@@ -54,21 +54,11 @@ class Scorer:
         scores = ops.scores(self.codebook, output, self.scale, bias)
         return ops.absolute(scores) if self.absolute else scores
 
-    def top_k(
-        self,
-        output: Any,
-        k: int,
-        *,
-        offsets: Any = None,
-        memory: int | None = None,
-        allowed: Any = None,
-        threshold: float | None = None,
-    ) -> Any:
-        """Ids and scores of the k best labels of each output; see `circlet.scoring.ranking.top_k`.
+    def top_k(self, output: Any, k: int, *, offsets: Any = None, **options: Any) -> Any:
+        """Ids and scores of the k best labels of each output, with the options of `circlet.scoring.ranking.top_k`.
 
         `offsets`, `(n_labels,)`, are added to the scores.
         """
-        options: dict[str, Any] = {"memory": memory, "allowed": allowed, "threshold": threshold}
         if self.codebook is None:
             row_bytes = PER_SCORE * self.n_labels
             return top_k(
@@ -78,12 +68,12 @@ class Scorer:
                 k,
                 **options,
             )
-        scaled, options["bias"] = output * self.scale, self._biases(offsets)
-        found = self.codebook.top_k(scaled, k, **options)
+        scaled, bias = output * self.scale, self._biases(offsets)
+        found = self.codebook.top_k(scaled, k, bias=bias, **options)
         if not self.absolute:
             return found
         # |s| is the larger of s and −s, so the k best by |s| are among the k best of either sign.
-        return larger(primitives(output), found, self.codebook.top_k(-scaled, k, **options))
+        return larger(primitives(output), found, self.codebook.top_k(-scaled, k, bias=bias, **options))
 
     def _biases(self, offsets: Any) -> Any:
         """What is added to similarities; the last sum is cached, because documents may come one by one."""
@@ -129,15 +119,7 @@ class Ensemble:
         return mean_log_odds(ops, (ops.affine(each, *curve) for each, curve in curves))
 
     def top_k(
-        self,
-        outputs: Sequence[Any],
-        k: int,
-        *,
-        gain: Gain | None = None,
-        offsets: Any = None,
-        memory: int | None = None,
-        allowed: Any = None,
-        threshold: float | None = None,
+        self, outputs: Sequence[Any], k: int, *, gain: Gain | None = None, offsets: Any = None, **options: Any
     ) -> Any:
         """Ids and scores of the k best labels of each document; see `Scorer.top_k`.
 
@@ -145,7 +127,6 @@ class Ensemble:
         as many documents at a time as `memory` has room for. The last digits of a score may depend on how many
         these are.
         """
-        options: dict[str, Any] = {"memory": memory, "allowed": allowed, "threshold": threshold}
         if gain is not None:
             return top_k_by_gain(self, outputs, k, gain, **options)
         if len(self.scorers) == 1:
