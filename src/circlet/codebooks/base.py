@@ -16,7 +16,7 @@ from __future__ import annotations
 import math
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -183,8 +183,8 @@ class Codebook(ABC):
             threshold=threshold,
         )
 
-    def _best(self, predicted: Any, bias: Any, allowed: Any, k: int, budget: int) -> Iterator[Any]:
-        """Yield the k best labels for a few predictions at a time, within a budget of bytes."""
+    def _best(self, predicted: Any, bias: Any, allowed: Any, k: int, budget: int) -> Iterable[Any]:
+        """Find the k best labels for a few predictions at a time, within a budget of bytes."""
         ops, offsets = primitives(predicted), bias
         if allowed is not None:
             hidden = ops.single(ops.where(allowed, 0.0, -np.inf))

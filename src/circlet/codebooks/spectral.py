@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -139,23 +139,25 @@ class SpectralCodebook(Codebook):
         coefficients = fourier.coefficients(single / (2 * self.dim))
         return fourier.evaluate(coefficients, frequencies, length).index_select(1, of_labels)
 
-    def _best(self, predicted: Any, bias: Any, allowed: Any, k: int, budget: int) -> Iterator[Any]:
+    def _best(self, predicted: Any, bias: Any, allowed: Any, k: int, budget: int) -> Iterable[Any]:
+        best: Iterable[Any]
         if isinstance(predicted, np.ndarray):
-            yield from self.series_on(None).best(predicted, bias, allowed, k, budget)
-            return
+            best = self.series_on(None).best(predicted, bias, allowed, k, budget)
+            return best
         import torch
 
         from circlet.kernels import run_on
 
         device = predicted.device
-        if device.type == "cpu" and not run_on(device):
+        if run_on(device):
+            best = self.series_on(device).best(predicted, bias, allowed, k, budget)
+        elif device.type == "cpu":
             given = (None if each is None else each.detach().numpy() for each in (predicted, bias, allowed))
             found = self.series_on(device).best(*given, k, budget, torch.get_num_threads())
-            yield from ((torch.from_numpy(ids), torch.from_numpy(scores)) for ids, scores in found)
-        elif run_on(device):
-            yield from self.series_on(device).best(predicted, bias, allowed, k, budget)
+            best = [(torch.from_numpy(ids), torch.from_numpy(scores)) for ids, scores in found]
         else:
-            yield from of_rows(self.scores, predicted, PER_SCORE * self.length, bias, allowed, k, budget)
+            best = of_rows(self.scores, predicted, PER_SCORE * self.length, bias, allowed, k, budget)
+        return best
 
     def series_on(self, device: torch.device | None) -> Any:
         """Return the series for tensors on a device, or for arrays; cached until the number of labels changes."""
